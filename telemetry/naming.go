@@ -1,0 +1,65 @@
+package telemetry
+
+import "strings"
+
+// Naming turns the names in the code into those that operators see, and says which
+// of them are shown at all. It is immutable; Reload replaces it.
+type Naming struct {
+	prefix string // with its dot, "consul."
+	host   string // with its dot, or "" when host names are switched off
+	rules  []prefixRule
+	allow  bool // what happens to names that no rule covers
+}
+
+type prefixRule struct {
+	prefix string
+	allow  bool
+}
+
+func newNaming(s Settings, host string) *Naming {
+	n := &Naming{prefix: "consul.", allow: s.FilterDefault == nil || *s.FilterDefault}
+	if s.MetricsPrefix != "" {
+		n.prefix = strings.TrimSuffix(s.MetricsPrefix, ".") + "."
+	}
+	if host != "" && !s.DisableHostname {
+		n.host = host + "."
+	}
+	for _, rule := range s.PrefixFilter {
+		if len(rule) > 1 && (rule[0] == '+' || rule[0] == '-') {
+			n.rules = append(n.rules, prefixRule{rule[1:], rule[0] == '+'})
+		}
+	}
+	return n
+}
+
+// Allowed reports whether the prefix filter lets the series through. Rules match
+// against the name with its prefix; of those that match the longest decides, and of two
+// equally long ones the blocking one. A gauge also answers to its name with the host.
+func (n *Naming) Allowed(s *Series) bool {
+	if len(n.rules) == 0 {
+		return n.allow
+	}
+	plain, full := n.Plain(s), n.Name(s)
+	longest, allow := -1, n.allow
+	for _, rule := range n.rules {
+		if !strings.HasPrefix(plain, rule.prefix) && !strings.HasPrefix(full, rule.prefix) {
+			continue
+		}
+		if len(rule.prefix) > longest || (len(rule.prefix) == longest && !rule.allow) {
+			longest, allow = len(rule.prefix), rule.allow
+		}
+	}
+	return allow
+}
+
+// Name is the name with prefix and, for gauges unless switched off, the host:
+// consul.host1.runtime.alloc_bytes, consul.raft.apply.
+func (n *Naming) Name(s *Series) string {
+	if s.Kind == KindGauge {
+		return n.prefix + n.host + s.Name
+	}
+	return n.prefix + s.Name
+}
+
+// Plain is the name with the prefix alone, as Prometheus shows it.
+func (n *Naming) Plain(s *Series) string { return n.prefix + s.Name }
