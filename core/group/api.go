@@ -1,0 +1,312 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/vfs"
+)
+
+// IsLeader reports whether this server leads, as far as it knows.
+func (g *Group) IsLeader() bool {
+	in := g.current.Load()
+	return in != nil && in.leads()
+}
+
+// LeaseHeld reports whether this server surely leads and its state holds all that
+// was acknowledged before: a local read is then as good as one through the quorum.
+// It costs a few atomic loads.
+func (g *Group) LeaseHeld() bool {
+	in := g.current.Load()
+	return in != nil && in.ready.Load() != 0 && in.peers.held() && in.leads() && in.ready.Load() == in.raft.CurrentTerm()
+}
+
+// Leader returns the leader's id and wire address, "" when unknown.
+func (g *Group) Leader() (id, addr string) {
+	in := g.current.Load()
+	if in == nil || in.streams.shut.Load() {
+		return "", ""
+	}
+	a, i := in.raft.LeaderWithID()
+	if string(i) == g.cfg.LocalID && !in.leads() {
+		return "", ""
+	}
+	return string(i), string(a)
+}
+
+// LastContact is how far behind the leader this member's machine may be: the time since
+// a leader told its commit index and the machine has everything up to that. 0 on the
+// leader, and a very long time when none was ever heard.
+func (g *Group) LastContact() time.Duration {
+	in := g.current.Load()
+	if in == nil {
+		return 1<<63 - 1
+	}
+	if in.leads() && in.ready.Load() == in.raft.CurrentTerm() { // before that it may lack what its predecessor committed
+		return 0
+	}
+	last := in.fresh.at()
+	if last.IsZero() {
+		return 1<<63 - 1
+	}
+	return max(time.Since(last), 1)
+}
+
+// AppliedIndex is the log index of the newest entry that the Machine has.
+func (g *Group) AppliedIndex() uint64 { return g.fsm.applied.Load() }
+
+// LeaderChanges returns a channel that is closed at the next change of who leads,
+// of LeaseHeld's precondition, or of service. Read, then ask again.
+func (g *Group) LeaderChanges() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.changes
+}
+
+// Err tells why the group is out of service, nil when it is in service.
+func (g *Group) Err() error {
+	if in := g.current.Load(); in != nil {
+		return nil
+	}
+	return g.outOfService()
+}
+
+// VerifyLeader asks a quorum whether this server still leads; afterwards a local
+// read is linearizable. NotLeader or Unavailable otherwise.
+func (g *Group) VerifyLeader(ctx context.Context) error {
+	if err := g.mayPropose(); err != nil {
+		return err
+	}
+	in := g.current.Load()
+	if in == nil {
+		return g.outOfService()
+	}
+	for in.ready.Load() == 0 || in.ready.Load() != in.raft.CurrentTerm() {
+		changed := g.LeaderChanges()
+		if in.ready.Load() != 0 && in.ready.Load() == in.raft.CurrentTerm() {
+			break
+		}
+		if !in.leads() {
+			return errNotLeader
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return errkind.E(errkind.Unavailable, "verify leader", ctx.Err())
+		}
+	}
+	commit := in.raft.CommitIndex()
+	if err := in.await(ctx, in.raft.VerifyLeader()); err != nil {
+		return verifyError(err)
+	}
+	return g.awaitApplied(ctx, in, commit)
+}
+
+func verifyError(err error) error {
+	if errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrLeadershipLost) {
+		return errNotLeader
+	}
+	return errkind.E(errkind.Unavailable, "verify leader", err)
+}
+
+// awaitApplied waits until the machine has every command up to index. Entries
+// without a command never reach the machine, so the newest command is enough.
+func (g *Group) awaitApplied(ctx context.Context, in *instance, index uint64) error {
+	for {
+		applied := g.fsm.applied.Load()
+		if applied >= index || applied >= in.guard.newestCommand.Load() {
+			return nil
+		}
+		next := g.fsm.next()
+		if g.fsm.applied.Load() != applied {
+			continue
+		}
+		select {
+		case <-next:
+		case <-in.failed:
+			return in.failure.Load().err
+		case <-in.stop:
+			return errNoLeader
+		case <-ctx.Done():
+			return errkind.E(errkind.Unavailable, "read barrier", ctx.Err())
+		}
+	}
+}
+
+// Configuration returns the latest members and the index of the entry that made them so.
+func (g *Group) Configuration() ([]Server, uint64, error) {
+	in := g.current.Load()
+	if in == nil {
+		return nil, 0, g.outOfService()
+	}
+	f := in.raft.GetConfiguration()
+	if err := f.Error(); err != nil {
+		return nil, 0, errkind.E(errkind.Unavailable, "read members", err)
+	}
+	return members(f.Configuration()), f.Index(), nil
+}
+
+// change runs a membership change on the leader.
+func (g *Group) change(ctx context.Context, op string, f func(*raft.Raft, time.Duration) raft.Future) error {
+	if err := g.mayPropose(); err != nil {
+		return err
+	}
+	in := g.current.Load()
+	if in == nil {
+		return g.outOfService()
+	}
+	wait := 10 * time.Second
+	if at, ok := ctx.Deadline(); ok {
+		wait = max(time.Until(at), time.Millisecond)
+	}
+	switch err := in.await(ctx, f(in.raft, wait)); {
+	case err == nil:
+		return nil
+	case errors.Is(err, raft.ErrNotLeader):
+		return errNotLeader
+	case ctx.Err() != nil || errors.Is(err, raft.ErrLeadershipLost) || errors.Is(err, raft.ErrRaftShutdown):
+		return errkind.E(errkind.Unknown, op+": outcome unknown", err)
+	default:
+		return errkind.E(errkind.Unavailable, op, err)
+	}
+}
+
+// AddVoter adds a voting member, or makes one of a non-voter, or changes its address.
+func (g *Group) AddVoter(ctx context.Context, id, addr string) error {
+	return g.change(ctx, "add voter", func(r *raft.Raft, wait time.Duration) raft.Future {
+		return r.AddVoter(raft.ServerID(id), raft.ServerAddress(addr), 0, wait)
+	})
+}
+
+// AddNonvoter adds a member that receives the log and has no vote.
+func (g *Group) AddNonvoter(ctx context.Context, id, addr string) error {
+	return g.change(ctx, "add non-voter", func(r *raft.Raft, wait time.Duration) raft.Future {
+		return r.AddNonvoter(raft.ServerID(id), raft.ServerAddress(addr), 0, wait)
+	})
+}
+
+// DemoteVoter takes a member's vote away.
+func (g *Group) DemoteVoter(ctx context.Context, id string) error {
+	return g.change(ctx, "demote voter", func(r *raft.Raft, wait time.Duration) raft.Future {
+		return r.DemoteVoter(raft.ServerID(id), 0, wait)
+	})
+}
+
+// RemoveServer removes a member.
+func (g *Group) RemoveServer(ctx context.Context, id string) error {
+	return g.change(ctx, "remove server", func(r *raft.Raft, wait time.Duration) raft.Future {
+		return r.RemoveServer(raft.ServerID(id), 0, wait)
+	})
+}
+
+// TransferLeadership hands leadership to the named member, or to the one with the newest log when id is "".
+func (g *Group) TransferLeadership(ctx context.Context, id string) error {
+	return g.change(ctx, "transfer leadership", func(r *raft.Raft, _ time.Duration) raft.Future {
+		if id == "" {
+			return r.LeadershipTransfer()
+		}
+		for _, s := range r.GetConfiguration().Configuration().Servers {
+			if string(s.ID) == id {
+				return r.LeadershipTransferToServer(s.ID, s.Address)
+			}
+		}
+		return failedFuture{errkind.Errorf(errkind.NotFound, "no member has the id %q", id)}
+	})
+}
+
+type failedFuture struct{ err error }
+
+func (f failedFuture) Error() error { return f.err }
+
+// SnapshotNow writes a snapshot and compacts the log. Nothing new since the last one is no error.
+func (g *Group) SnapshotNow(ctx context.Context) error {
+	in := g.current.Load()
+	if in == nil {
+		return g.outOfService()
+	}
+	if err := in.await(ctx, in.raft.Snapshot()); err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) {
+		return errkind.E(errkind.Unavailable, "snapshot", err)
+	}
+	return nil
+}
+
+// Save writes the Machine's state of now as a snapshot stream, for Restore. Call
+// VerifyLeader before when it must hold all that was acknowledged.
+func (g *Group) Save(_ context.Context, w io.Writer) error {
+	return encodeSnapshot(w, g.cfg.Machine.Snapshot())
+}
+
+// Restore replaces the state of the whole group by what Save wrote. The stream is
+// spooled and verified to its last byte before anything changes. Leader only.
+func (g *Group) Restore(ctx context.Context, r io.Reader) error {
+	if err := g.mayPropose(); err != nil {
+		return err
+	}
+	in := g.current.Load()
+	if in == nil {
+		return g.outOfService()
+	}
+	fsys, path := in.stores.snaps.fs, in.stores.snaps.path("upload"+vfs.TempSuffix)
+	f, err := fsys.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return errkind.E(errkind.Unavailable, "restore: another one may be running", err)
+	}
+	defer func() {
+		_ = f.Close()
+		_ = fsys.Remove(path) // the next start does it otherwise
+	}()
+	size, err := io.Copy(f, r)
+	if err != nil {
+		return errkind.E(errkind.Invalid, "restore: read the upload", err)
+	}
+	if err := verifySnapshot(io.NewSectionReader(f, 0, size)); err != nil {
+		return errkind.E(errkind.Invalid, "restore", err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		done <- in.raft.Restore(&raft.SnapshotMeta{Version: 1, Size: size}, io.NewSectionReader(f, 0, size), 0)
+	}()
+	select {
+	case err = <-done:
+	case <-in.failed:
+		err = in.failure.Load().err
+	case <-ctx.Done():
+		// The file must stay until Raft has read it.
+		err = errkind.E(errkind.Unknown, "", errors.Join(ctx.Err(), <-done))
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, raft.ErrNotLeader):
+		return errNotLeader
+	default:
+		return errkind.E(errkind.Unknown, "restore: outcome unknown", err)
+	}
+}
+
+// Stats returns the library's figures and the group's own, as text.
+func (g *Group) Stats() map[string]string {
+	in := g.current.Load()
+	if in == nil {
+		return map[string]string{"state": "Out of service", "error": g.outOfService().Error()}
+	}
+	stats := in.raft.Stats()
+	stats["fsm_applied_index"] = strconv.FormatUint(g.fsm.applied.Load(), 10)
+	if d := in.stores.disk; d != nil {
+		s := d.Stats()
+		stats["log_fsyncs"] = strconv.FormatUint(s.Fsyncs, 10)
+		stats["log_bytes"] = strconv.FormatUint(s.Bytes, 10)
+		stats["log_write_in_flight"] = d.InFlight().String()
+	}
+	if in.mute != nil && in.mute.active.Load() {
+		stats["rebuilding_until_index"] = strconv.FormatUint(in.mute.need.Load(), 10)
+	}
+	return stats
+}

@@ -1,0 +1,86 @@
+package group
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/polltest"
+)
+
+// roster is a MemberSource that a test edits.
+type roster struct {
+	mu   sync.Mutex
+	list map[string]ServerInfo
+}
+
+func (r *roster) Servers() []ServerInfo {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []ServerInfo
+	for _, s := range r.list {
+		out = append(out, s)
+	}
+	return out
+}
+
+func (r *roster) set(n *node, status MemberStatus) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.list[n.id] = ServerInfo{ID: n.id, Name: n.id, Address: n.addr, Status: status}
+}
+
+func TestAutopilotPromotesAndCleansUp(t *testing.T) {
+	t.Parallel()
+	nodes := cluster(t, 4, func(i int, n *node) {
+		n.boot = n.boot[:3] // the fourth joins later
+		if i == 3 {
+			n.boot = nil
+		}
+	})
+	first, late := nodes[:3], nodes[3]
+	l := leader(t, first)
+	known := &roster{list: map[string]ServerInfo{}}
+	for _, n := range nodes {
+		known.set(n, MemberAlive)
+	}
+	cfg := DefaultAutopilotConfig()
+	cfg.ServerStabilizationTime = 100 * time.Millisecond
+	cfg.LastContactThreshold = 2 * time.Second // a loaded test machine
+	a := NewAutopilot(l.Group, known, cfg, nil)
+	a.update, a.reconcile = 50*time.Millisecond, 200*time.Millisecond
+	if err := a.SetConfig(AutopilotConfig{LastContactThreshold: -1}); !errkind.Is(err, errkind.Invalid) {
+		t.Fatalf("a wrong configuration: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = a.Run(ctx) })
+	defer func() { cancel(); wg.Wait() }()
+	if err := l.AddNonvoter(t.Context(), late.id, late.addr); err != nil {
+		t.Fatal(err)
+	}
+	voters := func() int {
+		list, _, err := l.Configuration()
+		if err != nil {
+			return -1
+		}
+		n := 0
+		for _, s := range list {
+			if s.Voter {
+				n++
+			}
+		}
+		return n
+	}
+	polltest.Within(t, 30*time.Second, func() bool { return voters() == 4 }, "the late member to be given its vote")
+	polltest.Until(t, func() bool {
+		s, ok := a.State()
+		return ok && s.Healthy && s.FailureTolerance == 1 && len(s.Servers) == 4
+	}, "a healthy state")
+	late.stop()
+	known.set(late, MemberFailed)
+	a.RemoveDeadServers()
+	polltest.Within(t, 30*time.Second, func() bool { return voters() == 3 }, "the failed member to be removed")
+}

@@ -1,0 +1,144 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"time"
+
+	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/vfs"
+	"corbel.dev/corbel/telemetry"
+)
+
+// Machine is a plane's replicated state. The group calls it from one goroutine at a time.
+type Machine interface {
+	// ApplyBatch applies committed commands in order and returns one result for
+	// each, in a slice that it does not use again. The commands are valid during the call only.
+	ApplyBatch(cmds [][]byte) []any
+	// Snapshot returns the state of now in O(1): it holds an immutable root.
+	Snapshot() Snapshot
+	// Restore replaces everything by what r gives. It must read r to its end and
+	// change nothing visible before that: the checksum stands at the end.
+	Restore(r io.Reader) error
+}
+
+// Snapshot is a state that can be written while the Machine goes on.
+type Snapshot interface {
+	WriteTo(w io.Writer) (int64, error)
+}
+
+// Server is a member of the group.
+type Server struct {
+	ID      string
+	Address string
+	Voter   bool
+}
+
+// Config says what a Group is made of. Zero values mean the defaults that are named.
+type Config struct {
+	// Name is the plane's name in logs, errors and metric labels; GroupID sorts the group's streams on the wire.
+	Name    string
+	GroupID uint8
+	// Dir holds log and snapshots. It is not used when InMemory.
+	Dir string
+	FS  vfs.FS
+	// InMemory keeps log and snapshots in memory: for a development server without a data folder.
+	InMemory bool
+
+	// LocalID is this server's id for ever; LocalAddr is where the others reach its Raft stream.
+	LocalID   string
+	LocalAddr string
+	// Listener gives this group's incoming streams (wire.Listen); the Group closes it when Run ends.
+	Listener net.Listener
+	// Dial opens a stream to the same group at another server (wire.Dial).
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
+
+	Machine Machine
+	// Bootstrap are the first members, the same list on each of them. It is used
+	// only when there is no state at all.
+	Bootstrap []Server
+
+	// RaftMultiplier stretches the timeouts for slow machines; default 1: heartbeat
+	// and election 1 s, lease 500 ms.
+	RaftMultiplier int
+	// unit is the heartbeat timeout at multiplier 1; tests shorten it.
+	unit time.Duration
+	// SnapshotThreshold (16384 entries), SnapshotInterval (30 s), TrailingLogs (10240 entries) say when to compact.
+	SnapshotThreshold uint64
+	SnapshotInterval  time.Duration
+	TrailingLogs      uint64
+	// SegmentBytes is the size of a log file (64 MiB).
+	SegmentBytes int64
+
+	// MaxBatchBytes (512 KiB) and MaxBatchCount (4096) bound one merged log entry; a larger single command goes alone.
+	MaxBatchBytes int
+	MaxBatchCount int
+	// MaxCommandBytes (32 MiB) bounds one command: TooLarge.
+	MaxCommandBytes int
+	// QueueCount (8192) and QueueBytes (64 MiB) bound the proposals that wait. A
+	// proposal waits QueueWait (1 s) for room and is then shed: Overloaded.
+	QueueCount int
+	QueueBytes int
+	QueueWait  time.Duration
+
+	Clock   clock.Clock
+	Log     *slog.Logger
+	Metrics *telemetry.Registry
+}
+
+func orDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// complete fills in defaults and reports every wrong field at once.
+func (c *Config) complete() error {
+	var wrong []error
+	need := func(ok bool, text string) {
+		if !ok {
+			wrong = append(wrong, errors.New(text))
+		}
+	}
+	need(c.Name != "", "Name is missing")
+	need(c.InMemory || c.Dir != "", "Dir is missing")
+	need(c.LocalID != "", "LocalID is missing")
+	need(c.LocalAddr != "", "LocalAddr is missing")
+	need(c.Machine != nil, "Machine is missing")
+	need(c.Listener != nil, "Listener is missing")
+	need(c.Dial != nil, "Dial is missing")
+	need(c.RaftMultiplier >= 0 && c.RaftMultiplier <= 10, "RaftMultiplier must be 1 to 10")
+	orDefault(&c.RaftMultiplier, 1)
+	orDefault(&c.unit, time.Second)
+	orDefault(&c.SnapshotThreshold, 16384)
+	orDefault(&c.SnapshotInterval, 30*time.Second)
+	orDefault(&c.TrailingLogs, 10240)
+	orDefault(&c.MaxBatchBytes, 512<<10)
+	orDefault(&c.MaxBatchCount, 4096)
+	orDefault(&c.MaxCommandBytes, 32<<20)
+	orDefault(&c.QueueCount, 8192)
+	orDefault(&c.QueueBytes, 64<<20)
+	orDefault(&c.QueueWait, time.Second)
+	if c.FS == nil {
+		c.FS = vfs.OS{}
+	}
+	if c.Clock == nil {
+		c.Clock = clock.Real{}
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	c.Log = c.Log.With("group", c.Name)
+	if err := errors.Join(wrong...); err != nil {
+		return errkind.E(errkind.Invalid, "raft group "+c.Name, err)
+	}
+	return nil
+}
+
+func (c *Config) heartbeat() time.Duration { return time.Duration(c.RaftMultiplier) * c.unit }
+func (c *Config) lease() time.Duration     { return c.heartbeat() / 2 }

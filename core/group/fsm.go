@@ -1,0 +1,151 @@
+package group
+
+import (
+	"hash/crc32"
+	"io"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/telemetry"
+)
+
+func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+
+// fsm stands between Raft and the Machine, and outlives a Raft instance that is
+// stopped and started again: entries that the Machine has are skipped then.
+// Raft calls it from one goroutine; applied and wait may be used from any.
+type fsm struct {
+	machine Machine
+	timing  *telemetry.Timing
+	// fail takes the group out of service when the machine cannot go on.
+	fail func(error)
+
+	applied atomic.Uint64
+	cmds    [][]byte
+	counts  []int
+
+	mu      sync.Mutex
+	changed chan struct{} // non-nil while somebody waits
+}
+
+var (
+	_ raft.BatchingFSM        = (*fsm)(nil)
+	_ raft.ConfigurationStore = (*fsm)(nil)
+)
+
+// Apply implements raft.FSM; RecoverCluster is its only caller.
+func (f *fsm) Apply(l *raft.Log) any { return f.ApplyBatch([]*raft.Log{l})[0] }
+
+// StoreConfiguration implements raft.ConfigurationStore: with it configuration entries move the applied index.
+func (f *fsm) StoreConfiguration(index uint64, _ raft.Configuration) { f.advance(index) }
+
+// ApplyBatch applies all commands of all entries in one call of the Machine.
+// An entry's response is the []any of its commands' results.
+func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
+	began := time.Now()
+	f.cmds, f.counts = f.cmds[:0], f.counts[:0]
+	applied := f.applied.Load()
+	for _, l := range logs {
+		before := len(f.cmds)
+		if l.Type == raft.LogCommand && l.Index > applied {
+			var err error
+			if f.cmds, err = splitEntry(f.cmds, l.Data); err != nil {
+				// To skip a committed entry would make this member differ from the others.
+				f.fail(errkind.Errorf(errkind.Of(err), "entry %d cannot be applied: %w", l.Index, err))
+				runtime.Goexit()
+			}
+		}
+		f.counts = append(f.counts, len(f.cmds)-before)
+	}
+	var results []any
+	if len(f.cmds) > 0 {
+		results = f.machine.ApplyBatch(f.cmds)
+		if len(results) != len(f.cmds) {
+			f.fail(errkind.Errorf(errkind.Internal, "machine gave %d results for %d commands", len(results), len(f.cmds)))
+			runtime.Goexit()
+		}
+		clear(f.cmds) // the entries shall not live on through them
+	}
+	out := make([]any, len(logs))
+	for i, n := range f.counts {
+		out[i] = results[:n:n]
+		results = results[n:]
+	}
+	f.advance(logs[len(logs)-1].Index)
+	f.timing.Observe(time.Since(began))
+	return out
+}
+
+// advance moves the applied index forward, never back.
+func (f *fsm) advance(index uint64) {
+	for {
+		old := f.applied.Load()
+		if index <= old {
+			return
+		}
+		if f.applied.CompareAndSwap(old, index) {
+			break
+		}
+	}
+	f.mu.Lock()
+	if f.changed != nil {
+		close(f.changed)
+		f.changed = nil
+	}
+	f.mu.Unlock()
+}
+
+// next returns a channel that is closed when the applied index moves on.
+func (f *fsm) next() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.changed == nil {
+		f.changed = make(chan struct{})
+	}
+	return f.changed
+}
+
+// Snapshot implements raft.FSM.
+func (f *fsm) Snapshot() (raft.FSMSnapshot, error) { return fsmSnapshot{f.machine.Snapshot()}, nil }
+
+// Restore implements raft.FSM for snapshots that come while running, from a leader or an operator.
+func (f *fsm) Restore(r io.ReadCloser) error {
+	if err := f.replace(r); err != nil {
+		f.fail(errkind.E(errkind.Of(err), "restore snapshot", err))
+	}
+	return nil // Raft panics on an error here; the group is out of service already
+}
+
+func (f *fsm) replace(r io.ReadCloser) error {
+	var source any = r
+	if w, ok := source.(raft.ReadCloserWrapper); ok {
+		source = w.WrappedReadCloser()
+	}
+	snap, ok := source.(*snapReader)
+	if !ok {
+		return errkind.Errorf(errkind.Internal, "a snapshot came as a %T", source)
+	}
+	if snap.index <= f.applied.Load() {
+		return nil // a member that is rebuilt is sent what its machine has already
+	}
+	if err := f.load(r); err != nil {
+		return err
+	}
+	f.advance(snap.index)
+	return nil
+}
+
+func (f *fsm) load(r io.Reader) error { return decodeSnapshot(r, f.machine.Restore) }
+
+type fsmSnapshot struct{ state Snapshot }
+
+// Persist implements raft.FSMSnapshot.
+func (s fsmSnapshot) Persist(sink raft.SnapshotSink) error { return encodeSnapshot(sink, s.state) }
+
+// Release implements raft.FSMSnapshot.
+func (s fsmSnapshot) Release() {}

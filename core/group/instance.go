@@ -1,0 +1,413 @@
+package group
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"corbel.dev/corbel/kit/errkind"
+)
+
+// instance is one life of the Raft library on opened stores: from a start or a
+// reopening to the stop or the first failure of store or machine.
+type instance struct {
+	g       *Group
+	stores  *stores
+	raft    *raft.Raft
+	live    atomic.Pointer[raft.Raft] // as raft, for what the library may call while it starts
+	guard   *guard
+	streams *streams
+	trans   *transport
+	peers   *peers
+	mute    *mute
+	fresh   *fresh
+
+	failure atomic.Pointer[trouble]
+	failed  chan struct{} // closed by the first failure
+	stop    chan struct{} // closed when the instance ends; its goroutines then do
+	wg      sync.WaitGroup
+
+	observed chan raft.Observation
+	// ready is the term in which an entry of this leader was committed and applied here; 0 when it does not lead.
+	ready   atomic.Uint64
+	suspect chan struct{} // a connection from outside was lost
+	members []Server      // what MEMBERS holds; keepNotes only
+}
+
+// begin builds an instance. On an error everything is closed again.
+func (g *Group) begin(s *stores) (*instance, error) {
+	in := &instance{g: g, stores: s, failed: make(chan struct{}), stop: make(chan struct{}),
+		observed: make(chan raft.Observation, 64), suspect: make(chan struct{}, 1)}
+	in.guard = &guard{logAndStable: s.log, fail: in.fail}
+	in.streams = &streams{addr: g.cfg.LocalAddr, dialFunc: g.cfg.Dial, incoming: make(chan net.Conn), done: make(chan struct{}),
+		conns: map[*trackedConn]struct{}{}, lostIncoming: in.lostIncoming}
+	in.peers = &peers{clock: g.cfg.Clock, base: g.cfg.Clock.Now(), self: g.cfg.LocalID, lease: g.cfg.lease(),
+		seen: map[string]*peerSeen{}, voters: in.voters}
+	in.trans = &transport{streams: in.streams, peers: in.peers,
+		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{Stream: in.streams, MaxPool: 3,
+			MaxRPCsInFlight: 1, Timeout: 10 * time.Second, Logger: raftLogger{log: g.cfg.Log}, MsgpackUseNewTimeFormat: true})}
+	if s.lost {
+		in.mute = &mute{header: in.header}
+		in.mute.active.Store(true)
+		in.mute.need.Store(s.newest)
+		in.trans.mute = in.mute
+	}
+	in.fresh = &fresh{reached: in.reached, term: in.term}
+	in.trans.inbox = &inbox{fresh: in.fresh, mute: in.mute, out: make(chan raft.RPC)}
+	in.wg.Go(func() { in.trans.inbox.run(in.stop, in.trans.NetworkTransport.Consumer()) })
+	if err := in.startRaft(); err != nil {
+		close(in.stop)
+		_ = in.trans.Close() // the first error is the one to report
+		in.wg.Wait()
+		s.close()
+		return nil, err
+	}
+	return in, nil
+}
+
+// reached reports whether the machine has everything up to index; entries without a command never reach it.
+func (in *instance) reached(index uint64) bool {
+	r := in.live.Load()
+	if r == nil {
+		return false
+	}
+	applied := in.g.fsm.applied.Load()
+	return applied >= index || (r.LastIndex() >= index && applied >= in.guard.newestCommand.Load())
+}
+
+func (in *instance) term() uint64 {
+	if r := in.live.Load(); r != nil {
+		return r.CurrentTerm()
+	}
+	return 0
+}
+
+func (in *instance) header() raft.RPCHeader {
+	return raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(in.g.cfg.LocalID), Addr: []byte(in.g.cfg.LocalAddr)}
+}
+
+func (in *instance) config() *raft.Config {
+	cfg := in.g.cfg
+	return &raft.Config{ProtocolVersion: raft.ProtocolVersionMax, HeartbeatTimeout: cfg.heartbeat(), ElectionTimeout: cfg.heartbeat(),
+		LeaderLeaseTimeout: cfg.lease(), CommitTimeout: 50 * time.Millisecond, MaxAppendEntries: 512, BatchApplyCh: true,
+		ShutdownOnRemove: false, TrailingLogs: cfg.TrailingLogs, SnapshotInterval: cfg.SnapshotInterval,
+		SnapshotThreshold: cfg.SnapshotThreshold, LocalID: raft.ServerID(cfg.LocalID), Logger: raftLogger{log: cfg.Log},
+		// The snapshot is in the machine already, and entries that the machine has are skipped.
+		NoSnapshotRestoreOnStart: true, NoLegacyTelemetry: true}
+}
+
+// startRaft bootstraps or recovers where asked for, and starts the library.
+func (in *instance) startRaft() (err error) {
+	defer func() { // NewRaft panics when it cannot read its log
+		if p := recover(); p != nil {
+			err = errkind.Errorf(errkind.Unavailable, "start raft: %v", p)
+			if t := in.failure.Load(); t != nil {
+				err = t.err
+			}
+		}
+	}()
+	g := in.g
+	logs, err := raft.NewLogCache(256, in.guard)
+	if err != nil {
+		return err
+	}
+	if err := in.recoverCluster(logs); err != nil {
+		return err
+	}
+	exists, err := raft.HasExistingState(logs, in.guard, in.stores.snaps)
+	if err != nil {
+		return err
+	}
+	if !exists && !in.stores.lost && len(g.cfg.Bootstrap) > 0 {
+		if err := raft.BootstrapCluster(in.config(), logs, in.guard, in.stores.snaps, in.trans, configuration(g.cfg.Bootstrap)); err != nil {
+			return errkind.E(errkind.Internal, "bootstrap", err)
+		}
+	}
+	in.raft, err = raft.NewRaft(in.config(), g.fsm, logs, in.guard, in.stores.snaps, in.trans)
+	if err != nil {
+		return err
+	}
+	in.live.Store(in.raft)
+	in.guard.armed.Store(true)
+	in.findNewestCommand(logs)
+	in.raft.RegisterObserver(raft.NewObserver(in.observed, false, func(o *raft.Observation) bool {
+		switch o.Data.(type) {
+		case raft.LeaderObservation, raft.RaftState, raft.PeerObservation:
+			return true
+		}
+		return false
+	}))
+	return nil
+}
+
+// findNewestCommand looks for it at the end of the log. What stands behind it (entries that
+// begin a term, barriers) never reaches the machine, and must not be waited for on a follower.
+func (in *instance) findNewestCommand(logs raft.LogStore) {
+	last := in.raft.LastIndex()
+	var entry raft.Log
+	for looked := 0; looked < 64 && last > in.guard.newestCommand.Load(); looked++ {
+		if logs.GetLog(last, &entry) != nil || entry.Type == raft.LogCommand || entry.Type == raft.LogConfiguration {
+			break
+		}
+		last--
+	}
+	if last > in.guard.newestCommand.Load() {
+		in.guard.newestCommand.Store(last)
+	}
+}
+
+func configuration(list []Server) raft.Configuration {
+	var c raft.Configuration
+	for _, s := range list {
+		suffrage := raft.Nonvoter
+		if s.Voter {
+			suffrage = raft.Voter
+		}
+		c.Servers = append(c.Servers, raft.Server{Suffrage: suffrage, ID: raft.ServerID(s.ID), Address: raft.ServerAddress(s.Address)})
+	}
+	return c
+}
+
+func members(c raft.Configuration) []Server {
+	list := make([]Server, 0, len(c.Servers))
+	for _, s := range c.Servers {
+		list = append(list, Server{ID: string(s.ID), Address: string(s.Address), Voter: s.Suffrage == raft.Voter})
+	}
+	return list
+}
+
+// voters returns the ids of the latest configuration's voters.
+func (in *instance) voters() []string {
+	r := in.live.Load()
+	if r == nil {
+		return nil
+	}
+	var ids []string
+	for _, s := range r.GetConfiguration().Configuration().Servers {
+		if s.Suffrage == raft.Voter {
+			ids = append(ids, string(s.ID))
+		}
+	}
+	return ids
+}
+
+// fail ends the instance; the first failure counts. It never blocks.
+func (in *instance) fail(err error) {
+	if in.failure.CompareAndSwap(nil, &trouble{err}) {
+		in.peers.depose(math.MaxUint64)
+		in.g.metrics.fails.Add(1)
+		close(in.failed)
+	}
+}
+
+// run serves until ctx ends or the instance fails, and closes everything.
+func (in *instance) run(ctx context.Context) error {
+	g := in.g
+	if in.stores.disk != nil {
+		in.wg.Go(func() { in.stores.disk.Run(in.stop) })
+	}
+	in.wg.Go(in.watch)
+	in.wg.Go(in.keepNotes)
+	g.trouble.Store(nil)
+	g.current.Store(in)
+	g.announce()
+	in.startAlone()
+	var err error
+	select {
+	case <-ctx.Done():
+		in.handOver()
+	case <-in.failed:
+		err = in.failure.Load().err
+	}
+	g.current.Store(nil)
+	g.announce()
+	in.shutdown()
+	return err
+}
+
+// startAlone lets the only voter lead at once: a shorter heartbeat timeout makes
+// the library look at its timer now, and it has never heard a leader.
+func (in *instance) startAlone() {
+	if v := in.voters(); len(v) == 1 && v[0] == in.g.cfg.LocalID {
+		in.electSoon(in.g.cfg.heartbeat() - time.Millisecond)
+	}
+}
+
+// handOver gives leadership to another member before a planned stop, within an election timeout.
+func (in *instance) handOver() {
+	if in.raft.State() != raft.Leader || len(in.voters()) < 2 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*in.g.cfg.heartbeat())
+	defer cancel()
+	if err := in.await(ctx, in.raft.LeadershipTransfer()); err != nil {
+		in.g.cfg.Log.Warn("cannot hand leadership over before the stop", "err", err)
+	}
+}
+
+// await waits for a library future, but not longer than ctx or the instance: a
+// library goroutine that was ended by a failing disk never answers.
+func (in *instance) await(ctx context.Context, f raft.Future) error {
+	done := make(chan error, 1)
+	go func() { done <- f.Error() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-in.failed:
+		return in.failure.Load().err
+	case <-in.stop:
+		return raft.ErrRaftShutdown
+	}
+}
+
+// leads reports whether this server may take proposals.
+func (in *instance) leads() bool {
+	return in.raft.State() == raft.Leader && !in.streams.shut.Load() && in.raft.CurrentTerm() > in.peers.deposed.Load()
+}
+
+// shutdownWait bounds how long a stop waits for a library goroutine that hangs in a disk operation.
+const shutdownWait = 5 * time.Second
+
+// shutdown ends the library and all goroutines, and closes the stores. What
+// hangs in the disk is left behind after shutdownWait and cleans up when it returns.
+func (in *instance) shutdown() {
+	g := in.g
+	in.peers.end()
+	g.batch.quiesce(2 * g.cfg.lease())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = in.raft.Shutdown().Error() // it has none
+		_ = in.trans.Close()
+		in.trans.CloseStreams()
+		in.wg.Wait()
+		in.stores.close()
+	}()
+	close(in.stop)
+	timer := g.cfg.Clock.NewTimer(shutdownWait)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+		_ = in.streams.Close() // the others shall see that this member is gone
+		g.cfg.Log.Error("raft does not stop because a disk operation does not return; it is left behind")
+	}
+	g.batch.abandonAll()
+}
+
+// watch follows what the library observes and runs the watchdogs. It never touches the disk's write path.
+func (in *instance) watch() {
+	step := in.g.cfg.heartbeat() / 20
+	timer := in.g.cfg.Clock.NewTimer(step)
+	defer timer.Stop()
+	dog := &watchdog{in: in}
+	for {
+		select {
+		case <-in.stop:
+			return
+		case o := <-in.observed:
+			in.observe(o)
+		case <-in.suspect:
+			in.wg.Go(dog.leaderLost)
+		case <-timer.C:
+			dog.look()
+			timer.Reset(step)
+		}
+	}
+}
+
+func (in *instance) observe(o raft.Observation) {
+	switch data := o.Data.(type) {
+	case raft.RaftState:
+		if data != raft.Leader {
+			in.ready.Store(0)
+			in.peers.end()
+		} else {
+			in.wg.Go(in.becomeReady)
+		}
+	case raft.LeaderObservation:
+		in.restoreTimeouts()
+	}
+	in.g.announce()
+}
+
+// becomeReady commits an entry of this term and waits until it and all before it are applied.
+func (in *instance) becomeReady() {
+	term := in.raft.CurrentTerm()
+	barrier := in.raft.Barrier(10 * time.Second)
+	if err := in.await(context.Background(), barrier); err != nil {
+		return // it no longer leads
+	}
+	if f, ok := barrier.(raft.IndexFuture); ok {
+		in.g.fsm.advance(f.Index()) // the machine has everything before it
+	}
+	if in.raft.State() == raft.Leader && in.raft.CurrentTerm() == term {
+		in.ready.Store(term)
+		in.peers.refresh(term)
+		in.g.announce()
+	}
+}
+
+// keepNotes writes what stands beside the log. It may hang on the disk, so it is not part of watch.
+func (in *instance) keepNotes() {
+	step := in.g.cfg.heartbeat() / 10
+	timer := in.g.cfg.Clock.NewTimer(step)
+	defer timer.Stop()
+	for {
+		select {
+		case <-in.stop:
+			return
+		case <-timer.C:
+			in.saveMembers()
+			in.liftMute()
+			timer.Reset(step)
+		}
+	}
+}
+
+// liftMute lets a rebuilt member vote again.
+func (in *instance) liftMute() {
+	if in.mute == nil || !in.mute.active.Load() || !in.mute.caughtUp(in.raft.AppliedIndex()) {
+		return
+	}
+	if err := in.g.rebuilt(); err != nil {
+		in.g.cfg.Log.Error("cannot note that the log is complete again", "err", err)
+		return
+	}
+	in.mute.active.Store(false)
+	in.g.cfg.Log.Info("the rebuilt log has everything back; this server votes again", "applied_index", in.raft.AppliedIndex())
+}
+
+// saveMembers keeps the committed members beside the log.
+func (in *instance) saveMembers() {
+	if in.stores.disk == nil {
+		return
+	}
+	now := members(in.raft.GetConfiguration().Configuration())
+	if len(now) == 0 || slices.Equal(now, in.members) {
+		return
+	}
+	if err := in.g.writeMembers(now); err != nil {
+		in.g.cfg.Log.Warn("cannot write down who the members are", "err", err)
+		return
+	}
+	in.members = now
+}
+
+func (in *instance) lostIncoming() {
+	select {
+	case in.suspect <- struct{}{}:
+	default:
+	}
+}
+
+func (in *instance) String() string { return fmt.Sprintf("raft group %s", in.g.cfg.Name) }

@@ -1,0 +1,200 @@
+package group
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"corbel.dev/corbel/core/logstore"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/vfs"
+)
+
+// rebuildName is a file in the group's folder that exists from the moment a
+// damaged log is moved aside until this member has caught up: it keeps the
+// member from voting, also across restarts. It holds the highest index ever held.
+const rebuildName = "REBUILD"
+
+func (g *Group) rebuildPath() string { return filepath.Join(g.cfg.Dir, rebuildName) }
+
+// openLog opens the log. A damaged one is moved aside when other members can give it back.
+func (g *Group) openLog(s *stores) error {
+	if err := g.finishMove(); err != nil {
+		return err
+	}
+	err := g.tryLog(s)
+	var damage *logstore.Damage
+	if err == nil || !errors.As(err, &damage) {
+		return err
+	}
+	if !g.rebuildable() {
+		return errkind.E(errkind.Corrupt, "the log is damaged and there are no other members to rebuild it from; restore a backup, or move the folder away to begin anew", err)
+	}
+	newest := damage.Newest
+	if old, ok, err := g.readRebuild(); err != nil {
+		return err
+	} else if ok {
+		newest = max(newest, old)
+	}
+	if err := vfs.WriteFileAtomic(g.cfg.FS, g.rebuildPath(), binary.LittleEndian.AppendUint64(nil, newest), 0o600); err != nil {
+		return err
+	}
+	if err := g.moveLogAside(); err != nil {
+		return err
+	}
+	g.cfg.Log.Error("the log is damaged: it was moved aside and will be fetched from the leader; this server does not vote until it has everything back",
+		"file", damage.File, "offset", damage.Offset, "index", damage.Index, "what", damage.What, "newest_index", newest)
+	return g.tryLog(s)
+}
+
+func (g *Group) logDir() string { return filepath.Join(g.cfg.Dir, "log") }
+
+func (g *Group) tryLog(s *stores) error {
+	disk, err := logstore.Open(logstore.Config{Group: g.cfg.Name, Dir: g.logDir(), FS: g.cfg.FS, SegmentBytes: g.cfg.SegmentBytes,
+		StallAfter: g.cfg.heartbeat() / 2, OnStall: g.metrics.stall, ObserveAppend: g.metrics.append.Observe, Clock: g.cfg.Clock, Log: g.cfg.Log})
+	if err != nil {
+		return err
+	}
+	first, _ := disk.FirstIndex()
+	if snapshot := g.snapshotIndex(s); s.snaps.broken && max(first, 1) > snapshot+1 && first != 0 {
+		last, _ := disk.LastIndex()
+		_ = disk.Close() // it is moved away next
+		return errkind.E(errkind.Corrupt, "", &logstore.Damage{Group: g.cfg.Name, File: s.snaps.dir, Index: snapshot + 1, Newest: last,
+			What: fmt.Sprintf("a snapshot was damaged and the log begins only at index %d", first)})
+	}
+	newest, lost, err := g.readRebuild()
+	if err != nil {
+		_ = disk.Close() // the first error is the one to report
+		return err
+	}
+	s.disk, s.log, s.lost, s.newest = disk, disk, lost, newest
+	return nil
+}
+
+func (g *Group) readRebuild() (uint64, bool, error) {
+	data, err := vfs.ReadFile(g.cfg.FS, g.rebuildPath())
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, false, nil
+	}
+	if err != nil || len(data) != 8 {
+		return 0, err == nil, err
+	}
+	return binary.LittleEndian.Uint64(data), true, nil
+}
+
+// rebuilt lets this member vote again.
+func (g *Group) rebuilt() error {
+	if err := g.cfg.FS.Remove(g.rebuildPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return g.cfg.FS.SyncDir(g.cfg.Dir)
+}
+
+// rebuildable reports whether others hold the log too: at least two more voters,
+// since one of two cannot elect a leader without this member's vote.
+func (g *Group) rebuildable() bool {
+	known, err := g.readMembers()
+	if err != nil {
+		g.cfg.Log.Error("cannot read who the members are", "err", err)
+	}
+	if len(known) == 0 {
+		known = g.cfg.Bootstrap
+	}
+	others := 0
+	for _, s := range known {
+		if s.Voter && s.ID != g.cfg.LocalID {
+			others++
+		}
+	}
+	return others >= 2
+}
+
+// moveLogAside renames the damaged folder and begins a new one that keeps term
+// and vote: without them this member could vote twice in one term.
+func (g *Group) moveLogAside() error {
+	aside := g.logDir() + ".damaged-" + g.cfg.Clock.Now().UTC().Format("20060102T150405.000")
+	stable, err := logstore.ReadStable(g.cfg.FS, g.logDir())
+	if err != nil {
+		return errkind.E(errkind.Corrupt, "term and vote cannot be read, so this member cannot rejoin under its id; remove it from the group and let it join under a new one", err)
+	}
+	fresh := g.logDir() + ".new"
+	if err := vfs.RemoveAll(g.cfg.FS, fresh); err != nil {
+		return err
+	}
+	disk, err := logstore.Open(logstore.Config{Group: g.cfg.Name, Dir: fresh, FS: g.cfg.FS, SegmentBytes: g.cfg.SegmentBytes, Clock: g.cfg.Clock})
+	if err != nil {
+		return err
+	}
+	for key, value := range stable {
+		if err := disk.Set([]byte(key), value); err != nil {
+			_ = disk.Close() // the first error is the one to report
+			return err
+		}
+	}
+	if err := disk.Close(); err != nil {
+		return err
+	}
+	if err := g.cfg.FS.Rename(g.logDir(), aside); err != nil {
+		return err
+	}
+	if err := g.cfg.FS.Rename(fresh, g.logDir()); err != nil {
+		return err
+	}
+	return g.cfg.FS.SyncDir(g.cfg.Dir)
+}
+
+// finishMove completes a moveLogAside that was cut off between its two renames.
+func (g *Group) finishMove() error {
+	if _, err := g.cfg.FS.Stat(g.logDir()); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if _, err := g.cfg.FS.Stat(g.rebuildPath()); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	err := g.cfg.FS.Rename(g.logDir()+".new", g.logDir())
+	if errors.Is(err, fs.ErrNotExist) {
+		return errkind.Errorf(errkind.Corrupt, "%s is gone in the middle of a rebuild", g.logDir())
+	}
+	if err != nil {
+		return err
+	}
+	return g.cfg.FS.SyncDir(g.cfg.Dir)
+}
+
+// membersName keeps the newest known members beside the log, for the day on which the log cannot be read.
+const membersName = "MEMBERS"
+
+func (g *Group) readMembers() ([]Server, error) {
+	data, err := vfs.ReadFile(g.cfg.FS, filepath.Join(g.cfg.Dir, membersName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var list []Server
+	for line := range strings.Lines(string(data)) {
+		var s Server
+		parts := strings.Split(strings.TrimSpace(line), "\t")
+		if len(parts) == 3 {
+			s.ID, s.Address, s.Voter = parts[0], parts[1], parts[2] == "voter"
+			list = append(list, s)
+		}
+	}
+	return list, nil
+}
+
+func (g *Group) writeMembers(list []Server) error {
+	var b strings.Builder
+	for _, s := range list {
+		role := "nonvoter"
+		if s.Voter {
+			role = "voter"
+		}
+		fmt.Fprintf(&b, "%s\t%s\t%s\n", s.ID, s.Address, role)
+	}
+	return vfs.WriteFileAtomic(g.cfg.FS, filepath.Join(g.cfg.Dir, membersName), []byte(b.String()), 0o600)
+}

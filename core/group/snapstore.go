@@ -1,0 +1,283 @@
+package group
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/hashicorp/raft"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/vfs"
+)
+
+// snapshotsKept is how many finished snapshots stay on disk.
+const snapshotsKept = 2
+
+// snapStore keeps snapshots in a folder: <id>.state, a snapshot stream, and then
+// <id>.meta, whose presence says that the other one is whole and durable.
+// Every state file is verified before it is listed for the first time and again
+// whenever it is opened; a damaged one is set aside loudly and the older one is used.
+type snapStore struct {
+	fs  vfs.FS
+	dir string
+	log *slog.Logger
+
+	mu    sync.Mutex
+	metas []*raft.SnapshotMeta // verified, newest first
+	// broken is set when a snapshot did not verify: the log must then reach further back.
+	broken bool
+}
+
+func openSnapStore(fsys vfs.FS, dir string, log *slog.Logger) (*snapStore, error) {
+	if err := fsys.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	s := &snapStore{fs: fsys, dir: dir, log: log}
+	entries, err := fsys.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	listed := map[string]bool{}
+	for _, e := range entries {
+		id, ok := strings.CutSuffix(e.Name(), ".meta")
+		if !ok {
+			continue
+		}
+		listed[id] = true
+		meta, err := s.load(id)
+		if err != nil {
+			s.setAside(id, err)
+			continue
+		}
+		s.metas = append(s.metas, meta)
+	}
+	for _, e := range entries { // what a stop in the middle left behind
+		id, isState := strings.CutSuffix(e.Name(), ".state")
+		if strings.HasSuffix(e.Name(), vfs.TempSuffix) || (isState && !listed[id]) {
+			if err := fsys.Remove(s.path(e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
+		}
+	}
+	s.sortLocked()
+	return s, nil
+}
+
+func (s *snapStore) path(name string) string { return filepath.Join(s.dir, name) }
+
+// sortLocked puts the newest first.
+func (s *snapStore) sortLocked() {
+	slices.SortFunc(s.metas, func(a, b *raft.SnapshotMeta) int {
+		return cmp.Or(cmp.Compare(b.Term, a.Term), cmp.Compare(b.Index, a.Index), strings.Compare(b.ID, a.ID))
+	})
+}
+
+// load reads a meta file and verifies its state file to the last byte.
+func (s *snapStore) load(id string) (*raft.SnapshotMeta, error) {
+	data, err := vfs.ReadFile(s.fs, s.path(id+".meta"))
+	if err != nil {
+		return nil, err
+	}
+	var framed struct {
+		Meta raft.SnapshotMeta
+		Sum  string
+	}
+	if err := json.Unmarshal(data, &framed); err != nil {
+		return nil, damaged("meta file does not decode")
+	}
+	if framed.Sum != metaSum(&framed.Meta) || framed.Meta.ID != id {
+		return nil, damaged("meta file checksum mismatch")
+	}
+	f, err := vfs.Open(s.fs, s.path(id+".state"))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if err := verifySnapshot(f); err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && info.Size() != framed.Meta.Size {
+		err = damaged("state file has a wrong size")
+	}
+	return &framed.Meta, err
+}
+
+func (s *snapStore) setAside(id string, cause error) {
+	s.broken = true
+	s.log.Error("a snapshot does not verify; it is set aside and an older one is used", "file", s.path(id+".state"), "err", cause)
+	for _, end := range []string{".meta", ".state"} {
+		if err := s.fs.Rename(s.path(id+end), s.path(id+end+".damaged")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			s.log.Error("cannot set a damaged snapshot aside", "file", s.path(id+end), "err", err)
+		}
+	}
+}
+
+// List implements raft.SnapshotStore.
+func (s *snapStore) List() ([]*raft.SnapshotMeta, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.metas), nil
+}
+
+// Open implements raft.SnapshotStore; it verifies the file before it hands it out.
+func (s *snapStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	meta, err := s.load(id)
+	if err != nil {
+		s.mu.Lock()
+		s.metas = slices.DeleteFunc(s.metas, func(m *raft.SnapshotMeta) bool { return m.ID == id })
+		if !errors.Is(err, fs.ErrNotExist) {
+			s.setAside(id, err)
+		}
+		s.mu.Unlock()
+		return nil, nil, errkind.E(errkind.Of(err), "open snapshot "+id, err)
+	}
+	f, err := vfs.Open(s.fs, s.path(id+".state"))
+	if err != nil {
+		return nil, nil, err
+	}
+	return meta, &snapReader{File: f, index: meta.Index}, nil
+}
+
+// snapReader lets the state machine learn the index of what it restores.
+type snapReader struct {
+	vfs.File
+	index uint64
+}
+
+// Create implements raft.SnapshotStore.
+func (s *snapStore) Create(version raft.SnapshotVersion, index, term uint64, configuration raft.Configuration,
+	configurationIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
+	if version != 1 {
+		return nil, errkind.Errorf(errkind.Invalid, "snapshot version %d is not supported", version)
+	}
+	id := fmt.Sprintf("%d-%d", term, index)
+	s.mu.Lock()
+	for n := 1; slices.ContainsFunc(s.metas, func(m *raft.SnapshotMeta) bool { return m.ID == id }); n++ {
+		id = fmt.Sprintf("%d-%d-%d", term, index, n)
+	}
+	s.mu.Unlock()
+	f, err := s.fs.Create(s.path(id + ".state" + vfs.TempSuffix))
+	if err != nil {
+		return nil, err
+	}
+	return &snapSink{store: s, file: f, meta: raft.SnapshotMeta{Version: version, ID: id, Index: index, Term: term,
+		Configuration: configuration, ConfigurationIndex: configurationIndex}}, nil
+}
+
+// snapSink receives one snapshot. One goroutine uses it.
+type snapSink struct {
+	store *snapStore
+	file  vfs.File
+	meta  raft.SnapshotMeta
+	done  bool
+}
+
+// ID implements raft.SnapshotSink.
+func (k *snapSink) ID() string { return k.meta.ID }
+
+// Write implements raft.SnapshotSink.
+func (k *snapSink) Write(p []byte) (int, error) {
+	n, err := k.file.Write(p)
+	k.meta.Size += int64(n)
+	return n, err
+}
+
+// Cancel implements raft.SnapshotSink: it throws the unfinished file away.
+func (k *snapSink) Cancel() error {
+	if k.done {
+		return nil
+	}
+	k.done = true
+	return errors.Join(k.file.Close(), k.store.fs.Remove(k.file.Name()))
+}
+
+// Close implements raft.SnapshotSink: it makes the snapshot durable, verifies what
+// was written, and only then lets it count.
+func (k *snapSink) Close() error {
+	if k.done {
+		return nil
+	}
+	k.done = true
+	err := k.file.Sync()
+	if closeErr := k.file.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = k.commit()
+	}
+	if err != nil {
+		_ = k.store.fs.Remove(k.file.Name()) // the first error is the one to report
+	}
+	return err
+}
+
+func (k *snapSink) commit() error {
+	s := k.store
+	f, err := vfs.Open(s.fs, k.file.Name())
+	if err != nil {
+		return err
+	}
+	err = verifySnapshot(f)
+	_ = f.Close()
+	if err != nil {
+		return err
+	}
+	if err := s.fs.Rename(k.file.Name(), s.path(k.meta.ID+".state")); err != nil {
+		return err
+	}
+	if err := s.fs.SyncDir(s.dir); err != nil {
+		return err
+	}
+	data, err := json.Marshal(map[string]any{"Meta": k.meta, "Sum": metaSum(&k.meta)})
+	if err != nil {
+		return err
+	}
+	if err := vfs.WriteFileAtomic(s.fs, s.path(k.meta.ID+".meta"), data, 0o600); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	meta := k.meta
+	s.metas = append(s.metas, &meta)
+	s.sortLocked()
+	for len(s.metas) > snapshotsKept {
+		old := s.metas[len(s.metas)-1]
+		if old.ID == meta.ID {
+			break // an older one was installed on purpose: keep it
+		}
+		for _, end := range []string{".meta", ".state"} {
+			if err := s.fs.Remove(s.path(old.ID + end)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				s.log.Warn("cannot remove an old snapshot", "file", s.path(old.ID+end), "err", err)
+			}
+		}
+		s.metas = s.metas[:len(s.metas)-1]
+	}
+	return nil
+}
+
+// metaSum is a checksum over the meta file's fields.
+func metaSum(meta *raft.SnapshotMeta) string {
+	data, err := json.Marshal(meta)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%08x", checksum(data))
+}
+
+// forget takes a snapshot out of the list.
+func (s *snapStore) forget(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.metas = slices.DeleteFunc(s.metas, func(m *raft.SnapshotMeta) bool { return m.ID == id })
+	s.broken = true
+}

@@ -1,0 +1,219 @@
+package group
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"corbel.dev/corbel/kit/errkind"
+)
+
+// errGateClosed is what every call gets while the watchdog holds the gate shut.
+var errGateClosed = errkind.New(errkind.Unavailable, "this server's disk does not answer; its Raft transport is closed until it does")
+
+// streams is one instance's raft.StreamLayer. The Group's accept loop hands it
+// connections; it knows all open ones, so that the watchdog can drop those of one
+// peer or, shutting the gate, all. All methods are safe for concurrent use.
+type streams struct {
+	addr     string
+	dialFunc func(ctx context.Context, addr string) (net.Conn, error)
+	// lostIncoming hears that a connection from outside ended.
+	lostIncoming func()
+
+	incoming chan net.Conn // unbuffered: a connection has an owner at every moment
+	done     chan struct{}
+	close1   sync.Once
+	shut     atomic.Bool
+
+	mu    sync.Mutex
+	conns map[*trackedConn]struct{}
+}
+
+type trackedConn struct {
+	net.Conn
+	owner  *streams
+	target string // the address that was dialled, "" when it came in
+}
+
+// Close implements net.Conn. The end of a connection from outside, whichever side
+// noticed it, is the first sign that a leader died.
+func (c *trackedConn) Close() error {
+	c.owner.mu.Lock()
+	_, open := c.owner.conns[c]
+	delete(c.owner.conns, c)
+	c.owner.mu.Unlock()
+	if open && c.target == "" {
+		c.owner.lostIncoming()
+	}
+	return c.Conn.Close()
+}
+
+// track takes the connection into care, or closes it when the gate is shut.
+func (s *streams) track(conn net.Conn, target string) (net.Conn, error) {
+	c := &trackedConn{Conn: conn, owner: s, target: target}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shut.Load() || s.ended() {
+		_ = conn.Close()
+		return nil, errGateClosed
+	}
+	s.conns[c] = struct{}{}
+	return c, nil
+}
+
+func (s *streams) ended() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// offer gives an accepted connection to the instance, or closes it.
+func (s *streams) offer(conn net.Conn) {
+	c, err := s.track(conn, "")
+	if err != nil {
+		return
+	}
+	select {
+	case s.incoming <- c:
+	case <-s.done:
+		_ = c.Close()
+	}
+}
+
+// Accept implements net.Listener.
+func (s *streams) Accept() (net.Conn, error) {
+	select {
+	case c := <-s.incoming:
+		return c, nil
+	case <-s.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Dial implements raft.StreamLayer.
+func (s *streams) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	if s.shut.Load() {
+		return nil, errGateClosed
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), min(timeout, 3*time.Second))
+	defer cancel()
+	conn, err := s.dialFunc(ctx, string(addr))
+	if err != nil {
+		return nil, err
+	}
+	return s.track(conn, string(addr))
+}
+
+// Close implements net.Listener: it ends the instance's connections, not the Group's listener.
+func (s *streams) Close() error {
+	s.close1.Do(func() { close(s.done) })
+	s.drop(func(*trackedConn) bool { return true })
+	return nil
+}
+
+// drop closes the connections that which picks.
+func (s *streams) drop(which func(*trackedConn) bool) int {
+	s.mu.Lock()
+	var picked []*trackedConn
+	for c := range s.conns {
+		if which(c) {
+			picked = append(picked, c)
+		}
+	}
+	s.mu.Unlock()
+	for _, c := range picked {
+		_ = c.Close() // to end it is the purpose
+	}
+	return len(picked)
+}
+
+// setGate shuts or opens the gate; shutting ends all connections.
+func (s *streams) setGate(shut bool) {
+	if s.shut.Swap(shut) != shut && shut {
+		s.drop(func(*trackedConn) bool { return true })
+	}
+}
+
+type streamAddr string
+
+func (a streamAddr) Network() string { return "raft" }
+func (a streamAddr) String() string  { return string(a) }
+
+// Addr implements net.Listener.
+func (s *streams) Addr() net.Addr { return streamAddr(s.addr) }
+
+// transport is the library's network transport plus what it does not tell: when
+// each peer last answered, how far its log is, and whether one knows a newer term.
+type transport struct {
+	*raft.NetworkTransport
+	streams *streams
+	peers   *peers
+	inbox   *inbox
+	// mute refuses to vote and to ask for votes: a member that lost part of its log, until it has it back.
+	mute *mute
+}
+
+var (
+	_ raft.Transport   = (*transport)(nil)
+	_ raft.WithPreVote = (*transport)(nil)
+)
+
+// Consumer implements raft.Transport.
+func (t *transport) Consumer() <-chan raft.RPC {
+	return t.inbox.out
+}
+
+// AppendEntries implements raft.Transport; heartbeats pass here too.
+func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	if t.streams.shut.Load() {
+		return errGateClosed
+	}
+	sent := t.peers.now()
+	if err := t.NetworkTransport.AppendEntries(id, target, args, resp); err != nil {
+		return err
+	}
+	t.peers.answered(string(id), sent, args, resp)
+	return nil
+}
+
+// RequestVote implements raft.Transport.
+func (t *transport) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+	if err := t.mayElect(); err != nil {
+		return err
+	}
+	return t.NetworkTransport.RequestVote(id, target, args, resp)
+}
+
+// RequestPreVote implements raft.WithPreVote.
+func (t *transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+	if err := t.mayElect(); err != nil {
+		return err
+	}
+	return t.NetworkTransport.RequestPreVote(id, target, args, resp)
+}
+
+func (t *transport) mayElect() error {
+	if t.streams.shut.Load() {
+		return errGateClosed
+	}
+	if t.mute != nil && t.mute.active.Load() {
+		return errMuted
+	}
+	return nil
+}
+
+// InstallSnapshot implements raft.Transport.
+func (t *transport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	if t.streams.shut.Load() {
+		return errGateClosed
+	}
+	return t.NetworkTransport.InstallSnapshot(id, target, args, resp, data)
+}

@@ -1,0 +1,205 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// watchdog does what the library leaves undone when a disk or a peer hangs.
+// Its decisions use only memory and the network: no disk can block it.
+type watchdog struct {
+	in *instance
+	// transferring guards against a second attempt while one runs.
+	transferring atomic.Bool
+	transferred  bool // in this stall
+	losing       atomic.Bool
+}
+
+var errDiskHangs = errors.New("this server's disk does not answer")
+
+// look is called twenty times per heartbeat timeout.
+func (w *watchdog) look() {
+	in := w.in
+	term := in.raft.CurrentTerm()
+	if in.ready.Load() == term {
+		in.peers.refresh(term)
+	}
+	w.disk()
+	if in.raft.State() == raft.Leader {
+		w.standstill()
+	}
+}
+
+// disk gives leadership away after two election timeouts of a write in flight and shuts the transport after five.
+func (w *watchdog) disk() {
+	in := w.in
+	if in.stores.disk == nil {
+		return
+	}
+	election := in.g.cfg.heartbeat()
+	hanging := in.stores.disk.InFlight()
+	leads := in.raft.State() == raft.Leader
+	if hanging > 2*election {
+		// Whoever waits for this disk is told that nobody knows; the library answers only when the write returns.
+		in.g.batch.abandon(2*election, errDiskHangs)
+	}
+	switch {
+	case hanging > 5*election:
+		if !in.streams.shut.Load() {
+			in.g.cfg.Log.Error("disk write hangs; the Raft transport is shut until it returns", "hanging_for", hanging, "leader", leads)
+			in.peers.depose(in.raft.CurrentTerm())
+			in.streams.setGate(true)
+			in.g.announce()
+		}
+	case hanging > 2*election:
+		if leads && !w.transferred && w.transferring.CompareAndSwap(false, true) {
+			w.transferred = true
+			in.g.cfg.Log.Error("disk write hangs; handing leadership over", "hanging_for", hanging)
+			in.wg.Go(func() {
+				defer w.transferring.Store(false)
+				w.transfer()
+			})
+		}
+	case hanging < election:
+		w.transferred = false
+		if in.streams.shut.Load() {
+			in.g.cfg.Log.Warn("disk answers again; the Raft transport is open")
+			in.streams.setGate(false)
+			in.g.announce()
+		}
+	}
+}
+
+// transfer tells the voter with the longest log to stand for election. The
+// library's own transfer goes through its main goroutine, which hangs in the write.
+func (w *watchdog) transfer() {
+	in := w.in
+	var best raft.Server
+	var most uint64
+	known := map[string]peerSeen{}
+	in.peers.each(func(id string, s peerSeen) { known[id] = s })
+	for _, s := range in.raft.GetConfiguration().Configuration().Servers {
+		if seen, ok := known[string(s.ID)]; ok && s.Suffrage == raft.Voter && string(s.ID) != in.g.cfg.LocalID &&
+			(best.ID == "" || seen.match > most) {
+			best, most = s, seen.match
+		}
+	}
+	if best.ID == "" {
+		return
+	}
+	var resp raft.TimeoutNowResponse
+	err := in.trans.TimeoutNow(best.ID, best.Address, &raft.TimeoutNowRequest{RPCHeader: in.header()}, &resp)
+	if err != nil {
+		in.g.cfg.Log.Warn("cannot hand leadership over", "to", best.ID, "err", err)
+	}
+}
+
+// standstill drops the connections of a peer that answers heartbeats while its log does not grow.
+func (w *watchdog) standstill() {
+	in := w.in
+	last := in.raft.LastIndex()
+	now := in.peers.now()
+	limit := int64(10 * in.g.cfg.heartbeat())
+	servers := in.raft.GetConfiguration().Configuration().Servers
+	in.peers.each(func(id string, s peerSeen) {
+		alive := now-s.contact < int64(in.g.cfg.heartbeat())
+		if !alive || s.match >= last || now-s.moved < limit {
+			return
+		}
+		for _, server := range servers {
+			if string(server.ID) != id {
+				continue
+			}
+			n := in.streams.drop(func(c *trackedConn) bool { return c.target == string(server.Address) })
+			in.g.metrics.reconnects.Add(1)
+			in.g.cfg.Log.Warn("a peer answers heartbeats but its log stands still; its connections are dropped",
+				"peer", id, "match_index", s.match, "last_index", last, "connections", n)
+		}
+		in.peers.touch(id)
+	})
+}
+
+// leaderLost is called when a connection from outside broke. When the leader's
+// address refuses a new one, its process is gone, and waiting out the rest of
+// the heartbeat timeout helps nobody. The lease of a leader that is alive after
+// all is respected: no election begins before the lease time has passed since
+// it was last heard, and pre-vote stays on.
+func (w *watchdog) leaderLost() {
+	in := w.in
+	addr, id := in.raft.LeaderWithID()
+	if addr == "" || string(id) == in.g.cfg.LocalID || !w.losing.CompareAndSwap(false, true) {
+		return
+	}
+	defer w.losing.Store(false)
+	if !w.refused(string(addr)) {
+		return
+	}
+	// The jitter keeps two followers from splitting the vote.
+	jitter := rand.N(in.g.cfg.lease()/3) + in.g.cfg.lease()/50
+	wait := in.g.cfg.lease() - time.Since(in.raft.LastContact()) + jitter
+	timer := in.g.cfg.Clock.NewTimer(max(wait, 0))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-in.stop:
+		return
+	}
+	if now, _ := in.raft.LeaderWithID(); now == addr && in.raft.State() == raft.Follower {
+		in.electSoon(in.g.cfg.lease() + time.Millisecond)
+	}
+}
+
+// refused reports whether the address refuses connections. A dying process's
+// listener may outlive its connections by a moment, so it asks a few times.
+func (w *watchdog) refused(addr string) bool {
+	in := w.in
+	for range 4 {
+		ctx, cancel := context.WithTimeout(context.Background(), in.g.cfg.lease()/2)
+		conn, err := in.g.cfg.Dial(ctx, addr)
+		cancel()
+		if err != nil {
+			return errors.Is(err, syscall.ECONNREFUSED)
+		}
+		_ = conn.Close() // it was opened only to see whether it can be
+		timer := in.g.cfg.Clock.NewTimer(in.g.cfg.lease() / 10)
+		select {
+		case <-timer.C:
+		case <-in.stop:
+			timer.Stop()
+			return false
+		}
+	}
+	return false
+}
+
+// electSoon lowers the timeouts to d, which makes the library look at its timer
+// at once; restoreTimeouts lifts them when there is a leader.
+func (in *instance) electSoon(d time.Duration) {
+	rc := in.raft.ReloadableConfig()
+	if d >= rc.HeartbeatTimeout {
+		d = max(rc.HeartbeatTimeout-time.Microsecond, in.g.cfg.lease())
+	}
+	rc.HeartbeatTimeout, rc.ElectionTimeout = d, max(d, in.g.cfg.lease())
+	if err := in.raft.ReloadConfig(rc); err != nil {
+		in.g.cfg.Log.Warn("cannot shorten the election timeout", "err", err)
+	}
+}
+
+func (in *instance) restoreTimeouts() {
+	if _, id := in.raft.LeaderWithID(); id == "" {
+		return
+	}
+	rc := in.raft.ReloadableConfig()
+	if full := in.g.cfg.heartbeat(); rc.HeartbeatTimeout != full {
+		rc.HeartbeatTimeout, rc.ElectionTimeout = full, full
+		if err := in.raft.ReloadConfig(rc); err != nil {
+			in.g.cfg.Log.Warn("cannot restore the election timeout", "err", err)
+		}
+	}
+}

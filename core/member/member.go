@@ -1,0 +1,329 @@
+// Package member keeps track of who is in the cluster: a gossip pool on
+// memberlist, with the statuses, key rotation and persistence that operators of
+// gossip pools know.
+//
+// What always holds:
+//   - A member that announced its departure becomes left, one that stopped
+//     answering becomes failed. Failed members are tried again every
+//     ReconnectInterval and forgotten after ReconnectTimeout, left ones after
+//     TombstoneTimeout.
+//   - A process's announcements are bound to its epoch (the time at which it
+//     started, part of its metadata), so that a late leave of the former process
+//     never takes down the new one of the same name.
+//   - Callbacks of memberlist only change a map under a short lock and never wait
+//     for anybody: a slow consumer of Changes cannot slow gossip down. Changes
+//     says that something changed, Members what is; nothing is queued per event.
+//   - Key requests of other members go through a queue of keyQueueLength; when it
+//     is full the request is dropped and its sender reports a missing answer.
+//
+// New checks and reads files, Run opens the network and owns the goroutines (but
+// for memberlist's own, which end shortly after Run without being waited for).
+// Join, Leave and the key operations wait for Run to be up. All methods are safe
+// for concurrent use.
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/vfs"
+	"corbel.dev/corbel/telemetry"
+	"github.com/hashicorp/memberlist"
+)
+
+// Status is what the pool thinks of a member. The numbers are part of the catalog API's contract.
+type Status uint8
+
+// The statuses.
+const (
+	Alive   Status = 1
+	Leaving Status = 2
+	Left    Status = 3
+	Failed  Status = 4
+)
+
+var statusNames = [...]string{"none", "alive", "leaving", "left", "failed"}
+
+// String returns the word that `members` prints.
+func (s Status) String() string {
+	if int(s) < len(statusNames) {
+		return statusNames[s]
+	}
+	return "none"
+}
+
+// Member is one member as the pool sees it. Tags are shared: they must not be changed.
+type Member struct {
+	Name   string
+	Addr   string // IP address
+	Port   int
+	Tags   map[string]string
+	Status Status
+	// Since is when the status was first seen here.
+	Since time.Time
+	// The versions of the gossip protocol that the member speaks, and those of its
+	// delegate; zero for members known by hearsay only.
+	ProtocolMin, ProtocolMax, ProtocolCur uint8
+	DelegateMin, DelegateMax, DelegateCur uint8
+}
+
+// Profile chooses gossip timings.
+type Profile uint8
+
+// The profiles. Local is for members on one machine: quick detection, more traffic.
+const (
+	LAN Profile = iota
+	WAN
+	Local
+)
+
+// DefaultPort is the port of join addresses that name none.
+const DefaultPort = 8301
+
+// Config describes this member and its pool. The zero value of each field means its default.
+type Config struct {
+	// Name is unique in the pool. Required.
+	Name string
+	// Bind is host:port for TCP and UDP; port 0 takes a free one. "0.0.0.0:8301".
+	Bind string
+	// Advertise is the IP, or IP:port, that others reach this member at; the bound one.
+	Advertise string
+	// Tags describe this member to all others; at most 512 bytes when encoded.
+	Tags map[string]string
+
+	// Encrypt is a base64 key of 16, 24 or 32 bytes; "" with no keyring file means
+	// plain gossip. With a keyring file, the file's keys win.
+	Encrypt string
+	// KeyringFile keeps the keys over restarts; "" keeps them in memory.
+	KeyringFile string
+	// PlainIncoming and PlainOutgoing switch off encryption one way, for moving a
+	// running pool to encryption.
+	PlainIncoming, PlainOutgoing bool
+
+	// SnapshotFile remembers the alive members, which are joined again at the next
+	// start; "" remembers nothing. After a Leave only with RejoinAfterLeave.
+	SnapshotFile     string
+	RejoinAfterLeave bool
+
+	Profile           Profile
+	ReconnectInterval time.Duration // 30 s
+	ReconnectTimeout  time.Duration // 72 h
+	TombstoneTimeout  time.Duration // 24 h
+	// LeaveTimeout bounds the announcement of a departure; 5 s.
+	LeaveTimeout time.Duration
+
+	// Accept refuses members by an error, such as those of another datacenter. It
+	// runs inside gossip and must not block or call the Pool.
+	Accept func(Member) error
+
+	// Network replaces sockets in tests.
+	Network *Network
+	// Faults is asked before packets and streams come and go, as by core/wire; nil outside of fault runs.
+	Faults  func(op, peer string) (hold time.Duration, err error)
+	FS      vfs.FS
+	Clock   clock.Clock
+	Log     *slog.Logger
+	Metrics *telemetry.Registry
+}
+
+func (c *Config) complete() error {
+	var wrong []error
+	if c.Name == "" {
+		wrong = append(wrong, errors.New("name is empty"))
+	}
+	if len(c.Name) > maxNameBytes {
+		wrong = append(wrong, fmt.Errorf("name is longer than %d bytes", maxNameBytes))
+	}
+	if c.Bind == "" {
+		c.Bind = "0.0.0.0:" + strconv.Itoa(DefaultPort)
+	}
+	if _, _, err := splitHostPort(c.Bind, DefaultPort); err != nil {
+		wrong = append(wrong, fmt.Errorf("bind: %w", err))
+	}
+	if c.Advertise != "" {
+		if host, _, err := splitHostPort(c.Advertise, DefaultPort); err != nil {
+			wrong = append(wrong, fmt.Errorf("advertise: %w", err))
+		} else if net.ParseIP(host) == nil {
+			wrong = append(wrong, fmt.Errorf("advertise: %q is not an IP address", host))
+		}
+	}
+	for _, d := range []struct {
+		at    *time.Duration
+		value time.Duration
+	}{
+		{&c.ReconnectInterval, 30 * time.Second}, {&c.ReconnectTimeout, 72 * time.Hour},
+		{&c.TombstoneTimeout, 24 * time.Hour}, {&c.LeaveTimeout, 5 * time.Second},
+	} {
+		if *d.at == 0 {
+			*d.at = d.value
+		}
+	}
+	if c.FS == nil {
+		c.FS = vfs.OS{}
+	}
+	if c.Clock == nil {
+		c.Clock = clock.Real{}
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return errkind.E(errkind.Invalid, "gossip", errors.Join(wrong...))
+}
+
+// splitHostPort is net.SplitHostPort with a default port.
+func splitHostPort(addr string, port int) (string, int, error) {
+	host, portText, err := net.SplitHostPort(addr)
+	if err != nil {
+		var bad *net.AddrError
+		if errors.As(err, &bad) && bad.Err == "missing port in address" {
+			return addr, port, nil
+		}
+		if net.ParseIP(addr) != nil { // a bare IPv6 address
+			return addr, port, nil
+		}
+		return "", 0, err
+	}
+	n, err := strconv.ParseUint(portText, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Errorf("port %q: %w", portText, errors.Unwrap(err))
+	}
+	return host, int(n), nil
+}
+
+// Pool is this process's membership.
+type Pool struct {
+	cfg    Config
+	epoch  uint64
+	roster *roster
+	keys   *keyring // nil: plain gossip
+	queue  *memberlist.TransmitLimitedQueue
+	asks   chan keyRequest
+
+	ready   chan struct{} // closed when list is set
+	stopped chan struct{} // closed when Run returns
+	list    *memberlist.Memberlist
+	local   string // advertised address, set with list
+	port    int
+
+	// mu guards tags, left and waiting; it is held for single operations and never
+	// together with the roster's lock.
+	mu      sync.Mutex
+	meta    []byte
+	left    bool
+	waiting map[uint64]chan keyReply
+	lastAsk uint64
+
+	// closing makes memberlist's Leave and Shutdown exclude each other: Leave panics
+	// after Shutdown. It is held for at most LeaveTimeout, with no other lock.
+	closing sync.Mutex
+	closed  bool // guarded by closing
+
+	conflicts *telemetry.Counter
+	conflict  conflictNote
+}
+
+// New checks cfg and reads the keyring file. It starts nothing.
+func New(cfg Config) (*Pool, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	p := &Pool{
+		cfg: cfg, epoch: uint64(cfg.Clock.Now().UnixMilli()),
+		asks: make(chan keyRequest, keyQueueLength), ready: make(chan struct{}), stopped: make(chan struct{}),
+		waiting: map[uint64]chan keyReply{}, conflicts: cfg.Metrics.Counter("serf.member.conflict"),
+	}
+	meta, err := encodeMeta(p.epoch, cfg.Tags)
+	if err != nil {
+		return nil, err
+	}
+	p.meta = meta
+	p.roster = newRoster(cfg)
+	p.queue = &memberlist.TransmitLimitedQueue{RetransmitMult: 4, NumNodes: p.roster.aliveCount}
+	if p.keys, err = openKeyring(cfg); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Members returns everyone known, sorted by name. The slice is shared: it must not be changed.
+func (p *Pool) Members() []Member { return p.roster.list() }
+
+// Member returns one member by name.
+func (p *Pool) Member(name string) (Member, bool) { return p.roster.get(name) }
+
+// Changes returns a channel that is closed at the next change. Take it, then read
+// Members, then wait on it: no change is missed.
+func (p *Pool) Changes() <-chan struct{} { return p.roster.changes() }
+
+// Encrypted tells whether gossip is encrypted.
+func (p *Pool) Encrypted() bool { return p.keys != nil }
+
+// Ready is closed when the network is open.
+func (p *Pool) Ready() <-chan struct{} { return p.ready }
+
+// Addr is the IP address and port that this member advertises; zero before Ready.
+func (p *Pool) Addr() (ip string, port int) {
+	select {
+	case <-p.ready:
+		return p.local, p.port
+	default:
+		return "", 0
+	}
+}
+
+// HealthScore is memberlist's own view of how timely this process is: 0 is well.
+func (p *Pool) HealthScore() int {
+	select {
+	case <-p.ready:
+		return p.list.GetHealthScore()
+	default:
+		return 0
+	}
+}
+
+// SetTags replaces this member's tags and tells the pool, within ctx.
+func (p *Pool) SetTags(ctx context.Context, tags map[string]string) error {
+	meta, err := encodeMeta(p.epoch, tags)
+	if err != nil {
+		return err
+	}
+	if err := p.up(ctx); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.meta = meta
+	p.mu.Unlock()
+	limit := p.cfg.LeaveTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(deadline))
+	}
+	return errkind.E(errkind.Unavailable, "gossip: tags", p.list.UpdateNode(max(limit, time.Millisecond)))
+}
+
+var errStopped = errkind.New(errkind.Unavailable, "gossip: not running")
+
+// up waits until Run has opened the network.
+func (p *Pool) up(ctx context.Context) error {
+	// Both may be closed, and select would choose either.
+	select {
+	case <-p.stopped:
+		return errStopped
+	default:
+	}
+	select {
+	case <-p.ready:
+		return nil
+	case <-p.stopped:
+		return errStopped
+	case <-ctx.Done():
+		return errkind.E(errkind.Unavailable, "gossip: waiting for the network", ctx.Err())
+	}
+}

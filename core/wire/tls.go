@@ -1,0 +1,163 @@
+package wire
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+
+	"corbel.dev/corbel/kit/errkind"
+)
+
+// TLS is the identity of a process and what it demands of its peers.
+//
+// Versions below 1.2 are never spoken. The peers' chains are checked against
+// RootCAs (dialling) and ClientCAs (accepting); a Server config with ClientCAs
+// and the zero ClientAuth demands a certificate.
+type TLS struct {
+	// Server is used for accepted connections, Client for dialled ones. Both are
+	// needed; they are not changed after they were handed over: see Reload.
+	Server, Client *tls.Config
+	// ServerName, when set (server.<datacenter>.<domain>), must be among the names
+	// of every server that is dialled and of every peer that speaks Raft, so that
+	// a client's certificate cannot pose as a server. When empty the chain is
+	// checked and the name is not.
+	ServerName string
+}
+
+func (t *TLS) check() error {
+	if t.Server == nil || t.Client == nil {
+		return errors.New("tls needs a server and a client config")
+	}
+	if len(t.Server.Certificates) == 0 && t.Server.GetCertificate == nil && t.Server.GetConfigForClient == nil {
+		return errors.New("tls: the server has no certificate")
+	}
+	return nil
+}
+
+// identity is the TLS in force, replaced whole by Reload.
+type identity struct{ now atomic.Pointer[identityNow] }
+
+type identityNow struct {
+	serverTLS, clientTLS *tls.Config
+	serverName           string
+	clientCAs            *x509.CertPool
+}
+
+func newIdentity(t *TLS) *identity {
+	id := &identity{}
+	id.set(t)
+	return id
+}
+
+func (id *identity) set(t *TLS) {
+	server, client := t.Server.Clone(), t.Client.Clone()
+	server.MinVersion = max(server.MinVersion, tls.VersionTLS12)
+	client.MinVersion = max(client.MinVersion, tls.VersionTLS12)
+	if server.ClientCAs != nil && server.ClientAuth == tls.NoClientCert {
+		server.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	switch {
+	case t.ServerName != "":
+		client.ServerName = t.ServerName
+	case client.ServerName == "":
+		// Peers are reached by address and need not carry it in their
+		// certificate: the chain is checked here, the name is not.
+		roots := client.RootCAs
+		client.InsecureSkipVerify = true
+		client.VerifyConnection = func(s tls.ConnectionState) error {
+			return verifyChain(&s, roots, x509.ExtKeyUsageServerAuth)
+		}
+	}
+	id.now.Store(&identityNow{server, client, t.ServerName, server.ClientCAs})
+}
+
+func verifyChain(s *tls.ConnectionState, roots *x509.CertPool, usage x509.ExtKeyUsage) error {
+	if len(s.PeerCertificates) == 0 {
+		return errors.New("the peer has no certificate")
+	}
+	between := x509.NewCertPool()
+	for _, c := range s.PeerCertificates[1:] {
+		between.AddCert(c)
+	}
+	_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{usage}})
+	return err
+}
+
+func (id *identity) server() *tls.Config { return id.now.Load().serverTLS }
+func (id *identity) client() *tls.Config { return id.now.Load().clientTLS }
+
+// checkServer demands the server name of a peer that dialled us to speak Raft.
+func (id *identity) checkServer(s *tls.ConnectionState) error {
+	name := id.now.Load().serverName
+	if name == "" {
+		return nil
+	}
+	if len(s.PeerCertificates) == 0 {
+		return fmt.Errorf("peer has no certificate, a server's (%s) is needed", name)
+	}
+	if err := s.PeerCertificates[0].VerifyHostname(name); err != nil {
+		return fmt.Errorf("peer is not a server: %w", err)
+	}
+	return nil
+}
+
+// Reload replaces the identity for connections made from now on. A plain Wire
+// stays plain, a secured one secured: the other change needs a restart.
+func (w *Wire) Reload(t *TLS) error {
+	if (t == nil) != (w.tls == nil) {
+		return errkind.New(errkind.Invalid, "wire: TLS cannot be switched on or off while running")
+	}
+	if t == nil {
+		return nil
+	}
+	if err := t.check(); err != nil {
+		return errkind.E(errkind.Invalid, "wire", err)
+	}
+	w.tls.set(t)
+	return nil
+}
+
+var (
+	errSpeaksPlain = errors.New("the peer speaks plain TCP but TLS is demanded here")
+	errSpeaksTLS   = errors.New("the peer speaks TLS but this listener is plain")
+)
+
+// explainHandshake puts the mismatch that operators meet most into words.
+func explainHandshake(err error) error {
+	var record tls.RecordHeaderError
+	if errors.As(err, &record) {
+		return fmt.Errorf("%w (%v)", errSpeaksPlain, err)
+	}
+	return fmt.Errorf("TLS handshake: %w", err)
+}
+
+// handshakeKind tells a peer that is not acceptable from one that went away.
+func handshakeKind(err error) errkind.Kind {
+	var record tls.RecordHeaderError
+	var cert *tls.CertificateVerificationError
+	var invalid x509.CertificateInvalidError
+	var unknown x509.UnknownAuthorityError
+	var name x509.HostnameError
+	var alert tls.AlertError
+	switch {
+	case errors.As(err, &record), errors.As(err, &cert), errors.As(err, &invalid), errors.As(err, &unknown), errors.As(err, &name), errors.As(err, &alert):
+		return errkind.Denied
+	}
+	return errkind.Unavailable
+}
+
+// reason is the rate limit's key of a rejected connection.
+func reason(err error) string {
+	switch {
+	case errors.Is(err, errSpeaksPlain):
+		return "plain"
+	case errors.Is(err, errSpeaksTLS):
+		return "tls"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "eof"
+	}
+	return "rejected"
+}
