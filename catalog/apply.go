@@ -1,0 +1,153 @@
+package catalog
+
+import (
+	"fmt"
+
+	"corbel.dev/corbel/core/table"
+	"corbel.dev/corbel/kit/errkind"
+)
+
+// draft is a State in the making: what one Apply works on.
+type draft struct {
+	epoch   uint64
+	index   uint64 // of the last command that changed something
+	at      uint64 // what the current command writes: index+1
+	changed bool   // by the current command
+	ix      tableIndexes
+	t       edits
+	changes Changes
+}
+
+// edits mirrors tables.
+type edits struct {
+	nodes, nodeIDs     table.Edit[keyed[*nodeEntry]]
+	services           table.Edit[pair[*Service]]
+	instances, connect table.Edit[pair[*Service]]
+	names, dests       table.Edit[keyed[*nameEntry]]
+	tags               table.Edit[tagCount]
+	checks             table.Edit[pair[*Check]]
+	byService, byOwner table.Edit[pair[*Check]]
+	kv                 table.Edit[keyed[*KVPair]]
+	graves             table.Edit[keyed[uint64]]
+	graveAges          table.Edit[grave]
+	dirs               table.Edit[keyed[*dirEntry]]
+	sessions           table.Edit[keyed[*Session]]
+	nodeSess           table.Edit[pair[*Session]]
+	locks              table.Edit[pair[struct{}]]
+}
+
+func (s *State) draft() *draft {
+	t := &s.tables
+	return &draft{epoch: s.epoch + 1, index: s.index, ix: s.indexes, t: edits{
+		nodes: t.nodes.Edit(), nodeIDs: t.nodeIDs.Edit(),
+		services: t.services.Edit(), instances: t.instances.Edit(), connect: t.connect.Edit(),
+		names: t.names.Edit(), dests: t.dests.Edit(), tags: t.tags.Edit(),
+		checks: t.checks.Edit(), byService: t.byService.Edit(), byOwner: t.byOwner.Edit(),
+		kv: t.kv.Edit(), graves: t.graves.Edit(), graveAges: t.graveAges.Edit(), dirs: t.dirs.Edit(),
+		sessions: t.sessions.Edit(), nodeSess: t.nodeSess.Edit(), locks: t.locks.Edit(),
+	}}
+}
+
+func (d *draft) state() *State {
+	t := &d.t
+	return &State{epoch: d.epoch, index: d.index, indexes: d.ix, tables: tables{
+		nodes: t.nodes.Done(), nodeIDs: t.nodeIDs.Done(),
+		services: t.services.Done(), instances: t.instances.Done(), connect: t.connect.Done(),
+		names: t.names.Done(), dests: t.dests.Done(), tags: t.tags.Done(),
+		checks: t.checks.Done(), byService: t.byService.Done(), byOwner: t.byOwner.Done(),
+		kv: t.kv.Done(), graves: t.graves.Done(), graveAges: t.graveAges.Done(), dirs: t.dirs.Done(),
+		sessions: t.sessions.Done(), nodeSess: t.nodeSess.Done(), locks: t.locks.Done(),
+	}}
+}
+
+// fork keeps everything as it is now from being changed in place, so that a
+// copy of the draft taken just before can take its place again. The epoch
+// grows for the same reason: entries made so far are no longer ours to change.
+func (d *draft) fork() {
+	t := &d.t
+	t.nodes.Fork()
+	t.nodeIDs.Fork()
+	t.services.Fork()
+	t.instances.Fork()
+	t.connect.Fork()
+	t.names.Fork()
+	t.dests.Fork()
+	t.tags.Fork()
+	t.checks.Fork()
+	t.byService.Fork()
+	t.byOwner.Fork()
+	t.kv.Fork()
+	t.graves.Fork()
+	t.graveAges.Fork()
+	t.dirs.Fork()
+	t.sessions.Fork()
+	t.nodeSess.Fork()
+	t.locks.Fork()
+	d.epoch++
+}
+
+// touch claims the current command's index.
+func (d *draft) touch() { d.changed = true }
+
+// Apply runs the commands in order and returns the State after them, one
+// result per command, and what changed. A command that is refused leaves no
+// trace; the others do not notice. With no effect at all the State is s itself.
+//
+// It is deterministic. Two Applies on one State may not run at the same time;
+// readers of s may.
+func (s *State) Apply(cmds []Command) (next *State, results []Result, changes Changes) {
+	d := s.draft()
+	results = make([]Result, len(cmds))
+	for i, c := range cmds {
+		d.begin()
+		d.command(c, &results[i])
+		d.end()
+		results[i].Index = d.index
+	}
+	if d.index == s.index {
+		return s, results, d.changes
+	}
+	return d.state(), results, d.changes
+}
+
+func (d *draft) begin() { d.at, d.changed = d.index+1, false }
+
+func (d *draft) end() {
+	if d.changed {
+		d.index = d.at
+	}
+}
+
+func (d *draft) command(c Command, r *Result) {
+	switch c := c.(type) {
+	case *KV:
+		r.OK, r.Err = d.kv(c)
+	case *Register:
+		r.Err = d.register(c)
+		r.OK = r.Err == nil
+	case *RegisterBatch:
+		d.registerBatch(c, r)
+	case *Deregister:
+		d.deregister(c)
+		r.OK = true
+	case *Txn:
+		d.txn(c, r)
+	case *SessionCreate:
+		r.Err = d.createSession(&c.Session)
+		r.OK = r.Err == nil
+	case *SessionDestroy:
+		d.destroySession(c.ID)
+		r.OK = true
+	case *ReapTombstones:
+		d.reap(c.Index)
+		r.OK = true
+	default:
+		r.Err = refuse("unknown command %T", c)
+	}
+}
+
+// refuse makes the error of a command that the State does not accept. The
+// contract answers 500 to all of them, hence the kind.
+func refuse(format string, args ...any) error {
+	return errkind.New(errkind.Internal, fmt.Sprintf(format, args...))
+}

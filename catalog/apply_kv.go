@@ -1,0 +1,198 @@
+package catalog
+
+import (
+	"bytes"
+	"strings"
+)
+
+// kv applies one of the KV verbs that write; ok is false for a lost race.
+func (d *draft) kv(c *KV) (ok bool, err error) {
+	p := &c.Pair
+	old := d.pair(p.Key)
+	switch c.Verb {
+	case KVSet:
+		d.setPair(old, p, sessionOf(old), lockIndexOf(old))
+	case KVCAS:
+		if !matches(old, p.ModifyIndex) {
+			return false, nil
+		}
+		d.setPair(old, p, sessionOf(old), lockIndexOf(old))
+	case KVLock:
+		return d.lock(old, p)
+	case KVUnlock:
+		if old == nil || old.Session == "" || old.Session != p.Session {
+			return false, nil
+		}
+		d.setPair(old, p, "", old.LockIndex)
+	case KVDelete:
+		d.deletePair(old)
+	case KVDeleteCAS:
+		if old != nil && (p.ModifyIndex == 0 || old.ModifyIndex != p.ModifyIndex) {
+			return false, nil
+		}
+		d.deletePair(old)
+	case KVDeleteTree:
+		d.deleteTree(p.Key)
+	default:
+		return false, refuse("unknown KV operation %d", c.Verb)
+	}
+	return true, nil
+}
+
+// matches is the test of a check-and-set: index 0 asks for a key that is not there.
+func matches(old *KVPair, index uint64) bool {
+	if old == nil {
+		return index == 0
+	}
+	return index != 0 && old.ModifyIndex == index
+}
+
+func sessionOf(p *KVPair) string {
+	if p == nil {
+		return ""
+	}
+	return p.Session
+}
+
+func lockIndexOf(p *KVPair) uint64 {
+	if p == nil {
+		return 0
+	}
+	return p.LockIndex
+}
+
+func (d *draft) lock(old, p *KVPair) (bool, error) {
+	if p.Session == "" {
+		return false, refuse("missing session")
+	}
+	session, ok := d.t.sessions.Get(keyed[*Session]{key: p.Session})
+	if !ok {
+		return false, refuse("invalid session %q", p.Session)
+	}
+	holder, count := sessionOf(old), lockIndexOf(old)
+	if holder != "" && holder != p.Session {
+		return false, nil
+	}
+	if holder == "" {
+		count++
+	}
+	d.setPair(old, p, session.v.ID, count)
+	return true, nil
+}
+
+func (d *draft) pair(key string) *KVPair {
+	item, _ := d.t.kv.Get(keyed[*KVPair]{key: key})
+	return item.v
+}
+
+// setPair stores p's key, value and flags with the given session and lock
+// index. The same again is no change.
+func (d *draft) setPair(old, p *KVPair, session string, lockIndex uint64) {
+	if old != nil && old.Flags == p.Flags && old.Session == session && old.LockIndex == lockIndex && bytes.Equal(old.Value, p.Value) {
+		return
+	}
+	d.touch()
+	next := &KVPair{
+		Key: p.Key, Value: p.Value, Flags: p.Flags, Session: session, LockIndex: lockIndex,
+		CreateIndex: d.at, ModifyIndex: d.at,
+	}
+	if old != nil {
+		next.Key, next.CreateIndex = old.Key, old.CreateIndex
+	} else if g, ok := d.t.graves.Get(keyed[uint64]{key: p.Key}); ok {
+		d.t.graves.Delete(g)
+		d.t.graveAges.Delete(grave{g.v, p.Key})
+	}
+	if holder := sessionOf(old); holder != session {
+		if holder != "" {
+			d.t.locks.Delete(pair[struct{}]{a: holder, b: next.Key})
+		}
+		if session != "" {
+			d.t.locks.Set(pair[struct{}]{a: session, b: next.Key})
+		}
+	}
+	d.t.kv.Set(keyed[*KVPair]{next.Key, next})
+	d.touchKey(next.Key)
+	d.changes.KV = append(d.changes.KV, Change[KVPair]{old, next, d.at})
+}
+
+// deletePair removes a pair (nil is none) and leaves a tombstone.
+func (d *draft) deletePair(old *KVPair) {
+	if old == nil {
+		return
+	}
+	d.touch()
+	if old.Session != "" {
+		d.t.locks.Delete(pair[struct{}]{a: old.Session, b: old.Key})
+	}
+	d.t.kv.Delete(keyed[*KVPair]{key: old.Key})
+	d.t.graves.Set(keyed[uint64]{old.Key, d.at})
+	d.t.graveAges.Set(grave{d.at, old.Key})
+	d.touchKey(old.Key)
+	d.changes.KV = append(d.changes.KV, Change[KVPair]{old, nil, d.at})
+}
+
+func (d *draft) deleteTree(prefix string) {
+	var doomed []*KVPair
+	for item := range d.t.kv.From(keyed[*KVPair]{key: prefix}) {
+		if !strings.HasPrefix(item.key, prefix) {
+			break
+		}
+		doomed = append(doomed, item.v)
+	}
+	for _, p := range doomed {
+		d.deletePair(p)
+	}
+}
+
+// touchKey notes the index in the table and in each folder above the key.
+func (d *draft) touchKey(key string) {
+	d.ix.kv = d.at
+	for i := range len(key) {
+		if key[i] != '/' {
+			continue
+		}
+		folder := key[:i+1]
+		if dir, ok := d.t.dirs.Get(keyed[*dirEntry]{key: folder}); ok && dir.v.epoch == d.epoch {
+			dir.v.index = d.at // made by this Apply: nobody else sees it yet
+			continue
+		} else if ok {
+			folder = dir.key // keep the string that is stored already
+		}
+		d.t.dirs.Set(keyed[*dirEntry]{folder, &dirEntry{d.epoch, d.at}})
+	}
+}
+
+// reap forgets the tombstones up to index, and the folders in which nothing is left.
+func (d *draft) reap(index uint64) {
+	var old []grave
+	for g := range d.t.graveAges.All() {
+		if g.index > index {
+			break
+		}
+		old = append(old, g)
+	}
+	for _, g := range old {
+		d.touch()
+		d.t.graveAges.Delete(g)
+		d.t.graves.Delete(keyed[uint64]{key: g.key})
+	}
+	for _, g := range old {
+		d.dropEmptyFolders(g.key)
+	}
+}
+
+func (d *draft) dropEmptyFolders(key string) {
+	for i := len(key) - 1; i >= 0; i-- {
+		if key[i] != '/' {
+			continue
+		}
+		folder := key[:i+1]
+		if item, ok := d.t.kv.Next(keyed[*KVPair]{key: folder}); ok && strings.HasPrefix(item.key, folder) {
+			return // and so is every folder above
+		}
+		if item, ok := d.t.graves.Next(keyed[uint64]{key: folder}); ok && strings.HasPrefix(item.key, folder) {
+			return
+		}
+		d.t.dirs.Delete(keyed[*dirEntry]{key: folder})
+	}
+}

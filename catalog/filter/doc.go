@@ -1,0 +1,16 @@
+// Package filter compiles and evaluates filter expressions, the contract's
+// `filter=` language, over catalog objects.
+//
+//	expression = and { "or" and }        and   = not { "and" not }
+//	not        = "not" not | "(" expression ")" | match
+//	match      = selector ( "==" | "!=" | contains | not contains | matches | not matches ) value
+//	           | selector "is" [ "not" ] "empty"
+//	           | value [ "not" ] "in" selector
+//
+// Invariants:
+//   - A Filter is immutable and safe for concurrent use; Match is pure.
+//   - Selectors, operators and values are checked against the Schema when a
+//     filter is compiled, so that a wrong expression is refused whatever the catalog holds.
+//   - Text and nesting are bounded (MaxBytes, MaxDepth, MaxTerms); regular
+//     expressions are RE2, so that Match is linear in the object.
+package filter

@@ -1,0 +1,372 @@
+package filter
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// The bounds of an expression.
+const (
+	MaxBytes = 8 << 10
+	MaxDepth = 64
+	MaxTerms = 512
+)
+
+type operator uint8
+
+const (
+	opEqual operator = iota
+	opNotEqual
+	opEmpty
+	opNotEmpty
+	opIn // value in selector, selector contains value
+	opNotIn
+	opMatches
+	opNotMatches
+)
+
+type nodeKind uint8
+
+const (
+	nodeMatch nodeKind = iota
+	nodeAnd
+	nodeOr
+	nodeNot
+)
+
+// node is one node of the parsed expression.
+type node struct {
+	kind        nodeKind
+	left, right *node
+	selector    []string
+	op          operator
+	value       string
+}
+
+type parser struct {
+	text  string
+	at    int
+	depth int
+	terms int
+}
+
+func parse(text string) (*node, error) {
+	if len(text) > MaxBytes {
+		return nil, fmt.Errorf("expression is longer than %d bytes", MaxBytes)
+	}
+	if !utf8.ValidString(text) {
+		return nil, errors.New("invalid encoding")
+	}
+	p := &parser{text: text}
+	p.space()
+	n, err := p.or()
+	if err != nil {
+		return nil, err
+	}
+	p.space()
+	if p.at < len(p.text) {
+		return nil, p.errorf("no match found, expected an operator or the end")
+	}
+	return n, nil
+}
+
+func (p *parser) errorf(format string, args ...any) error {
+	line := 1 + strings.Count(p.text[:p.at], "\n")
+	col := p.at - strings.LastIndexByte(p.text[:p.at], '\n')
+	return fmt.Errorf("%d:%d (%d): %s", line, col, p.at, fmt.Sprintf(format, args...))
+}
+
+// space skips white space and reports whether there was any.
+func (p *parser) space() bool {
+	from := p.at
+	for p.at < len(p.text) && strings.IndexByte(" \t\r\n", p.text[p.at]) >= 0 {
+		p.at++
+	}
+	return p.at > from
+}
+
+// word takes a keyword that white space (or the end) follows, after white space.
+func (p *parser) word(words ...string) bool {
+	from := p.at
+	for i, w := range words {
+		if i > 0 && !p.space() {
+			p.at = from
+			return false
+		}
+		if !strings.HasPrefix(p.text[p.at:], w) {
+			p.at = from
+			return false
+		}
+		p.at += len(w)
+	}
+	return true
+}
+
+// infix takes white space, words, white space.
+func (p *parser) infix(words ...string) bool {
+	from := p.at
+	if p.space() && p.word(words...) && p.space() {
+		return true
+	}
+	p.at = from
+	return false
+}
+
+func (p *parser) deeper() error {
+	if p.depth++; p.depth > MaxDepth {
+		return p.errorf("expression nests deeper than %d levels", MaxDepth)
+	}
+	return nil
+}
+
+func (p *parser) or() (*node, error)  { return p.binary(nodeOr, "or", p.and) }
+func (p *parser) and() (*node, error) { return p.binary(nodeAnd, "and", p.not) }
+
+func (p *parser) binary(kind nodeKind, word string, operand func() (*node, error)) (*node, error) {
+	left, err := operand()
+	if err != nil {
+		return nil, err
+	}
+	for p.infix(word) {
+		right, err := operand()
+		if err != nil {
+			return nil, err
+		}
+		left = &node{kind: kind, left: left, right: right}
+	}
+	return left, nil
+}
+
+func (p *parser) not() (*node, error) {
+	if err := p.deeper(); err != nil {
+		return nil, err
+	}
+	defer func() { p.depth-- }()
+	from := p.at
+	if p.word("not") && p.space() {
+		if n, err := p.not(); err == nil {
+			return &node{kind: nodeNot, left: n}, nil
+		} else if p.depth >= MaxDepth {
+			return nil, err
+		}
+	}
+	p.at = from
+	if p.at < len(p.text) && p.text[p.at] == '(' {
+		p.at++
+		p.space()
+		n, err := p.or()
+		if err != nil {
+			return nil, err
+		}
+		p.space()
+		if p.at >= len(p.text) || p.text[p.at] != ')' {
+			return nil, p.errorf("Unmatched parentheses")
+		}
+		p.at++
+		return n, nil
+	}
+	return p.match()
+}
+
+// match takes one comparison.
+func (p *parser) match() (*node, error) {
+	if p.terms++; p.terms > MaxTerms {
+		return nil, p.errorf("expression has more than %d terms", MaxTerms)
+	}
+	from := p.at
+	if selector, err := p.selector(); err == nil {
+		n, err := p.afterSelector(selector)
+		if n != nil || err != nil {
+			return n, err
+		}
+	}
+	p.at = from
+	value, err := p.value()
+	if err != nil {
+		return nil, err
+	}
+	n := &node{value: value, op: opIn}
+	switch {
+	case p.infix("in"):
+	case p.infix("not", "in"):
+		n.op = opNotIn
+	default:
+		return nil, p.errorf("no match found, expected an operator")
+	}
+	if n.selector, err = p.selector(); err != nil {
+		return nil, p.errorf("Invalid selector")
+	}
+	return n, nil
+}
+
+// afterSelector takes the operator and the value; nil without an error when no operator follows.
+func (p *parser) afterSelector(selector []string) (*node, error) {
+	n := &node{selector: selector}
+	from := p.at
+	switch {
+	case p.symbol("=="):
+		n.op = opEqual
+	case p.symbol("!="):
+		n.op = opNotEqual
+	case p.infix("contains"):
+		n.op = opIn
+	case p.infix("not", "contains"):
+		n.op = opNotIn
+	case p.infix("matches"):
+		n.op = opMatches
+	case p.infix("not", "matches"):
+		n.op = opNotMatches
+	case p.space() && p.word("is", "not", "empty"):
+		n.op = opNotEmpty
+		return n, nil
+	default:
+		p.at = from
+		if p.space() && p.word("is", "empty") {
+			n.op = opEmpty
+			return n, nil
+		}
+		p.at = from
+		return nil, nil
+	}
+	var err error
+	n.value, err = p.value()
+	return n, err
+}
+
+func (p *parser) symbol(s string) bool {
+	from := p.at
+	p.space()
+	if !strings.HasPrefix(p.text[p.at:], s) {
+		p.at = from
+		return false
+	}
+	p.at += len(s)
+	p.space()
+	return true
+}
+
+func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+func digit(c byte) bool  { return c >= '0' && c <= '9' }
+
+func (p *parser) identifier() (string, bool) {
+	from := p.at
+	if p.at >= len(p.text) || !letter(p.text[p.at]) {
+		return "", false
+	}
+	for p.at < len(p.text) {
+		c := p.text[p.at]
+		if !letter(c) && !digit(c) && c != '_' && c != '/' {
+			break
+		}
+		p.at++
+	}
+	return p.text[from:p.at], true
+}
+
+// selector takes names joined by dots, with ["any key"] for other names.
+func (p *parser) selector() ([]string, error) {
+	first, ok := p.identifier()
+	if !ok {
+		return nil, p.errorf("no match found, expected a selector")
+	}
+	path := []string{first}
+	for p.at < len(p.text) {
+		from := p.at
+		switch p.text[p.at] {
+		case '.':
+			p.at++
+			if name, ok := p.identifier(); ok {
+				path = append(path, name)
+				continue
+			}
+			digits := p.at
+			for p.at < len(p.text) && digit(p.text[p.at]) {
+				p.at++
+			}
+			if p.at == digits {
+				p.at = from
+				return path, nil
+			}
+			path = append(path, p.text[digits:p.at])
+		case '[':
+			p.at++
+			p.space()
+			key, err := p.quoted()
+			if err != nil {
+				return nil, p.errorf("Invalid index")
+			}
+			p.space()
+			if p.at >= len(p.text) || p.text[p.at] != ']' {
+				return nil, p.errorf("Unclosed index expression")
+			}
+			p.at++
+			path = append(path, key)
+		default:
+			return path, nil
+		}
+	}
+	return path, nil
+}
+
+// value takes a bare word (a selector's text), a number or a string.
+func (p *parser) value() (string, error) {
+	from := p.at
+	if path, err := p.selector(); err == nil {
+		return strings.Join(path, "."), nil
+	}
+	p.at = from
+	if p.at < len(p.text) && (p.text[p.at] == '-' || digit(p.text[p.at])) {
+		return p.number()
+	}
+	return p.quoted()
+}
+
+func (p *parser) number() (string, error) {
+	from := p.at
+	if p.text[p.at] == '-' {
+		p.at++
+	}
+	whole := p.at
+	p.digits()
+	if p.at == whole || (p.at-whole > 1 && p.text[whole] == '0') {
+		return "", p.errorf("Invalid number literal")
+	}
+	if p.at < len(p.text) && p.text[p.at] == '.' {
+		p.at++
+		fraction := p.at
+		if p.digits(); p.at == fraction {
+			return "", p.errorf("Invalid number literal")
+		}
+	}
+	if p.at < len(p.text) && strings.IndexByte(" \t\r\n)", p.text[p.at]) < 0 {
+		return "", p.errorf("Invalid number literal")
+	}
+	return p.text[from:p.at], nil
+}
+
+func (p *parser) digits() {
+	for p.at < len(p.text) && digit(p.text[p.at]) {
+		p.at++
+	}
+}
+
+// quoted takes a string in double quotes (with escapes, and no quote inside) or back quotes.
+func (p *parser) quoted() (string, error) {
+	if p.at >= len(p.text) || (p.text[p.at] != '"' && p.text[p.at] != '`') {
+		return "", p.errorf("no match found, expected a value")
+	}
+	end := strings.IndexByte(p.text[p.at+1:], p.text[p.at])
+	if end < 0 {
+		return "", p.errorf("Unterminated string literal")
+	}
+	literal := p.text[p.at : p.at+end+2]
+	s, err := strconv.Unquote(literal)
+	if err != nil {
+		return "", p.errorf("Invalid string literal")
+	}
+	p.at += len(literal)
+	return s, nil
+}

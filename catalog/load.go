@@ -1,0 +1,283 @@
+package catalog
+
+import (
+	"maps"
+	"slices"
+
+	"corbel.dev/corbel/core/table"
+	"corbel.dev/corbel/kit/pack"
+)
+
+// loader builds a State from a snapshot's sections. The primary tables come in
+// key order and are filled from the left; the others are derived. What does not
+// fit together is damage: a State that breaks its invariants must never be served.
+//
+// Services and checks come by node and id. Collected by name they are in the
+// order of the other tables too, which are then filled from the left as well.
+type loader struct {
+	in      *source
+	d       *draft
+	section uint64 // the lowest section that may come next
+	last    [2]string
+	node    *nodeEntry
+
+	indexed bool // the collected ones are in their tables
+	names   map[string]*bucket
+	dests   map[string]*bucket
+	owned   []pair[*Check] // the checks of one node
+}
+
+// bucket collects what is found under one service name.
+type bucket struct {
+	entry    *nameEntry
+	services []pair[*Service]
+	checks   []pair[*Check]
+	tags     map[string]int
+}
+
+func (l *loader) merge(r *pack.Reader) {
+	if r.Err() != nil {
+		l.in.fail()
+	}
+}
+
+// inOrder tells whether the key is after the one before; if not, the input is damaged.
+func (l *loader) inOrder(first bool, a, b string) bool {
+	if !first && (a < l.last[0] || a == l.last[0] && b <= l.last[1]) {
+		l.in.fail()
+		return false
+	}
+	l.last = [2]string{a, b}
+	return true
+}
+
+func (l *loader) load(section, count int) {
+	if section > sectionChecks {
+		l.index()
+	}
+	for i := range count {
+		r := l.in.next()
+		if l.in.err != nil {
+			return
+		}
+		l.one(section, i == 0, r)
+		l.merge(r)
+	}
+}
+
+// one loads one object. Sections of a later minor version are passed over.
+func (l *loader) one(section int, first bool, r *pack.Reader) {
+	t := &l.d.t
+	switch section {
+	case sectionNodes:
+		l.loadNode(first, r)
+	case sectionServices:
+		l.loadService(first, r)
+	case sectionChecks:
+		l.loadCheck(first, r)
+	case sectionNames:
+		name := r.String()
+		item, ok := t.names.Get(keyed[*nameEntry]{key: lower(name)})
+		if !ok || !l.inOrder(first, item.key, "") {
+			l.in.fail()
+			return
+		}
+		item.v.summary.Name = name
+		item.v.index, item.v.checksIndex = r.Uint(), r.Uint()
+		l.d.summarize(item.v)
+	case sectionDests:
+		item, ok := t.dests.Get(keyed[*nameEntry]{key: r.String()})
+		if !ok || !l.inOrder(first, item.key, "") {
+			l.in.fail()
+			return
+		}
+		item.v.index, item.v.checksIndex = r.Uint(), r.Uint()
+	case sectionKV:
+		p := ReadKVPair(r)
+		if l.inOrder(first, p.Key, "") {
+			t.kv.Load(keyed[*KVPair]{p.Key, p})
+		}
+		if p.Session != "" {
+			t.locks.Set(pair[struct{}]{a: p.Session, b: p.Key})
+		}
+	case sectionGraves:
+		key, index := r.String(), r.Uint()
+		if l.inOrder(first, key, "") {
+			t.graves.Load(keyed[uint64]{key, index})
+			t.graveAges.Set(grave{index, key})
+		}
+	case sectionDirs:
+		key := r.String()
+		if l.inOrder(first, key, "") {
+			t.dirs.Load(keyed[*dirEntry]{key, &dirEntry{1, r.Uint()}})
+		}
+	case sectionSessions:
+		l.loadSession(first, ReadSession(r))
+	}
+}
+
+func (l *loader) loadNode(first bool, r *pack.Reader) {
+	n := ReadNode(r)
+	e := &nodeEntry{epoch: 1, key: lower(n.Name), node: n, index: r.Uint(), checksIndex: r.Uint()}
+	if n.Name == "" || !l.inOrder(first, e.key, "") {
+		l.in.fail()
+		return
+	}
+	if l.node != nil {
+		shareNodeStrings(n, l.node.node)
+	}
+	l.node = e
+	l.d.t.nodes.Load(keyed[*nodeEntry]{e.key, e})
+	if n.ID != "" {
+		l.d.t.nodeIDs.Set(keyed[*nodeEntry]{lower(n.ID), e})
+	}
+}
+
+// owner finds the node of an object; objects come in the order of their nodes.
+func (l *loader) owner(name string) *nodeEntry {
+	if l.node == nil || l.node.node.Name != name {
+		if l.node = l.d.node(lower(name)); l.node == nil {
+			l.in.fail()
+		}
+	}
+	return l.node
+}
+
+func (l *loader) loadService(first bool, r *pack.Reader) {
+	s, d := ReadService(r), l.d
+	e := l.owner(s.Node)
+	if e == nil || !l.inOrder(first, e.key, s.ID) {
+		return
+	}
+	s.Node = e.node.Name
+	d.t.services.Load(pair[*Service]{e.key, s.ID, s})
+	b := bucketOf(&l.names, lower(s.Name))
+	if len(b.services) > 0 {
+		shareServiceStrings(s, b.services[0].v)
+	}
+	b.services = append(b.services, pair[*Service]{b.entry.key, e.key, s})
+	b.entry.summary.Name = s.Name
+	for _, tag := range s.Tags {
+		if b.tags == nil {
+			b.tags = make(map[string]int)
+		}
+		b.tags[tag]++
+	}
+	if dest := connectsTo(s); dest != "" {
+		b := bucketOf(&l.dests, dest)
+		b.services = append(b.services, pair[*Service]{b.entry.key, e.key, s})
+	}
+}
+
+func bucketOf(buckets *map[string]*bucket, name string) *bucket {
+	b := (*buckets)[name]
+	if b == nil {
+		if *buckets == nil {
+			*buckets = make(map[string]*bucket)
+		}
+		b = &bucket{entry: &nameEntry{epoch: 1, key: name, summary: &ServiceSummary{}}}
+		(*buckets)[name] = b
+	}
+	b.entry.count++
+	return b
+}
+
+// index fills the tables that are ordered by name, once all services and checks are there.
+func (l *loader) index() {
+	if l.indexed {
+		return
+	}
+	l.indexed = true
+	l.flushOwned()
+	t := &l.d.t
+	for _, name := range slices.Sorted(maps.Keys(l.names)) {
+		b := l.names[name]
+		t.names.Load(keyed[*nameEntry]{name, b.entry})
+		for _, item := range b.services {
+			t.instances.Load(item)
+		}
+		for _, item := range b.checks {
+			t.byService.Load(item)
+		}
+		for _, tag := range slices.Sorted(maps.Keys(b.tags)) {
+			t.tags.Load(tagCount{name, tag, b.tags[tag]})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.dests)) {
+		b := l.dests[name]
+		t.dests.Load(keyed[*nameEntry]{name, b.entry})
+		for _, item := range b.services {
+			t.connect.Load(item)
+		}
+	}
+	l.names, l.dests = nil, nil
+}
+
+// flushOwned puts one node's checks in the order of their services.
+func (l *loader) flushOwned() {
+	slices.SortFunc(l.owned, compareOwned)
+	for _, item := range l.owned {
+		l.d.t.byOwner.Load(item)
+	}
+	l.owned = l.owned[:0]
+}
+
+func (l *loader) loadCheck(first bool, r *pack.Reader) {
+	c, d := ReadCheck(r), l.d
+	e := l.owner(c.Node)
+	if e == nil || !l.inOrder(first, e.key, c.ID) {
+		return
+	}
+	c.Node = e.node.Name
+	if c.ServiceID != "" {
+		item, ok := d.t.services.Get(pair[*Service]{a: e.key, b: c.ServiceID})
+		if !ok || item.v.Name != c.ServiceName {
+			l.in.fail()
+			return
+		}
+		c.ServiceID, c.ServiceName, c.ServiceTags = item.v.ID, item.v.Name, item.v.Tags
+	}
+	d.t.checks.Load(pair[*Check]{e.key, c.ID, c})
+	if len(l.owned) > 0 && l.owned[0].a != e.key {
+		l.flushOwned()
+	}
+	l.owned = append(l.owned, pair[*Check]{e.key, c.ServiceID, c})
+	if c.ServiceID == "" {
+		shareCheckStrings(c, serfHealth)
+		return
+	}
+	b := l.names[lower(c.ServiceName)] // there: the service is
+	if len(b.checks) > 0 {
+		shareCheckStrings(c, b.checks[0].v)
+	}
+	b.checks = append(b.checks, pair[*Check]{b.entry.key, e.key, c})
+}
+
+func (l *loader) loadSession(first bool, s *Session) {
+	e := l.owner(s.Node)
+	if e == nil || !l.inOrder(first, s.ID, "") {
+		return
+	}
+	s.Node = e.node.Name
+	l.d.t.sessions.Load(keyed[*Session]{s.ID, s})
+	l.d.t.nodeSess.Set(pair[*Session]{e.key, s.ID, s})
+}
+
+// complete tells whether the parts fit together: each name has its indexes, each lock its session.
+func (l *loader) complete() bool {
+	l.index()
+	t := &l.d.t
+	for _, names := range []*table.Edit[keyed[*nameEntry]]{&t.names, &t.dests} {
+		for item := range names.All() {
+			if item.v.index == 0 {
+				return false
+			}
+		}
+	}
+	for item := range t.locks.All() {
+		if _, ok := t.sessions.Get(keyed[*Session]{key: item.a}); !ok {
+			return false
+		}
+	}
+	return true
+}

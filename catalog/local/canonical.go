@@ -1,0 +1,220 @@
+package local
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// duration marshals as the contract's duration string.
+type duration time.Duration
+
+// MarshalJSON implements json.Marshaler.
+func (d duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
+
+// wireDefinition is the contract's Definition object of a HealthCheck.
+type wireDefinition struct {
+	HTTP                           string              `json:",omitempty"`
+	Header                         map[string][]string `json:",omitempty"`
+	Method                         string              `json:",omitempty"`
+	Body                           string              `json:",omitempty"`
+	DisableRedirects               bool                `json:",omitempty"`
+	TLSServerName                  string              `json:",omitempty"`
+	TLSSkipVerify                  bool                `json:",omitempty"`
+	TCP                            string              `json:",omitempty"`
+	TCPUseTLS                      bool                `json:",omitempty"`
+	UDP                            string              `json:",omitempty"`
+	H2PING                         string              `json:",omitempty"`
+	H2PingUseTLS                   bool                `json:",omitempty"`
+	GRPC                           string              `json:",omitempty"`
+	GRPCUseTLS                     bool                `json:",omitempty"`
+	OSService                      string              `json:",omitempty"`
+	ScriptArgs                     []string            `json:",omitempty"`
+	DockerContainerID              string              `json:",omitempty"`
+	Shell                          string              `json:",omitempty"`
+	AliasNode                      string              `json:",omitempty"`
+	AliasService                   string              `json:",omitempty"`
+	SessionName                    string              `json:",omitempty"`
+	OutputMaxSize                  int                 `json:",omitempty"`
+	Interval                       duration            `json:",omitempty"`
+	Timeout                        duration            `json:",omitempty"`
+	DeregisterCriticalServiceAfter duration            `json:",omitempty"`
+	TTL                            duration            `json:",omitempty"`
+}
+
+// definitionJSON is the check's Definition, nil when all of it is unset.
+func (d *CheckDefinition) definitionJSON() []byte {
+	b, err := json.Marshal(wireDefinition{
+		HTTP: d.HTTP, Header: d.Header, Method: d.Method, Body: d.Body, DisableRedirects: d.DisableRedirects,
+		TLSServerName: d.TLSServerName, TLSSkipVerify: d.TLSSkipVerify, TCP: d.TCP, TCPUseTLS: d.TCPUseTLS,
+		UDP: d.UDP, H2PING: d.H2PING, H2PingUseTLS: d.H2PING != "" && (d.H2PingUseTLS == nil || *d.H2PingUseTLS),
+		GRPC: d.GRPC, GRPCUseTLS: d.GRPCUseTLS, OSService: d.OSService, ScriptArgs: d.ScriptArgs,
+		DockerContainerID: d.DockerContainerID, Shell: d.Shell, AliasNode: d.AliasNode, AliasService: d.AliasService,
+		SessionName: d.SessionName, OutputMaxSize: d.OutputMaxSize, Interval: duration(d.Interval),
+		Timeout: duration(d.Timeout), TTL: duration(d.TTL),
+		DeregisterCriticalServiceAfter: duration(d.DeregisterCriticalServiceAfter),
+	})
+	if err != nil || len(b) <= len("{}") {
+		return nil
+	}
+	return b
+}
+
+// shape describes a contract object whose keys are known: folded key to the
+// contract's spelling and what is inside.
+type shape map[string]shapeField
+
+type shapeField struct {
+	name  string
+	inner shape // nil: the value is kept as it is
+	list  bool
+}
+
+// keys makes a shape of leaf fields.
+func keys(names ...string) shape {
+	s := shape{}
+	for _, n := range names {
+		s[fold(n)] = shapeField{name: n}
+	}
+	return s
+}
+
+// with adds a nested object, or a list of them.
+func (s shape) with(name string, inner shape, list bool) shape {
+	s[fold(name)] = shapeField{name: name, inner: inner, list: list}
+	return s
+}
+
+var (
+	meshGatewayShape = keys("Mode")
+	exposePathShape  = keys("ListenerPort", "Path", "LocalPathPort", "Protocol", "ParsedFromCheck")
+	upstreamShape    = keys("DestinationType", "DestinationName", "DestinationNamespace", "DestinationPartition",
+		"DestinationPeer", "Datacenter", "LocalBindAddress", "LocalBindPort", "LocalBindSocketPath",
+		"LocalBindSocketMode", "Config", "CentrallyConfigured").with("MeshGateway", meshGatewayShape, false)
+	proxyShape = keys("DestinationServiceName", "DestinationServiceID", "LocalServiceAddress", "LocalServicePort",
+		"LocalServiceSocketPath", "Mode", "Config", "MutualTLSMode").
+		with("TransparentProxy", keys("OutboundListenerPort", "DialedDirectly"), false).
+		with("MeshGateway", meshGatewayShape, false).
+		with("Expose", keys("Checks").with("Paths", exposePathShape, true), false).
+		with("Upstreams", upstreamShape, true).
+		with("EnvoyExtensions", keys("Name", "Required", "Arguments", "ConsulVersion", "EnvoyVersion"), true).
+		with("AccessLogs", keys("Enabled", "DisableListenerLogs", "Type", "Path", "JSONFormat", "TextFormat"), false)
+)
+
+// proxy reads a Proxy object into canonical JSON: the contract's names, sorted
+// keys; free maps such as Config keep their keys. nil for an empty object.
+func (d decoder) proxy(path string, v any) ([]byte, error) {
+	m, err := readObject(path, v)
+	if err != nil || len(m) == 0 {
+		return nil, err
+	}
+	out, err := d.reshape(path, m, proxyShape)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(out) // maps marshal with sorted keys
+}
+
+func (d decoder) reshape(path string, m map[string]any, s shape) (map[string]any, error) {
+	out := make(map[string]any, len(m))
+	for _, key := range sortedKeys(m) {
+		at := join(path, key)
+		f, ok := s[fold(key)]
+		if !ok && d.strict {
+			return nil, fmt.Errorf("invalid config key %s", at)
+		}
+		if !ok || m[key] == nil {
+			continue
+		}
+		var err error
+		switch {
+		case f.inner == nil:
+			out[f.name], err = d.leaf(at, f.name, m[key])
+		case f.list:
+			var list []any
+			var objects []map[string]any
+			if objects, err = objectList(at, m[key]); err == nil {
+				for i, o := range objects {
+					var item map[string]any
+					if item, err = d.reshape(fmt.Sprintf("%s[%d]", at, i), o, f.inner); err != nil {
+						break
+					}
+					list = append(list, item)
+				}
+			}
+			out[f.name] = list
+		default:
+			var o map[string]any
+			if o, err = readObject(at, m[key]); err == nil {
+				out[f.name], err = d.reshape(at, o, f.inner)
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// leaf checks the few leaves that others compute with, and unwraps HCL's lists
+// of blocks in free maps.
+func (d decoder) leaf(path, name string, v any) (any, error) {
+	switch {
+	case name == "Config" || name == "Arguments":
+		m, err := readObject(path, v)
+		if err != nil {
+			return nil, err
+		}
+		return plain(m, 0), nil
+	case strings.HasSuffix(name, "Port"):
+		return readInt(path, v)
+	case name == "Checks" || name == "Enabled" || name == "Required" || name == "DialedDirectly" ||
+		name == "DisableListenerLogs" || name == "ParsedFromCheck" || name == "CentrallyConfigured":
+		return readBool(path, v)
+	}
+	return readString(path, v)
+}
+
+// plain turns HCL's one-block lists inside a free map into objects.
+func plain(v any, depth int) any {
+	if depth > 32 {
+		return v
+	}
+	switch x := v.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(x))
+		for k, e := range x {
+			out[k] = plain(e, depth+1)
+		}
+		return out
+	case []map[string]any:
+		if len(x) == 1 {
+			return plain(x[0], depth+1)
+		}
+		out := make([]any, len(x))
+		for i, e := range x {
+			out[i] = plain(e, depth+1)
+		}
+		return out
+	case []any:
+		out := make([]any, len(x))
+		for i, e := range x {
+			out[i] = plain(e, depth+1)
+		}
+		return out
+	}
+	return v
+}
+
+// proxyDestination reads DestinationServiceName out of canonical JSON.
+func proxyDestination(proxy []byte) string {
+	if len(proxy) == 0 {
+		return ""
+	}
+	var p struct{ DestinationServiceName string }
+	if json.Unmarshal(proxy, &p) != nil {
+		return ""
+	}
+	return p.DestinationServiceName
+}

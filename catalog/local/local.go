@@ -1,0 +1,407 @@
+package local
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/check"
+	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/vfs"
+	"corbel.dev/corbel/telemetry"
+)
+
+// Servers is the catalog as anti-entropy needs it. Every call ends with its ctx.
+// Kinds Invalid and Denied mean refused: not tried again before the next full
+// sync. Any other error means try again soon.
+type Servers interface {
+	Register(ctx context.Context, r *catalog.Register) error
+	// RegisterBatch applies all or, with an error, possibly some.
+	RegisterBatch(ctx context.Context, r []*catalog.Register) error
+	Deregister(ctx context.Context, d *catalog.Deregister) error
+	NodeServices(ctx context.Context, node string) ([]*catalog.Service, error)
+	NodeChecks(ctx context.Context, node string) ([]*catalog.Check, error)
+	// NodeInfo is nil without an error when the catalog has no such node.
+	NodeInfo(ctx context.Context, node string) (*catalog.Node, error)
+}
+
+// Config is what a Local needs; zero fields mean the defaults.
+type Config struct {
+	// Node is this host as the catalog shall know it. Name is required.
+	Node    catalog.Node
+	Servers Servers
+	// ClusterSize is the number of hosts, which scales the stagger; nil means 1.
+	ClusterSize func() int
+	// ServerUp sends when a server came (back): a full sync follows soon. nil is allowed.
+	ServerUp <-chan struct{}
+
+	// FS and DataDir hold registrations across restarts; DataDir "" keeps none.
+	FS      vfs.FS
+	DataDir string
+
+	Clock   clock.Clock
+	Log     *slog.Logger
+	Metrics *telemetry.Registry
+	// Checks configures the check runner; its Clock and Log default to those above.
+	Checks check.Config
+
+	EnableScriptChecks      bool // from the API and from files
+	EnableLocalScriptChecks bool // from files only
+	// CheckUpdateInterval is how seldom output-only changes are pushed; 0 means 5 min, below 0 at once.
+	CheckUpdateInterval time.Duration
+	DiscardCheckOutput  bool
+	OutputMaxSizeBytes  int // 0 means 4 KiB
+	// SyncWait bounds how long a registration waits for its sync attempt; 0 means 2 s.
+	SyncWait time.Duration
+	// CallTimeout bounds each call to the servers; 0 means 10 s.
+	CallTimeout time.Duration
+	// Rand returns a number in [0, n); nil means math/rand.
+	Rand func(n int64) int64
+}
+
+func (c *Config) complete() error {
+	if c.Node.Name == "" {
+		return errkind.New(errkind.Invalid, "local: Node.Name is required")
+	}
+	if c.Servers == nil {
+		return errkind.New(errkind.Invalid, "local: Servers is required")
+	}
+	if c.Clock == nil {
+		c.Clock = clock.Real{}
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.ClusterSize == nil {
+		c.ClusterSize = func() int { return 1 }
+	}
+	if c.Rand == nil {
+		c.Rand = rand.Int64N
+	}
+	if c.FS == nil {
+		c.FS = vfs.OS{}
+	}
+	c.CheckUpdateInterval = cmp.Or(c.CheckUpdateInterval, 5*time.Minute)
+	c.OutputMaxSizeBytes = cmp.Or(c.OutputMaxSizeBytes, check.DefaultOutputBytes)
+	c.SyncWait = cmp.Or(c.SyncWait, 2*time.Second)
+	c.CallTimeout = cmp.Or(c.CallTimeout, 10*time.Second)
+	if c.Checks.Clock == nil {
+		c.Checks.Clock = c.Clock
+	}
+	if c.Checks.Log == nil {
+		c.Checks.Log = c.Log
+	}
+	if c.Checks.Metrics == nil {
+		c.Checks.Metrics = c.Metrics
+	}
+	return nil
+}
+
+// Local is this host's registrations.
+type Local struct {
+	cfg    Config
+	board  *board
+	runner *check.Runner
+	store  *store
+	kick   chan struct{} // capacity 1: something is to be synced
+	full   chan struct{} // capacity 1: a full sync is wanted
+	// stripes order the changes of one id: its file and its entry change as one.
+	stripes [64]sync.Mutex
+	order   sync.Mutex         // the board and the runner change as one; no I/O under it
+	files   sync.RWMutex       // write: a change of all file definitions; read: one registration
+	fromFS  fileSet            // guarded by files
+	orphans []*CheckDefinition // from before the restart, whose service is not there yet; guarded by files
+	met     metrics
+}
+
+// New builds a Local and loads what was registered before from DataDir.
+func New(cfg Config) (*Local, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	l := &Local{cfg: cfg, board: newBoard(&cfg), runner: check.New(cfg.Checks),
+		kick: make(chan struct{}, 1), full: make(chan struct{}, 1), met: newMetrics(cfg.Metrics)}
+	if cfg.DataDir != "" {
+		store, err := openStore(cfg.FS, filepath.Clean(cfg.DataDir), cfg.Log)
+		if err != nil {
+			return nil, errkind.E(errkind.Internal, "load registrations", err)
+		}
+		l.store = store
+		l.restore()
+	}
+	return l, nil
+}
+
+// RegisterOptions say how a registration is taken.
+type RegisterOptions struct {
+	// ReplaceExistingChecks removes the service's checks that the definition does not name.
+	ReplaceExistingChecks bool
+	// Persist keeps the registration across restarts.
+	Persist bool
+	// Token is used when the definition has none.
+	Token string
+}
+
+// RegisterService registers or replaces a service with its checks, and waits
+// for a sync attempt. The result does not depend on the sync. Kinds: Invalid.
+func (l *Local) RegisterService(ctx context.Context, d *ServiceDefinition, o RegisterOptions) error {
+	if err := d.Validate(); err != nil {
+		return err
+	}
+	checks := d.NormaliseChecks()
+	for _, c := range checks {
+		if err := l.scriptAllowed(c, false); err != nil {
+			return err
+		}
+	}
+	if d.Token == "" && o.Token != "" {
+		copied := *d
+		copied.Token = o.Token
+		d = &copied
+	}
+	version, err := l.putService(d, checks, o)
+	if err != nil {
+		return err
+	}
+	l.awaitSync(ctx, version)
+	return nil
+}
+
+func (l *Local) putService(d *ServiceDefinition, checks []*CheckDefinition, o RegisterOptions) (uint64, error) {
+	l.files.RLock()
+	defer l.files.RUnlock()
+	id := d.ServiceID()
+	stripe := l.stripe(id)
+	stripe.Lock()
+	defer stripe.Unlock()
+	if o.Persist && l.store != nil && !l.fromFS.services[id] {
+		if err := l.store.saveService(d); err != nil {
+			return 0, errkind.E(errkind.Internal, "persist service", err)
+		}
+	}
+	return l.apply(d, checks, o.ReplaceExistingChecks), nil
+}
+
+// apply changes the board and the runner.
+func (l *Local) apply(d *ServiceDefinition, checks []*CheckDefinition, replaceChecks bool) uint64 {
+	l.order.Lock()
+	c := l.board.putService(d, checks, replaceChecks)
+	l.follow(c)
+	l.order.Unlock()
+	if l.store != nil {
+		for _, id := range c.dropped {
+			l.store.removeCheck(id)
+		}
+	}
+	return c.version
+}
+
+// follow makes the runner do what the board decided. The caller holds order.
+func (l *Local) follow(c change) {
+	if c.version == 0 {
+		return
+	}
+	for _, id := range c.stop {
+		l.runner.Remove(id)
+	}
+	for _, s := range c.start {
+		l.start(s)
+	}
+	l.poke(l.kick)
+}
+
+// DeregisterService removes a service and its checks. Kind NotFound.
+func (l *Local) DeregisterService(ctx context.Context, id string) error {
+	l.files.RLock()
+	version, err := l.dropService(id)
+	l.files.RUnlock()
+	if err != nil {
+		return err
+	}
+	l.awaitSync(ctx, version)
+	return nil
+}
+
+func (l *Local) dropService(id string) (uint64, error) {
+	stripe := l.stripe(id)
+	stripe.Lock()
+	defer stripe.Unlock()
+	l.order.Lock()
+	c, ok := l.board.removeService(id)
+	l.follow(c)
+	l.order.Unlock()
+	if !ok {
+		return 0, errkind.Errorf(errkind.NotFound,
+			"Unknown service ID %q. Ensure that the service ID is passed, not the service name.", id)
+	}
+	if l.store != nil {
+		for _, checkID := range c.dropped {
+			l.store.removeCheck(checkID)
+		}
+		if err := l.store.removeService(id); err != nil {
+			l.cfg.Log.Error("a deregistered service stays on disk", "service", id, "error", err)
+		}
+	}
+	return c.version, nil
+}
+
+// RegisterCheck registers or replaces a check of the node or of a service that
+// is there. Kinds: Invalid, NotFound (its service).
+func (l *Local) RegisterCheck(ctx context.Context, d *CheckDefinition, o RegisterOptions) error {
+	if err := d.Validate(); err != nil {
+		return err
+	}
+	if err := l.scriptAllowed(d, false); err != nil {
+		return err
+	}
+	copied := *d
+	copied.ID = d.CheckID()
+	copied.Token = cmp.Or(d.Token, o.Token)
+	version, err := l.putCheck(&copied, o.Persist)
+	if err != nil {
+		return err
+	}
+	l.awaitSync(ctx, version)
+	return nil
+}
+
+func (l *Local) putCheck(d *CheckDefinition, persist bool) (uint64, error) {
+	l.files.RLock()
+	defer l.files.RUnlock()
+	stripe := l.stripe("check:" + d.ID)
+	stripe.Lock()
+	defer stripe.Unlock()
+	l.order.Lock()
+	c, ok := l.board.putCheck(d)
+	l.follow(c)
+	l.order.Unlock()
+	if !ok {
+		return 0, errkind.Errorf(errkind.NotFound, "ServiceID %q does not exist", d.ServiceID)
+	}
+	if persist && l.store != nil && !l.fromFS.checks[d.ID] {
+		if err := l.store.saveCheck(d); err != nil {
+			return 0, errkind.E(errkind.Internal, "persist check", err)
+		}
+	}
+	return c.version, nil
+}
+
+// DeregisterCheck removes a check. Kind NotFound.
+func (l *Local) DeregisterCheck(ctx context.Context, id string) error {
+	l.files.RLock()
+	version, err := l.dropCheck(id)
+	l.files.RUnlock()
+	if err != nil {
+		return err
+	}
+	l.awaitSync(ctx, version)
+	return nil
+}
+
+func (l *Local) dropCheck(id string) (uint64, error) {
+	stripe := l.stripe("check:" + id)
+	stripe.Lock()
+	defer stripe.Unlock()
+	l.order.Lock()
+	c, ok := l.board.removeCheck(id)
+	l.follow(c)
+	l.order.Unlock()
+	if !ok {
+		return 0, unknownCheck(id)
+	}
+	if l.store != nil {
+		l.store.removeCheck(id)
+	}
+	return c.version, nil
+}
+
+func unknownCheck(id string) error {
+	return errkind.Errorf(errkind.NotFound,
+		"Unknown check ID %q. Ensure that the check ID is passed, not the check name.", id)
+}
+
+// UpdateTTL is a heartbeat. Kinds: NotFound, Invalid (the status), Internal with
+// the contract's text for a check without a TTL.
+func (l *Local) UpdateTTL(id, status, output string) error {
+	health, ok := catalog.ParseHealth(status)
+	if !ok {
+		return errkind.Errorf(errkind.Invalid, "Invalid check status: '%s'", status)
+	}
+	kind, ok := l.board.kindOf(id)
+	if !ok {
+		return unknownCheck(id)
+	}
+	if kind != check.KindTTL {
+		return errkind.Errorf(errkind.Internal, "CheckID %q does not have associated TTL", id)
+	}
+	return l.runner.Heartbeat(id, check.Result{Status: health, Output: output})
+}
+
+func (l *Local) scriptAllowed(d *CheckDefinition, file bool) error {
+	switch kind := d.Kind(); {
+	case kind != check.KindScript && kind != check.KindDocker, l.cfg.EnableScriptChecks:
+		return nil
+	case !file:
+		return errkind.New(errkind.Invalid, "Scripts are disabled on this agent from remote calls; to enable, configure 'enable_script_checks' to true")
+	case l.cfg.EnableLocalScriptChecks:
+		return nil
+	}
+	return errkind.New(errkind.Invalid, "Scripts are disabled on this agent; to enable, configure 'enable_script_checks' or 'enable_local_script_checks' to true")
+}
+
+// start runs a check that the board holds.
+func (l *Local) start(s started) {
+	spec := s.def.Spec(l.cfg.OutputMaxSizeBytes)
+	spec.Status, spec.Output, spec.TTLLeft = s.status, s.output, s.ttlLeft
+	if spec.Kind == check.KindAlias {
+		if s.def.AliasNode == "" || s.def.AliasNode == l.cfg.Node.Name {
+			return // the board keeps it
+		}
+		spec.Probe, spec.Interval = l.remoteAlias(s.def), remoteAliasInterval
+	}
+	l.runner.Add(s.def.ID, spec, func(seq uint64, r check.Result) {
+		if l.board.result(s.def.ID, s.run, seq, r) {
+			l.poke(l.kick)
+		}
+	})
+}
+
+func (l *Local) stripe(id string) *sync.Mutex {
+	h := uint32(2166136261)
+	for i := range len(id) {
+		h = (h ^ uint32(id[i])) * 16777619
+	}
+	return &l.stripes[h%uint32(len(l.stripes))]
+}
+
+func (*Local) poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// awaitSync waits until a sync that saw version was attempted, at most SyncWait.
+func (l *Local) awaitSync(ctx context.Context, version uint64) {
+	timer := l.cfg.Clock.NewTimer(l.cfg.SyncWait)
+	defer timer.Stop()
+	for {
+		attempted, next := l.board.attempts()
+		if attempted >= version {
+			return
+		}
+		select {
+		case <-next:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package local
+
+import (
+	"cmp"
+	"context"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/kit/errkind"
+)
+
+const (
+	defaultServiceReason = "Maintenance mode is enabled for this service, but no reason was provided. This is a default message."
+	defaultNodeReason    = "Maintenance mode is enabled for this node, but no reason was provided. This is a default message."
+)
+
+// SetServiceMaintenance adds or removes a service's critical maintenance check.
+// It is kept across restarts when persist is set. Kind NotFound.
+func (l *Local) SetServiceMaintenance(ctx context.Context, id string, enable bool, reason string, persist bool) error {
+	if l.Service(id) == nil {
+		return errkind.Errorf(errkind.NotFound,
+			"Unknown service ID %q. Ensure that the service ID is passed, not the service name.", id)
+	}
+	return l.setMaintenance(ctx, enable, persist, &CheckDefinition{
+		ID: catalog.ServiceMaintenancePrefix + id, Name: "Service Maintenance Mode", ServiceID: id,
+		Notes: cmp.Or(reason, defaultServiceReason), Status: "critical", Maintenance: true,
+	})
+}
+
+// SetNodeMaintenance adds or removes the host's critical maintenance check.
+func (l *Local) SetNodeMaintenance(ctx context.Context, enable bool, reason string, persist bool) error {
+	return l.setMaintenance(ctx, enable, persist, &CheckDefinition{
+		ID: catalog.NodeMaintenanceID, Name: "Node Maintenance Mode",
+		Notes: cmp.Or(reason, defaultNodeReason), Status: "critical", Maintenance: true,
+	})
+}
+
+// setMaintenance is idempotent: enabling again keeps the first reason.
+func (l *Local) setMaintenance(ctx context.Context, enable, persist bool, d *CheckDefinition) error {
+	there := l.Check(d.ID) != nil
+	switch {
+	case enable && !there:
+		version, err := l.putCheck(d, persist)
+		if err != nil {
+			return err
+		}
+		l.awaitSync(ctx, version)
+	case !enable && there:
+		if err := l.DeregisterCheck(ctx, d.ID); !errkind.Is(err, errkind.NotFound) {
+			return err // gone meanwhile is what was asked for
+		}
+	}
+	return nil
+}

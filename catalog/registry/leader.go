@@ -1,0 +1,102 @@
+package registry
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/kit/backoff"
+)
+
+// followLeadership runs the leader's duties for as long as this server leads.
+func (r *Registry) followLeadership(ctx context.Context) {
+	for ctx.Err() == nil {
+		changes := r.proposer.LeaderChanges()
+		if !r.proposer.IsLeader() {
+			select {
+			case <-changes:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		term, cancel := context.WithCancel(ctx)
+		var duties sync.WaitGroup
+		duties.Go(func() { r.lead(term) })
+		select {
+		case <-changes:
+		case <-ctx.Done():
+		}
+		cancel()
+		duties.Wait()
+	}
+}
+
+// lead does the duties until ctx ends. They begin once a quorum has confirmed
+// the term: before that the State may lack what an earlier leader committed.
+func (r *Registry) lead(ctx context.Context) {
+	var pause backoff.Backoff
+	for {
+		err := r.proposer.VerifyLeader(ctx)
+		if err == nil {
+			break
+		}
+		r.cfg.Logger.Debug("leadership not confirmed yet", "err", err)
+		timer := r.cfg.Clock.NewTimer(pause.Next())
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+	r.cfg.Logger.Info("catalog leadership begins", "index", r.State().Index())
+	r.ttl.lead(r.State)
+	defer r.ttl.follow()
+	var duties sync.WaitGroup
+	duties.Go(func() { r.expireSessions(ctx) })
+	duties.Go(func() { r.reapTombstones(ctx) })
+	if r.cfg.Members != nil {
+		duties.Go(func() { r.reconcileMembers(ctx) })
+	}
+	duties.Wait()
+	r.cfg.Logger.Info("catalog leadership ends", "index", r.State().Index())
+}
+
+// reapTombstones forgets deletions that are older than TombstoneTTL by this
+// leader's clock. A new leader starts counting anew: later is harmless.
+func (r *Registry) reapTombstones(ctx context.Context) {
+	history := newIndexHistory(r.cfg.TombstoneTTL, r.cfg.TombstoneStep)
+	begin := r.cfg.Clock.Now()
+	timer := r.cfg.Clock.NewTimer(r.cfg.TombstoneStep)
+	defer timer.Stop()
+	for {
+		state := r.State()
+		upTo := history.mark(r.cfg.Clock.Since(begin), state.Index())
+		if oldest := state.OldestTombstone(); oldest > 0 && oldest <= upTo {
+			start := time.Now()
+			if err := r.duty(ctx, &catalog.ReapTombstones{Index: upTo}); err == nil {
+				r.meters.reap.Observe(time.Since(start))
+			} else if ctx.Err() == nil {
+				r.cfg.Logger.Warn("tombstones not reaped; trying again later", "err", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			timer.Reset(r.cfg.TombstoneStep)
+		}
+	}
+}
+
+// duty proposes a command of the leader's own, within ProposeTimeout.
+func (r *Registry) duty(ctx context.Context, c catalog.Command) error {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.ProposeTimeout)
+	defer cancel()
+	result, err := r.Apply(ctx, c)
+	if err == nil {
+		err = result.Err
+	}
+	return err
+}

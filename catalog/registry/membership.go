@@ -1,0 +1,226 @@
+package registry
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/kit/clock"
+)
+
+const (
+	// unseenFailAfter is when a node counts as failed that the pool has not shown
+	// since this process began: by then gossip has met all whom it can reach.
+	unseenFailAfter = 2 * time.Minute
+	// unseenGoneAfter is when such a node goes: as long as a pool keeps a failed member.
+	unseenGoneAfter = 72 * time.Hour
+	// reconcilePause is the least time between two comparisons: the first change
+	// after a quiet time is acted on at once, those of a storm share passes.
+	reconcilePause = 100 * time.Millisecond
+	// reconcileRetry is when commands that the log did not take are tried again.
+	reconcileRetry = 2 * time.Second
+	// reconcileWorkers bounds how many deregistrations are in the log's queue at once.
+	reconcileWorkers = 32
+)
+
+// followMembers keeps the roster on every server, so that a new leader knows
+// whom the pool has reaped, until ctx ends.
+func (r *Registry) followMembers(ctx context.Context) {
+	if r.cfg.Members == nil {
+		return
+	}
+	timer := r.cfg.Clock.NewTimer(r.cfg.ReconcileInterval)
+	defer timer.Stop()
+	for {
+		changes := r.cfg.Members.Changes()
+		r.roster.note(r.cfg.Members.Members(), r.State())
+		if !r.pause(ctx, reconcilePause) {
+			return
+		}
+		timer.Reset(r.cfg.ReconcileInterval)
+		select {
+		case <-ctx.Done():
+			return
+		case <-changes:
+		case <-timer.C:
+		}
+	}
+}
+
+// pause waits; it is false when ctx ended.
+func (r *Registry) pause(ctx context.Context, d time.Duration) bool {
+	timer := r.cfg.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// reconcileMembers brings the catalog in line with the pool: at once, at each
+// change of the pool, and every ReconcileInterval.
+func (r *Registry) reconcileMembers(ctx context.Context) {
+	timer := r.cfg.Clock.NewTimer(r.cfg.ReconcileInterval)
+	defer timer.Stop()
+	for {
+		changes := r.cfg.Members.Changes()
+		again := r.cfg.ReconcileInterval
+		if !r.reconcileOnce(ctx) {
+			again = min(again, reconcileRetry)
+		}
+		if !r.pause(ctx, reconcilePause) {
+			return
+		}
+		timer.Reset(again)
+		select {
+		case <-ctx.Done():
+			return
+		case <-changes:
+		case <-timer.C:
+		}
+	}
+}
+
+// reconcileOnce tells whether the log took all that was needed.
+func (r *Registry) reconcileOnce(ctx context.Context) bool {
+	start, state, members := time.Now(), r.State(), r.cfg.Members.Members()
+	r.roster.note(members, state)
+	commands := Reconcile(state, members, ReconcileOptions{
+		Self: r.cfg.NodeName, Datacenter: r.cfg.Datacenter, Version: r.cfg.Version, Missing: r.roster.judge,
+	})
+	ok := r.reconcileBy(ctx, commands)
+	r.meters.reconcile.Observe(time.Since(start))
+	return ok
+}
+
+// reconcileBy proposes the departures side by side, then the registrations in order.
+func (r *Registry) reconcileBy(ctx context.Context, commands []catalog.Command) bool {
+	first := 0
+	for first < len(commands) && commands[first].Op() == catalog.OpDeregister {
+		first++
+	}
+	var mu sync.Mutex // guards ok
+	ok := true
+	fail := func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if ok && ctx.Err() == nil {
+			r.cfg.Logger.Warn("membership not reconciled; trying again", "err", err)
+		}
+		ok = false
+	}
+	each(commands[:first], func(c catalog.Command) {
+		if err := r.duty(ctx, c); err != nil {
+			fail(err)
+		}
+	})
+	for _, c := range commands[first:] {
+		if err := r.dutyBatch(ctx, c.(*catalog.RegisterBatch)); err != nil {
+			fail(err)
+			break // the rest would go the same way
+		}
+	}
+	return ok
+}
+
+// dutyBatch proposes registrations. One that the catalog refuses, as of a second
+// host with the same node ID, keeps none of the others back: it is told, and
+// tried again with the next comparison.
+func (r *Registry) dutyBatch(ctx context.Context, batch *catalog.RegisterBatch) error {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.ProposeTimeout)
+	defer cancel()
+	result, err := r.Apply(ctx, batch)
+	if err != nil {
+		return err
+	}
+	for i, e := range result.TxnErrors {
+		if i == 3 {
+			r.cfg.Logger.Warn("more members were refused", "count", len(result.TxnErrors)-i)
+			break
+		}
+		r.cfg.Logger.Warn("the catalog refuses a member", "node", batch.Registrations[e.OpIndex].Node.Name, "reason", e.What)
+	}
+	return result.Err
+}
+
+// each calls f for every item, at most reconcileWorkers at a time, and waits for all.
+func each[T any](items []T, f func(T)) {
+	var group sync.WaitGroup
+	places := make(chan struct{}, reconcileWorkers)
+	for _, item := range items {
+		places <- struct{}{}
+		group.Go(func() {
+			f(item)
+			<-places
+		})
+	}
+	group.Wait()
+}
+
+// roster remembers which members this process has seen, to tell a member that
+// the pool has reaped from one that it has not met since the process began.
+//
+// The pool keeps failed members for days and left ones for a day: a member that
+// was there and is not any more was reaped, and its node goes at once. A node
+// that never was a member here is another matter: after a restart, or behind a
+// partition, gossip may know but a part of the fleet. Such a node counts as
+// failed after a while, and goes only after the time for which the pool itself
+// would keep a failed member. Safe for concurrent use.
+type roster struct {
+	clock   clock.Clock
+	mu      sync.Mutex           // guards all below
+	seen    map[string]bool      // lower-case names
+	missing map[string]time.Time // since when
+}
+
+func newRoster(c clock.Clock) *roster {
+	return &roster{clock: c, seen: map[string]bool{}, missing: map[string]time.Time{}}
+}
+
+// note takes in the members, and forgets whom neither they nor the catalog know.
+func (r *roster) note(members []Member, state *catalog.State) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	present := make(map[string]bool, len(members))
+	for i := range members {
+		name := strings.ToLower(members[i].Name)
+		present[name], r.seen[name] = true, true
+		delete(r.missing, name)
+	}
+	for name := range r.seen {
+		if !present[name] && state.Node(name) == nil {
+			delete(r.seen, name)
+		}
+	}
+	for name := range r.missing {
+		if state.Node(name) == nil {
+			delete(r.missing, name)
+		}
+	}
+}
+
+// judge is for ReconcileOptions.Missing.
+func (r *roster) judge(node *catalog.Node) Absence {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	name := strings.ToLower(node.Name)
+	if r.seen[name] {
+		return AbsenceGone
+	}
+	since, known := r.missing[name]
+	if !known {
+		r.missing[name] = r.clock.Now()
+		return AbsenceUnclear
+	}
+	switch gone := r.clock.Since(since); {
+	case gone >= unseenGoneAfter:
+		return AbsenceGone
+	case gone >= unseenFailAfter:
+		return AbsenceFailed
+	}
+	return AbsenceUnclear
+}

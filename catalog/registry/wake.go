@@ -1,0 +1,83 @@
+package registry
+
+import (
+	"strings"
+
+	"corbel.dev/corbel/catalog"
+)
+
+// wake tells the waiters of every subject that the changes touch.
+func (r *Registry) wake(c *catalog.Changes) {
+	if r.waiters.Len() == 0 {
+		return
+	}
+	wake := func(t Topic, key string) { r.waiters.Wake(Subject{t, key}) }
+	lower := strings.ToLower
+	r.wakeKV(c.KV)
+	for _, t := range c.Names {
+		wake(TopicService, t.Name)
+	}
+	if c.ServiceList {
+		wake(TopicServices, "")
+	}
+	if len(c.Nodes) > 0 {
+		wake(TopicNodes, "")
+	}
+	for i := range c.Nodes {
+		node := lower(either(c.Nodes[i]).Name)
+		wake(TopicNode, node)
+		wake(TopicNodeChecks, node) // a node that came or went has another index there
+	}
+	for i := range c.Services {
+		wake(TopicNode, lower(either(c.Services[i]).Node))
+		for _, s := range []*catalog.Service{c.Services[i].Before, c.Services[i].After} {
+			if s != nil {
+				wake(TopicServiceChecks, lower(s.Name))
+			}
+		}
+	}
+	if len(c.Checks) > 0 {
+		wake(TopicChecks, "")
+	}
+	for i := range c.Checks {
+		node := lower(either(c.Checks[i]).Node)
+		wake(TopicNode, node)
+		wake(TopicNodeChecks, node)
+		for _, check := range []*catalog.Check{c.Checks[i].Before, c.Checks[i].After} {
+			if check != nil && check.ServiceName != "" {
+				wake(TopicServiceChecks, lower(check.ServiceName))
+			}
+		}
+	}
+	if len(c.Sessions) > 0 {
+		wake(TopicSessions, "")
+	}
+	for i := range c.Sessions {
+		wake(TopicSession, either(c.Sessions[i]).ID)
+	}
+}
+
+// wakeKV costs one lookup per key and one per watched length of prefix.
+func (r *Registry) wakeKV(list []catalog.Change[catalog.KVPair]) {
+	lengths := r.prefixes.Watched()
+	for i := range list {
+		key := kvKey(&list[i])
+		r.waiters.Wake(Subject{TopicKV, key})
+		for _, n := range lengths {
+			if n > len(key) {
+				break
+			}
+			r.waiters.Wake(Subject{TopicKVPrefix, key[:n]})
+		}
+	}
+}
+
+// either is the object after the change, or before when it is gone.
+func either[T any](c catalog.Change[T]) *T {
+	if c.After != nil {
+		return c.After
+	}
+	return c.Before
+}
+
+func kvKey(c *catalog.Change[catalog.KVPair]) string { return either(*c).Key }

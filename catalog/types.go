@@ -1,0 +1,164 @@
+package catalog
+
+import "time"
+
+// Health is a check's status.
+type Health uint8
+
+// The statuses, best first: aggregation takes the largest.
+const (
+	Passing Health = iota
+	Warning
+	Critical
+)
+
+// String returns the status as clients spell it.
+func (h Health) String() string {
+	switch h {
+	case Passing:
+		return "passing"
+	case Warning:
+		return "warning"
+	}
+	return "critical"
+}
+
+// ParseHealth reads a status word; ok is false for any other word.
+func ParseHealth(s string) (h Health, ok bool) {
+	switch s {
+	case "passing":
+		return Passing, true
+	case "warning":
+		return Warning, true
+	case "critical":
+		return Critical, true
+	}
+	return Critical, false
+}
+
+// Check identifiers with a meaning of their own.
+const (
+	SerfHealthID             = "serfHealth"
+	SerfHealthName           = "Serf Health Status"
+	SerfAliveOutput          = "Agent alive and reachable"
+	SerfFailedOutput         = "Agent not live or unreachable"
+	NodeMaintenanceID        = "_node_maintenance"
+	ServiceMaintenancePrefix = "_service_maintenance:"
+	ServerServiceName        = "consul"
+	ServerServiceID          = "consul"
+)
+
+// Node is a host of the fleet.
+type Node struct {
+	ID              string // UUID, may be empty for nodes registered by hand
+	Name            string
+	Address         string
+	Datacenter      string
+	TaggedAddresses map[string]string
+	Meta            map[string]string
+	Locality        *Locality
+	CreateIndex     uint64
+	ModifyIndex     uint64
+}
+
+// Locality is where a node or instance runs.
+type Locality struct{ Region, Zone string }
+
+// ServiceAddress is an address under a tag (lan, wan, virtual ...).
+type ServiceAddress struct {
+	Address string
+	Port    int
+}
+
+// Weights are the DNS SRV and load-balancing weights by health.
+type Weights struct{ Passing, Warning int }
+
+// Kinds of service. The empty string is a plain service.
+const (
+	KindTypical            = ""
+	KindConnectProxy       = "connect-proxy"
+	KindMeshGateway        = "mesh-gateway"
+	KindTerminatingGateway = "terminating-gateway"
+	KindIngressGateway     = "ingress-gateway"
+	KindAPIGateway         = "api-gateway"
+)
+
+// Service is one instance of a service on a node.
+type Service struct {
+	Node              string // the node's name
+	Kind              string
+	ID                string
+	Name              string
+	Tags              []string
+	Address           string
+	TaggedAddresses   map[string]ServiceAddress
+	Meta              map[string]string
+	Port              int
+	SocketPath        string
+	Weights           Weights
+	EnableTagOverride bool
+	Native            bool // Connect.Native
+	// Proxy is the registered Proxy object as canonical JSON in the contract's
+	// field names, nil when there is none. The mesh plane gives it types.
+	Proxy []byte
+	// ProxyDestination is Proxy.DestinationServiceName: the index of health/connect.
+	ProxyDestination string
+	Locality         *Locality
+	CreateIndex      uint64
+	ModifyIndex      uint64
+}
+
+// Check is the health check of a node (ServiceID empty) or of a service instance.
+type Check struct {
+	Node        string
+	ID          string
+	Name        string
+	Status      Health
+	Notes       string
+	Output      string
+	ServiceID   string
+	ServiceName string
+	ServiceTags []string
+	Type        string // http, tcp, ttl, script, grpc, ...
+	Interval    string
+	Timeout     string
+	ExposedPort int
+	// Definition is the contract's Definition object as canonical JSON, nil when unset.
+	Definition  []byte
+	CreateIndex uint64
+	ModifyIndex uint64
+}
+
+// KVPair is one key of the key-value store.
+type KVPair struct {
+	Key         string
+	Value       []byte
+	Flags       uint64
+	Session     string
+	LockIndex   uint64
+	CreateIndex uint64
+	ModifyIndex uint64
+}
+
+// Session behaviours.
+const (
+	BehaviorRelease = "release"
+	BehaviorDelete  = "delete"
+)
+
+// Session is a lease on locks, bound to checks and optionally to a TTL.
+type Session struct {
+	ID            string
+	Name          string
+	Node          string
+	LockDelay     time.Duration
+	Behavior      string
+	TTL           string // as given; "" is none
+	NodeChecks    []string
+	ServiceChecks []ServiceCheckRef
+	CreateIndex   uint64
+	ModifyIndex   uint64
+}
+
+// ServiceCheckRef names a service check that a session depends on.
+type ServiceCheckRef struct{ ID, Namespace string }
