@@ -1,0 +1,261 @@
+package consulapi
+
+import (
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"corbel.dev/corbel/catalog/filter"
+	"corbel.dev/corbel/kit/errkind"
+)
+
+var errNoGossip = failWith(http.StatusInternalServerError, "This process is in no gossip pool")
+
+func agentSelf(q *request) error {
+	if err := q.allow(ResAgent, q.api.cfg.Identity.NodeName, Read); err != nil {
+		return err
+	}
+	id := &q.api.cfg.Identity
+	meta := id.NodeMeta
+	if meta == nil {
+		meta = map[string]string{}
+	}
+	debug, stats := map[string]any{}, map[string]map[string]string{}
+	if info := q.api.cfg.Info; info != nil {
+		debug, stats = info.DebugConfig(), info.Stats()
+	}
+	out := map[string]any{
+		"Config": map[string]any{
+			"Datacenter": id.Datacenter, "PrimaryDatacenter": id.PrimaryDatacenter, "NodeName": id.NodeName,
+			"NodeID": id.NodeID, "Revision": id.Revision, "Server": id.Server, "Version": id.Version, "BuildDate": id.BuildDate,
+		},
+		"DebugConfig": debug, "Stats": stats, "Meta": meta, "Coord": unmeasured(), "Member": q.self(),
+	}
+	if id.GRPCPort > 0 || id.GRPCTLSPort > 0 { // absent, never null, where nothing listens
+		out["xDS"] = map[string]any{
+			"SupportedProxies": map[string][]string{"envoy": supportedEnvoys},
+			"Port":             id.GRPCPort,
+			"Ports":            map[string]int{"Plaintext": id.GRPCPort, "TLS": id.GRPCTLSPort},
+		}
+	}
+	return q.replyValue(out)
+}
+
+// supportedEnvoys are the Envoy versions that proxies may run, newest first.
+var supportedEnvoys = []string{"1.34.1", "1.33.2", "1.32.5", "1.31.8"}
+
+// unmeasured is the coordinate of a node that has measured no round trip yet.
+func unmeasured() map[string]any {
+	return map[string]any{"Vec": make([]float64, 8), "Error": 1.5, "Adjustment": 0.0, "Height": 1e-05}
+}
+
+type wireMember struct {
+	Name        string
+	Addr        string
+	Port        uint16
+	Tags        map[string]string
+	Status      int
+	ProtocolMin uint8
+	ProtocolMax uint8
+	ProtocolCur uint8
+	DelegateMin uint8
+	DelegateMax uint8
+	DelegateCur uint8
+}
+
+func member(m Member) wireMember {
+	if m.Tags == nil {
+		m.Tags = map[string]string{}
+	}
+	return wireMember{Name: m.Name, Addr: m.Addr, Port: m.Port, Tags: m.Tags, Status: m.Status,
+		ProtocolMin: 1, ProtocolMax: 5, ProtocolCur: 2, DelegateMin: 2, DelegateMax: 5, DelegateCur: 4}
+}
+
+// self is this agent's own row.
+func (q *request) self() wireMember {
+	if q.api.cfg.Members != nil {
+		for _, m := range q.api.cfg.Members.Members() {
+			if m.Name == q.api.cfg.Identity.NodeName {
+				return member(m)
+			}
+		}
+	}
+	return member(Member{Name: q.api.cfg.Identity.NodeName, Status: 1})
+}
+
+var memberSchema = filter.NewSchema(
+	map[string]func(*Member) string{
+		"Name": func(m *Member) string { return m.Name },
+		"Addr": func(m *Member) string { return m.Addr },
+	},
+	map[string]func(*Member) int{
+		"Port":   func(m *Member) int { return int(m.Port) },
+		"Status": func(m *Member) int { return m.Status },
+	},
+	map[string]func(*Member) map[string]string{"Tags": func(m *Member) map[string]string { return m.Tags }},
+)
+
+func agentMembers(q *request) error {
+	f, err := q.filter(memberSchema)
+	if err != nil {
+		return err
+	}
+	out := []wireMember{}
+	if q.api.cfg.Members != nil && !(q.q.Has("wan") && !q.api.cfg.Identity.Server) {
+		wan := q.q.Has("wan")
+		for _, m := range q.api.cfg.Members.Members() {
+			if !q.sees(ResNode, m.Name) || !f.Match(&m) {
+				continue
+			}
+			if wan { // the pool of servers, where names carry their datacenter
+				if m.Tags["role"] != "consul" {
+					continue
+				}
+				m.Name += "." + q.api.cfg.Identity.Datacenter
+			}
+			out = append(out, member(m))
+		}
+	}
+	return q.replyValue(out)
+}
+
+func agentJoin(q *request) error {
+	if err := q.allow(ResAgent, q.api.cfg.Identity.NodeName, Write); err != nil {
+		return err
+	}
+	if q.rest == "" {
+		return invalidf("Missing address to join")
+	}
+	if q.api.cfg.Members == nil {
+		return errNoGossip
+	}
+	if _, err := q.api.cfg.Members.Join(q.r.Context(), []string{q.rest}); err != nil {
+		return failWith(http.StatusInternalServerError, errkind.Text(err))
+	}
+	return q.replyEmpty()
+}
+
+func agentForceLeave(q *request) error {
+	if err := q.allow(ResOperator, "", Write); err != nil {
+		return err
+	}
+	if q.rest == "" {
+		return invalidf("Missing node name")
+	}
+	if q.api.cfg.Members == nil {
+		return errNoGossip
+	}
+	err := q.api.cfg.Members.ForceLeave(q.rest, q.q.Has("prune"))
+	if errkind.Is(err, errkind.NotFound) {
+		return failWith(http.StatusInternalServerError, "agent: No node found with name '"+q.rest+"'")
+	}
+	if err != nil {
+		return failWith(http.StatusInternalServerError, errkind.Text(err))
+	}
+	return q.replyEmpty()
+}
+
+// info asks for write on the agent and for what answers about the process.
+func (q *request) info() (AgentInfo, error) {
+	if err := q.allow(ResAgent, q.api.cfg.Identity.NodeName, Write); err != nil {
+		return nil, err
+	}
+	if q.api.cfg.Info == nil {
+		return nil, failWith(http.StatusInternalServerError, "This process cannot be controlled by its API")
+	}
+	return q.api.cfg.Info, nil
+}
+
+func agentLeave(q *request) error {
+	info, err := q.info()
+	if err != nil {
+		return err
+	}
+	if err := info.Leave(); err != nil {
+		return failWith(http.StatusInternalServerError, errkind.Text(err))
+	}
+	return q.replyEmpty()
+}
+
+func agentReload(q *request) error {
+	info, err := q.info()
+	if err != nil {
+		return err
+	}
+	if err := info.Reload(q.r.Context()); err != nil {
+		return failWith(http.StatusInternalServerError, errkind.Text(err))
+	}
+	return q.replyEmpty()
+}
+
+func agentVersion(q *request) error {
+	if err := q.allow(ResAgent, q.api.cfg.Identity.NodeName, Read); err != nil {
+		return err
+	}
+	id := &q.api.cfg.Identity
+	return q.replyValue(struct{ SHA, BuildDate, HumanVersion, FIPS string }{id.Revision, id.BuildDate, id.Version, ""})
+}
+
+func agentMetrics(q *request) error {
+	if err := q.allow(ResAgent, q.api.cfg.Identity.NodeName, Read); err != nil {
+		return err
+	}
+	if q.api.cfg.MetricsHandler == nil {
+		return failWith(http.StatusInternalServerError, "This process keeps no metrics")
+	}
+	q.api.cfg.MetricsHandler.ServeHTTP(q.w, q.r)
+	return nil
+}
+
+var logLevels = map[string]slog.Level{
+	"": slog.LevelInfo, "trace": slog.LevelDebug - 4, "debug": slog.LevelDebug, "info": slog.LevelInfo,
+	"warn": slog.LevelWarn, "warning": slog.LevelWarn, "err": slog.LevelError, "error": slog.LevelError,
+}
+
+func agentMonitor(q *request) error {
+	if err := q.allow(ResAgent, q.api.cfg.Identity.NodeName, Read); err != nil {
+		return err
+	}
+	level, ok := logLevels[strings.ToLower(q.q.Value("loglevel"))]
+	if !ok {
+		return invalidf("Unknown log level: %s", q.q.Value("loglevel"))
+	}
+	if q.api.cfg.Logs == nil {
+		return failWith(http.StatusInternalServerError, "This process keeps no log to follow")
+	}
+	h := q.w.Header()
+	h["Content-Type"] = rawType
+	h["X-Content-Type-Options"] = noSniff
+	q.w.WriteHeader(http.StatusOK)
+	control := http.NewResponseController(q.w)
+	flush := func() { _ = control.Flush() }
+	flush() // the client learns at once that it is being served
+	_ = q.api.cfg.Logs.Follow(q.r.Context(), level, q.q.Has("logjson"), q.w, flush)
+	return nil
+}
+
+var tokenKinds = map[string]bool{
+	"default": true, "agent": true, "agent_recovery": true, "agent_master": true, "replication": true, "dns": true,
+	"config_file_service_registration": true, "acl_token": true, "acl_agent_token": true,
+	"acl_agent_master_token": true, "acl_replication_token": true,
+}
+
+func agentToken(q *request) error {
+	if !q.api.cfg.ACLEnabled || q.api.cfg.SetToken == nil {
+		return failWith(http.StatusUnauthorized, "ACL support disabled")
+	}
+	if err := q.allow(ResAgent, q.api.cfg.Identity.NodeName, Write); err != nil {
+		return err
+	}
+	if !tokenKinds[q.rest] {
+		return errkind.Errorf(errkind.NotFound, "Token %q is unknown", q.rest)
+	}
+	var in struct{ Token string }
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	if err := q.api.cfg.SetToken(q.rest, in.Token); err != nil {
+		return err
+	}
+	return q.replyEmpty()
+}

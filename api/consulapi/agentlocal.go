@@ -1,0 +1,403 @@
+package consulapi
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/filter"
+	"corbel.dev/corbel/catalog/local"
+	"corbel.dev/corbel/kit/errkind"
+)
+
+var errNoLocal = failWith(http.StatusInternalServerError, "This process keeps no local services or checks")
+
+func (q *request) local() (Local, error) {
+	if q.api.cfg.Local == nil {
+		return nil, errNoLocal
+	}
+	return q.api.cfg.Local, nil
+}
+
+func agentServices(q *request) error {
+	l, err := q.local()
+	if err != nil {
+		return err
+	}
+	f, err := q.filter(filter.Services)
+	if err != nil {
+		return err
+	}
+	services := l.View().Services
+	b := append(q.buffer(), '{')
+	for _, id := range slices.Sorted(maps.Keys(services)) {
+		s := services[id].Service
+		if !q.sees(ResService, s.Name) || !f.Match(s) {
+			continue
+		}
+		b = appendString(b, id)
+		b = append(b, ':')
+		b = appendAgentService(b, s, q.api.cfg.Identity.Datacenter, "")
+		b = append(b, ',')
+	}
+	return q.replyScratch(closeObject(b))
+}
+
+func agentService(q *request) error {
+	l, err := q.local()
+	if err != nil {
+		return err
+	}
+	hash := ""
+	if q.q != "" {
+		hash = q.q.Value("hash")
+	}
+	// A hash blocks as an index does; any index makes the parser read the wait.
+	waitQuery := httpx.Query("index=1&wait=" + q.q.Value("wait"))
+	block, err := httpx.ParseBlocking(waitQuery, q.api.cfg.Wait)
+	if err != nil {
+		return err
+	}
+	if hash != "" {
+		q.api.blocking.Add(1)
+		defer q.api.blocking.Add(-1)
+	}
+	s, err := l.AwaitService(q.r.Context(), q.rest, hash, httpx.Jitter(block.Wait))
+	if err != nil {
+		return err
+	}
+	if err := q.allow(ResService, s.Service.Name, Read); err != nil {
+		return err
+	}
+	q.w.Header()["X-Consul-Contenthash"] = []string{s.Hash}
+	return q.reply(appendAgentService(q.buffer(), s.Service, q.api.cfg.Identity.Datacenter, s.Hash))
+}
+
+func agentChecks(q *request) error {
+	l, err := q.local()
+	if err != nil {
+		return err
+	}
+	f, err := q.filter(filter.Checks)
+	if err != nil {
+		return err
+	}
+	checks := l.View().Checks
+	b := append(q.buffer(), '{')
+	for _, id := range slices.Sorted(maps.Keys(checks)) {
+		c := checks[id].Check
+		if !q.seesCheck(c) || !f.Match(c) {
+			continue
+		}
+		b = appendString(b, id)
+		b = append(b, ':')
+		b = appendCheck(b, c)
+		b = append(b, ',')
+	}
+	return q.replyScratch(closeObject(b))
+}
+
+// healthCodes are the statuses of the agent's health rows: data, not failures.
+var healthCodes = map[string]int{
+	"passing": http.StatusOK, "warning": http.StatusTooManyRequests,
+	"critical": http.StatusServiceUnavailable, local.StatusMaintenance: http.StatusServiceUnavailable,
+}
+
+// wantsText reports whether the client asked for the bare status.
+func (q *request) wantsText() bool {
+	if q.q.Value("format") == "text" {
+		return true
+	}
+	accept := q.r.Header["Accept"]
+	return len(accept) > 0 && strings.HasPrefix(accept[0], "text/plain")
+}
+
+func (q *request) replyHealth(code int, status string, body []byte) error {
+	q.w.Header()["X-Consul-Reason"] = []string{status}
+	if q.wantsText() {
+		httpx.Write(q.w, q.r, code, rawType, []byte(status))
+		return nil
+	}
+	return q.replyStatus(code, body)
+}
+
+func (q *request) appendServiceHealth(b []byte, status string, s *local.Service, checks []*local.Check) []byte {
+	b = strField(b, `{"AggregatedStatus":`, status)
+	b = append(b, `,"Service":`...)
+	b = appendAgentService(b, s.Service, q.api.cfg.Identity.Datacenter, "")
+	list := listWriter{b: append(b, `,"Checks":`...)}
+	for _, c := range checks {
+		list.b = appendCheck(list.next(), c.Check)
+	}
+	return append(list.end(), '}')
+}
+
+func agentHealthByID(q *request) error {
+	l, err := q.local()
+	if err != nil {
+		return err
+	}
+	if q.rest == "" {
+		return invalidf("Missing serviceID")
+	}
+	status, s, checks := l.ServiceHealth(q.rest)
+	if s == nil {
+		q.w.Header()["X-Consul-Reason"] = []string{"critical"}
+		return errkind.New(errkind.NotFound, "ServiceId "+q.rest+" not found")
+	}
+	if err := q.allow(ResService, s.Service.Name, Read); err != nil {
+		return err
+	}
+	return q.replyHealth(healthCodes[status], status, q.appendServiceHealth(q.buffer(), status, s, checks))
+}
+
+func agentHealthByName(q *request) error {
+	l, err := q.local()
+	if err != nil {
+		return err
+	}
+	if q.rest == "" {
+		return invalidf("Missing service Name")
+	}
+	if err := q.allow(ResService, q.rest, Read); err != nil {
+		return err
+	}
+	list := listWriter{b: q.buffer()}
+	worst, word := 0, "critical"
+	for _, id := range l.ServicesNamed(q.rest) {
+		status, s, checks := l.ServiceHealth(id)
+		if s == nil {
+			continue
+		}
+		list.b = q.appendServiceHealth(list.next(), status, s, checks)
+		if code := healthCodes[status]; code > worst {
+			worst, word = code, status
+		}
+	}
+	if worst == 0 {
+		worst = http.StatusNotFound
+	}
+	return q.replyHealth(worst, word, list.end())
+}
+
+// registration decodes a register body with the decoder that definition files use too.
+func (q *request) registration() ([]byte, error) {
+	b, err := q.body(q.api.cfg.Limits.BodyBytes)
+	if err != nil {
+		return nil, err
+	}
+	if err := soundJSON(b); err != nil {
+		return nil, invalidf("Request decode failed: %v", err)
+	}
+	return b, nil
+}
+
+func (q *request) registerOptions() local.RegisterOptions {
+	o := local.RegisterOptions{Persist: true, Token: token(q.r, q.q, nil)}
+	if q.q != "" {
+		o.ReplaceExistingChecks = q.q.Has("replace-existing-checks")
+	}
+	return o
+}
+
+func agentServiceRegister(q *request) error {
+	l, err := q.local()
+	if err != nil {
+		return err
+	}
+	b, err := q.registration()
+	if err != nil {
+		return err
+	}
+	d, err := local.DecodeService(b)
+	if err != nil {
+		return err
+	}
+	if err := q.allow(ResService, d.Name, Write); err != nil {
+		return err
+	}
+	o := q.registerOptions()
+	q.releaseBuffer() // the call waits for a sync
+	if err := l.RegisterService(q.r.Context(), d, o); err != nil {
+		return err
+	}
+	return q.replyEmpty()
+}
+
+// serviceRight asks for write on the name of a registered service.
+func (q *request) serviceRight(l Local, id string) error {
+	if q.api.open {
+		return nil
+	}
+	if s := l.View().Services[id]; s != nil {
+		return q.allow(ResService, s.Service.Name, Write)
+	}
+	return nil
+}
+
+// checkRight asks for write on what a registered check belongs to.
+func (q *request) checkRight(l Local, id string) error {
+	if q.api.open {
+		return nil
+	}
+	c := l.View().Checks[id]
+	switch {
+	case c == nil:
+		return nil
+	case c.Check.ServiceName != "":
+		return q.allow(ResService, c.Check.ServiceName, Write)
+	}
+	return q.allow(ResNode, q.api.cfg.Identity.NodeName, Write)
+}
+
+func agentServiceDeregister(q *request) error {
+	l, err := q.local()
+	if err != nil {
+		return err
+	}
+	if err := q.serviceRight(l, q.rest); err != nil {
+		return err
+	}
+	if err := l.DeregisterService(q.r.Context(), q.rest); err != nil {
+		return err
+	}
+	return q.replyEmpty()
+}
+
+// enable reads the parameter that maintenance needs.
+func (q *request) enable() (bool, error) {
+	v, ok := q.q.Get("enable")
+	if !ok || v == "" {
+		return false, invalidf("Missing value for enable")
+	}
+	on, err := strconv.ParseBool(v)
+	if err != nil {
+		return false, invalidf("Invalid value for enable: %q", v)
+	}
+	return on, nil
+}
+
+func agentServiceMaintenance(q *request) error {
+	if q.rest == "" {
+		return invalidf("Missing service ID")
+	}
+	on, err := q.enable()
+	if err != nil {
+		return err
+	}
+	l, err := q.local()
+	if err != nil {
+		return err
+	}
+	if err := q.serviceRight(l, q.rest); err != nil {
+		return err
+	}
+	if err := l.SetServiceMaintenance(q.r.Context(), q.rest, on, q.q.Value("reason"), true); err != nil {
+		return err
+	}
+	return q.replyEmpty()
+}
+
+func agentMaintenance(q *request) error {
+	on, err := q.enable()
+	if err != nil {
+		return err
+	}
+	l, err := q.local()
+	if err != nil {
+		return err
+	}
+	if err := q.allow(ResNode, q.api.cfg.Identity.NodeName, Write); err != nil {
+		return err
+	}
+	if err := l.SetNodeMaintenance(q.r.Context(), on, q.q.Value("reason"), true); err != nil {
+		return err
+	}
+	return q.replyEmpty()
+}
+
+func agentCheckRegister(q *request) error {
+	l, err := q.local()
+	if err != nil {
+		return err
+	}
+	b, err := q.registration()
+	if err != nil {
+		return err
+	}
+	d, err := local.DecodeCheck(b)
+	if err != nil {
+		return err
+	}
+	if d.ServiceID != "" {
+		err = q.serviceRight(l, d.ServiceID)
+	} else {
+		err = q.allow(ResNode, q.api.cfg.Identity.NodeName, Write)
+	}
+	if err != nil {
+		return err
+	}
+	o := q.registerOptions()
+	q.releaseBuffer()
+	if err := l.RegisterCheck(q.r.Context(), d, o); err != nil {
+		return err
+	}
+	return q.replyEmpty()
+}
+
+func agentCheckDeregister(q *request) error {
+	l, err := q.local()
+	if err != nil {
+		return err
+	}
+	if err := q.checkRight(l, q.rest); err != nil {
+		return err
+	}
+	if err := l.DeregisterCheck(q.r.Context(), q.rest); err != nil {
+		return err
+	}
+	return q.replyEmpty()
+}
+
+func agentCheckPass(q *request) error {
+	return q.heartbeat(catalog.Passing.String(), q.q.Value("note"))
+}
+func agentCheckWarn(q *request) error {
+	return q.heartbeat(catalog.Warning.String(), q.q.Value("note"))
+}
+func agentCheckFail(q *request) error {
+	return q.heartbeat(catalog.Critical.String(), q.q.Value("note"))
+}
+
+func agentCheckUpdate(q *request) error {
+	var in struct{ Status, Output string }
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	if _, ok := catalog.ParseHealth(in.Status); !ok {
+		return invalidf("Invalid check status: '%s'", in.Status)
+	}
+	return q.heartbeat(in.Status, in.Output)
+}
+
+// heartbeat gives a TTL check its status.
+func (q *request) heartbeat(status, output string) error {
+	l, err := q.local()
+	if err != nil {
+		return err
+	}
+	if q.rest == "" {
+		return invalidf("Missing check ID")
+	}
+	if err := q.checkRight(l, q.rest); err != nil {
+		return err
+	}
+	if err := l.UpdateTTL(q.rest, status, output); err != nil {
+		return err
+	}
+	return q.replyEmpty()
+}

@@ -1,0 +1,219 @@
+package consulapi
+
+import (
+	"iter"
+	"slices"
+	"strings"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/filter"
+	"corbel.dev/corbel/catalog/registry"
+)
+
+var (
+	errMissingNode    = invalidf("Missing node name")
+	errMissingService = invalidf("Missing service name")
+)
+
+func catalogDatacenters(q *request) error {
+	b := append(q.buffer(), '[')
+	b = appendString(b, q.api.cfg.Identity.Datacenter)
+	return q.replyScratch(append(b, ']'))
+}
+
+func catalogNodes(q *request) error {
+	sel, err := q.selection(filter.Nodes)
+	if err != nil {
+		return err
+	}
+	st, err := q.read(registry.Subject{Topic: registry.TopicNodes}, (*catalog.State).NodesIndex)
+	if err != nil {
+		return err
+	}
+	return q.replyShared("nodes", st.NodesIndex(), func(b []byte) []byte {
+		list := listWriter{b: b}
+		for n := range st.Nodes() {
+			if q.sees(ResNode, n.Name) && sel.node(n) && sel.filter.Match(n) {
+				list.b = appendNode(list.next(), n)
+			}
+		}
+		return list.end()
+	})
+}
+
+func catalogServices(q *request) error {
+	sel, err := q.selection(filter.ServiceNodes)
+	if err != nil {
+		return err
+	}
+	st, err := q.read(registry.Subject{Topic: registry.TopicServices}, (*catalog.State).ServicesIndex)
+	if err != nil {
+		return err
+	}
+	if sel.filter != nil || len(sel.nodeMeta) > 0 {
+		// Nodes' fields decide too, whose changes do not touch this index: encode for this request alone.
+		return q.replyScratch(q.selectedServices(q.buffer(), st, &sel))
+	}
+	return q.replyShared("services", st.ServicesIndex(), func(b []byte) []byte {
+		b = append(b, '{')
+		for s := range st.ServiceNames() {
+			if q.sees(ResService, s.Name) {
+				b = appendString(b, s.Name)
+				b = append(b, ':')
+				b = appendStrings(b, s.Tags)
+				b = append(b, ',')
+			}
+		}
+		return closeObject(b)
+	})
+}
+
+// closeObject ends an object whose members were each followed by a comma.
+func closeObject(b []byte) []byte {
+	if b[len(b)-1] == ',' {
+		b[len(b)-1] = '}'
+		return b
+	}
+	return append(b, '}')
+}
+
+// selectedServices lists the names and tags of the instances that pass the selection.
+func (q *request) selectedServices(b []byte, st *catalog.State, sel *selection) []byte {
+	b = append(b, '{')
+	for s := range st.ServiceNames() {
+		if !q.sees(ResService, s.Name) {
+			continue
+		}
+		var tags []string
+		found := false
+		for svc := range st.Instances(s.Name) {
+			n := st.Node(svc.Node)
+			if n == nil || !sel.node(n) || !sel.filter.Match(&filter.ServiceNode{Node: n, Service: svc}) {
+				continue
+			}
+			found = true
+			tags = append(tags, svc.Tags...)
+		}
+		if found {
+			slices.Sort(tags)
+			b = appendString(b, s.Name)
+			b = append(b, ':')
+			b = appendStrings(b, slices.Compact(tags))
+			b = append(b, ',')
+		}
+	}
+	return closeObject(b)
+}
+
+func catalogService(q *request) error {
+	name := q.rest
+	return q.serviceNodes("service", registry.TopicService,
+		func(s *catalog.State) uint64 { return s.ServiceIndex(name) },
+		func(s *catalog.State) iter.Seq[*catalog.Service] { return s.Instances(name) })
+}
+
+func catalogConnect(q *request) error {
+	name := q.rest
+	return q.serviceNodes("connect", registry.TopicService,
+		func(s *catalog.State) uint64 { return s.ConnectIndex(name) },
+		func(s *catalog.State) iter.Seq[*catalog.Service] { return s.ConnectInstances(name) })
+}
+
+// serviceNodes answers with the flat view of the instances of a service.
+func (q *request) serviceNodes(key string, topic registry.Topic, index func(*catalog.State) uint64, instances func(*catalog.State) iter.Seq[*catalog.Service]) error {
+	if q.rest == "" {
+		return errMissingService
+	}
+	sel, err := q.selection(filter.ServiceNodes)
+	if err != nil {
+		return err
+	}
+	if err := q.allow(ResService, q.rest, Read); err != nil {
+		return err
+	}
+	st, err := q.read(registry.Subject{Topic: topic, Key: strings.ToLower(q.rest)}, index)
+	if err != nil {
+		return err
+	}
+	return q.replyShared(key, index(st), func(b []byte) []byte {
+		return appendServiceNodes(b, st, instances(st), viewer{q.grant, &sel})
+	})
+}
+
+// appendServiceNodes appends the flat view of the instances that the viewer sees.
+func appendServiceNodes(b []byte, st *catalog.State, instances iter.Seq[*catalog.Service], v viewer) []byte {
+	list := listWriter{b: b}
+	for s := range instances {
+		n := st.Node(s.Node)
+		if n == nil || !v.instance(n, s) {
+			continue
+		}
+		if v.sel.filter != nil && !v.sel.filter.Match(&filter.ServiceNode{Node: n, Service: s}) {
+			continue
+		}
+		list.b = appendServiceNode(list.next(), n, s)
+	}
+	return list.end()
+}
+
+// nodeAndServices is the part that the two views of one node share.
+func (q *request) nodeAndServices() (*catalog.State, *catalog.Node, *filter.Filter, error) {
+	name := q.rest
+	if name == "" {
+		return nil, nil, nil, errMissingNode
+	}
+	f, err := q.filter(filter.Services)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if err := q.allow(ResNode, name, Read); err != nil {
+		return nil, nil, nil, err
+	}
+	st, err := q.read(registry.Subject{Topic: registry.TopicNode, Key: strings.ToLower(name)},
+		func(s *catalog.State) uint64 { return s.NodeIndex(name) })
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return st, st.Node(name), f, nil
+}
+
+func catalogNode(q *request) error {
+	st, n, f, err := q.nodeAndServices()
+	if err != nil {
+		return err
+	}
+	if n == nil {
+		return q.reply([]byte("null"))
+	}
+	b := append(q.buffer(), `{"Node":`...)
+	b = appendNode(b, n)
+	b = append(b, `,"Services":{`...)
+	for s := range st.ServicesOfNode(n.Name) {
+		if q.sees(ResService, s.Name) && f.Match(s) {
+			b = appendString(b, s.ID)
+			b = append(b, ':')
+			b = appendService(b, s)
+			b = append(b, ',')
+		}
+	}
+	return q.replyScratch(append(closeObject(b), '}'))
+}
+
+func catalogNodeServices(q *request) error {
+	st, n, f, err := q.nodeAndServices()
+	if err != nil {
+		return err
+	}
+	if n == nil {
+		return q.reply([]byte(`{"Node":null,"Services":[]}`))
+	}
+	b := append(q.buffer(), `{"Node":`...)
+	b = appendNode(b, n)
+	list := listWriter{b: append(b, `,"Services":`...)}
+	for s := range st.ServicesOfNode(n.Name) {
+		if q.sees(ResService, s.Name) && f.Match(s) {
+			list.b = appendService(list.next(), s)
+		}
+	}
+	return q.replyScratch(append(list.end(), '}'))
+}

@@ -1,0 +1,233 @@
+package consulapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/telemetry"
+)
+
+// Registry is the replicated catalog (catalog/registry.Registry).
+type Registry interface {
+	State() *catalog.State
+	// Read says whether a read in that mode may be served from State now. Its
+	// error is of kind NotLeader (another server can) or Unavailable.
+	Read(ctx context.Context, mode registry.Mode) (registry.Contact, error)
+	Apply(ctx context.Context, c catalog.Command) (catalog.Result, error)
+	// Await returns the newest State as soon as indexOf passes min, or when the
+	// wait, the context or the store's generation ends.
+	Await(ctx context.Context, s registry.Subject, min uint64, wait time.Duration, indexOf func(*catalog.State) uint64) *catalog.State
+	CreateSession(ctx context.Context, s catalog.Session) (string, error)
+	RenewSession(ctx context.Context, id string) (*catalog.Session, error)
+	DestroySession(ctx context.Context, id string) error
+	// Generation counts how often a restore replaced the State. It grows right after the new State
+	// is there and before Await returns for it: a State read after Generation is never of an older
+	// history, so that what was encoded from one history never answers for another.
+	Generation() uint64
+}
+
+// Forwarder hands a whole request to another process and copies the answer.
+type Forwarder interface {
+	// Forward sends r to the leader, or to any server when toLeader is false. An error means that
+	// nothing was written to w. The implementation bounds how often one request is passed on.
+	Forward(w http.ResponseWriter, r *http.Request, toLeader bool) error
+}
+
+// Member is one row of /v1/agent/members.
+type Member struct {
+	Name   string
+	Addr   string
+	Port   uint16
+	Tags   map[string]string
+	Status int // 1 alive, 2 leaving, 3 left, 4 failed
+}
+
+// Members is the gossip pool as an operator sees it.
+type Members interface {
+	Members() []Member
+	// Join returns how many of the addresses answered.
+	Join(ctx context.Context, addrs []string) (int, error)
+	// ForceLeave fails with kind NotFound when no member has that name.
+	ForceLeave(name string, prune bool) error
+}
+
+// RaftServer is one row of /v1/operator/raft/configuration.
+type RaftServer struct {
+	ID, Node, Address string
+	Leader, Voter     bool
+	LastIndex         uint64
+}
+
+// ServerHealth is autopilot's view of one server.
+type ServerHealth struct {
+	ID, Name, Address, SerfStatus, Version string
+	Leader, Voter, Healthy                 bool
+	LastContact                            time.Duration
+	LastTerm, LastIndex                    uint64
+	StableSince                            time.Time
+}
+
+// AutopilotHealth is autopilot's view of the servers.
+type AutopilotHealth struct {
+	Healthy          bool
+	FailureTolerance int
+	Servers          []ServerHealth
+}
+
+// AutopilotConfig is what operators set of autopilot.
+type AutopilotConfig struct {
+	CleanupDeadServers      bool
+	LastContactThreshold    time.Duration
+	MaxTrailingLogs         uint64
+	MinQuorum               uint
+	ServerStabilizationTime time.Duration
+	RedundancyZoneTag       string
+	DisableUpgradeMigration bool
+	UpgradeVersionTag       string
+	CreateIndex             uint64
+	ModifyIndex             uint64
+}
+
+// Operator is the catalog's Raft group and its autopilot, on a server.
+type Operator interface {
+	// Leader is the leader's server address, "" when unknown.
+	Leader() string
+	// Peers are the addresses of all servers of the group.
+	Peers() []string
+	Configuration() (servers []RaftServer, index uint64, err error)
+	// RemovePeer takes a server out of the group; one of id and address is set.
+	RemovePeer(ctx context.Context, id, address string) error
+	// TransferLeader hands leadership to the server id, or to any when it is empty.
+	TransferLeader(ctx context.Context, id string) error
+	Autopilot() AutopilotConfig
+	// SetAutopilot replaces the configuration; with cas only when ModifyIndex is still c.ModifyIndex.
+	SetAutopilot(ctx context.Context, c AutopilotConfig, cas bool) (bool, error)
+	AutopilotHealth() AutopilotHealth
+}
+
+// AgentInfo tells about this process.
+type AgentInfo interface {
+	// DebugConfig is the running configuration with secrets hidden.
+	DebugConfig() map[string]any
+	// Stats are sections of name and value.
+	Stats() map[string]map[string]string
+	// Reload reads the configuration again, all or nothing.
+	Reload(ctx context.Context) error
+	// Leave begins a graceful leave and returns at once.
+	Leave() error
+}
+
+// LogSource lets an operator follow the log.
+type LogSource interface {
+	// Follow writes lines of the level and above to w until ctx ends or a write fails;
+	// flush is called after each batch. A slow reader loses lines, and never blocks the log.
+	Follow(ctx context.Context, level slog.Level, json bool, w io.Writer, flush func()) error
+}
+
+// Identity says what this agent is; it never changes while the process runs.
+type Identity struct {
+	Datacenter, PrimaryDatacenter string
+	NodeName, NodeID              string
+	NodeMeta                      map[string]string
+	Version                       string // semver that peers' clients understand
+	Revision, BuildDate           string
+	Server                        bool
+	GRPCPort, GRPCTLSPort         int
+}
+
+// Limits bound request sizes in bytes. Zero fields mean the contract's defaults.
+type Limits struct {
+	KVValueBytes int64 // [512 KiB]
+	TxnBytes     int64 // [512 KiB, at least KVValueBytes]
+	BodyBytes    int64 // all other bodies [1 MiB]
+	PathBytes    int   // [8 KiB]
+	QueryBytes   int   // [64 KiB]
+	CacheBytes   int   // encoded answers [64 MiB]
+}
+
+// Config configures an API. Registry and Operator are nil on a client agent, which then
+// needs Forward; Local, Members and the other agent parts may be nil where a process has none:
+// their rows answer 404 or 500 with a text.
+type Config struct {
+	Identity Identity
+	Registry Registry
+	Operator Operator
+	Local    Local
+	Members  Members
+	Info     AgentInfo
+	Logs     LogSource
+	Forward  Forwarder
+	// Metrics serves /v1/agent/metrics.
+	MetricsHandler http.Handler
+
+	Authorizer       Authorizer // nil: AllowAll
+	ACLEnabled       bool
+	DefaultACLPolicy string // "allow" when empty
+	DefaultToken     func() string
+	// SetToken stores one of the agent's own tokens while it runs; nil while ACLs are off.
+	SetToken func(kind, token string) error
+
+	Limits            Limits
+	Wait              httpx.WaitLimits
+	DiscoveryMaxStale time.Duration
+	SessionTTLMin     time.Duration // [10 s]
+	AllowUnprintable  bool          // disable_http_unprintable_char_filter
+	BlockEndpoints    []string
+	AllowWriteFrom    []string
+	ResponseHeaders   map[string]string
+
+	Clock   clock.Clock
+	Logger  *slog.Logger
+	Metrics *telemetry.Registry
+}
+
+func (c *Config) complete() error {
+	var wrong []error
+	if c.Identity.Datacenter == "" {
+		wrong = append(wrong, errors.New("consulapi: Identity.Datacenter is empty"))
+	}
+	if c.Registry == nil && c.Forward == nil {
+		wrong = append(wrong, errors.New("consulapi: a client agent needs Forward"))
+	}
+	switch c.DefaultACLPolicy {
+	case "":
+		c.DefaultACLPolicy = "allow"
+	case "allow", "deny":
+	default:
+		wrong = append(wrong, errors.New("consulapi: DefaultACLPolicy must be allow or deny"))
+	}
+	orDefault(&c.Limits.KVValueBytes, 512<<10)
+	orDefault(&c.Limits.TxnBytes, 512<<10)
+	c.Limits.TxnBytes = max(c.Limits.TxnBytes, c.Limits.KVValueBytes)
+	orDefault(&c.Limits.BodyBytes, 1<<20)
+	orDefault(&c.Limits.PathBytes, 8<<10)
+	orDefault(&c.Limits.QueryBytes, 64<<10)
+	orDefault(&c.SessionTTLMin, 10*time.Second)
+	if c.Identity.PrimaryDatacenter == "" {
+		c.Identity.PrimaryDatacenter = c.Identity.Datacenter
+	}
+	if c.Authorizer == nil {
+		c.Authorizer = AllowAll{}
+	}
+	if c.Clock == nil {
+		c.Clock = clock.Real{}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return errors.Join(wrong...)
+}
+
+func orDefault[T int | int64 | time.Duration](v *T, d T) {
+	if *v == 0 {
+		*v = d
+	}
+}

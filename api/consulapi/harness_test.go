@@ -1,0 +1,335 @@
+package consulapi
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/local"
+	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/kit/errkind"
+)
+
+// store is a Registry over a real State without replication: what Apply gives is there at once.
+type store struct {
+	mu       sync.Mutex
+	st       *catalog.State
+	changed  chan struct{}
+	contact  registry.Contact
+	readErr  error // what Read answers for the modes that need a leader
+	applies  int
+	seq      int
+	restores uint64
+	awaits   int // Awaits that have begun
+}
+
+func newStore() *store {
+	return &store{st: catalog.Empty(), changed: make(chan struct{}), contact: registry.Contact{KnownLeader: true, Leader: true}}
+}
+
+func (s *store) State() *catalog.State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.st
+}
+
+func (s *store) Read(_ context.Context, m registry.Mode) (registry.Contact, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.readErr != nil && m != registry.Stale {
+		return registry.Contact{}, s.readErr
+	}
+	return s.contact, nil
+}
+
+func (s *store) Apply(_ context.Context, c catalog.Command) (catalog.Result, error) {
+	// As in a real group, the command is encoded before Apply returns.
+	decoded, err := catalog.DecodeCommand(catalog.EncodeCommand(nil, c))
+	if err != nil {
+		return catalog.Result{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.readErr != nil {
+		return catalog.Result{}, s.readErr
+	}
+	s.applies++
+	next, results, _ := s.st.Apply([]catalog.Command{decoded})
+	if next != s.st {
+		s.st = next
+		close(s.changed)
+		s.changed = make(chan struct{})
+	}
+	return results[0], nil
+}
+
+func (s *store) Await(ctx context.Context, _ registry.Subject, least uint64, wait time.Duration, indexOf func(*catalog.State) uint64) *catalog.State {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	s.mu.Lock()
+	s.awaits++
+	restores := s.restores
+	s.mu.Unlock()
+	for {
+		s.mu.Lock()
+		st, changed, restored := s.st, s.changed, s.restores != restores
+		s.mu.Unlock()
+		if restored || indexOf(st) > least {
+			return st
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return st
+		case <-ctx.Done():
+			return st
+		}
+	}
+}
+
+func (s *store) Generation() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.restores
+}
+
+// restore replaces everything; who waits is told.
+func (s *store) restore(st *catalog.State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.st = st
+	s.restores++
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *store) CreateSession(ctx context.Context, in catalog.Session) (string, error) {
+	s.mu.Lock()
+	s.seq++
+	in.ID = fmt.Sprintf("00000000-0000-0000-0000-%012d", s.seq)
+	s.mu.Unlock()
+	res, err := s.Apply(ctx, &catalog.SessionCreate{Session: in})
+	if err == nil {
+		err = res.Err
+	}
+	return in.ID, err
+}
+
+func (s *store) RenewSession(_ context.Context, id string) (*catalog.Session, error) {
+	if found := s.State().Session(id); found != nil {
+		return found, nil
+	}
+	return nil, errkind.New(errkind.NotFound, "no such session")
+}
+
+func (s *store) DestroySession(ctx context.Context, id string) error {
+	_, err := s.Apply(ctx, &catalog.SessionDestroy{ID: id})
+	return err
+}
+
+// servers lets a real Local sync into the store.
+type servers struct{ *store }
+
+func (s servers) Register(ctx context.Context, r *catalog.Register) error {
+	res, err := s.Apply(ctx, r)
+	if err == nil {
+		err = res.Err
+	}
+	return err
+}
+
+func (s servers) RegisterBatch(ctx context.Context, r []*catalog.Register) error {
+	for _, one := range r {
+		if err := s.Register(ctx, one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s servers) Deregister(ctx context.Context, d *catalog.Deregister) error {
+	_, err := s.Apply(ctx, d)
+	return err
+}
+
+func (s servers) NodeServices(_ context.Context, node string) (all []*catalog.Service, _ error) {
+	for v := range s.State().ServicesOfNode(node) {
+		all = append(all, v)
+	}
+	return all, nil
+}
+
+func (s servers) NodeChecks(_ context.Context, node string) (all []*catalog.Check, _ error) {
+	for v := range s.State().ChecksOfNode(node) {
+		all = append(all, v)
+	}
+	return all, nil
+}
+
+func (s servers) NodeInfo(_ context.Context, node string) (*catalog.Node, error) {
+	return s.State().Node(node), nil
+}
+
+// pool is a gossip pool of one.
+type pool struct{}
+
+func (pool) Members() []Member {
+	return []Member{{Name: "n1", Addr: "10.0.0.1", Port: 8301, Status: 1, Tags: map[string]string{"role": "consul", "dc": "dc1"}}}
+}
+func (pool) Join(context.Context, []string) (int, error) {
+	return 0, errkind.New(errkind.Unavailable, "nobody there")
+}
+func (pool) ForceLeave(name string, _ bool) error {
+	if name == "n1" {
+		return nil
+	}
+	return errkind.New(errkind.NotFound, "unknown")
+}
+
+// group is a Raft group of one.
+type group struct{ set AutopilotConfig }
+
+func (*group) Leader() string  { return "10.0.0.1:8300" }
+func (*group) Peers() []string { return []string{"10.0.0.1:8300"} }
+func (*group) Configuration() ([]RaftServer, uint64, error) {
+	return []RaftServer{{ID: "id1", Node: "n1", Address: "10.0.0.1:8300", Leader: true, Voter: true, LastIndex: 7}}, 3, nil
+}
+func (*group) RemovePeer(context.Context, string, string) error { return nil }
+func (*group) TransferLeader(context.Context, string) error {
+	return errkind.New(errkind.Unavailable, "there is no peer")
+}
+func (g *group) Autopilot() AutopilotConfig {
+	return AutopilotConfig{CleanupDeadServers: true, LastContactThreshold: 200 * time.Millisecond, MaxTrailingLogs: 250, ServerStabilizationTime: 10 * time.Second, ModifyIndex: 5}
+}
+func (g *group) SetAutopilot(_ context.Context, c AutopilotConfig, cas bool) (bool, error) {
+	if cas && c.ModifyIndex != 5 {
+		return false, nil
+	}
+	g.set = c
+	return true, nil
+}
+func (*group) AutopilotHealth() AutopilotHealth {
+	return AutopilotHealth{Healthy: false, Servers: []ServerHealth{{ID: "id1", Name: "n1", Leader: true, Voter: true, LastContact: time.Millisecond}}}
+}
+
+type process struct{ left, reloaded bool }
+
+func (*process) DebugConfig() map[string]any {
+	return map[string]any{"DataDir": "/d", "EncryptKey": "hidden"}
+}
+func (*process) Stats() map[string]map[string]string {
+	return map[string]map[string]string{"raft": {"state": "Leader"}}
+}
+func (p *process) Reload(context.Context) error { p.reloaded = true; return nil }
+func (p *process) Leave() error                 { p.left = true; return nil }
+
+// rig is an API with everything behind it.
+type rig struct {
+	*testing.T
+	api   *API
+	store *store
+	proc  *process
+	group *group
+}
+
+func newRig(t *testing.T, change func(*Config)) *rig {
+	t.Helper()
+	r := &rig{T: t, store: newStore(), proc: &process{}, group: &group{}}
+	l, err := local.New(local.Config{Node: catalog.Node{Name: "n1", Address: "10.0.0.1", Datacenter: "dc1"}, Servers: servers{newStore()}}) // a catalog of its own: indexes stay predictable
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- l.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	cfg := Config{Identity: Identity{Datacenter: "dc1", NodeName: "n1", NodeID: "id1", Version: "1.21.4", Server: true, GRPCPort: 8502},
+		Registry: r.store, Operator: r.group, Local: l, Members: pool{}, Info: r.proc}
+	if change != nil {
+		change(&cfg)
+	}
+	if r.api, err = New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// answer is a response read to its end.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (r *rig) do(method, target, body string) answer {
+	r.Helper()
+	return r.send(httptest.NewRequest(method, target, strings.NewReader(body)))
+}
+
+func (r *rig) send(req *http.Request) answer {
+	rec := httptest.NewRecorder()
+	r.api.ServeHTTP(rec, req)
+	b, err := io.ReadAll(rec.Result().Body)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return answer{rec.Code, rec.Header(), string(b)}
+}
+
+// want fails unless the answer has the status and, unless it is "*", the body.
+func (r *rig) want(method, target, body string, status int, text string) answer {
+	r.Helper()
+	a := r.do(method, target, body)
+	if a.status != status || text != "*" && a.body != text {
+		r.Errorf("%s %s %s\n got %d %s\nwant %d %s", method, target, body, a.status, a.body, status, text)
+	}
+	return a
+}
+
+// node registers a node with a passing serfHealth, as the leader does for members.
+func (r *rig) node(name string) {
+	r.Helper()
+	r.want("PUT", "/v1/catalog/register", `{"Node":"`+name+`","Address":"10.0.0.9","Check":{"CheckID":"serfHealth","Name":"Serf Health Status","Status":"passing"}}`, 200, "true")
+}
+
+// until polls a condition with a deadline.
+func until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(5 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+		<-time.After(time.Millisecond)
+	}
+}
+
+// stubRegistry takes every command at no cost, so that only the handler is measured.
+type stubRegistry struct{ *store }
+
+func (*stubRegistry) Apply(context.Context, catalog.Command) (catalog.Result, error) {
+	return catalog.Result{OK: true}, nil
+}
+
+// set changes what Read answers; a nil err is none.
+func (s *store) set(c registry.Contact, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.contact, s.readErr = c, err
+}
+
+func (s *store) waits() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.awaits
+}

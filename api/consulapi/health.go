@@ -1,0 +1,183 @@
+package consulapi
+
+import (
+	"iter"
+	"strings"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/filter"
+	"corbel.dev/corbel/catalog/registry"
+)
+
+func healthService(q *request) error {
+	name := q.rest
+	return q.entries("health", func(s *catalog.State) uint64 { return s.ServiceIndex(name) },
+		func(s *catalog.State) iter.Seq[*catalog.Service] { return s.Instances(name) })
+}
+
+func healthConnect(q *request) error {
+	name := q.rest
+	return q.entries("health-connect", func(s *catalog.State) uint64 { return s.ConnectIndex(name) },
+		func(s *catalog.State) iter.Seq[*catalog.Service] { return s.ConnectInstances(name) })
+}
+
+// entries answers with instances, their nodes and their checks.
+func (q *request) entries(key string, index func(*catalog.State) uint64, instances func(*catalog.State) iter.Seq[*catalog.Service]) error {
+	if q.rest == "" {
+		return errMissingService
+	}
+	sel, err := q.selection(filter.Entries)
+	if err != nil {
+		return err
+	}
+	if err := q.allow(ResService, q.rest, Read); err != nil {
+		return err
+	}
+	st, err := q.read(registry.Subject{Topic: registry.TopicService, Key: strings.ToLower(q.rest)}, index)
+	if err != nil {
+		return err
+	}
+	return q.replyShared(key, index(st), func(b []byte) []byte {
+		return appendEntries(b, st, instances(st), viewer{q.grant, &sel})
+	})
+}
+
+// appendEntries appends the instances that the viewer sees, with nodes and checks.
+func appendEntries(b []byte, st *catalog.State, instances iter.Seq[*catalog.Service], v viewer) []byte {
+	list := listWriter{b: b}
+	var checks []*catalog.Check
+	for s := range instances {
+		n := st.Node(s.Node)
+		if n == nil || !v.instance(n, s) {
+			continue
+		}
+		checks = appendChecks(checks[:0], st, s)
+		if v.sel.passing && !allPassing(checks) {
+			continue
+		}
+		if v.sel.filter != nil && !v.sel.filter.Match(&filter.Entry{Node: n, Service: s, Checks: checks}) {
+			continue
+		}
+		list.b = appendEntry(list.next(), n, s, checks)
+	}
+	return list.end()
+}
+
+// appendChecks gathers the checks of the node and then those of the instance.
+func appendChecks(to []*catalog.Check, st *catalog.State, s *catalog.Service) []*catalog.Check {
+	for c := range st.NodeChecks(s.Node) {
+		to = append(to, c)
+	}
+	for c := range st.InstanceChecks(s.Node, s.ID) {
+		to = append(to, c)
+	}
+	return to
+}
+
+func allPassing(checks []*catalog.Check) bool {
+	for _, c := range checks {
+		if c.Status != catalog.Passing {
+			return false
+		}
+	}
+	return true
+}
+
+func appendEntry(b []byte, n *catalog.Node, s *catalog.Service, checks []*catalog.Check) []byte {
+	b = append(b, `{"Node":`...)
+	b = appendNode(b, n)
+	b = append(b, `,"Service":`...)
+	b = appendService(b, s)
+	list := listWriter{b: append(b, `,"Checks":`...)}
+	for _, c := range checks {
+		list.b = appendCheck(list.next(), c)
+	}
+	return append(list.end(), '}')
+}
+
+func healthNode(q *request) error {
+	name := q.rest
+	if name == "" {
+		return errMissingNode
+	}
+	if err := q.allow(ResNode, name, Read); err != nil {
+		return err
+	}
+	return q.checks("health-node", registry.Subject{Topic: registry.TopicNodeChecks, Key: strings.ToLower(name)},
+		func(s *catalog.State) uint64 { return s.NodeChecksIndex(name) },
+		func(s *catalog.State) iter.Seq[*catalog.Check] { return s.ChecksOfNode(name) })
+}
+
+func healthChecks(q *request) error {
+	name := q.rest
+	if name == "" {
+		return errMissingService
+	}
+	if err := q.allow(ResService, name, Read); err != nil {
+		return err
+	}
+	return q.checks("health-checks", registry.Subject{Topic: registry.TopicServiceChecks, Key: strings.ToLower(name)},
+		func(s *catalog.State) uint64 { return s.ServiceChecksIndex(name) },
+		func(s *catalog.State) iter.Seq[*catalog.Check] { return s.ChecksOfService(name) })
+}
+
+func healthState(q *request) error {
+	word := q.rest
+	if word == "" {
+		return invalidf("Missing check state")
+	}
+	want, known := catalog.ParseHealth(word)
+	return q.checks("health-state", registry.Subject{Topic: registry.TopicChecks}, (*catalog.State).ChecksIndex,
+		func(s *catalog.State) iter.Seq[*catalog.Check] {
+			return func(yield func(*catalog.Check) bool) {
+				if word != "any" && !known {
+					return
+				}
+				for c := range s.Checks() {
+					if (word == "any" || c.Status == want) && !yield(c) {
+						return
+					}
+				}
+			}
+		})
+}
+
+// checks answers with a list of checks.
+func (q *request) checks(key string, subject registry.Subject, index func(*catalog.State) uint64, all func(*catalog.State) iter.Seq[*catalog.Check]) error {
+	sel, err := q.selection(filter.Checks)
+	if err != nil {
+		return err
+	}
+	st, err := q.read(subject, index)
+	if err != nil {
+		return err
+	}
+	encode := func(b []byte) []byte {
+		list := listWriter{b: b}
+		for c := range all(st) {
+			if q.seesCheck(c) && q.nodeMatches(st, &sel, c.Node) && sel.filter.Match(c) {
+				list.b = appendCheck(list.next(), c)
+			}
+		}
+		return list.end()
+	}
+	if len(sel.nodeMeta) > 0 { // a node's metadata may change without these indexes
+		return q.replyScratch(encode(q.buffer()))
+	}
+	return q.replyShared(key, index(st), encode)
+}
+
+func (q *request) seesCheck(c *catalog.Check) bool {
+	if c.ServiceName != "" && !q.sees(ResService, c.ServiceName) {
+		return false
+	}
+	return q.sees(ResNode, c.Node)
+}
+
+func (q *request) nodeMatches(st *catalog.State, sel *selection, node string) bool {
+	if len(sel.nodeMeta) == 0 {
+		return true
+	}
+	n := st.Node(node)
+	return n != nil && sel.node(n)
+}

@@ -1,0 +1,253 @@
+package consulapi
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/api/hothttp"
+	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/telemetry"
+)
+
+// Hot answers the rows that a fleet asks for all day, without net/http: reading and
+// setting a key, and the instances of a service, also as a blocking query. Each
+// answer is the one that API.ServeHTTP gives; whatever is not plainly one of these
+// questions is declined, and API.ServeHTTP gets it.
+//
+// Blocking queries that ask the same are parked in one crowd (hotcrowd.go). Run
+// owns the crowds; before Run and after it blocking queries are declined. Serve is
+// safe for concurrent use.
+type Hot struct {
+	api    *API
+	policy []byte // the header line that each answer begins with
+	kvGet  *telemetry.Timing
+	kvPut  *telemetry.Timing
+	lists  [len(hotLists)]*telemetry.Timing
+
+	// base ends when Run ends: it cuts the reads and writes that are still under way.
+	base context.Context
+	cut  context.CancelFunc
+
+	crowdLimit int
+	mu         sync.RWMutex // guards crowds, ctx and entering a crowd; taken before a crowd's own lock
+	crowds     map[question]*crowd
+	ctx        context.Context // of Run; nil while it does not run
+	wg         sync.WaitGroup
+}
+
+var _ hothttp.Handler = (*Hot)(nil)
+
+// Hot returns the hot path of a, nil when its configuration wants each request to be
+// looked at by net/http: on a client agent, and behind rules for paths, writers or headers.
+func (a *API) Hot() *Hot {
+	if a.cfg.Registry == nil || !a.gate.Plain() {
+		return nil
+	}
+	h := &Hot{api: a, policy: []byte("X-Consul-Default-Acl-Policy: " + a.policy[0] + "\r\n"),
+		kvGet: a.table.kv.timings[mGet], kvPut: a.table.kv.timings[mPut],
+		crowdLimit: maxCrowds, crowds: map[question]*crowd{}}
+	for i := range hotLists {
+		h.lists[i] = a.table.prefix[hotLists[i].pattern].timings[mGet]
+	}
+	h.base, h.cut = context.WithCancel(context.Background())
+	return h
+}
+
+// Run lets blocking queries be parked until ctx ends. Then those parked are answered with
+// what is known, and Run returns when the last crowd has ended. A Hot runs once.
+func (h *Hot) Run(ctx context.Context) error {
+	h.mu.Lock()
+	h.ctx = ctx
+	h.mu.Unlock()
+	<-ctx.Done()
+	h.mu.Lock()
+	h.ctx = nil
+	h.mu.Unlock()
+	h.wg.Wait()
+	h.cut()
+	return nil
+}
+
+var kvPath = []byte(kvPattern)
+
+// Serve implements hothttp.Handler.
+func (h *Hot) Serve(c *hothttp.Call, r *hothttp.Request) hothttp.Outcome {
+	limits := &h.api.cfg.Limits
+	if len(r.Path) > limits.PathBytes || len(r.Query) > limits.QueryBytes ||
+		bytes.Contains(r.Path, []byte("/.")) && hasDotSegment(string(r.Path)) {
+		return hothttp.Decline
+	}
+	if key, ok := bytes.CutPrefix(r.Path, kvPath); ok {
+		if len(key) == 0 {
+			return hothttp.Decline
+		}
+		if r.Method == hothttp.PUT {
+			return h.servePut(c, r, string(key))
+		}
+		return h.serveGet(c, r, string(key))
+	}
+	if r.Method != hothttp.GET {
+		return hothttp.Decline
+	}
+	for i := range hotLists {
+		if len(r.Path) > len(hotLists[i].pattern) && string(r.Path[:len(hotLists[i].pattern)]) == hotLists[i].pattern {
+			return h.serveList(c, r, i)
+		}
+	}
+	return hothttp.Decline
+}
+
+// grant finds the caller's rights as request.serve does.
+func (h *Hot) grant(r *hothttp.Request) (Grant, error) {
+	if h.api.open {
+		return AllowAll{}, nil
+	}
+	t := string(r.Token)
+	if t == "" && h.api.cfg.DefaultToken != nil {
+		t = h.api.cfg.DefaultToken()
+	}
+	return h.api.cfg.Authorizer.Grant(t)
+}
+
+// allow asks for the right that a row needs.
+func (h *Hot) allow(r *hothttp.Request, res Resource, name string, l Level) (Grant, error) {
+	g, err := h.grant(r)
+	if err == nil {
+		err = g.Allowed(res, name, l)
+	}
+	return g, err
+}
+
+func (h *Hot) serveGet(c *hothttp.Call, r *hothttp.Request, key string) hothttp.Outcome {
+	mode, raw := registry.Default, false
+	switch string(r.Query) {
+	case "":
+	case "stale", "stale=":
+		mode = registry.Stale
+	case "raw", "raw=":
+		raw = true
+	default:
+		return hothttp.Decline
+	}
+	a, begun := h.api, h.api.cfg.Clock.Now()
+	if _, err := h.allow(r, ResKey, key, Read); err != nil {
+		return h.fail(c, err, read, h.kvGet, begun)
+	}
+	contact, _, err := a.contact(h.base, mode, -1)
+	if err != nil {
+		return h.fail(c, err, read, h.kvGet, begun)
+	}
+	st := a.cfg.Registry.State()
+	p := st.KV(key)
+	bp, hp := httpx.GetBuffer(), httpx.GetBuffer()
+	body, status, format := *bp, statusOK, headJSON
+	switch {
+	case p == nil:
+		status, format = statusNotFound, ""
+	case raw:
+		format = headRaw
+	default:
+		body = append(appendKVPair(append(body, '['), p), ']')
+	}
+	send := body
+	if raw && p != nil {
+		send = p.Value
+	}
+	outcome := hothttp.Decline
+	if !r.Gzip || len(send) <= httpx.GzipMinBytes {
+		a.queries.Add(1)
+		head := appendReadHead(h.begin(*hp, status), contact, st.KVKeyIndex(key))
+		head = append(head, format...)
+		_ = c.Reply(head, send) // a client that left is noticed by hothttp
+		*hp = head
+		h.kvGet.Observe(a.cfg.Clock.Since(begun))
+		outcome = hothttp.Done
+	}
+	*bp = body
+	httpx.PutBuffer(bp)
+	httpx.PutBuffer(hp)
+	return outcome
+}
+
+func (h *Hot) servePut(c *hothttp.Call, r *hothttp.Request, key string) hothttp.Outcome {
+	a := h.api
+	if len(r.Query) > 0 || int64(len(r.Body)) > a.cfg.Limits.KVValueBytes {
+		return hothttp.Decline
+	}
+	begun := a.cfg.Clock.Now()
+	if _, err := h.allow(r, ResKey, key, Write); err != nil {
+		return h.fail(c, err, write, h.kvPut, begun)
+	}
+	res, err := a.cfg.Registry.Apply(h.base, &catalog.KV{Verb: catalog.KVSet, Pair: catalog.KVPair{Key: key, Value: r.Body}})
+	if err == nil && res.Err != nil {
+		err = refused(res.Err)
+	}
+	if errkind.Is(err, errkind.NotLeader) {
+		return hothttp.Decline // nothing was done; net/http passes the request on to the leader
+	}
+	a.requests.Add(1)
+	if err != nil {
+		return h.fail(c, err, write, h.kvPut, begun)
+	}
+	body := bodyFalse
+	if res.OK {
+		body = bodyTrue
+	}
+	hp := httpx.GetBuffer()
+	head := append(h.begin(*hp, statusOK), headJSON...)
+	_ = c.Reply(head, body) // a client that left is noticed by hothttp
+	*hp = head
+	httpx.PutBuffer(hp)
+	h.kvPut.Observe(a.cfg.Clock.Since(begun))
+	return hothttp.Done
+}
+
+// fail answers with an error as request.fail does. What another server can do is declined.
+func (h *Hot) fail(c *hothttp.Call, err error, cl class, t *telemetry.Timing, begun time.Time) hothttp.Outcome {
+	if errkind.Is(err, errkind.NotLeader) {
+		return hothttp.Decline
+	}
+	h.api.failures.Add(1)
+	code, text, retry := statusOf(err, cl)
+	head := append([]byte("HTTP/1.1 "), strconv.Itoa(code)...)
+	head = append(append(append(head, ' '), http.StatusText(code)...), "\r\n"...)
+	head = append(append(head, h.policy...), headText...)
+	if retry {
+		head = append(head, "Retry-After: 1\r\n"...)
+	}
+	_ = c.Reply(head, []byte(text)) // a client that left is noticed by hothttp
+	t.Observe(h.api.cfg.Clock.Since(begun))
+	return hothttp.Done
+}
+
+// Parts of heads; hothttp ends them.
+const (
+	statusOK       = "HTTP/1.1 200 OK\r\n"
+	statusNotFound = "HTTP/1.1 404 Not Found\r\n"
+	headJSON       = "Content-Type: application/json\r\nVary: Accept-Encoding\r\n"
+	headRaw        = "Content-Type: text/plain\r\nVary: Accept-Encoding\r\nX-Content-Type-Options: nosniff\r\nContent-Security-Policy: sandbox\r\n"
+	headText       = "Content-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n"
+	headGzip       = "Content-Encoding: gzip\r\n"
+)
+
+func (h *Hot) begin(b []byte, status string) []byte {
+	return append(append(b, status...), h.policy...)
+}
+
+// appendReadHead appends what request.readHeaders sets for all reads.
+func appendReadHead(b []byte, c registry.Contact, index uint64) []byte {
+	b = append(b, "X-Consul-Index: "...)
+	b = strconv.AppendUint(b, max(index, 1), 10)
+	b = append(b, "\r\nX-Consul-Knownleader: "...)
+	b = strconv.AppendBool(b, c.KnownLeader)
+	b = append(b, "\r\nX-Consul-Lastcontact: "...)
+	b = strconv.AppendInt(b, contactMillis(c), 10)
+	return append(b, "\r\n"...)
+}

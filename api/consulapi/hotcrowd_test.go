@@ -1,0 +1,338 @@
+package consulapi
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/kit/errkind"
+	"pgregory.net/rapid"
+)
+
+func (s *stage) index() uint64 { return s.store.State().ServiceIndex("web") }
+
+func (s *stage) parked(n int) {
+	s.Helper()
+	until(s.TB, fmt.Sprintf("%d parked calls", n), func() bool { return s.api.Blocking() == n })
+}
+
+func watchText(index uint64, more string) string {
+	return requestText("GET", fmt.Sprintf("/v1/health/service/web?index=%d%s", index, more), "", "")
+}
+
+func TestOneChangeAnswersTheCrowd(t *testing.T) {
+	const watchers = 2000
+	s := newStage(t, nil)
+	s.service("n1", "passing")
+	index := s.index()
+	before := runtime.NumGoroutine()
+	clients := make([]*client, watchers)
+	for i := range clients {
+		clients[i] = dialTo(t, s.addr)
+		clients[i].send(watchText(index, "&wait=60s&passing"))
+	}
+	s.parked(watchers)
+	if n := runtime.NumGoroutine() - before; n > watchers+20 {
+		t.Errorf("%d goroutines for %d watchers", n, watchers)
+	}
+	waits := s.store.waits()
+	for _, c := range clients[:100] { // these vanish
+		_ = c.Close()
+	}
+	s.parked(watchers - 100)
+	s.service("n2", "passing")
+	want := s.api.cache
+	var first answer
+	for i, c := range clients[100:] {
+		a := c.read()
+		if i == 0 {
+			first = a
+		}
+		if a.status != 200 || a.body != first.body || a.header.Get("X-Consul-Index") != strconv.FormatUint(s.index(), 10) {
+			t.Fatalf("watcher %d: %d %v %s", i, a.status, a.header, a.body)
+		}
+	}
+	if want.Bytes() == 0 {
+		t.Error("the answer was not shared")
+	}
+	if n := s.api.Blocking(); n != 0 {
+		t.Errorf("%d still parked", n)
+	}
+	if n := s.store.waits() - waits; n > 3 {
+		t.Errorf("%d waits began for one change", n)
+	}
+	// They ask again on the same connections and find the crowd.
+	for _, c := range clients[100:] {
+		c.send(watchText(s.index(), "&wait=60s&passing"))
+	}
+	s.parked(watchers - 100)
+	s.stop() // a shutdown answers all with what is known
+	for i, c := range clients[100:] {
+		if a := c.read(); a.body != first.body || a.header.Get("X-Consul-Index") != first.header.Get("X-Consul-Index") {
+			t.Fatalf("watcher %d at the end: %d %v %s", i, a.status, a.header, a.body)
+		}
+	}
+}
+
+func TestCrowdDeadlines(t *testing.T) {
+	s := newStage(t, nil)
+	s.service("n1", "passing")
+	slow, quick, far := dialTo(t, s.addr), dialTo(t, s.addr), dialTo(t, s.addr)
+	slow.send(watchText(s.index(), "&wait=60s"))
+	s.parked(1)
+	begun := time.Now()
+	quick.send(watchText(s.index(), "&wait=50ms")) // interrupts the wait of the other
+	if a := quick.read(); a.header.Get("X-Consul-Index") != strconv.FormatUint(s.index(), 10) {
+		t.Errorf("timed out: %v", a.header)
+	}
+	if d := time.Since(begun); d < 50*time.Millisecond {
+		t.Errorf("answered after %v, asked for 50ms", d)
+	}
+	far.send(watchText(s.index()+1, "&wait=60s")) // not moved by the next change alone
+	s.parked(2)
+	s.service("n2", "passing")
+	slow.read()
+	s.parked(1)
+	for s.index() <= 3 {
+		s.service(fmt.Sprintf("m%d", s.index()), "passing")
+	}
+	s.service("n4", "passing")
+	far.read()
+	s.parked(0)
+}
+
+func TestRestoreAnswersTheCrowd(t *testing.T) {
+	s := newStage(t, nil)
+	s.service("n1", "passing")
+	s.service("n2", "passing")
+	c := dialTo(t, s.addr)
+	c.send(watchText(s.index(), "&wait=60s"))
+	s.parked(1)
+	s.store.restore(catalog.Empty())
+	if a := c.read(); a.body != "[]" || a.header.Get("X-Consul-Index") != "1" {
+		t.Errorf("after a restore: %v %s", a.header, a.body)
+	}
+	// The new history reaches the same index with another content.
+	s.service("x1", "passing")
+	s.service("x2", "passing")
+	if hot, slow := c.ask("GET", "/v1/health/service/web", "", ""), dialTo(t, s.slow).ask("GET", "/v1/health/service/web", "", ""); hot.body != slow.body ||
+		!containsAll(hot.body, "x1", "x2") || containsAll(hot.body, "n1") {
+		t.Errorf("another history's body: %s", hot.body)
+	}
+}
+
+func TestParkedAnswersTellALostLeader(t *testing.T) {
+	s := newStage(t, nil)
+	s.service("n1", "passing")
+	c := dialTo(t, s.addr)
+	c.send(watchText(s.index(), "&wait=60s"))
+	s.parked(1)
+	s.store.mu.Lock()
+	s.store.readErr = errkind.New(errkind.Unavailable, "No cluster leader")
+	next, _, _ := s.store.st.Apply([]catalog.Command{&catalog.Deregister{Node: "n1"}})
+	s.store.st = next
+	close(s.store.changed)
+	s.store.changed = make(chan struct{})
+	s.store.mu.Unlock()
+	if a := c.read(); a.status != 200 || a.header.Get("X-Consul-Knownleader") != "false" || a.body != "[]" {
+		t.Errorf("%d %v %s", a.status, a.header, a.body)
+	}
+}
+
+func TestCrowdsAreBoundedAndEnd(t *testing.T) {
+	s := newStage(t, nil)
+	s.service("n1", "passing")
+	s.hot.crowdLimit = 2
+	crowds := func() int {
+		s.hot.mu.RLock()
+		defer s.hot.mu.RUnlock()
+		return len(s.hot.crowds)
+	}
+	clients := make([]*client, 3)
+	for i, more := range []string{"&passing", "", "&stale"} {
+		clients[i] = dialTo(t, s.addr)
+		clients[i].send(watchText(s.index(), "&wait=60s"+more))
+		s.parked(i + 1)
+	}
+	if n, d := crowds(), s.declined.count(); n != 2 || d != 1 {
+		t.Errorf("%d crowds, %d declined; want 2 and 1", n, d)
+	}
+	s.service("n2", "passing")
+	for _, c := range clients { // also the one that net/http serves
+		c.read()
+	}
+	until(t, "empty crowds to end", func() bool { return crowds() == 0 })
+}
+
+// TestNoWakeUpIsLost lets watchers join, time out, vanish and follow while the service
+// changes all the time: whoever asks with an old index gets a newer one, and at the end
+// each sees the last.
+func TestNoWakeUpIsLost(t *testing.T) {
+	s := newStage(t, nil)
+	s.service("n0", "passing")
+	const watchers, answers = 24, 1500
+	var done atomic.Bool
+	var answered atomic.Int64
+	var last atomic.Uint64
+	var wg sync.WaitGroup
+	for i := range watchers {
+		wg.Go(func() {
+			c, index := dialTo(t, s.addr), uint64(1)
+			for !done.Load() || index < last.Load() {
+				wait := "60s"
+				if rand.IntN(4) == 0 {
+					wait = "1ms"
+				}
+				c.send(watchText(index, "&wait="+wait))
+				if rand.IntN(16) == 0 {
+					_ = c.Close()
+					c = dialTo(t, s.addr)
+					continue
+				}
+				a := c.read()
+				got, err := strconv.ParseUint(a.header.Get("X-Consul-Index"), 10, 64)
+				if err != nil || got < index || wait == "60s" && got == index {
+					t.Errorf("watcher %d asked with %d and got %d %v", i, index, got, err)
+					return
+				}
+				index = got
+				answered.Add(1)
+			}
+		})
+	}
+	changes := 0
+	until(t, "the watchers to be answered many times", func() bool {
+		for range rand.IntN(4) {
+			changes++
+			s.service("n0", []string{"passing", "critical"}[changes%2])
+		}
+		return answered.Load() >= answers || t.Failed()
+	})
+	done.Store(true)
+	s.service("last", "passing")
+	last.Store(s.index())
+	finished := make(chan struct{})
+	go func() { wg.Wait(); close(finished) }()
+	select {
+	case <-finished:
+		s.parked(0)
+	case <-time.After(20 * time.Second):
+		t.Fatalf("%d watchers were not woken", s.api.Blocking())
+	}
+}
+
+func TestWatchersOfADyingRegistry(t *testing.T) {
+	s := newStage(t, func(c *Config) { c.Registry = dying{c.Registry.(*store)} })
+	s.service("n1", "passing")
+	a := dialTo(t, s.addr).ask("GET", fmt.Sprintf("/v1/health/service/web?index=%d&wait=60s", s.index()), "", "")
+	if a.status != 200 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	until(t, "the crowd to end", func() bool {
+		s.hot.mu.RLock()
+		defer s.hot.mu.RUnlock()
+		return len(s.hot.crowds) == 0
+	})
+}
+
+// dying is a registry that has shut down: no wait lasts.
+type dying struct{ *store }
+
+func (d dying) Await(context.Context, registry.Subject, uint64, time.Duration, func(*catalog.State) uint64) *catalog.State {
+	return d.State()
+}
+
+// TestDeadlinesHeap compares the heap with a plain list.
+func TestDeadlinesHeap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var heap deadlines
+		var all []*parked
+		epoch := time.Unix(0, 0)
+		t.Repeat(map[string]func(*rapid.T){
+			"push": func(t *rapid.T) {
+				m := &parked{deadline: epoch.Add(time.Duration(rapid.IntRange(0, 20).Draw(t, "deadline"))), index: rapid.Uint64Range(0, 3).Draw(t, "index")}
+				heap.push(m)
+				all = append(all, m)
+			},
+			"remove": func(t *rapid.T) {
+				if len(all) == 0 {
+					return
+				}
+				i := rapid.IntRange(0, len(all)-1).Draw(t, "which")
+				heap.remove(all[i])
+				if all[i].place != -1 {
+					t.Fatal("a removed member has a place")
+				}
+				all = append(all[:i:i], all[i+1:]...)
+			},
+			"split": func(t *rapid.T) {
+				index := rapid.Uint64Range(0, 4).Draw(t, "index")
+				due := heap.split(nil, func(m *parked) bool { return m.index < index })
+				var kept []*parked
+				for _, m := range all {
+					if m.index >= index {
+						kept = append(kept, m)
+					} else if m.place != -1 {
+						t.Fatal("a due member has a place")
+					}
+				}
+				if len(due)+len(kept) != len(all) {
+					t.Fatalf("%d due and %d kept of %d", len(due), len(kept), len(all))
+				}
+				all = kept
+			},
+			"": func(t *rapid.T) {
+				if len(heap) != len(all) {
+					t.Fatalf("%d in the heap, %d in the list", len(heap), len(all))
+				}
+				for i, m := range heap {
+					if m.place != i || i > 0 && m.deadline.Before(heap[(i-1)/2].deadline) {
+						t.Fatalf("member %d is out of place", i)
+					}
+				}
+			},
+		})
+	})
+}
+
+// BenchmarkFanOut is one change told to 1,000 watchers on real connections.
+func BenchmarkFanOut(b *testing.B) {
+	for _, door := range []string{"hot", "nethttp"} {
+		b.Run(door, func(b *testing.B) {
+			s := newStage(b, nil)
+			s.service("n0", "passing")
+			addr := map[string]string{"hot": s.addr, "nethttp": s.slow}[door]
+			clients := make([]*client, 1000)
+			for i := range clients {
+				clients[i] = dialTo(b, addr)
+			}
+			i := 0
+			for b.Loop() {
+				b.StopTimer()
+				for _, c := range clients {
+					c.send(watchText(s.index(), "&wait=60s"))
+				}
+				for s.api.Blocking() < len(clients) {
+					runtime.Gosched()
+				}
+				i++
+				b.StartTimer()
+				s.service("n0", []string{"passing", "critical"}[i%2])
+				for s.api.Blocking() > 0 {
+					runtime.Gosched()
+				}
+				for _, c := range clients {
+					c.read()
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package consulapi
+
+const raceAllocs = 0

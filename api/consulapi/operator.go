@@ -1,0 +1,265 @@
+package consulapi
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/kit/errkind"
+)
+
+// A server answers the status rows itself, whether there is a leader or not:
+// they are what everybody polls before there is one.
+
+func statusLeader(q *request) error {
+	leader := ""
+	if q.api.cfg.Operator != nil {
+		leader = q.api.cfg.Operator.Leader()
+	}
+	return q.reply(appendString(q.buffer(), leader))
+}
+
+func statusPeers(q *request) error {
+	var peers []string
+	if q.api.cfg.Operator != nil {
+		peers = q.api.cfg.Operator.Peers()
+	}
+	return q.reply(appendStrings(q.buffer(), peers))
+}
+
+// operator asks for the right and checks that there is a group to operate.
+func (q *request) operator(l Level) (Operator, error) {
+	if err := q.allow(ResOperator, "", l); err != nil {
+		return nil, err
+	}
+	if q.api.cfg.Operator == nil {
+		return nil, errNoServers
+	}
+	return q.api.cfg.Operator, nil
+}
+
+// leaderOnly forwards what only the leader knows or may do. done tells that it was answered.
+func (q *request) leaderOnly() error {
+	if err := q.readParams(); err != nil {
+		return err
+	}
+	if q.mode == registry.Stale {
+		return nil
+	}
+	_, err := q.api.cfg.Registry.Read(q.r.Context(), registry.Default)
+	return err // of kind NotLeader: fail forwards
+}
+
+type wireRaftServer struct {
+	ID, Node, Address string
+	Leader            bool
+	ProtocolVersion   string
+	Voter             bool
+	LastIndex         uint64
+}
+
+func raftConfiguration(q *request) error {
+	op, err := q.operator(Read)
+	if err != nil {
+		return err
+	}
+	if err := q.leaderOnly(); err != nil {
+		return err
+	}
+	servers, index, err := op.Configuration()
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Servers []wireRaftServer
+		Index   uint64
+	}{Servers: []wireRaftServer{}, Index: index}
+	for _, s := range servers {
+		out.Servers = append(out.Servers, wireRaftServer{ID: s.ID, Node: s.Node, Address: s.Address,
+			Leader: s.Leader, ProtocolVersion: "3", Voter: s.Voter, LastIndex: s.LastIndex})
+	}
+	return q.replyValue(out)
+}
+
+func raftRemovePeer(q *request) error {
+	op, err := q.operator(Write)
+	if err != nil {
+		return err
+	}
+	id, address := q.q.Value("id"), q.q.Value("address")
+	switch {
+	case id == "" && address == "":
+		return invalidf("Must specify either ?id with the server's ID or ?address with IP:port of peer to remove")
+	case id != "" && address != "":
+		return invalidf("Must specify only one of ?id or ?address")
+	}
+	if err := q.leaderOnly(); err != nil {
+		return err
+	}
+	if err := op.RemovePeer(q.r.Context(), id, address); err != nil {
+		return refused(err)
+	}
+	return q.replyEmpty()
+}
+
+func raftTransfer(q *request) error {
+	op, err := q.operator(Write)
+	if err != nil {
+		return err
+	}
+	if err := q.leaderOnly(); err != nil {
+		return err
+	}
+	if err := op.TransferLeader(q.r.Context(), q.q.Value("id")); err != nil {
+		if errkind.Is(err, errkind.NotLeader) {
+			return err
+		}
+		return failWith(http.StatusNotFound, "Failed to transfer Leader: "+errkind.Text(err))
+	}
+	return q.reply([]byte(`{"Success":true}`))
+}
+
+// wireAutopilot is the configuration as clients read and write it.
+type wireAutopilot struct {
+	CleanupDeadServers      bool
+	LastContactThreshold    span
+	MaxTrailingLogs         uint64
+	MinQuorum               uint
+	ServerStabilizationTime span
+	RedundancyZoneTag       string
+	DisableUpgradeMigration bool
+	UpgradeVersionTag       string
+	CreateIndex             uint64
+	ModifyIndex             uint64
+}
+
+func autopilotConfig(q *request) error {
+	op, err := q.operator(Read)
+	if err != nil {
+		return err
+	}
+	if err := q.leaderOnly(); err != nil {
+		return err
+	}
+	c := op.Autopilot()
+	return q.replyValue(wireAutopilot{CleanupDeadServers: c.CleanupDeadServers, LastContactThreshold: span(c.LastContactThreshold),
+		MaxTrailingLogs: c.MaxTrailingLogs, MinQuorum: c.MinQuorum, ServerStabilizationTime: span(c.ServerStabilizationTime),
+		RedundancyZoneTag: c.RedundancyZoneTag, DisableUpgradeMigration: c.DisableUpgradeMigration,
+		UpgradeVersionTag: c.UpgradeVersionTag, CreateIndex: c.CreateIndex, ModifyIndex: c.ModifyIndex})
+}
+
+func autopilotSet(q *request) error {
+	op, err := q.operator(Write)
+	if err != nil {
+		return err
+	}
+	var in wireAutopilot
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	c := AutopilotConfig{CleanupDeadServers: in.CleanupDeadServers, LastContactThreshold: time.Duration(in.LastContactThreshold),
+		MaxTrailingLogs: in.MaxTrailingLogs, MinQuorum: in.MinQuorum, ServerStabilizationTime: time.Duration(in.ServerStabilizationTime),
+		RedundancyZoneTag: in.RedundancyZoneTag, DisableUpgradeMigration: in.DisableUpgradeMigration, UpgradeVersionTag: in.UpgradeVersionTag}
+	v, cas := q.q.Get("cas")
+	if cas {
+		if c.ModifyIndex, err = strconv.ParseUint(v, 10, 64); err != nil {
+			return invalidf("Error parsing cas value: %v", err)
+		}
+	}
+	ok, err := op.SetAutopilot(q.r.Context(), c, cas)
+	if err != nil {
+		return refused(err)
+	}
+	if cas {
+		return q.replyBool(ok)
+	}
+	return q.replyEmpty()
+}
+
+type wireServerHealth struct {
+	ID, Name, Address, SerfStatus, Version string
+	Leader                                 bool
+	LastContact                            span
+	LastTerm, LastIndex                    uint64
+	Healthy, Voter                         bool
+	StableSince                            time.Time
+}
+
+func wireHealth(s ServerHealth) wireServerHealth {
+	return wireServerHealth{ID: s.ID, Name: s.Name, Address: s.Address, SerfStatus: s.SerfStatus, Version: s.Version,
+		Leader: s.Leader, LastContact: span(s.LastContact), LastTerm: s.LastTerm, LastIndex: s.LastIndex,
+		Healthy: s.Healthy, Voter: s.Voter, StableSince: s.StableSince.UTC()}
+}
+
+func (q *request) autopilot() (AutopilotHealth, error) {
+	op, err := q.operator(Read)
+	if err != nil {
+		return AutopilotHealth{}, err
+	}
+	if err := q.leaderOnly(); err != nil {
+		return AutopilotHealth{}, err
+	}
+	return op.AutopilotHealth(), nil
+}
+
+func autopilotHealth(q *request) error {
+	h, err := q.autopilot()
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Healthy          bool
+		FailureTolerance int
+		Servers          []wireServerHealth
+	}{h.Healthy, h.FailureTolerance, []wireServerHealth{}}
+	for _, s := range h.Servers {
+		out.Servers = append(out.Servers, wireHealth(s))
+	}
+	status := http.StatusOK
+	if !h.Healthy {
+		status = http.StatusTooManyRequests // data, not throttling
+	}
+	return q.replyValueStatus(status, out)
+}
+
+func autopilotState(q *request) error {
+	h, err := q.autopilot()
+	if err != nil {
+		return err
+	}
+	type server struct {
+		ID, Name, Address, NodeStatus, Version string
+		LastContact                            span
+		LastTerm, LastIndex                    uint64
+		Healthy                                bool
+		StableSince                            time.Time
+		Status, NodeType                       string
+		Meta                                   map[string]string
+	}
+	out := struct {
+		Healthy                    bool
+		FailureTolerance           int
+		OptimisticFailureTolerance int
+		Servers                    map[string]server
+		Leader                     string
+		Voters                     []string
+	}{Healthy: h.Healthy, FailureTolerance: h.FailureTolerance, OptimisticFailureTolerance: h.FailureTolerance,
+		Servers: map[string]server{}, Voters: []string{}}
+	for _, s := range h.Servers {
+		status := "non-voter"
+		switch {
+		case s.Leader:
+			status, out.Leader = "leader", s.ID
+		case s.Voter:
+			status = "voter"
+		}
+		if s.Voter {
+			out.Voters = append(out.Voters, s.ID)
+		}
+		out.Servers[s.ID] = server{ID: s.ID, Name: s.Name, Address: s.Address, NodeStatus: s.SerfStatus, Version: s.Version,
+			LastContact: span(s.LastContact), LastTerm: s.LastTerm, LastIndex: s.LastIndex, Healthy: s.Healthy,
+			StableSince: s.StableSince.UTC(), Status: status, NodeType: "voter", Meta: map[string]string{}}
+	}
+	return q.replyValue(out)
+}

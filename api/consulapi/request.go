@@ -1,0 +1,275 @@
+package consulapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/kit/errkind"
+)
+
+// errAnswered ends a handler whose answer has been written (by a forward or a stream).
+var errAnswered = errors.New("answered")
+
+// request is one request on its way through a handler. It is pooled: a handler
+// keeps no reference to it.
+type request struct {
+	api   *API
+	w     http.ResponseWriter
+	r     *http.Request
+	q     httpx.Query
+	rest  string // the path after the route's pattern
+	route *route
+	grant Grant
+	mode  registry.Mode
+	block httpx.Blocking
+	buf   *[]byte // scratch for the body read or the answer, from httpx's pool
+	bound time.Duration
+	gen   uint64 // the registry's generation, read before the State that read returned
+	bare  bool   // the body has been read into buf
+}
+
+func (q *request) begin(a *API, w http.ResponseWriter, r *http.Request, row *route, rest string) {
+	*q = request{api: a, w: w, r: r, q: httpx.Query(r.URL.RawQuery), rest: rest, route: row, grant: AllowAll{}, bound: -1}
+}
+
+func (q *request) end() {
+	q.releaseBuffer()
+	*q = request{}
+	requests.Put(q)
+}
+
+// buffer returns the request's empty scratch buffer.
+func (q *request) buffer() []byte {
+	if q.buf == nil {
+		q.buf = httpx.GetBuffer()
+	}
+	return (*q.buf)[:0]
+}
+
+func (q *request) releaseBuffer() {
+	if q.buf != nil {
+		httpx.PutBuffer(q.buf)
+		q.buf = nil
+	}
+}
+
+// serve runs the checks that all rows share, then the row's handler.
+func (q *request) serve() error {
+	q.w.Header()["X-Consul-Default-Acl-Policy"] = q.api.policy
+	if q.q != "" || q.r.Header["X-Consul-Namespace"] != nil {
+		if err := q.tenancy(); err != nil {
+			return err
+		}
+		if dc := q.datacenter(); dc != "" && dc != q.api.cfg.Identity.Datacenter {
+			return errNoPath
+		}
+	}
+	if q.route.class != own && q.api.cfg.Registry == nil {
+		return q.forward(false)
+	}
+	if !q.api.open {
+		g, err := q.api.cfg.Authorizer.Grant(token(q.r, q.q, q.api.cfg.DefaultToken))
+		if err != nil {
+			return err
+		}
+		q.grant = g
+	}
+	return q.route.handle(q)
+}
+
+var errNoPath = errkind.New(errkind.Unavailable, "No path to datacenter")
+
+func (q *request) datacenter() string {
+	if v, _ := q.q.Get("datacenter"); v != "" {
+		return v
+	}
+	v, _ := q.q.Get("dc")
+	return v
+}
+
+// tenancy refuses namespaces and partitions other than the default ones.
+func (q *request) tenancy() error {
+	for _, p := range [...][2]string{{"ns", "Namespaces"}, {"namespace", "Namespaces"}, {"partition", "Partitions"}, {"ap", "Partitions"}} {
+		if v, _ := q.q.Get(p[0]); v != "" && v != "default" {
+			return invalidf("Invalid query parameter: %q - %s are a Consul Enterprise feature", p[0], p[1])
+		}
+	}
+	if v := q.r.Header["X-Consul-Namespace"]; len(v) > 0 && v[0] != "" && v[0] != "default" {
+		return invalidf("Invalid header: %q - Namespaces are a Consul Enterprise feature", "X-Consul-Namespace")
+	}
+	return nil
+}
+
+func invalidf(format string, args ...any) error {
+	return errkind.New(errkind.Invalid, fmt.Sprintf(format, args...))
+}
+
+// forward passes the request on as it came; the body already read goes with it.
+func (q *request) forward(toLeader bool) error {
+	if q.api.cfg.Forward == nil {
+		return errNoLeader
+	}
+	if q.bare {
+		q.r.Body = io.NopCloser(bytes.NewReader(*q.buf))
+	}
+	delete(q.w.Header(), "X-Consul-Default-Acl-Policy") // the answer brings its own
+	if err := q.api.cfg.Forward.Forward(q.w, q.r, toLeader); err != nil {
+		return err
+	}
+	return errAnswered
+}
+
+// allow asks for a right; rows call it before they touch anything.
+func (q *request) allow(res Resource, name string, l Level) error {
+	if q.api.open {
+		return nil
+	}
+	return q.grant.Allowed(res, name, l)
+}
+
+// sees tells whether an object belongs into this caller's answer.
+func (q *request) sees(res Resource, name string) bool {
+	return q.api.open || q.grant.Allowed(res, name, Read) == nil
+}
+
+// body reads the request's body into the scratch buffer.
+func (q *request) body(limit int64) ([]byte, error) {
+	b, err := httpx.ReadBody(q.r, q.buffer(), limit)
+	*q.buf = b
+	q.bare = err == nil
+	var large *httpx.TooLarge
+	if errors.As(err, &large) {
+		n := max(q.r.ContentLength, limit+1)
+		return nil, errkind.Errorf(errkind.TooLarge,
+			"Request body(%d bytes) too large, max size: %d bytes. See https://developer.hashicorp.com/docs/agent/config/config-files#kv_max_value_size.", n, limit)
+	}
+	if err != nil {
+		return nil, invalidf("Request decode failed: %v", err)
+	}
+	return b, nil
+}
+
+// maxNesting bounds how deep a JSON body may nest.
+const maxNesting = 64
+
+// decode reads a JSON body into v, whose field names match in any case.
+func (q *request) decode(v any) error {
+	b, err := q.body(q.api.cfg.Limits.BodyBytes)
+	if err != nil {
+		return err
+	}
+	return decodeJSON(b, v)
+}
+
+func decodeJSON(b []byte, v any) error {
+	if err := soundJSON(b); err != nil {
+		return invalidf("Request decode failed: %v", err)
+	}
+	dec := json.NewDecoder(bytes.NewReader(b))
+	if err := dec.Decode(v); err != nil {
+		return invalidf("Request decode failed: %v", err)
+	}
+	return nil
+}
+
+// soundJSON refuses what encoding/json would mend or follow too far: invalid
+// UTF-8 (it would become another name) and deep nesting.
+func soundJSON(b []byte) error {
+	if !utf8.Valid(b) {
+		return errors.New("body is not valid UTF-8")
+	}
+	depth, inString := 0, false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			if depth++; depth > maxNesting {
+				return fmt.Errorf("body nests deeper than %d levels", maxNesting)
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return nil
+}
+
+// Shared header values.
+var (
+	valueTrue  = []string{"true"}
+	valueFalse = []string{"false"}
+	valueZero  = []string{"0"}
+	bodyTrue   = []byte("true")
+	bodyFalse  = []byte("false")
+)
+
+// replyScratch answers 200 with JSON that was appended to the scratch buffer.
+func (q *request) replyScratch(body []byte) error {
+	*q.buf = body // the array may have grown: keep it for the next who takes it
+	return q.replyStatus(http.StatusOK, body)
+}
+
+// reply answers 200 with JSON, which may be shared.
+func (q *request) reply(body []byte) error { return q.replyStatus(http.StatusOK, body) }
+
+func (q *request) replyStatus(status int, body []byte) error {
+	if q.pretty() {
+		body = indent(body)
+	}
+	httpx.Write(q.w, q.r, status, httpx.JSONType, body)
+	return nil
+}
+
+func (q *request) pretty() bool { return q.q != "" && q.q.Has("pretty") }
+
+func indent(body []byte) []byte {
+	var out bytes.Buffer
+	if json.Indent(&out, body, "", "    ") != nil {
+		return body
+	}
+	out.WriteByte('\n')
+	return out.Bytes()
+}
+
+// replyBool answers the bare token.
+func (q *request) replyBool(ok bool) error {
+	b := bodyFalse
+	if ok {
+		b = bodyTrue
+	}
+	return q.reply(b)
+}
+
+// replyValue answers with a value that is not worth an encoder of its own.
+func (q *request) replyValue(v any) error { return q.replyValueStatus(http.StatusOK, v) }
+
+func (q *request) replyValueStatus(status int, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return q.replyStatus(status, b)
+}
+
+// replyEmpty answers 200 with nothing.
+func (q *request) replyEmpty() error {
+	q.w.WriteHeader(http.StatusOK)
+	return nil
+}
+
+// indexHeader makes an X-Consul-Index value in one allocation for the list and one for the text.
+func indexHeader(index uint64) []string {
+	return []string{strconv.FormatUint(max(index, 1), 10)}
+}

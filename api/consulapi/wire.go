@@ -1,0 +1,212 @@
+package consulapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/catalog"
+)
+
+// span is a duration that a body gives as a string or as nanoseconds.
+type span time.Duration
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *span) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		return nil
+	}
+	if len(b) > 0 && b[0] == '"' {
+		var text string
+		if err := json.Unmarshal(b, &text); err != nil {
+			return err
+		}
+		if text == "" {
+			return nil
+		}
+		d, err := time.ParseDuration(text)
+		*s = span(d)
+		return err
+	}
+	var n int64
+	if err := json.Unmarshal(b, &n); err != nil {
+		return fmt.Errorf("invalid duration %s", b)
+	}
+	*s = span(n)
+	return nil
+}
+
+// MarshalJSON implements json.Marshaler: the contract's duration string.
+func (s span) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).String()) }
+
+type wireNode struct {
+	ID              string
+	Node            string
+	Address         string
+	Datacenter      string
+	TaggedAddresses map[string]string
+	Meta            map[string]string
+	Locality        *catalog.Locality
+	ModifyIndex     uint64
+}
+
+func (n *wireNode) node() *catalog.Node {
+	return &catalog.Node{ID: strings.ToLower(n.ID), Name: n.Node, Address: n.Address, Datacenter: n.Datacenter,
+		TaggedAddresses: n.TaggedAddresses, Meta: n.Meta, Locality: n.Locality, ModifyIndex: n.ModifyIndex}
+}
+
+type wireService struct {
+	Kind              string
+	ID                string
+	Service           string
+	Tags              []string
+	Address           string
+	TaggedAddresses   map[string]catalog.ServiceAddress
+	Meta              map[string]string
+	Port              int
+	SocketPath        string
+	Weights           *catalog.Weights
+	EnableTagOverride bool
+	Proxy             json.RawMessage
+	Connect           struct{ Native bool }
+	Locality          *catalog.Locality
+	ModifyIndex       uint64
+}
+
+func (w *wireService) service(node string) (*catalog.Service, error) {
+	proxy, destination, err := canonicalProxy(w.Proxy)
+	if err != nil {
+		return nil, invalidf("Request decode failed: Proxy: %v", err)
+	}
+	s := &catalog.Service{Node: node, Kind: w.Kind, ID: w.ID, Name: w.Service, Tags: w.Tags, Address: w.Address,
+		TaggedAddresses: w.TaggedAddresses, Meta: w.Meta, Port: w.Port, SocketPath: w.SocketPath,
+		EnableTagOverride: w.EnableTagOverride, Native: w.Connect.Native, Proxy: proxy, ProxyDestination: destination,
+		Locality: w.Locality, ModifyIndex: w.ModifyIndex}
+	if w.Weights != nil {
+		s.Weights = *w.Weights
+	}
+	return s, nil
+}
+
+type wireCheck struct {
+	Node        string
+	CheckID     string
+	Name        string
+	Status      string
+	Notes       string
+	Output      string
+	ServiceID   string
+	ServiceName string
+	ServiceTags []string
+	Type        string
+	Interval    string
+	Timeout     string
+	ExposedPort int
+	Definition  *wireDefinition
+	ModifyIndex uint64
+}
+
+func (w *wireCheck) check(node string) (*catalog.Check, error) {
+	c := &catalog.Check{Node: node, ID: w.CheckID, Name: w.Name, Status: catalog.Critical, Notes: w.Notes, Output: w.Output,
+		ServiceID: w.ServiceID, ServiceName: w.ServiceName, ServiceTags: w.ServiceTags, Type: w.Type,
+		Interval: w.Interval, Timeout: w.Timeout, ExposedPort: w.ExposedPort, ModifyIndex: w.ModifyIndex}
+	if c.ID == "" {
+		c.ID = w.Name
+	}
+	if w.Status != "" {
+		var ok bool
+		if c.Status, ok = catalog.ParseHealth(w.Status); !ok {
+			return nil, invalidf("Invalid check status: '%s'", w.Status)
+		}
+	}
+	if w.Definition != nil {
+		b, err := json.Marshal(w.Definition)
+		if err != nil {
+			return nil, invalidf("Request decode failed: Definition: %v", err)
+		}
+		if len(b) > len(emptyDefinition) {
+			c.Definition = b
+		}
+	}
+	return c, nil
+}
+
+// wireDefinition is the contract's Definition object; what is zero is left out.
+type wireDefinition struct {
+	HTTP                           string              `json:",omitempty"`
+	Header                         map[string][]string `json:",omitempty"`
+	Method                         string              `json:",omitempty"`
+	Body                           string              `json:",omitempty"`
+	DisableRedirects               bool                `json:",omitempty"`
+	TLSServerName                  string              `json:",omitempty"`
+	TLSSkipVerify                  bool                `json:",omitempty"`
+	TCP                            string              `json:",omitempty"`
+	TCPUseTLS                      bool                `json:",omitempty"`
+	UDP                            string              `json:",omitempty"`
+	H2PING                         string              `json:",omitempty"`
+	H2PingUseTLS                   bool                `json:",omitempty"`
+	GRPC                           string              `json:",omitempty"`
+	GRPCUseTLS                     bool                `json:",omitempty"`
+	OSService                      string              `json:",omitempty"`
+	ScriptArgs                     []string            `json:",omitempty"`
+	DockerContainerID              string              `json:",omitempty"`
+	Shell                          string              `json:",omitempty"`
+	AliasNode                      string              `json:",omitempty"`
+	AliasService                   string              `json:",omitempty"`
+	SessionName                    string              `json:",omitempty"`
+	OutputMaxSize                  int                 `json:",omitempty"`
+	Interval                       span                `json:",omitempty"`
+	Timeout                        span                `json:",omitempty"`
+	DeregisterCriticalServiceAfter span                `json:",omitempty"`
+	TTL                            span                `json:",omitempty"`
+}
+
+// proxyFields are the names of a Proxy object's fields, by their lower case.
+var proxyFields = lowered("DestinationServiceName", "DestinationServiceID", "LocalServiceAddress", "LocalServicePort",
+	"LocalServiceSocketPath", "Mode", "TransparentProxy", "Config", "Upstreams", "MeshGateway", "Expose",
+	"EnvoyExtensions", "AccessLogs", "MutualTLSMode")
+
+func lowered(names ...string) map[string]string {
+	m := make(map[string]string, len(names))
+	for _, n := range names {
+		m[strings.ToLower(n)] = n
+	}
+	return m
+}
+
+// canonicalProxy brings a Proxy object to sorted keys in the contract's
+// spelling, with the parts that the contract always prints, and reads its destination.
+func canonicalProxy(raw []byte) (proxy []byte, destination string, err error) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil, "", nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var in map[string]any
+	if err := dec.Decode(&in); err != nil {
+		return nil, "", err
+	}
+	out := map[string]any{}
+	for k, v := range in {
+		if name, ok := proxyFields[strings.ToLower(k)]; ok && v != nil {
+			out[name] = v
+		}
+	}
+	if len(out) == 0 {
+		return nil, "", nil
+	}
+	if v, ok := out["DestinationServiceName"]; ok {
+		if destination, ok = v.(string); !ok {
+			return nil, "", fmt.Errorf("DestinationServiceName must be a string")
+		}
+	}
+	for name, unset := range map[string]any{"Mode": "", "MeshGateway": map[string]any{}, "Expose": map[string]any{}} {
+		if _, ok := out[name]; !ok {
+			out[name] = unset
+		}
+	}
+	proxy, err = json.Marshal(out)
+	return proxy, destination, err
+}

@@ -1,0 +1,288 @@
+package dnsapi
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// Sizes and counts that bound a reply.
+const (
+	plainUDPSize     = 512
+	maxUDPSize       = 65467 // what an IPv6 datagram can carry, less a margin
+	maxTCPSize       = 64 << 10
+	udpAnswerCeiling = 8 // udp_answer_limit counts up to here
+	tcpAddressLimit  = 4096
+	tcpSRVLimit      = 1024
+	staleAfter       = 5 * time.Second
+)
+
+// limits is what a reply to one question may hold.
+type limits struct {
+	size    int // bytes
+	answers int
+}
+
+// limitsFor gives the bounds of a reply. edns is the size the client gave, 0 without OPT.
+func limitsFor(c *settled, qtype uint16, tcp bool, edns uint16, count int) limits {
+	l := limits{size: maxTCPSize - 1, answers: count}
+	if tcp {
+		if qtype == dns.TypeSRV {
+			l.answers = min(l.answers, tcpSRVLimit)
+		} else {
+			l.answers = min(l.answers, tcpAddressLimit)
+		}
+	} else {
+		l.size = min(max(int(edns), plainUDPSize), maxUDPSize)
+		if l.size == plainUDPSize {
+			l.answers = min(l.answers, udpAnswerCeiling, c.UDPAnswerLimit)
+		}
+	}
+	if c.ARecordLimit > 0 && (qtype == dns.TypeA || qtype == dns.TypeAAAA || qtype == dns.TypeANY) {
+		l.answers = min(l.answers, c.ARecordLimit)
+	}
+	return l
+}
+
+// shuffle fills order with the numbers below n and brings the first k of them into a
+// random order.
+func shuffle(order []uint32, n, k int, random *rand.Rand) []uint32 {
+	order = order[:0]
+	for i := range n {
+		order = append(order, uint32(i))
+	}
+	for i := range min(k, n-1) {
+		j := i + int(random.Uint32N(uint32(n-i)))
+		order[i], order[j] = order[j], order[i]
+	}
+	return order
+}
+
+// outcome says what is to become of a question.
+type outcome uint8
+
+const (
+	done    outcome = iota // the message is the reply
+	recurse                // ask the recursors
+	forward                // ask a server
+	chase                  // the message is the reply but for what its CNAME leads to
+)
+
+// answer is the slow path: it decides what a question deserves. With done and chase it gives the
+// reply; when the result may be kept, keep is not nil.
+func (s *Server) answer(req *dns.Msg, tcp bool, random *rand.Rand) (reply *dns.Msg, keep *result, todo outcome) {
+	c := s.settings.Load()
+	m := new(dns.Msg)
+	m.SetReply(req)
+	m.Compress = !c.DisableCompression
+	m.RecursionAvailable = len(c.recursors) > 0
+	if rcode := refuse(req); rcode != dns.RcodeSuccess {
+		m.Rcode = rcode
+		if rcode == dns.RcodeBadVers {
+			setOPT(m, req)
+		}
+		return m, nil, done
+	}
+	q := req.Question[0]
+	labels := dns.SplitDomainName(strings.ToLower(q.Name))
+	rest, z := within(c.zones, labels)
+	address, isReverse := reverseAddr(labels)
+	isReverse = isReverse && (q.Qtype == dns.TypePTR || q.Qtype == dns.TypeANY)
+	if z == nil && !isReverse {
+		if len(c.recursors) > 0 {
+			return m, nil, recurse
+		}
+		m.Rcode = dns.RcodeRefused
+		setOPT(m, req)
+		return m, nil, done
+	}
+	if todo := s.elsewhere(c); todo {
+		return m, nil, forward
+	}
+	l := lookup{s: s, c: c, state: s.cfg.Source.State(), access: s.cfg.Access(), zone: z, owner: q.Name, qtype: q.Qtype}
+	var r result
+	if isReverse {
+		l.zone = &c.zones[0]
+		var found bool
+		if r, found = l.pointer(address); !found {
+			if len(c.recursors) > 0 {
+				return m, nil, recurse
+			}
+			r = nothing(dns.RcodeNameError)
+		}
+	} else {
+		r = l.zoneAnswer(rest)
+	}
+	m.Authoritative = true
+	var edns uint16
+	if opt := req.IsEdns0(); opt != nil {
+		edns = opt.UDPSize()
+	}
+	limit := limitsFor(c, q.Qtype, tcp, edns, len(r.groups))
+	s.assemble(m, req, c, l.zone, &r, limit, shuffle(nil, len(r.groups), limit.answers, random), tcp)
+	if r.chase != "" {
+		return m, nil, chase
+	}
+	if r.indexOf != nil && !c.DisableCompression {
+		return m, &r, done
+	}
+	return m, nil, done
+}
+
+// refuse finds what is wrong with a question before its name is looked at.
+func refuse(req *dns.Msg) int {
+	switch {
+	case req.Opcode != dns.OpcodeQuery:
+		return dns.RcodeNotImplemented
+	case len(req.Question) != 1:
+		return dns.RcodeFormatError
+	case req.Question[0].Qclass != dns.ClassINET && req.Question[0].Qclass != dns.ClassANY:
+		return dns.RcodeRefused
+	}
+	if opt := req.IsEdns0(); opt != nil && opt.Version() != 0 {
+		return dns.RcodeBadVers
+	}
+	return dns.RcodeSuccess
+}
+
+// elsewhere tells that this process cannot answer for the catalog itself, and counts stale answers.
+func (s *Server) elsewhere(c *settled) bool {
+	if s.cfg.Source == nil || s.cfg.Source.State() == nil {
+		return true
+	}
+	lag := s.cfg.Source.Lag()
+	if lag == 0 {
+		return false
+	}
+	if c.RequireFresh || (c.MaxStale > 0 && lag > c.MaxStale) {
+		return true
+	}
+	if lag > staleAfter {
+		s.metrics.stale.Add(1)
+	}
+	return false
+}
+
+// assemble puts a result into the reply, in the given order, cut to the limit.
+func (s *Server) assemble(m, req *dns.Msg, c *settled, z *zone, r *result, limit limits, order []uint32, tcp bool) {
+	m.Rcode = r.rcode
+	m.Ns = append(m.Ns, r.ns...)
+	if r.soa {
+		m.Ns = append(m.Ns, soa(c, z, time.Now()))
+	}
+	setOPT(m, req)
+	opt := m.Extra
+	fill := func(count int, extras bool) {
+		m.Answer, m.Extra = m.Answer[:0], nil
+		for _, i := range order[:count] {
+			m.Answer = append(m.Answer, r.groups[i].rr)
+			if extras {
+				m.Extra = append(m.Extra, r.groups[i].extra...)
+			}
+		}
+		m.Extra = append(append(m.Extra, r.extra...), opt...)
+	}
+	count := min(limit.answers, len(r.groups))
+	fill(count, true)
+	if m.Len() > limit.size { // the most that fits, by halves
+		low, high := 0, count
+		for low < high {
+			middle := (low + high + 1) / 2
+			if fill(middle, true); m.Len() <= limit.size {
+				low = middle
+			} else {
+				high = middle - 1
+			}
+		}
+		if count = low; count > 0 {
+			fill(count, true)
+		} else if count = 1; len(r.groups) > 0 {
+			fill(count, false)
+		}
+		if m.Len() > limit.size {
+			count = 0
+			fill(0, false)
+		}
+	}
+	m.Truncated = !tcp && c.EnableTruncate && count < len(r.groups)
+}
+
+// setOPT answers EDNS with EDNS: the client's size, and its subnet with a scope of 0,
+// since what we say does not depend on it.
+func setOPT(m, req *dns.Msg) {
+	opt := req.IsEdns0()
+	if opt == nil {
+		return
+	}
+	out := &dns.OPT{Hdr: dns.RR_Header{Name: ".", Rrtype: dns.TypeOPT}}
+	out.SetUDPSize(opt.UDPSize())
+	for _, o := range opt.Option {
+		if subnet, ok := o.(*dns.EDNS0_SUBNET); ok {
+			copied := *subnet
+			copied.SourceScope = 0
+			out.Option = append(out.Option, &copied)
+		}
+	}
+	m.Extra = append(m.Extra, out)
+}
+
+// resolve finishes what needs the network. It always gives a reply.
+func (s *Server) resolve(ctx context.Context, query []byte, req, m *dns.Msg, todo outcome, tcp bool) []byte {
+	c := s.settings.Load()
+	switch todo {
+	case recurse:
+		return s.pack(s.askRecursors(ctx, c, req, m, tcp), tcp)
+	case forward:
+		if s.cfg.Forward != nil {
+			ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
+			defer cancel()
+			if reply, err := s.cfg.Forward.ForwardDNS(ctx, query, tcp); err == nil && len(reply) >= headerSize {
+				return reply
+			}
+		}
+		m.Rcode = dns.RcodeServerFailure
+		setOPT(m, req)
+	case chase:
+		s.follow(ctx, c, req, m, tcp)
+	}
+	return s.pack(m, tcp)
+}
+
+// pack encodes a message; one that cannot be encoded is a server failure.
+func (s *Server) pack(m *dns.Msg, tcp bool) []byte {
+	b, err := m.Pack()
+	if err == nil && (len(b) <= maxUDPSize || (tcp && len(b) < maxTCPSize)) {
+		return b
+	}
+	s.cfg.Logger.Warn("a DNS reply cannot be encoded", "question", m.Question, "error", err)
+	failure := &dns.Msg{MsgHdr: m.MsgHdr, Question: m.Question}
+	failure.Rcode = dns.RcodeServerFailure
+	b, err = failure.Pack()
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// Resolve answers one encoded question, as a Forwarder's other end does for another
+// process. nil means that the question deserves no reply. It is bounded by ctx and its own deadlines.
+func (s *Server) Resolve(ctx context.Context, query []byte, tcp bool) []byte {
+	w, ok := s.responders.Get().(*responder)
+	if !ok {
+		w = s.newResponder()
+	}
+	begin := time.Now()
+	reply, later := w.respond(query, tcp)
+	reply = bytes.Clone(reply) // the responder's own buffer is another's soon
+	qtype := w.qtype
+	s.responders.Put(w)
+	if later != nil {
+		reply = s.resolve(ctx, query, later.req, later.reply, later.todo, tcp)
+	}
+	s.metrics.observe(qtype, time.Since(begin))
+	return reply
+}

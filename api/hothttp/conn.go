@@ -1,0 +1,236 @@
+package hothttp
+
+import (
+	"io"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// conn is one connection on the hot path.
+type conn struct {
+	server *Server
+	nc     net.Conn
+	raw    syscall.RawConn
+
+	// Owned by the connection's goroutine.
+	buf        *[]byte // holds unread bytes between requests, else nil
+	have       int     // bytes in buf
+	readErr    error
+	onReadable func(fd uintptr) bool
+	call       Call
+	req        Request
+
+	mu   sync.Mutex // guards what follows and orders the writes
+	cond sync.Cond  // signalled when a parked call is answered
+	// parked is set while an answer is owed by somebody else.
+	parked  bool
+	busy    bool // a request is being served on the connection's goroutine
+	closing bool // end after the request that is being served
+	gone    bool // the client vanished or the server shuts down: answers are dropped
+	onGone  func()
+
+	onWritable func(fd uintptr) bool
+	out        [2][]byte // what writeOnce still has to send: head, body
+	writeErr   error
+}
+
+var readBuffers = sync.Pool{New: func() any { b := make([]byte, readBytes); return &b }}
+
+func (c *conn) shut() {
+	_ = c.nc.Close()
+	c.vanish()
+}
+
+// run serves requests until the connection ends or is handed over.
+func (c *conn) run() {
+	defer c.server.forget(c)
+	for {
+		if err := c.fill(); err != nil {
+			break
+		}
+		if !c.settleParked() {
+			break
+		}
+		n, v := parse((*c.buf)[:c.have], &c.req)
+		if v == incomplete && c.have == 0 {
+			continue
+		}
+		if v != complete {
+			// An incomplete request is rare on loopback and LANs; net/http has the
+			// deadlines that a slow sender needs.
+			c.handOver()
+			return
+		}
+		switch c.serveOne() {
+		case Decline:
+			c.handOver()
+			return
+		case Done, Parked:
+		}
+		c.consume(n)
+		if !c.goOn() {
+			break
+		}
+	}
+	c.release()
+	c.vanish()
+	_ = c.nc.Close()
+}
+
+func (c *conn) serveOne() Outcome {
+	c.mu.Lock()
+	c.busy = true
+	c.mu.Unlock()
+	c.call.conn = c
+	outcome := c.server.cfg.Handler.Serve(&c.call, &c.req)
+	c.req = Request{}
+	return outcome
+}
+
+// goOn ends a request and tells whether another may follow.
+func (c *conn) goOn() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.busy = false
+	return !c.closing
+}
+
+// finish closes the connection, now or after the request that is being served.
+func (c *conn) finish() {
+	c.mu.Lock()
+	c.closing = true
+	busy := c.busy
+	c.mu.Unlock()
+	if !busy {
+		c.shut()
+	}
+}
+
+// fill waits until at least one unread byte is there. Bytes left over from the
+// last read (a pipelined request) count.
+func (c *conn) fill() error {
+	if c.have > 0 {
+		return nil
+	}
+	c.readErr = nil
+	if err := c.raw.Read(c.onReadable); err != nil {
+		return err
+	}
+	return c.readErr
+}
+
+// readOnce takes what the socket has into a pooled buffer; false asks the
+// runtime to wait until there is something.
+func (c *conn) readOnce(fd uintptr) bool {
+	buf := readBuffers.Get().(*[]byte)
+	for {
+		n, err := unix.Read(int(fd), *buf)
+		if err == unix.EINTR {
+			continue
+		}
+		if n > 0 {
+			c.buf, c.have = buf, n
+			return true
+		}
+		readBuffers.Put(buf)
+		switch {
+		case err == unix.EAGAIN:
+			return false
+		case err == nil:
+			c.readErr = io.EOF
+		default:
+			c.readErr = err
+		}
+		return true
+	}
+}
+
+// consume drops a served request; what follows it stays.
+func (c *conn) consume(n int) {
+	c.have = copy(*c.buf, (*c.buf)[n:c.have])
+	if c.have == 0 {
+		c.release()
+	}
+}
+
+func (c *conn) release() {
+	if c.buf != nil {
+		readBuffers.Put(c.buf)
+		c.buf = nil
+	}
+	c.have = 0
+}
+
+// settleParked waits until a parked call is answered: a client that sends its
+// next request early gets its answers in order all the same.
+func (c *conn) settleParked() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.parked && !c.gone {
+		c.cond.Wait()
+	}
+	return !c.gone
+}
+
+// vanish tells the owner of a parked call that nobody waits any more.
+func (c *conn) vanish() {
+	c.mu.Lock()
+	c.gone = true
+	fn := c.onGone
+	c.onGone = nil
+	c.parked = false
+	c.cond.Broadcast()
+	c.mu.Unlock()
+	if fn != nil {
+		fn()
+	}
+}
+
+func (c *conn) handOver() {
+	prefix := append([]byte(nil), (*c.buf)[:c.have]...)
+	c.release()
+	c.server.fallback.hand(&prefixed{Conn: c.nc, prefix: prefix})
+}
+
+// writeSlow sends what a client did not take at once, within the write timeout.
+func (c *conn) writeSlow(parts ...[]byte) error {
+	if err := c.nc.SetWriteDeadline(time.Now().Add(c.server.cfg.WriteTimeout)); err != nil {
+		return err
+	}
+	for _, p := range parts {
+		if _, err := c.nc.Write(p); err != nil {
+			return err
+		}
+	}
+	return c.nc.SetWriteDeadline(time.Time{})
+}
+
+// writeOnce writes what the socket takes at once; it never waits.
+func (c *conn) writeOnce(fd uintptr) bool {
+	for len(c.out[0])+len(c.out[1]) > 0 {
+		var n int
+		var err error
+		if len(c.out[1]) == 0 {
+			n, err = unix.Write(int(fd), c.out[0])
+		} else {
+			n, err = unix.Writev(int(fd), c.out[:])
+		}
+		if n > 0 {
+			first := min(n, len(c.out[0]))
+			c.out[0], c.out[1] = c.out[0][first:], c.out[1][n-first:]
+		}
+		switch err {
+		case nil, unix.EINTR:
+		case unix.EAGAIN:
+			return true
+		default:
+			c.writeErr = err
+			return true
+		}
+	}
+	return true
+}

@@ -1,0 +1,247 @@
+// Package hothttp serves the few request shapes that a control plane gets tens
+// of thousands of times a second, on plain HTTP/1.1 connections, and hands every
+// other connection to net/http.
+//
+// A connection starts here. As long as each request on it is complete in what
+// was read, small, and made of headers whose meaning is known (see parse.go),
+// the Handler is asked. The first request that is not, or that the Handler
+// declines, moves the connection with all its unread bytes to the fallback
+// listener, where a net/http server carries on as if nothing had happened. So
+// this package never has to answer a malformed or unusual request itself.
+//
+// A Handler may park a Call (a blocking query): the answer is then written by
+// whoever wakes it, and the connection's goroutine meanwhile waits for the
+// client to vanish. A parked or idle connection owns no buffer: bytes are read
+// into a pooled one when there are any.
+//
+// Invariants: a Call is answered exactly once, in order, or its connection is
+// closed; a connection belongs to exactly one of the two servers; Run returns
+// after the last connection goroutine has ended.
+package hothttp
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Outcome is what a Handler did with a Call.
+type Outcome uint8
+
+// The outcomes.
+const (
+	// Done: the Call was answered with Reply.
+	Done Outcome = iota
+	// Decline: nothing was done; net/http shall serve this connection from here on.
+	Decline
+	// Parked: Reply will be called later, from any goroutine. Call.OnGone was set.
+	Parked
+)
+
+// Handler answers Calls. Serve runs on the connection's goroutine; it must not
+// keep the Request's bytes after it returns.
+type Handler interface {
+	Serve(c *Call, r *Request) Outcome
+}
+
+// Config configures a Server.
+type Config struct {
+	Handler Handler
+	// Log receives unexpected accept failures; nil discards.
+	Log *slog.Logger
+	// WriteTimeout bounds how long an answer may wait for a slow client; zero is 30 s.
+	WriteTimeout time.Duration
+	// HandoverQueue bounds connections waiting for net/http to accept them; zero is 1024.
+	HandoverQueue int
+}
+
+// Server splits the connections of one listener between the hot path and net/http.
+type Server struct {
+	cfg      Config
+	listener net.Listener
+	fallback *fallbackListener
+
+	mu    sync.Mutex // guards conns; taken before a conn's own
+	conns map[*conn]struct{}
+	wg    sync.WaitGroup
+}
+
+// New makes a Server over l. It starts nothing.
+func New(l net.Listener, cfg Config) (*Server, error) {
+	if cfg.Handler == nil {
+		return nil, errors.New("hothttp: no handler")
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.WriteTimeout == 0 {
+		cfg.WriteTimeout = 30 * time.Second
+	}
+	if cfg.HandoverQueue == 0 {
+		cfg.HandoverQueue = 1024
+	}
+	s := &Server{cfg: cfg, listener: l, conns: map[*conn]struct{}{}}
+	s.fallback = &fallbackListener{addr: l.Addr(), conns: make(chan net.Conn, cfg.HandoverQueue), closed: make(chan struct{})}
+	return s, nil
+}
+
+// Fallback is the listener on which net/http accepts the connections that are
+// handed over. Closing it ends the handing over, not the hot path.
+func (s *Server) Fallback() net.Listener { return s.fallback }
+
+// Run accepts until ctx ends or somebody closes the listener; connections live
+// on until ctx ends. Then idle and parked ones are closed, busy ones finish
+// their request first, and Run returns when all goroutines have ended.
+func (s *Server) Run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { _ = s.listener.Close() })
+	defer stop()
+	err := s.accept(ctx)
+	if errors.Is(err, net.ErrClosed) {
+		<-ctx.Done()
+		err = nil
+	}
+	s.mu.Lock()
+	for c := range s.conns {
+		c.finish()
+	}
+	s.mu.Unlock()
+	s.wg.Wait()
+	_ = s.fallback.Close()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+const acceptPause = 10 * time.Millisecond
+
+func (s *Server) accept(ctx context.Context) error {
+	for {
+		nc, err := s.listener.Accept()
+		switch {
+		case ctx.Err() != nil:
+			if err == nil {
+				_ = nc.Close()
+			}
+			return nil
+		case errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ECONNABORTED):
+			s.cfg.Log.Warn("cannot accept a connection", "error", err)
+			t := time.NewTimer(acceptPause)
+			select {
+			case <-t.C:
+			case <-ctx.Done():
+				t.Stop()
+			}
+			continue
+		case err != nil:
+			return err
+		}
+		raw := rawOf(nc)
+		if raw == nil {
+			s.fallback.hand(nc)
+			continue
+		}
+		c := &conn{server: s, nc: nc, raw: raw}
+		c.cond.L = &c.mu
+		c.onReadable, c.onWritable = c.readOnce, c.writeOnce
+		s.mu.Lock()
+		s.conns[c] = struct{}{}
+		s.mu.Unlock()
+		s.wg.Go(c.run)
+	}
+}
+
+// rawOf returns the descriptor access of a plain stream socket, nil for anything else (TLS, pipes).
+func rawOf(nc net.Conn) syscall.RawConn {
+	sc, ok := nc.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	return raw
+}
+
+func (s *Server) forget(c *conn) {
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+}
+
+// fallbackListener gives handed-over connections to net/http. When its queue
+// is full the connection is closed: net/http has then not accepted for a while.
+type fallbackListener struct {
+	addr   net.Addr
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (l *fallbackListener) hand(nc net.Conn) {
+	select {
+	case <-l.closed:
+		_ = nc.Close()
+		return
+	default:
+	}
+	select {
+	case l.conns <- nc:
+	case <-l.closed:
+		_ = nc.Close()
+	default:
+		_ = nc.Close()
+	}
+}
+
+// Accept implements net.Listener.
+func (l *fallbackListener) Accept() (net.Conn, error) {
+	select {
+	case nc := <-l.conns:
+		return nc, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener; connections still queued are closed.
+func (l *fallbackListener) Close() error {
+	l.once.Do(func() {
+		close(l.closed)
+		for {
+			select {
+			case nc := <-l.conns:
+				_ = nc.Close()
+			default:
+				return
+			}
+		}
+	})
+	return nil
+}
+
+// Addr implements net.Listener.
+func (l *fallbackListener) Addr() net.Addr { return l.addr }
+
+// prefixed is a connection whose first bytes were read already.
+type prefixed struct {
+	net.Conn
+	prefix []byte
+}
+
+// Read implements net.Conn.
+func (p *prefixed) Read(b []byte) (int, error) {
+	if len(p.prefix) > 0 {
+		n := copy(b, p.prefix)
+		if p.prefix = p.prefix[n:]; len(p.prefix) == 0 {
+			p.prefix = nil
+		}
+		return n, nil
+	}
+	return p.Conn.Read(b)
+}
