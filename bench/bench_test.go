@@ -1,0 +1,133 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestAnswerStateFollowsSplitAnswers(t *testing.T) {
+	plain := "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Consul-Index: 42\r\n\r\nhello"
+	chunked := "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nx-consul-index: 7\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+	for _, c := range []struct {
+		raw   string
+		index uint64
+	}{{plain, 42}, {chunked, 7}} {
+		for cut := 1; cut < len(c.raw); cut++ {
+			var s answerState
+			for at := 0; at < len(c.raw); at += cut {
+				if s.done {
+					t.Fatalf("cut %d: done before the end, at %d", cut, at)
+				}
+				if err := s.feed([]byte(c.raw[at:min(at+cut, len(c.raw))])); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !s.done || s.index != c.index {
+				t.Fatalf("cut %d: done=%v index=%d, want true and %d", cut, s.done, s.index, c.index)
+			}
+		}
+	}
+}
+
+func TestAnswerStateRefusesErrors(t *testing.T) {
+	var s answerState
+	if err := s.feed([]byte("HTTP/1.1 500 no\r\n\r\n")); err == nil {
+		t.Fatal("a 500 was taken as an answer")
+	}
+}
+
+func TestRunLoadCountsAnswersAndErrors(t *testing.T) {
+	n := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if n++; n%2 == 0 {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	}))
+	defer srv.Close()
+	addr := strings.TrimPrefix(srv.URL, "http://")
+	raw := request("GET", addr, "/", "", nil)
+	load, err := runLoad(t.Context(), loadSpec{addr: addr, connections: 1, duration: 50 * time.Millisecond,
+		next: func(int, int64) []byte { return raw }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if load.requests < 2 || load.errors < load.requests/2-1 || load.errors > load.requests/2+1 {
+		t.Fatalf("%d requests, %d errors: want every second to be one", load.requests, load.errors)
+	}
+}
+
+func TestRunCountReadsChunkedAndFails(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/bad" {
+			http.Error(w, "No cluster leader", http.StatusInternalServerError)
+			return
+		}
+		for range 3 {
+			_, _ = fmt.Fprint(w, strings.Repeat("x", 1000))
+			w.(http.Flusher).Flush()
+		}
+	}))
+	defer srv.Close()
+	addr := strings.TrimPrefix(srv.URL, "http://")
+	good := request("GET", addr, "/", "", nil)
+	load, err := runCount(t.Context(), addr, 2, 5, func(int) []byte { return good })
+	if err != nil || load.requests != 5 {
+		t.Fatalf("requests %d, error %v", load.requests, err)
+	}
+	bad := request("GET", addr, "/bad", "", nil)
+	if _, err := runCount(t.Context(), addr, 1, 1, func(int) []byte { return bad }); err == nil || !strings.Contains(err.Error(), "No cluster leader") {
+		t.Fatalf("want the server's words, got %v", err)
+	}
+}
+
+func TestJudgeTellsLossFromNoise(t *testing.T) {
+	for _, c := range []struct {
+		ratios []float64
+		loss   bool
+	}{
+		{[]float64{1, 1.01, 0.99, 1.02, 0.98}, false},
+		{[]float64{0.9, 0.91, 0.89, 0.92, 0.9}, true},
+		{[]float64{0.9, 0.9, 1.2, 1.2, 0.9}, false}, // too many wins for a loss
+		{[]float64{0.97, 0.97, 0.97}, false},        // inside the threshold
+	} {
+		if _, loss := judge(c.ratios, 5); loss != c.loss {
+			t.Errorf("%v: loss %v, want %v", c.ratios, loss, c.loss)
+		}
+	}
+}
+
+func TestFleetBodiesAreTransactions(t *testing.T) {
+	var b bytes.Buffer
+	b.WriteByte('[')
+	fleetNode(&b, 7)
+	b.WriteByte(']')
+	var ops []map[string]any
+	if err := json.Unmarshal(b.Bytes(), &ops); err != nil {
+		t.Fatal(err)
+	}
+	if want := 1 + fleetInstancesPerNode + fleetChecksPerNode; len(ops) != want {
+		t.Fatalf("%d operations, want %d", len(ops), want)
+	}
+	if len(ops)*fleetNodesPerTxn > 64 {
+		t.Fatalf("%d operations a transaction pass what older clients send", len(ops)*fleetNodesPerTxn)
+	}
+}
+
+func TestOptionsNameTheWrongFlag(t *testing.T) {
+	for flag, o := range map[string]Options{
+		"--servers":     {Servers: 2},
+		"--connections": {Connections: -1},
+		"--duration":    {Duration: -time.Second},
+	} {
+		if _, err := RunKV(context.Background(), o); err == nil || !strings.Contains(err.Error(), flag) {
+			t.Errorf("want an error that names %s, got %v", flag, err)
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package cli
+
+import (
+	"context"
+	"io"
+
+	"corbel.dev/corbel/bench"
+	"github.com/spf13/cobra"
+)
+
+// benchFlags are the flags of one bench; every bench takes the first group, and
+// its own of the second.
+type benchFlags struct {
+	bench.Options
+	json bool
+}
+
+// report is what a bench measured.
+type report interface {
+	WriteJSON(w io.Writer) error
+	WriteText(w io.Writer) error
+}
+
+func (e *env) bench(c *cobra.Command) {
+	c.Long = `Measure Corbel, or with --target the system that it replaces, through the front doors.
+Without --target the bench starts real servers with fresh durable data directories on
+127.0.0.1 and stops them. Results carry what this machine can do at best (its floors),
+so that figures of different machines compare. Progress goes to stderr.
+
+  corbel bench kv --connections 64
+  corbel bench watch --watchers 5000 --json
+  corbel bench kv --target 127.0.0.1:8500
+  corbel bench compare ./corbel-before ./corbel-after`
+	simple := func(name, short string, run func(context.Context, bench.Options) (*bench.Result, error)) *cobra.Command {
+		b := &benchFlags{}
+		cmd := e.benchCommand(name, short, b)
+		e.runs(cmd, b, func(ctx context.Context) (report, error) { return orNil(run(ctx, b.Options)) })
+		return cmd
+	}
+	group(c,
+		simple("floor", "What this machine can do at best: fsync, HTTP, gRPC", bench.RunFloor),
+		simple("kv", "Writes and reads of the key-value store", bench.RunKV),
+		simple("register", "Catalog registrations of distinct nodes and services", bench.RunRegister),
+		e.benchHealth(), e.benchWatch(), e.benchDNS(), e.benchFleet(), e.benchCompare(), e.benchHello())
+}
+
+// benchCommand makes a command with the flags that all benches share.
+func (e *env) benchCommand(name, short string, b *benchFlags) *cobra.Command {
+	c := &cobra.Command{Use: name, Short: short, Args: between(0, 0, "flags only")}
+	f := c.Flags()
+	f.StringVar(&b.Target, "target", "", "HTTP address of a running server or agent; empty starts servers")
+	f.StringVar(&b.DNSTarget, "dns-target", "", "DNS address that goes with --target")
+	f.IntVar(&b.Servers, "servers", 1, "how many servers to start: 1 or 3")
+	f.IntVarP(&b.Connections, "connections", "c", 0, "client connections, or sockets for dns (0 is the bench's own number)")
+	f.DurationVarP(&b.Duration, "duration", "d", 0, "how long the measured part runs (0 is 10s; compare 3s)")
+	f.StringVar(&b.Token, "token", "", "token for --target")
+	f.StringVar(&b.Binary, "binary", "", "the corbel to start (empty is this one)")
+	f.BoolVar(&b.SkipFloors, "no-floors", false, "do not measure this machine's floors")
+	f.StringVar(&b.KeepDir, "keep-dir", "", "keep the started servers' data directories in this folder")
+	f.BoolVar(&b.json, "json", false, "print JSON")
+	return c
+}
+
+// runs makes c measure until done or interrupted and print the report. A report
+// beside an error (compare has one) is printed too.
+func (e *env) runs(c *cobra.Command, b *benchFlags, measure func(context.Context) (report, error)) {
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		ctx, stop := signals(c.Context())
+		defer stop()
+		b.Progress = e.err
+		r, err := measure(ctx)
+		if r == nil {
+			return err
+		}
+		write := r.WriteText
+		if b.json {
+			write = r.WriteJSON
+		}
+		if werr := write(e.out); werr != nil && err == nil {
+			return werr
+		}
+		return err
+	}
+}
+
+// orNil keeps a nil result a nil report: a typed nil in an interface is not nil.
+func orNil(r *bench.Result, err error) (report, error) {
+	if r == nil {
+		return nil, err
+	}
+	return r, err
+}
+
+func (e *env) benchHealth() *cobra.Command {
+	b, o := &benchFlags{}, bench.HealthOptions{}
+	c := e.benchCommand("health", "Health queries of one large service", b)
+	c.Flags().IntVar(&o.Instances, "instances", 120, "instances of the service; 120 make an answer of 88 kB")
+	e.runs(c, b, func(ctx context.Context) (report, error) {
+		o.Options = b.Options
+		return orNil(bench.RunHealth(ctx, o))
+	})
+	return c
+}
+
+func (e *env) benchWatch() *cobra.Command {
+	b, o := &benchFlags{}, bench.WatchOptions{}
+	c := e.benchCommand("watch", "How long one change takes to reach all blocking queries", b)
+	f := c.Flags()
+	f.IntVar(&o.Watchers, "watchers", 1000, "blocking queries, each on a connection of its own")
+	f.IntVar(&o.Instances, "instances", 10, "instances of the watched service; 10 make an answer of 7 kB, 94 one of 69 kB")
+	f.IntVar(&o.Rounds, "rounds", 10, "how many changes are made, one after the other")
+	f.IntVar(&o.FleetNodes, "fleet-nodes", 0, "register a fleet of that many nodes beside")
+	e.runs(c, b, func(ctx context.Context) (report, error) {
+		o.Options = b.Options
+		return orNil(bench.RunWatch(ctx, o))
+	})
+	return c
+}
+
+func (e *env) benchDNS() *cobra.Command {
+	b, o := &benchFlags{}, bench.DNSOptions{}
+	c := e.benchCommand("dns", "DNS A queries for one service over UDP", b)
+	c.Flags().IntVar(&o.Instances, "instances", 10, "instances of the service that is asked for")
+	e.runs(c, b, func(ctx context.Context) (report, error) {
+		o.Options = b.Options
+		return orNil(bench.RunDNS(ctx, o))
+	})
+	return c
+}
+
+func (e *env) benchFleet() *cobra.Command {
+	b, o := &benchFlags{}, bench.FleetOptions{}
+	c := e.benchCommand("fleet", "Keep up a simulated fleet: memory, reads beside changes, restart after kill -9", b)
+	c.Flags().IntVar(&o.Nodes, "nodes", 10000, "nodes, each with six instances and four checks")
+	c.Flags().IntVar(&o.ChangesPerSecond, "changes", 500, "check changes a second")
+	e.runs(c, b, func(ctx context.Context) (report, error) {
+		o.Options = b.Options
+		return orNil(bench.RunFleet(ctx, o))
+	})
+	return c
+}
+
+func (e *env) benchCompare() *cobra.Command {
+	b, o := &benchFlags{}, bench.CompareOptions{}
+	c := e.benchCommand("compare", "Measure two binaries pair by pair; exit code 1 when the new one is slower", b)
+	c.Use = "compare OLD NEW"
+	c.Args = between(2, 2, "the paths of two corbel binaries, the old one first")
+	own := []string{"target", "dns-target", "binary", "no-floors", "token"}
+	for _, name := range own {
+		c.Flags().Lookup(name).Hidden = true // compare starts what it measures
+	}
+	c.Flags().IntVar(&o.Pairs, "pairs", 7, "pairs of runs for each figure")
+	c.Flags().Float64Var(&o.LossPercent, "loss-percent", 5, "a median loss that is more than noise")
+	e.runs(c, b, func(ctx context.Context) (report, error) {
+		for _, name := range own {
+			if c.Flags().Changed(name) {
+				return nil, usagef("compare starts the binaries itself: --%s means nothing to it", name)
+			}
+		}
+		o.Options = b.Options
+		o.Old, o.New = c.Flags().Arg(0), c.Flags().Arg(1)
+		r, err := bench.RunCompare(ctx, o)
+		if r == nil {
+			return nil, err
+		}
+		return r, err
+	})
+	return c
+}
+
+// benchHello is the bare server of the HTTP floor; the bench starts it.
+func (e *env) benchHello() *cobra.Command {
+	addr := ""
+	c := &cobra.Command{Use: "hello", Short: "Serve the HTTP floor", Hidden: true, Args: between(0, 0, "flags only")}
+	c.Flags().StringVar(&addr, "addr", "127.0.0.1:0", "address to listen on")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		ctx, stop := signals(c.Context())
+		defer stop()
+		return bench.ServeHello(ctx, addr, e.out)
+	}
+	return c
+}

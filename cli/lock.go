@@ -1,0 +1,236 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/client"
+	"github.com/spf13/cobra"
+)
+
+// lockOptions are the flags of lock.
+type lockOptions struct {
+	dial
+	limit        int
+	name         string
+	monitorRetry int
+	try, timeout time.Duration
+	shell        bool
+	passStdin    bool
+	verbose      bool
+	ttl          time.Duration
+	childCode    bool
+}
+
+func (e *env) lock(c *cobra.Command) {
+	var o lockOptions
+	c.Use = "lock [flags] PREFIX COMMAND [ARGUMENT...]"
+	c.Long = `Run a command while holding a lock in the key-value store under PREFIX, or one of
+-n slots of a semaphore. When the lock is lost the command is ended and the exit
+code is 1; otherwise it is the command's own. The command finds CORBEL_LOCK_HELD
+in its environment.
+
+  corbel lock service/backup/leader ./backup.sh
+  corbel lock -n 3 rollout 'systemctl restart web'`
+	c.Args = between(2, -1, "a prefix and a command")
+	c.Annotations = map[string]string{childArgs: "yes"}
+	c.Flags().SetInterspersed(false)
+	o.dial.flags(e, c)
+	f := c.Flags()
+	f.IntVarP(&o.limit, "n", "n", 1, "how many may hold the lock at once")
+	f.StringVar(&o.name, "name", "", "name of the session; default tells the command and the prefix")
+	f.IntVar(&o.monitorRetry, "monitor-retry", 3, "how many failed looks at the lock are forgiven, one second apart")
+	f.DurationVar(&o.try, "try", 0, "give up when the lock was not won in this time; 0 waits for ever")
+	f.DurationVar(&o.timeout, "timeout", 0, "old name of --try")
+	f.DurationVar(&o.ttl, "ttl", 15*time.Second, "the session ends when it was not renewed for up to twice this time")
+	f.BoolVar(&o.shell, "shell", true, "run the command with the shell")
+	f.BoolVar(&o.passStdin, "pass-stdin", false, "give the command this process's input")
+	f.BoolVar(&o.verbose, "verbose", false, "tell each step")
+	f.BoolVar(&o.childCode, "child-exit-code", true, "end with the command's exit code; false: with 1 when it is not 0")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if o.limit < 1 {
+			return usagef("-n %d must be at least 1", o.limit)
+		}
+		if o.try == 0 {
+			o.try = o.timeout
+		}
+		ctx, stop := signals(c.Context())
+		defer stop()
+		cl, err := o.client()
+		if err != nil {
+			return err
+		}
+		l := &locker{o: &o, cl: cl, prefix: strings.Trim(args[0], "/"), say: io.Discard}
+		if l.prefix == "" {
+			return usagef("the prefix of a lock must not be empty")
+		}
+		if o.name == "" {
+			o.name = fmt.Sprintf("corbel lock: %s at %s", strings.Join(args[1:], " "), l.prefix)
+		}
+		if o.verbose {
+			l.say = e.err
+		}
+		return e.runLocked(ctx, l, args[1:])
+	}
+}
+
+// runLocked wins the lock, runs the child beside a monitor, and gives the lock back.
+func (e *env) runLocked(ctx context.Context, l *locker, args []string) error {
+	acquired, err := l.acquire(ctx)
+	defer l.release()
+	if err != nil {
+		return err
+	}
+	if !acquired {
+		return fmt.Errorf("did not win the lock %s within %s", l.prefix, l.o.try)
+	}
+	held, lost := context.WithCancelCause(ctx)
+	defer lost(nil)
+	monitor := make(chan struct{})
+	go func() {
+		defer close(monitor)
+		lost(l.monitor(held))
+	}()
+	p := childProcess{args: args, shell: l.o.shell, env: []string{"CORBEL_LOCK_HELD=true", "CONSUL_LOCK_HELD=true"}, out: e.out, err: e.err}
+	if l.o.passStdin {
+		p.in = e.in
+	}
+	fmt.Fprintf(l.say, "starting %s\n", strings.Join(args, " "))
+	code, err := p.run(held)
+	reason := context.Cause(held)
+	lost(nil)
+	<-monitor
+	switch {
+	case errors.Is(reason, errLost):
+		return fmt.Errorf("%w: %s; the command was ended", reason, l.prefix)
+	case err != nil:
+		return err
+	case code != 0 && !l.o.childCode:
+		return exitCode(1)
+	case code != 0:
+		return exitCode(code)
+	}
+	return nil
+}
+
+var errLost = errors.New("the lock was lost")
+
+// renewEvery keeps a session of this TTL alive with two tries to spare.
+func renewEvery(ttl time.Duration) time.Duration { return max(ttl/3, time.Second) }
+
+// pause waits for d or the end of ctx.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// locker holds one lock or semaphore slot. Its methods are called by one goroutine
+// at a time, but for renew, which has its own.
+type locker struct {
+	o       *lockOptions
+	cl      *client.Client
+	prefix  string
+	session string
+	say     io.Writer
+	stop    context.CancelFunc // ends renewal
+	renewed chan struct{}      // closed when renewal has ended
+}
+
+// acquire makes the session, keeps it alive and waits for the lock. false means
+// that --try ran out.
+func (l *locker) acquire(ctx context.Context) (bool, error) {
+	var err error
+	l.session, err = l.cl.CreateSession(ctx, client.Session{Name: l.o.name, TTL: l.o.ttl.String()})
+	if err != nil {
+		return false, fmt.Errorf("create a session: %w", err)
+	}
+	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	l.stop, l.renewed = stop, make(chan struct{})
+	go l.renew(renewing)
+	if l.o.try > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, l.o.try)
+		defer cancel()
+	}
+	fmt.Fprintf(l.say, "waiting for the lock %s with session %s\n", l.prefix, l.session)
+	if l.o.limit > 1 {
+		err = l.takeSlot(ctx)
+	} else {
+		err = l.takeLock(ctx)
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// renew restarts the session's TTL until ctx ends. A session that has ended shows
+// in the lock itself, which monitor watches.
+func (l *locker) renew(ctx context.Context) {
+	defer close(l.renewed)
+	for {
+		pause(ctx, renewEvery(l.o.ttl))
+		if ctx.Err() != nil {
+			return
+		}
+		if err := l.cl.RenewSession(ctx, l.session); err != nil && ctx.Err() == nil {
+			fmt.Fprintf(l.say, "renew the session: %v\n", err)
+		}
+	}
+}
+
+// release gives everything back, within ten seconds, also after an interrupt.
+func (l *locker) release() {
+	if l.session == "" {
+		return
+	}
+	l.stop()
+	<-l.renewed
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var err error
+	if l.o.limit > 1 {
+		err = l.giveSlot(ctx)
+	} else {
+		err = l.giveLock(ctx)
+	}
+	// Destroying the session frees whatever is left of it.
+	if err = errors.Join(err, l.cl.DestroySession(ctx, l.session)); err != nil {
+		fmt.Fprintf(l.say, "release: %v\n", err)
+	}
+}
+
+// monitor returns errLost when the lock is no longer ours, nil when ctx ended.
+func (l *locker) monitor(ctx context.Context) error {
+	var index uint64
+	for failures := 0; ctx.Err() == nil; {
+		p, meta, err := l.cl.KVGet(ctx, l.lockKey(), client.Query{Index: index, Wait: time.Minute, Consistent: true})
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			if failures++; failures > l.o.monitorRetry {
+				return fmt.Errorf("%w: %w", errLost, err)
+			}
+			fmt.Fprintf(l.say, "look at the lock: %v\n", err)
+			pause(ctx, time.Second)
+			index = 0
+			continue
+		case !l.holds(p):
+			return errLost
+		}
+		failures = 0
+		if index = meta.Index; index == 0 {
+			index = 1
+		}
+	}
+	return nil
+}

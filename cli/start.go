@@ -1,0 +1,290 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"corbel.dev/corbel/client"
+	"corbel.dev/corbel/node/config"
+	"github.com/spf13/cobra"
+)
+
+// process is a running server, agent or dev.
+type process interface {
+	// Run owns the process until ctx ends.
+	Run(ctx context.Context) error
+	// Reload applies a fresh configuration, all or nothing.
+	Reload(cfg *config.Config) error
+}
+
+// leaver is a process that can leave its cluster before it ends.
+type leaver interface {
+	Leave(ctx context.Context) error
+}
+
+// reloader is a process that reloads when its API is asked to.
+type reloader interface {
+	OnReload(fn func(context.Context) error)
+}
+
+// startOptions are the flags that are no keys.
+type startOptions struct {
+	config.Options
+	dev, isServer bool
+	raw           []rawFlag
+}
+
+// rawFlag is a flag of the configuration as pflag fills it.
+type rawFlag struct {
+	flag   config.Flag
+	values []string
+}
+
+// String, Set, Type and IsBoolFlag make a rawFlag a value of pflag: the text goes
+// to the configuration, which knows the types and names all mistakes at once.
+func (r *rawFlag) String() string   { return strings.Join(r.values, ",") }
+func (r *rawFlag) IsBoolFlag() bool { return r.flag.Bool }
+
+// Set implements pflag.Value.
+func (r *rawFlag) Set(v string) error {
+	if !r.flag.List {
+		r.values = r.values[:0]
+	}
+	r.values = append(r.values, v)
+	return nil
+}
+
+// Type implements pflag.Value: the word that --help shows.
+func (r *rawFlag) Type() string {
+	switch {
+	case r.flag.Bool:
+		return "bool"
+	case r.flag.List:
+		return "value..."
+	}
+	return "value"
+}
+
+func (o *startOptions) flags(c *cobra.Command) {
+	f := c.Flags()
+	f.StringArrayVar(&o.Files, "config-file", nil, "file of configuration, HCL or JSON (repeat; later ones win)")
+	f.StringArrayVar(&o.Dirs, "config-dir", nil, "folder whose *.hcl and *.json files are read in lexical order (repeat)")
+	f.StringVar(&o.Format, "config-format", "", "hcl or json, for files of other names")
+	f.StringArrayVar(&o.Fragments, "hcl", nil, "piece of configuration in HCL (repeat)")
+	flags := config.Flags()
+	o.raw = make([]rawFlag, len(flags))
+	for i, flag := range flags {
+		o.raw[i].flag = flag
+		f.Var(&o.raw[i], flag.Name, flag.Usage)
+		if flag.Bool {
+			f.Lookup(flag.Name).NoOptDefVal = "true"
+		}
+		if strings.HasPrefix(flag.Usage, "no effect") {
+			f.Lookup(flag.Name).Hidden = true
+		}
+	}
+}
+
+// load reads the configuration, at start and again at each reload.
+func (o *startOptions) load(e *env) (*config.Config, error) {
+	opts := o.Options
+	opts.Dev, opts.Server, opts.Env = o.dev, o.isServer, e.environ
+	opts.Flags = nil
+	for _, r := range o.raw {
+		for _, v := range r.values {
+			opts.Flags = append(opts.Flags, config.Setting{Key: r.flag.Key, Value: v, From: "-" + r.flag.Name})
+		}
+	}
+	return config.Load(opts)
+}
+
+func (e *env) server(c *cobra.Command) {
+	c.Long = `Run a member of the control-plane cluster (1, 3 or 5 of them). Traffic beyond this
+host needs TLS, or tls { disabled = true }; see docs/configuration.md.
+
+  corbel server --data-dir /var/lib/corbel --bind 127.0.0.1 --bootstrap
+  corbel server --config-dir /etc/corbel.d`
+	o := &startOptions{isServer: true}
+	e.starter(c, o)
+}
+
+func (e *env) agent(c *cobra.Command) {
+	c.Long = `Run the agent of a host: its services and health checks, and the HTTP API and DNS
+for the processes on it. It takes the flags that Consul's agent takes.
+
+  corbel agent --data-dir /var/lib/corbel --retry-join 10.0.0.5 --config-dir /etc/corbel.d
+  corbel agent -dev`
+	o := &startOptions{}
+	c.Flags().BoolVar(&o.dev, "dev", false, "same as `corbel dev`")
+	c.Flags().BoolVar(&o.isServer, "server", false, "same as `corbel server`")
+	e.starter(c, o)
+}
+
+func (e *env) dev(c *cobra.Command) {
+	c.Long = `Run server and agent in one process on this host's loopback, with nothing to
+configure. State is in memory unless --data-dir says where to keep it. Requests need
+no token; the token root has all rights.
+
+  corbel dev
+  corbel dev --http-port 9500 --dns-port 9600 --server-port 9300 --serf-lan-port 9301`
+	e.starter(c, &startOptions{dev: true, isServer: true})
+}
+
+func (e *env) starter(c *cobra.Command, o *startOptions) {
+	c.Args = between(0, 0, "flags only")
+	o.flags(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		cfg, err := o.load(e)
+		if err != nil {
+			return fmt.Errorf("cannot start: %w", err)
+		}
+		for _, w := range cfg.Warnings {
+			fmt.Fprintf(e.err, "warning: %s\n", w)
+		}
+		p, err := newProcess(cfg)
+		if err != nil {
+			return fmt.Errorf("cannot start: %w", err)
+		}
+		load := func() (*config.Config, error) { return o.load(e) }
+		if r, ok := p.(reloader); ok {
+			r.OnReload(func(context.Context) error {
+				fresh, err := load()
+				if err != nil {
+					return err
+				}
+				return p.Reload(fresh)
+			})
+		}
+		return e.runProcess(c.Context(), p, cfg, load)
+	}
+}
+
+// runProcess runs p until a signal says otherwise: SIGHUP reloads, SIGINT and
+// SIGTERM end it, after leaving the cluster where the configuration wants that. A
+// second signal ends the leaving.
+func (e *env) runProcess(ctx context.Context, p process, cfg *config.Config, load func() (*config.Config, error)) error {
+	if cfg.PIDFile != "" {
+		if err := os.WriteFile(cfg.PIDFile, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644); err != nil {
+			return fmt.Errorf("pid_file: %w", err)
+		}
+		defer os.Remove(cfg.PIDFile)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	sig := make(chan os.Signal, 4) // four signals may wait; more say nothing new
+	signal.Notify(sig, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(sig)
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	greeted := make(chan struct{})
+	go func() {
+		defer close(greeted)
+		if cfg.Dev {
+			e.greet(ctx, cfg)
+		}
+	}()
+	defer func() { stop(); <-greeted }()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case s := <-sig:
+			switch {
+			case s == syscall.SIGHUP:
+				e.reloadProcess(p, load)
+				continue
+			case s == os.Interrupt && !cfg.Leave.SkipOnInterrupt || s == syscall.SIGTERM && cfg.Leave.OnTerminate:
+				e.leaveProcess(ctx, p, sig)
+			}
+			stop()
+			return <-done
+		}
+	}
+}
+
+func (e *env) reloadProcess(p process, load func() (*config.Config, error)) {
+	cfg, err := load()
+	if err == nil {
+		err = p.Reload(cfg)
+	}
+	if err != nil {
+		fmt.Fprintf(e.err, "corbel: not reloaded, the former configuration stays: %v\n", err)
+	}
+}
+
+// leaveProcess leaves within ten seconds or until the next signal.
+func (e *env) leaveProcess(ctx context.Context, p process, again <-chan os.Signal) {
+	l, ok := p.(leaver)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	left := make(chan error, 1)
+	go func() { left <- l.Leave(ctx) }()
+	select {
+	case err := <-left:
+		if err != nil {
+			fmt.Fprintf(e.err, "corbel: leave: %v\n", err)
+		}
+	case <-again:
+		cancel()
+		<-left
+	}
+}
+
+// greet waits until dev has a leader and says how to use it.
+func (e *env) greet(ctx context.Context, cfg *config.Config) {
+	if len(cfg.Listen.HTTP) == 0 || cfg.Ports.HTTP == 0 {
+		return // nowhere to point at; the log says what was opened
+	}
+	addr := cfg.Listen.HTTP[0]
+	cl, err := client.New(client.Config{Address: addr, Token: cfg.ACL.InitialManagement, Timeout: time.Second})
+	if err != nil {
+		return
+	}
+	defer cl.Close()
+	for ctx.Err() == nil {
+		if leader, err := cl.Leader(ctx); err == nil && leader != "" {
+			fmt.Fprint(e.out, greeting(cfg, addr))
+			return
+		}
+		pause(ctx, 10*time.Millisecond)
+	}
+}
+
+// greeting is what dev prints once it answers.
+func greeting(cfg *config.Config, addr string) string {
+	flag := ""
+	if cfg.Ports.HTTP != 8500 || strings.HasPrefix(addr, "unix://") {
+		flag = " --http-addr " + addr
+	}
+	var b strings.Builder
+	url := "http://" + addr
+	if strings.HasPrefix(addr, "unix://") {
+		url = addr
+	}
+	fmt.Fprintf(&b, "\nCorbel is ready.\n\n  HTTP API   %s\n", url)
+	if len(cfg.Listen.DNS) > 0 {
+		fmt.Fprintf(&b, "  DNS        %s (domain %s)\n", cfg.Listen.DNS[0], strings.TrimSuffix(cfg.DNS.Domain, "."))
+	}
+	token := cfg.ACL.InitialManagement
+	if token == "" {
+		token = "none needed"
+	}
+	where := cfg.DataDir
+	if where == "" {
+		where = "in memory: gone when this process ends"
+	}
+	fmt.Fprintf(&b, "  Token      %s\n  Data       %s\n\nTry:\n", token, where)
+	for _, line := range []string{"members", "services register --name web --port 8080", "services show web", "kv put greeting hello", "kv get greeting"} {
+		fmt.Fprintf(&b, "  corbel %s%s\n", line, flag)
+	}
+	return b.String() + "\n"
+}

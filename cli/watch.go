@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"corbel.dev/corbel/client"
+	"github.com/spf13/cobra"
+)
+
+// watchOptions are the flags of watch.
+type watchOptions struct {
+	dial
+	kind, key, prefix, service, tag, state string
+	passing, shell, follow                 bool
+}
+
+func (e *env) watch(c *cobra.Command) {
+	var o watchOptions
+	c.Use = "watch --type TYPE [flags] [COMMAND [ARGUMENT...]]"
+	c.Long = `Wait for changes of a view and run a command at each, the first time at once, with
+the view as JSON on its input and its index in CONSUL_INDEX and CORBEL_INDEX. When
+the command fails, watch ends with its exit code. Without a command the view is
+printed once, or at each change with --follow.
+
+  corbel watch --type key --key web/config ./reload.sh
+  corbel watch --type service --service web --follow`
+	c.Annotations = map[string]string{childArgs: "yes"}
+	c.Args = cobra.ArbitraryArgs
+	c.Flags().SetInterspersed(false)
+	o.dial.flags(e, c)
+	f := c.Flags()
+	f.StringVar(&o.kind, "type", "", "key, keyprefix, services, nodes, service or checks")
+	f.StringVar(&o.key, "key", "", "key, for type key")
+	f.StringVar(&o.prefix, "prefix", "", "prefix, for type keyprefix")
+	f.StringVar(&o.service, "service", "", "service, for type service or checks")
+	f.StringVar(&o.tag, "tag", "", "tag that instances must have, for type service")
+	f.StringVar(&o.state, "state", "", "state, for type checks; default any")
+	f.StringVar(&o.q.Filter, "filter", "", "expression that results must match")
+	f.BoolVar(&o.passing, "passingonly", false, "only passing instances, for type service")
+	f.BoolVar(&o.shell, "shell", true, "run the command with the shell")
+	f.BoolVar(&o.follow, "follow", false, "without a command: print each change, one line each")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		ctx, stop := signals(c.Context())
+		defer stop()
+		cl, err := o.client()
+		if err != nil {
+			return err
+		}
+		read, err := o.view(cl)
+		if err != nil {
+			return err
+		}
+		return e.runWatch(ctx, &o, read, args)
+	}
+}
+
+// seen is one state of a view.
+type seen struct {
+	value any
+	index uint64
+}
+
+type view func(context.Context, client.Query) (seen, client.Meta, error)
+
+func viewOf[T any](read func(context.Context, client.Query) (T, client.Meta, error)) view {
+	return func(ctx context.Context, q client.Query) (seen, client.Meta, error) {
+		v, meta, err := read(ctx, q)
+		return seen{v, meta.Index}, meta, err
+	}
+}
+
+// view picks the read of the watch's type and checks that its flags are there.
+func (o *watchOptions) view(cl *client.Client) (view, error) {
+	need := func(flag, value string) error {
+		if value == "" {
+			return usagef("--type %s wants --%s", o.kind, flag)
+		}
+		return nil
+	}
+	switch o.kind {
+	case "key":
+		return viewOf(func(ctx context.Context, q client.Query) (*client.KVPair, client.Meta, error) {
+			return cl.KVGet(ctx, cleanKey(o.key), q)
+		}), need("key", o.key)
+	case "keyprefix":
+		return viewOf(func(ctx context.Context, q client.Query) ([]client.KVPair, client.Meta, error) {
+			pairs, meta, err := cl.KVList(ctx, cleanKey(o.prefix), q)
+			if pairs == nil {
+				pairs = []client.KVPair{}
+			}
+			return pairs, meta, err
+		}), need("prefix", o.prefix)
+	case "services":
+		return viewOf(cl.Services), nil
+	case "nodes":
+		return viewOf(cl.Nodes), nil
+	case "service":
+		if o.tag != "" {
+			tag := strconv.Quote(o.tag) + " in Service.Tags"
+			if o.q.Filter != "" {
+				tag = "(" + o.q.Filter + ") and " + tag
+			}
+			o.q.Filter = tag
+		}
+		return viewOf(func(ctx context.Context, q client.Query) ([]client.ServiceEntry, client.Meta, error) {
+			return cl.Service(ctx, o.service, o.passing, q)
+		}), need("service", o.service)
+	case "checks":
+		if o.service != "" && o.state != "" {
+			return nil, usagef("--service and --state exclude each other")
+		}
+		return viewOf(func(ctx context.Context, q client.Query) ([]client.Check, client.Meta, error) {
+			if o.service != "" {
+				return cl.ChecksOfService(ctx, o.service, q)
+			}
+			state := o.state
+			if state == "" {
+				state = "any"
+			}
+			return cl.ChecksInState(ctx, state, q)
+		}), nil
+	}
+	return nil, usagef("--type %q must be key, keyprefix, services, nodes, service or checks", o.kind)
+}
+
+// runWatch hands each state to the command, or prints it. Failed reads are told and
+// repeated; a refusal of the server ends the watch.
+func (e *env) runWatch(ctx context.Context, o *watchOptions, read view, args []string) error {
+	var last error
+	for s, err := range client.Follow(ctx, o.q, read) {
+		if last = err; err != nil {
+			fmt.Fprintf(e.err, "corbel: %v\n", err)
+			continue
+		}
+		if len(args) == 0 {
+			if err := writeJSON(e.out, s.value, o.follow); err != nil || !o.follow {
+				return err
+			}
+			continue
+		}
+		var text bytes.Buffer
+		if err := json.NewEncoder(&text).Encode(s.value); err != nil {
+			return err
+		}
+		index := strconv.FormatUint(s.index, 10)
+		p := childProcess{args: args, shell: o.shell, in: &text, out: e.out, err: e.err,
+			env: []string{"CORBEL_INDEX=" + index, "CONSUL_INDEX=" + index}}
+		code, err := p.run(ctx)
+		if err != nil {
+			return err
+		}
+		if code != 0 && ctx.Err() == nil {
+			return exitCode(code)
+		}
+	}
+	if last != nil {
+		return exitCode(1) // said above
+	}
+	return nil
+}

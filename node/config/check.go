@@ -1,0 +1,170 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// access checks who may do what, and the limits of the doors.
+func (l *loader) access() {
+	c := l.cfg
+	l.word("acl.default_policy", &c.ACL.DefaultPolicy, "allow", "deny")
+	l.word("acl.down_policy", &c.ACL.DownPolicy, "allow", "deny", "extend-cache", "async-cache")
+	l.word("dns_config.recursor_strategy", &c.DNS.RecursorStrategy, "sequential", "random")
+	l.word("limits.request_limits.mode", &c.Limits.RequestMode, "disabled", "permissive", "enforcing")
+	c.Logging.Level = strings.ToUpper(c.Logging.Level)
+	if c.Logging.Level == "WARNING" || c.Logging.Level == "ERR" {
+		c.Logging.Level = strings.TrimSuffix(strings.Replace(c.Logging.Level, "ERR", "ERROR", 1), "ING")
+	}
+	l.word("log_level", &c.Logging.Level, "TRACE", "DEBUG", "INFO", "WARN", "ERROR")
+	for _, text := range c.HTTP.AllowWriteFrom {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			l.fail(fmt.Sprintf("http_config.allow_write_http_from %q is not a network such as 10.0.0.0/8", text))
+		}
+		c.HTTP.AllowWritePrefixes = append(c.HTTP.AllowWritePrefixes, p)
+	}
+	for _, rule := range c.Telemetry.PrefixFilter {
+		if rule == "" || rule[0] != '+' && rule[0] != '-' {
+			l.fail(fmt.Sprintf("telemetry.prefix_filter %q must begin with + or -", rule))
+		}
+	}
+	if len(c.Listen.HTTPS) > 0 && !c.TLS.HTTPS.Enabled() {
+		// Harnesses of the contract name the port without certificates and use the plain one.
+		l.warn("ports.https is on but tls.https (or tls.defaults) has no cert_file and key_file: HTTPS stays off")
+		c.Listen.HTTPS = nil
+	}
+	if !strings.HasSuffix(c.DNS.Domain, ".") {
+		c.DNS.Domain += "."
+	}
+	if c.DNS.AltDomain != "" && !strings.HasSuffix(c.DNS.AltDomain, ".") {
+		c.DNS.AltDomain += "."
+	}
+	if c.DNS.Domain == "." {
+		l.fail("domain must not be empty")
+	}
+}
+
+func (l *loader) word(key string, v *string, allowed ...string) {
+	if !slices.Contains(allowed, *v) {
+		l.fail(fmt.Sprintf("%s %q must be one of %s", key, *v, strings.Join(allowed, ", ")))
+	}
+}
+
+// numbers checks ports and counts.
+func (l *loader) numbers() {
+	c := l.cfg
+	p := &c.Ports
+	used := map[int]string{}
+	for _, port := range []struct {
+		key  string
+		v    int
+		must bool // cannot be off
+	}{
+		{"ports.dns", p.DNS, false}, {"ports.http", p.HTTP, false}, {"ports.https", p.HTTPS, false}, {"ports.grpc", p.GRPC, false},
+		{"ports.grpc_tls", p.GRPCTLS, false}, {"ports.serf_lan", p.SerfLAN, true}, {"ports.server", p.Server, c.Server},
+		{"ports.expose_min_port", p.ExposeMin, false}, {"ports.expose_max_port", p.ExposeMax, false},
+		{"ports.sidecar_min_port", p.SidecarMin, false}, {"ports.sidecar_max_port", p.SidecarMax, false},
+	} {
+		switch {
+		case port.v < -1 || port.v > 65535:
+			l.fail(fmt.Sprintf("%s %d must be 1 to 65535, -1 for off or 0 for any free port", port.key, port.v))
+		case port.v == -1 && port.must:
+			l.fail(fmt.Sprintf("%s cannot be switched off", port.key))
+		case port.v > 0 && used[port.v] != "":
+			l.fail(fmt.Sprintf("%s and %s are both %d", used[port.v], port.key, port.v))
+		case port.v > 0:
+			used[port.v] = port.key
+		}
+	}
+	if p.ExposeMin > p.ExposeMax || p.SidecarMin > p.SidecarMax {
+		l.fail("ports: a min_port is above its max_port")
+	}
+	for _, n := range []struct {
+		key string
+		v   int
+		low int
+	}{
+		{"retry_max", c.Gossip.RetryMax, 0}, {"raft_snapshot_threshold", c.Raft.SnapshotThreshold, 1}, {"raft_trailing_logs", c.Raft.TrailingLogs, 1},
+		{"limits.http_max_conns_per_client", c.Limits.HTTPMaxConns, 0}, {"limits.rpc_max_conns_per_client", c.Limits.RPCMaxConns, 0},
+		{"limits.rpc_max_burst", c.Limits.RPCMaxBurst, 1}, {"limits.kv_max_value_size", c.Limits.KVMaxValueBytes, 1}, {"limits.txn_max_req_len", c.Limits.TxnMaxBytes, 1},
+		{"check_output_max_size", c.Checks.OutputMaxBytes, 1}, {"http_config.max_header_bytes", c.HTTP.MaxHeaderBytes, 4096},
+		{"dns_config.udp_answer_limit", c.DNS.UDPAnswerLimit, 0}, {"dns_config.a_record_limit", c.DNS.ARecordLimit, 0},
+		{"autopilot.max_trailing_logs", c.Autopilot.MaxTrailingLogs, 1}, {"autopilot.min_quorum", c.Autopilot.MinQuorum, 0},
+		{"log_rotate_bytes", c.Logging.RotateBytes, 0}, {"log_rotate_max_files", c.Logging.RotateMaxFiles, -1},
+	} {
+		if n.v < n.low {
+			l.fail(fmt.Sprintf("%s %d must be at least %d", n.key, n.v, n.low))
+		}
+	}
+	if c.Queries.DefaultTime > c.Queries.MaxTime {
+		l.fail(fmt.Sprintf("default_query_time %s is longer than max_query_time %s", c.Queries.DefaultTime, c.Queries.MaxTime))
+	}
+}
+
+// exposure holds Corbel's own promise: nothing in plain text leaves the host unless
+// someone says so.
+func (l *loader) exposure() {
+	c := l.cfg
+	if !c.ACL.Enabled || c.ACL.DefaultPolicy == "allow" {
+		l.warn("ACLs are off or allow by default: everyone who reaches this process may change everything")
+	}
+	if c.TLS.Disabled {
+		l.warn("tls.disabled: requests and tokens travel in plain text")
+		return
+	}
+	rpc := &c.TLS.InternalRPC
+	hasIdentity := rpc.Enabled() || !c.Server && (rpc.CAFile != "" || rpc.CAPath != "")
+	if addr := c.Listen.RPC; c.Server && !loopback(addr) && !hasIdentity {
+		l.fail(fmt.Sprintf("bind_addr opens %s to the network without TLS: set tls.defaults.ca_file, cert_file and key_file, "+
+			"or -bind 127.0.0.1, or accept plain text with tls { disabled = true }", addr))
+	}
+	if addr := c.Listen.Gossip; !c.Server && !loopback(addr) && !hasIdentity {
+		l.fail(fmt.Sprintf("bind_addr joins others from %s without TLS: set tls.defaults.ca_file to the servers' authority, "+
+			"or -bind 127.0.0.1, or accept plain text with tls { disabled = true }", addr))
+	}
+	if addr := c.Listen.Gossip; !loopback(addr) && len(c.Gossip.EncryptKey) == 0 && hasIdentity {
+		l.warn("encrypt is not set: gossip travels in plain text; make a key with `corbel keygen`")
+	}
+	for _, door := range []struct {
+		key, safe string
+		addrs     []string
+	}{{"http", "https", c.Listen.HTTP}, {"grpc", "grpc_tls", c.Listen.GRPC}} {
+		for _, addr := range door.addrs {
+			if !loopback(addr) {
+				l.fail(fmt.Sprintf("ports.%s opens %s to the network without TLS: use ports.%s, keep addresses.%s at 127.0.0.1, "+
+					"or accept plain text with tls { disabled = true }", door.key, addr, door.safe, door.key))
+			}
+		}
+	}
+	if !hasIdentity {
+		l.warn("no TLS is configured: this process serves its own host only")
+	}
+}
+
+// loopbackOnly keeps `corbel dev` on the host: its token is known to everybody.
+func (l *loader) loopbackOnly() {
+	c := l.cfg
+	for _, door := range []struct {
+		key   string
+		addrs []string
+	}{{"client_addr", slices.Concat(c.Listen.HTTP, c.Listen.HTTPS, c.Listen.DNS, c.Listen.GRPC, c.Listen.GRPCTLS)},
+		{"bind_addr", []string{c.Listen.RPC, c.Listen.Gossip}}} {
+		for _, addr := range door.addrs {
+			if !loopback(addr) {
+				l.fail(fmt.Sprintf("%s: dev serves its own host only, not %s; use `corbel server` for others", door.key, addr))
+				break
+			}
+		}
+	}
+}
+
+func loopback(addr string) bool {
+	if strings.HasPrefix(addr, "unix://") || addr == "" {
+		return true
+	}
+	ap, err := netip.ParseAddrPort(addr)
+	return err == nil && ap.Addr().IsLoopback()
+}

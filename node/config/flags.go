@@ -1,0 +1,86 @@
+package config
+
+import (
+	"reflect"
+	"time"
+)
+
+// Flag is a command-line flag of server and agent that sets a key.
+type Flag struct {
+	Name, Key string
+	Bool      bool // may stand without a value
+	List      bool // may be repeated
+	Usage     string
+}
+
+// flagKeys are the flags and the keys that they set, in the order of --help.
+var flagKeys = [][2]string{
+	{"node", "node_name"}, {"node-id", "node_id"}, {"node-meta", "node_meta"}, {"datacenter", "datacenter"}, {"data-dir", "data_dir"},
+	{"bind", "bind_addr"}, {"client", "client_addr"}, {"advertise", "advertise_addr"}, {"advertise-wan", "advertise_addr_wan"}, {"serf-lan-bind", "serf_lan"},
+	{"bootstrap", "bootstrap"}, {"bootstrap-expect", "bootstrap_expect"}, {"retry-join", "retry_join"}, {"retry-interval", "retry_interval"},
+	{"retry-max", "retry_max"}, {"join", "start_join"}, {"rejoin", "rejoin_after_leave"}, {"encrypt", "encrypt"},
+	{"http-port", "ports.http"}, {"https-port", "ports.https"}, {"dns-port", "ports.dns"}, {"grpc-port", "ports.grpc"}, {"grpc-tls-port", "ports.grpc_tls"},
+	{"server-port", "ports.server"}, {"serf-lan-port", "ports.serf_lan"}, {"serf-wan-port", "ports.serf_wan"},
+	{"domain", "domain"}, {"alt-domain", "alt_domain"}, {"recursor", "recursors"},
+	{"enable-script-checks", "enable_script_checks"}, {"enable-local-script-checks", "enable_local_script_checks"},
+	{"log-level", "log_level"}, {"log-json", "log_json"}, {"log-file", "log_file"}, {"log-rotate-bytes", "log_rotate_bytes"},
+	{"log-rotate-duration", "log_rotate_duration"}, {"log-rotate-max-files", "log_rotate_max_files"}, {"syslog", "enable_syslog"},
+	{"pid-file", "pid_file"}, {"disable-host-node-id", "disable_host_node_id"}, {"default-query-time", "default_query_time"}, {"max-query-time", "max_query_time"},
+	{"raft-protocol", "raft_protocol"}, {"protocol", "protocol"}, {"ui", "ui"}, {"ui-dir", "ui_dir"}, {"disable-keyring-file", "disable_keyring_file"}, {"check_output_max_size", "check_output_max_size"},
+}
+
+// Flags describes the flags of server and agent: those of the schema, then those
+// accepted without effect.
+func Flags() []Flag {
+	s := schemaOf(new(Config))
+	out := make([]Flag, 0, len(flagKeys))
+	for _, pair := range flagKeys {
+		f := Flag{Name: pair[0], Key: pair[1]}
+		k, ok := s.keys[f.Key]
+		if !ok {
+			f.Usage = "no effect: " + ignoredKeys[f.Key]
+			f.Bool = f.Key == "ui" || f.Key == "disable_keyring_file"
+			out = append(out, f)
+			continue
+		}
+		f.Usage = k.doc
+		f.Bool = k.value.Kind() == reflect.Bool
+		f.List = k.value.Kind() == reflect.Slice || k.value.Kind() == reflect.Map
+		if k.def != "" && k.def != "0" && !f.Bool {
+			f.Usage += " (default " + k.def + ")"
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// NeedsRestart lists the keys that differ between two configurations and that a
+// reload does not apply.
+func NeedsRestart(old, fresh *Config) []string {
+	a, b := schemaOf(old), schemaOf(fresh)
+	var out []string
+	for _, path := range a.order {
+		x, y := a.keys[path], b.keys[path]
+		if !x.reload && !reflect.DeepEqual(x.value.Interface(), y.value.Interface()) {
+			out = append(out, path)
+		}
+	}
+	return out
+}
+
+// Public is the configuration by key, with secrets replaced by "hidden": for
+// /v1/agent/self and logs.
+func (c *Config) Public() map[string]any {
+	out := map[string]any{}
+	for path, k := range schemaOf(c).keys {
+		v := k.value.Interface()
+		if k.secret && !k.value.IsZero() {
+			v = "hidden"
+		}
+		if d, ok := v.(time.Duration); ok {
+			v = d.String()
+		}
+		out[path] = v
+	}
+	return out
+}

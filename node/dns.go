@@ -1,0 +1,103 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/api/dnsapi"
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/pack"
+)
+
+// methodDNS is the RPC that carries one DNS question.
+const methodDNS = "dns"
+
+var errNoServers = errkind.New(errkind.Unavailable, "No known Consul servers")
+
+func (p *Process) buildDNS() (err error) {
+	cfg := dnsapi.Config{
+		Addresses: p.cfg.Listen.DNS, Datacenter: p.cfg.Node.Datacenter, Settings: dnsSettings(p.cfg),
+		Forward: dnsForwarder{p}, Metrics: p.metrics, Logger: p.log, Access: p.dnsAccess(),
+	}
+	if p.registry != nil {
+		cfg.Source = dnsSource{p}
+	}
+	if p.dns, err = dnsapi.New(cfg); err != nil {
+		return err
+	}
+	if len(p.cfg.Listen.DNS) == 0 {
+		return nil
+	}
+	return p.dns.Bind()
+}
+
+// dnsSource is the registry as DNS sees it.
+type dnsSource struct{ p *Process }
+
+// State implements dnsapi.Source.
+func (s dnsSource) State() *catalog.State { return s.p.registry.State() }
+
+// Lag implements dnsapi.Source.
+func (s dnsSource) Lag() time.Duration {
+	if s.p.raft.IsLeader() {
+		return 0
+	}
+	return s.p.raft.LastContact()
+}
+
+// dnsForwarder asks a server: any from a client agent, the leader from a server.
+type dnsForwarder struct{ p *Process }
+
+// ForwardDNS implements dnsapi.Forwarder.
+func (f dnsForwarder) ForwardDNS(ctx context.Context, query []byte, tcp bool) ([]byte, error) {
+	target := f.p.anyServer
+	if f.p.raft != nil {
+		target = f.p.leaderServer
+	}
+	addr, err := target()
+	if err != nil {
+		return nil, err
+	}
+	return f.p.rpc.Call(ctx, addr, methodDNS, pack.Bytes(pack.Bool(nil, tcp), query))
+}
+
+// serveDNS answers forwarded questions.
+func serveDNS(s *dnsapi.Server) rpc.Handler {
+	return func(ctx context.Context, req []byte) ([]byte, error) {
+		rd := pack.Read(req)
+		tcp := rd.Bool()
+		query := rd.Bytes()
+		if rd.Err() != nil {
+			return nil, errkind.E(errkind.Invalid, "read a DNS question", rd.Err())
+		}
+		return s.Resolve(ctx, query, tcp), nil
+	}
+}
+
+// dnsAccess is what questions may see: what the DNS token, or else the default
+// one, may read. nil allows everything.
+func (p *Process) dnsAccess() func() dnsapi.Access {
+	auth := authorizer(&p.cfg.ACL, p.cfg.Dev)
+	if _, open := auth.(consulapi.AllowAll); open {
+		return nil
+	}
+	return func() dnsapi.Access {
+		acl := p.current().ACL
+		token := acl.DNSToken
+		if token == "" {
+			token = acl.Default
+		}
+		grant, err := auth.Grant(token)
+		may := func(r consulapi.Resource) func(string) bool {
+			return func(name string) bool { return err == nil && grant.Allowed(r, name, consulapi.Read) == nil }
+		}
+		a := dnsapi.Access{Node: may(consulapi.ResNode), Service: may(consulapi.ResService)}
+		if err == nil && grant.Class() == "" {
+			a.Version = 1 // all rights and none are the two answers there are
+		}
+		return a
+	}
+}

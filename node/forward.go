@@ -1,0 +1,255 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"time"
+
+	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/kit/backoff"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/pack"
+)
+
+// methodHTTP is the RPC that carries one whole HTTP request to a server.
+const methodHTTP = "http"
+
+// maxHops bounds how often one request is passed on: from a client agent to a
+// server, from there to the leader, and once more when the leader just changed.
+const maxHops = 3
+
+// maxForwardBytes bounds a forwarded body; the API's own limits are far below.
+const maxForwardBytes = 32 << 20
+
+// forwardedHeaders are the request headers that mean something to the API.
+var forwardedHeaders = []string{"X-Consul-Token", "Authorization", "Accept-Encoding", "Accept",
+	"Content-Type", "Cache-Control", "Traceparent"}
+
+// hopsKey marks a request that came by RPC with the number of its hops.
+type hopsKey struct{}
+
+// forwarder passes whole HTTP requests to the process that can answer them. So
+// every endpoint has one implementation, and an encoded answer travels untouched.
+type forwarder struct {
+	client *rpc.Client
+	// leader returns the leader's RPC address, "" when none is known.
+	leader func() string
+	// reigns ends calls to a former leader; nil on a client agent.
+	reigns *reigns
+	// servers returns the addresses of living servers, this one not among them.
+	servers func() []string
+	// hold is how long a request may wait for a leader (performance.rpc_hold_timeout).
+	hold time.Duration
+	// callTimeout bounds a request that does not block; blockTimeout one that does.
+	callTimeout, blockTimeout time.Duration
+}
+
+// Forward implements consulapi.Forwarder. A request that certainly reached no
+// server is tried again, elsewhere if there is a choice, until hold is over; one
+// whose outcome is unknown is tried again only when it reads.
+func (f *forwarder) Forward(w http.ResponseWriter, r *http.Request, toLeader bool) error {
+	hops, _ := r.Context().Value(hopsKey{}).(int)
+	if hops >= maxHops {
+		return errkind.New(errkind.Unavailable, "No cluster leader")
+	}
+	req, err := encodeRequest(r, hops+1)
+	if err != nil {
+		return err
+	}
+	timeout := f.callTimeout
+	if r.URL.Query().Has("index") {
+		timeout = f.blockTimeout
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), timeout)
+	defer cancel()
+	reply, err := f.send(ctx, req, toLeader, r.Method == http.MethodGet || r.Method == http.MethodHead)
+	if err != nil {
+		return err
+	}
+	return writeReply(w, reply)
+}
+
+func (f *forwarder) send(ctx context.Context, req []byte, toLeader, reads bool) ([]byte, error) {
+	giveUp := time.Now().Add(f.hold)
+	wait := backoff.Backoff{Min: 20 * time.Millisecond, Max: 500 * time.Millisecond}
+	for {
+		addr, err := f.target(toLeader)
+		if err == nil {
+			var reply []byte
+			begin := time.Now()
+			if reply, err = f.call(ctx, addr, toLeader, req); err == nil {
+				return reply, nil
+			}
+			giveUp = giveUp.Add(time.Since(begin)) // hold is for waiting, not for a query that was parked
+		}
+		again := errkind.Is(err, errkind.Unavailable) || errkind.Is(err, errkind.NotLeader) ||
+			reads && errkind.Is(err, errkind.Unknown)
+		if !again || ctx.Err() != nil || time.Now().After(giveUp) {
+			return nil, err
+		}
+		t := time.NewTimer(wait.Next())
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return nil, err
+		}
+	}
+}
+
+var errReignEnded = errkind.New(errkind.Unknown, "the leader changed before it answered: outcome unknown")
+
+// call sends the request; one to the leader ends with its reign.
+func (f *forwarder) call(ctx context.Context, addr string, toLeader bool, req []byte) ([]byte, error) {
+	if f.reigns == nil || !toLeader {
+		return f.client.Call(ctx, addr, methodHTTP, req)
+	}
+	reign := f.reigns.of(addr)
+	callCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(reign, cancel)
+	defer stop()
+	reply, err := f.client.Call(callCtx, addr, methodHTTP, req)
+	if err != nil && reign.Err() != nil && ctx.Err() == nil && !errkind.Is(err, errkind.NotLeader) {
+		return nil, errReignEnded
+	}
+	return reply, err
+}
+
+func (f *forwarder) target(toLeader bool) (string, error) {
+	if toLeader {
+		if addr := f.leader(); addr != "" {
+			return addr, nil
+		}
+		return "", errkind.New(errkind.Unavailable, "No cluster leader")
+	}
+	list := f.servers()
+	if len(list) == 0 {
+		return "", errkind.New(errkind.Unavailable, "No known Consul servers")
+	}
+	return list[rand.IntN(len(list))], nil
+}
+
+func encodeRequest(r *http.Request, hops int) ([]byte, error) {
+	var body []byte
+	if r.Body != nil {
+		var err error
+		if body, err = io.ReadAll(io.LimitReader(r.Body, maxForwardBytes+1)); err != nil {
+			return nil, errkind.E(errkind.Invalid, "read the request body", err)
+		}
+		if len(body) > maxForwardBytes {
+			return nil, errkind.Errorf(errkind.TooLarge, "Request body(%d bytes) too large, max size: %d bytes", len(body), maxForwardBytes)
+		}
+	}
+	b, mark := pack.Begin(make([]byte, 0, 512+len(body)))
+	b = pack.Uint(b, uint64(hops))
+	b = pack.String(b, r.Method)
+	b = pack.String(b, r.URL.RequestURI())
+	b = pack.String(b, r.RemoteAddr)
+	b = pack.Bytes(b, body)
+	for _, name := range forwardedHeaders {
+		b = pack.String(b, r.Header.Get(name))
+	}
+	return pack.End(b, mark), nil
+}
+
+func decodeRequest(ctx context.Context, p []byte) (*http.Request, error) {
+	rd := pack.Read(p).Record()
+	hops := int(min(rd.Uint(), maxHops))
+	method, uri, remote, body := rd.String(), rd.String(), rd.String(), rd.Bytes()
+	r, err := http.NewRequestWithContext(context.WithValue(ctx, hopsKey{}, hops), method, "/", bytes.NewReader(body))
+	if err != nil {
+		return nil, errkind.E(errkind.Invalid, "forwarded request", err)
+	}
+	if r.URL, err = url.ParseRequestURI(uri); err != nil {
+		return nil, errkind.E(errkind.Invalid, "forwarded request", err)
+	}
+	r.RequestURI, r.RemoteAddr = uri, remote
+	for _, name := range forwardedHeaders {
+		if v := rd.String(); v != "" {
+			r.Header.Set(name, v)
+		}
+	}
+	if rd.Err() != nil {
+		return nil, errkind.E(errkind.Invalid, "forwarded request", rd.Err())
+	}
+	return r, nil
+}
+
+// serveForwarded answers a forwarded request with the process's own API.
+func serveForwarded(api http.Handler) rpc.Handler {
+	return func(ctx context.Context, p []byte) ([]byte, error) {
+		r, err := decodeRequest(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		w := &recorder{header: http.Header{}}
+		api.ServeHTTP(w, r)
+		return w.encode(), nil
+	}
+}
+
+// recorder keeps an answer for the way back.
+type recorder struct {
+	header http.Header
+	status int
+	body   []byte
+}
+
+// Header implements http.ResponseWriter.
+func (w *recorder) Header() http.Header { return w.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *recorder) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (w *recorder) Write(p []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	w.body = append(w.body, p...)
+	return len(p), nil
+}
+
+func (w *recorder) encode() []byte {
+	w.WriteHeader(http.StatusOK)
+	b, mark := pack.Begin(make([]byte, 0, 256+len(w.body)))
+	b = pack.Uint(b, uint64(w.status))
+	count := 0
+	for _, values := range w.header {
+		count += len(values)
+	}
+	b = pack.Uint(b, uint64(count))
+	for name, values := range w.header {
+		for _, v := range values {
+			b = pack.String(pack.String(b, name), v)
+		}
+	}
+	return pack.End(pack.Bytes(b, w.body), mark)
+}
+
+func writeReply(w http.ResponseWriter, p []byte) error {
+	rd := pack.Read(p).Record()
+	status := int(rd.Uint())
+	header := http.Header{}
+	for range rd.Count() {
+		name := rd.String()
+		header[name] = append(header[name], rd.String())
+	}
+	body := rd.Bytes()
+	if rd.Err() != nil || status < 100 || status > 999 {
+		return errkind.E(errkind.Internal, "forwarded answer", errors.Join(rd.Err(), errors.New("damaged")))
+	}
+	maps.Copy(w.Header(), header)
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a client that left meanwhile is no error of ours
+	return nil
+}

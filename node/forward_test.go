@@ -1,0 +1,77 @@
+package node
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"corbel.dev/corbel/kit/errkind"
+)
+
+func TestForwardedRequestKeepsWhatMatters(t *testing.T) {
+	api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("X-Consul-Index", "7")
+		w.Header().Add("Vary", "a")
+		w.WriteHeader(http.StatusTeapot)
+		_, _ = io.WriteString(w, r.Method+" "+r.URL.Path+" "+r.URL.RawQuery+" "+r.Header.Get("X-Consul-Token")+" "+string(body))
+	})
+	r := httptest.NewRequest(http.MethodPut, "/v1/kv/a//b%2Fc?cas=1", strings.NewReader("value"))
+	r.Header.Set("X-Consul-Token", "t")
+	raw, err := encodeRequest(r, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := serveForwarded(api)(t.Context(), raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	if err := writeReply(w, reply); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := w.Body.String(), "PUT /v1/kv/a//b/c cas=1 t value"; got != want || w.Code != http.StatusTeapot {
+		t.Fatalf("%d %q, want %q", w.Code, got, want)
+	}
+	if w.Header().Get("X-Consul-Index") != "7" {
+		t.Fatal("a header was lost")
+	}
+}
+
+func TestForwardStopsAfterTooManyHops(t *testing.T) {
+	f := &forwarder{leader: func() string { return "nowhere" }}
+	r := httptest.NewRequest(http.MethodGet, "/v1/kv/a", nil)
+	raw, err := encodeRequest(r, maxHops)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err = decodeRequest(t.Context(), raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Forward(httptest.NewRecorder(), r, true); !errkind.Is(err, errkind.Unavailable) {
+		t.Fatalf("want unavailable, got %v", err)
+	}
+}
+
+func FuzzForwardFrames(f *testing.F) {
+	r := httptest.NewRequest(http.MethodPut, "/v1/kv/a?cas=1", strings.NewReader("value"))
+	raw, err := encodeRequest(r, 1)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(raw)
+	f.Add((&recorder{header: http.Header{"A": {"b"}}, body: []byte("x")}).encode())
+	f.Fuzz(func(t *testing.T, p []byte) {
+		if r, err := decodeRequest(t.Context(), p); err == nil && r.URL == nil {
+			t.Fatal("a request without a URL")
+		}
+		w := httptest.NewRecorder()
+		_ = writeReply(w, p)
+	})
+}

@@ -1,0 +1,88 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"runtime"
+	"slices"
+	"strconv"
+
+	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/kit/version"
+)
+
+// info tells about the process over the API.
+type info struct{ p *Process }
+
+// DebugConfig implements consulapi.AgentInfo.
+func (i info) DebugConfig() map[string]any { return i.p.current().Public() }
+
+// Stats implements consulapi.AgentInfo with the sections and names that tools read.
+func (i info) Stats() map[string]map[string]string {
+	p := i.p
+	view := p.local.View()
+	ttls := 0
+	for _, c := range view.Checks {
+		if c.Definition.TTL > 0 {
+			ttls++
+		}
+	}
+	stats := map[string]map[string]string{
+		"agent": {"checks": strconv.Itoa(len(view.Checks)), "services": strconv.Itoa(len(view.Services)),
+			"check_ttls": strconv.Itoa(ttls), "check_monitors": strconv.Itoa(len(view.Checks) - ttls)},
+		"runtime": {"arch": runtime.GOARCH, "os": runtime.GOOS, "version": runtime.Version(),
+			"cpu_count": strconv.Itoa(runtime.NumCPU()), "max_procs": strconv.Itoa(runtime.GOMAXPROCS(0)),
+			"goroutines": strconv.Itoa(runtime.NumGoroutine())},
+		"build":    {"version": version.Contract, "revision": version.Of().Revision, "prerelease": "", "version_metadata": "corbel" + version.Number},
+		"serf_lan": i.gossip(),
+	}
+	consul := map[string]string{"server": strconv.FormatBool(p.raft != nil), "acl": "disabled"}
+	if p.cfg.ACL.Enabled && !p.cfg.Dev {
+		consul["acl"] = "enabled"
+	}
+	if p.raft != nil {
+		consul["leader"] = strconv.FormatBool(p.raft.IsLeader())
+		consul["leader_addr"] = p.raft.leaderAddr()
+		consul["bootstrap"] = strconv.FormatBool(p.cfg.Raft.Bootstrap || p.cfg.Dev)
+		consul["known_datacenters"] = "1"
+		if g := p.raft.group.Load(); g != nil {
+			stats["raft"] = g.Stats()
+		}
+	} else {
+		consul["known_servers"] = strconv.Itoa(len(p.otherServers()))
+	}
+	stats["consul"] = consul
+	return stats
+}
+
+func (i info) gossip() map[string]string {
+	counts := map[member.Status]int{}
+	for _, m := range i.p.pool.Members() {
+		counts[m.Status]++
+	}
+	total := 0
+	for _, n := range slices.Collect(maps.Values(counts)) {
+		total += n
+	}
+	return map[string]string{"members": strconv.Itoa(total), "failed": strconv.Itoa(counts[member.Failed]),
+		"left": strconv.Itoa(counts[member.Left]), "health_score": strconv.Itoa(i.p.pool.HealthScore()),
+		"encrypted": strconv.FormatBool(i.p.pool.Encrypted())}
+}
+
+// Reload implements consulapi.AgentInfo.
+func (i info) Reload(ctx context.Context) error {
+	if i.p.reload == nil {
+		return errors.New("this process was not told how to read its configuration again: send it SIGHUP")
+	}
+	return i.p.reload(ctx)
+}
+
+// Leave implements consulapi.AgentInfo: the process leaves and ends.
+func (i info) Leave() error {
+	select {
+	case i.p.leave <- struct{}{}:
+	default: // leaving already
+	}
+	return nil
+}

@@ -1,0 +1,245 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+)
+
+// LevelTrace is below Debug, for operators who ask for TRACE.
+const LevelTrace = slog.LevelDebug - 4
+
+// Bounds of the log: lines that wait for the writer, and for each follower.
+const (
+	logQueueLines    = 4096
+	followQueueLines = 512
+)
+
+// Logs is where all log lines of a process go. Logging never waits: a line is
+// rendered, put on a bounded queue, and written by Run's goroutine; when the
+// queue is full the line is dropped and counted, and the next line written says
+// how many were. Followers (GET /v1/agent/monitor) have bounded queues of their own.
+type Logs struct {
+	level slog.LevelVar
+	json  bool
+	out   io.Writer
+
+	queue   chan []byte
+	dropped atomic.Uint64
+
+	mu        sync.Mutex // guards followers
+	followers map[*follower]struct{}
+	// lowest is the lowest level that anybody wants; read on every log call.
+	lowest atomic.Int64
+}
+
+type follower struct {
+	level slog.Level
+	json  bool
+	lines chan []byte
+}
+
+// NewLogs makes Logs that write lines of level and above to out.
+func NewLogs(out io.Writer, level slog.Level, json bool) *Logs {
+	l := &Logs{json: json, out: out, queue: make(chan []byte, logQueueLines), followers: map[*follower]struct{}{}}
+	l.SetLevel(level)
+	return l
+}
+
+// ParseLevel reads a level name as the configuration spells it; ok is false for any other word.
+func ParseLevel(name string) (level slog.Level, ok bool) {
+	switch {
+	case equalWord(name, "TRACE"):
+		return LevelTrace, true
+	case equalWord(name, "DEBUG"):
+		return slog.LevelDebug, true
+	case equalWord(name, "INFO"):
+		return slog.LevelInfo, true
+	case equalWord(name, "WARN"), equalWord(name, "WARNING"):
+		return slog.LevelWarn, true
+	case equalWord(name, "ERR"), equalWord(name, "ERROR"):
+		return slog.LevelError, true
+	}
+	return 0, false
+}
+
+func equalWord(a, b string) bool { return bytes.EqualFold([]byte(a), []byte(b)) }
+
+// SetLevel changes what is written from now on.
+func (l *Logs) SetLevel(level slog.Level) {
+	l.level.Set(level)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lowerLocked()
+}
+
+func (l *Logs) lowerLocked() {
+	lowest := l.level.Level()
+	for f := range l.followers {
+		lowest = min(lowest, f.level)
+	}
+	l.lowest.Store(int64(lowest))
+}
+
+// Logger returns a logger into l.
+func (l *Logs) Logger() *slog.Logger {
+	opts := &slog.HandlerOptions{Level: slog.Level(-128), ReplaceAttr: nameTrace}
+	buf := &bytes.Buffer{}
+	mu := &sync.Mutex{}
+	return slog.New(&logHandler{logs: l, mu: mu, buf: buf,
+		text: slog.NewTextHandler(buf, opts), json: slog.NewJSONHandler(buf, opts)})
+}
+
+func nameTrace(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.LevelKey {
+		if level, ok := a.Value.Any().(slog.Level); ok && level < slog.LevelDebug {
+			a.Value = slog.StringValue("TRACE")
+		}
+	}
+	return a
+}
+
+// logHandler renders records with slog's own handlers into one buffer.
+type logHandler struct {
+	logs *Logs
+	mu   *sync.Mutex // guards buf; shared by all handlers made from one Logger
+	buf  *bytes.Buffer
+	text slog.Handler
+	json slog.Handler
+}
+
+// Enabled implements slog.Handler.
+func (h *logHandler) Enabled(_ context.Context, level slog.Level) bool {
+	return int64(level) >= h.logs.lowest.Load()
+}
+
+// WithAttrs implements slog.Handler.
+func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &logHandler{h.logs, h.mu, h.buf, h.text.WithAttrs(attrs), h.json.WithAttrs(attrs)}
+}
+
+// WithGroup implements slog.Handler.
+func (h *logHandler) WithGroup(name string) slog.Handler {
+	return &logHandler{h.logs, h.mu, h.buf, h.text.WithGroup(name), h.json.WithGroup(name)}
+}
+
+func (h *logHandler) render(ctx context.Context, r slog.Record, asJSON bool) []byte {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.buf.Reset()
+	handler := h.text
+	if asJSON {
+		handler = h.json
+	}
+	if err := handler.Handle(ctx, r); err != nil {
+		return nil
+	}
+	return bytes.Clone(h.buf.Bytes())
+}
+
+// Handle implements slog.Handler; it never waits and never fails.
+func (h *logHandler) Handle(ctx context.Context, r slog.Record) error {
+	l := h.logs
+	var lines [2][]byte // text, JSON
+	line := func(asJSON bool) []byte {
+		i := 0
+		if asJSON {
+			i = 1
+		}
+		if lines[i] == nil {
+			lines[i] = h.render(ctx, r, asJSON)
+		}
+		return lines[i]
+	}
+	if r.Level >= l.level.Level() {
+		select {
+		case l.queue <- line(l.json):
+		default:
+			l.dropped.Add(1)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for f := range l.followers {
+		if r.Level >= f.level {
+			select {
+			case f.lines <- line(f.json):
+			default: // a slow follower loses lines, never the log its pace
+			}
+		}
+	}
+	return nil
+}
+
+// Run writes lines until ctx ends, then those that are queued.
+func (l *Logs) Run(ctx context.Context) error {
+	for {
+		select {
+		case line := <-l.queue:
+			l.write(line)
+		case <-ctx.Done():
+			l.Flush()
+			return nil
+		}
+	}
+}
+
+// Flush writes what is queued; for the end of a process, after Run.
+func (l *Logs) Flush() {
+	for {
+		select {
+		case line := <-l.queue:
+			l.write(line)
+		default:
+			return
+		}
+	}
+}
+
+func (l *Logs) write(line []byte) {
+	if n := l.dropped.Swap(0); n > 0 {
+		r := slog.NewRecord(nowForLog(), slog.LevelWarn, "log lines were dropped because the log could not be written fast enough", 0)
+		r.AddAttrs(slog.Uint64("lines", n))
+		h, _ := l.Logger().Handler().(*logHandler)
+		_, _ = l.out.Write(h.render(context.Background(), r, l.json))
+	}
+	_, _ = l.out.Write(line)
+}
+
+// Dropped returns how many lines wait to be reported as dropped.
+func (l *Logs) Dropped() uint64 { return l.dropped.Load() }
+
+// Follow writes lines of level and above to w until ctx ends or a write fails.
+// flush is called after each batch of lines. A follower that is too slow loses lines.
+func (l *Logs) Follow(ctx context.Context, level slog.Level, json bool, w io.Writer, flush func()) error {
+	f := &follower{level: level, json: json, lines: make(chan []byte, followQueueLines)}
+	l.mu.Lock()
+	l.followers[f] = struct{}{}
+	l.lowerLocked()
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		delete(l.followers, f)
+		l.lowerLocked()
+		l.mu.Unlock()
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case line := <-f.lines:
+			if _, err := w.Write(line); err != nil {
+				return err
+			}
+			for range len(f.lines) {
+				if _, err := w.Write(<-f.lines); err != nil {
+					return err
+				}
+			}
+			flush()
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package node
+
+import (
+	"context"
+	"net"
+	"strconv"
+
+	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/core/group"
+	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/kit/version"
+)
+
+// Roles in the tags of members.
+const (
+	roleServer = "consul"
+	roleAgent  = "node"
+)
+
+// tags describe this process to the pool in the contract's words.
+func (b *base) tags() map[string]string {
+	cfg := b.cfg
+	t := map[string]string{
+		"role": roleAgent, "dc": cfg.Node.Datacenter, "id": b.id, "vsn": "2", "vsn_min": "2", "vsn_max": "3",
+		"build": version.Contract + ":corbel" + version.Number, "port": strconv.Itoa(b.rpcPort()),
+	}
+	if !cfg.Server {
+		return t
+	}
+	t["role"], t["raft_vsn"], t["acls"] = roleServer, "3", "0"
+	if cfg.ACL.Enabled {
+		t["acls"] = "1"
+	}
+	if cfg.Raft.Bootstrap || cfg.Dev {
+		t["bootstrap"] = "1"
+	}
+	if n := cfg.Raft.BootstrapExpect; n > 0 {
+		t["expect"] = strconv.Itoa(n)
+	}
+	if cfg.Raft.ReadReplica {
+		t["read_replica"] = "1"
+	}
+	return t
+}
+
+// serverMembers are the servers in the pool, this one included.
+func serverMembers(pool *member.Pool) []member.Member {
+	var list []member.Member
+	for _, m := range pool.Members() {
+		if m.Tags["role"] == roleServer {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+func memberRPC(m member.Member) string { return net.JoinHostPort(m.Addr, m.Tags["port"]) }
+
+// otherServers are the RPC addresses of living servers other than this process.
+func (b *base) otherServers() []string {
+	var list []string
+	for _, m := range serverMembers(b.pool) {
+		if m.Status == member.Alive && m.Name != b.cfg.Node.Name {
+			list = append(list, memberRPC(m))
+		}
+	}
+	return list
+}
+
+// poolMembers is the pool as the registry reconciles with it.
+type poolMembers struct{ *member.Pool }
+
+// Members implements registry.Members.
+func (p poolMembers) Members() []registry.Member {
+	all := p.Pool.Members()
+	list := make([]registry.Member, len(all))
+	for i, m := range all {
+		list[i] = registry.Member{Name: m.Name, Addr: m.Addr, Tags: m.Tags, Status: registry.MemberStatus(m.Status)}
+	}
+	return list
+}
+
+// apiMembers is the pool as operators see it.
+type apiMembers struct{ *member.Pool }
+
+// Members implements consulapi.Members.
+func (p apiMembers) Members() []consulapi.Member {
+	all := p.Pool.Members()
+	list := make([]consulapi.Member, len(all))
+	for i, m := range all {
+		list[i] = consulapi.Member{Name: m.Name, Addr: m.Addr, Port: uint16(m.Port), Tags: m.Tags, Status: int(m.Status)}
+	}
+	return list
+}
+
+// Join implements consulapi.Members.
+func (p apiMembers) Join(ctx context.Context, addrs []string) (int, error) {
+	return p.Pool.Join(ctx, addrs)
+}
+
+// autopilotSource is the pool as autopilot sees the servers.
+type autopilotSource struct{ pool *member.Pool }
+
+// Servers implements group.MemberSource.
+func (s autopilotSource) Servers() []group.ServerInfo {
+	var list []group.ServerInfo
+	for _, m := range serverMembers(s.pool) {
+		status := group.MemberAlive
+		switch m.Status {
+		case member.Failed:
+			status = group.MemberFailed
+		case member.Left, member.Leaving:
+			status = group.MemberLeft
+		}
+		list = append(list, group.ServerInfo{ID: m.Tags["id"], Name: m.Name, Address: memberRPC(m), Version: version.Contract,
+			Status: status, Meta: m.Tags})
+	}
+	return list
+}

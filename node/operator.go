@@ -1,0 +1,162 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/core/group"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/node/config"
+)
+
+// operator is the catalog's Raft group as its operators see it.
+type operator struct{ raft *raftPlane }
+
+func (o operator) group() (*group.Group, error) {
+	if g := o.raft.group.Load(); g != nil {
+		return g, nil
+	}
+	return nil, errForming
+}
+
+// Leader implements consulapi.Operator.
+func (o operator) Leader() string { return o.raft.leaderAddr() }
+
+// Peers implements consulapi.Operator.
+func (o operator) Peers() []string {
+	g, err := o.group()
+	if err != nil {
+		return nil
+	}
+	servers, _, err := g.Configuration()
+	if err != nil {
+		return nil
+	}
+	var list []string
+	for _, s := range servers {
+		list = append(list, s.Address)
+	}
+	return list
+}
+
+// Configuration implements consulapi.Operator.
+func (o operator) Configuration() ([]consulapi.RaftServer, uint64, error) {
+	g, err := o.group()
+	if err != nil {
+		return nil, 0, err
+	}
+	servers, index, err := g.Configuration()
+	if err != nil {
+		return nil, 0, err
+	}
+	leader, _ := g.Leader()
+	health := o.health()
+	names := map[string]string{}
+	for _, m := range serverMembers(o.raft.b.pool) {
+		names[m.Tags["id"]] = m.Name
+	}
+	var list []consulapi.RaftServer
+	for _, s := range servers {
+		row := consulapi.RaftServer{ID: s.ID, Node: names[s.ID], Address: s.Address, Leader: s.ID == leader, Voter: s.Voter}
+		if row.Node == "" {
+			row.Node = "(unknown)"
+		}
+		if h, ok := health[s.ID]; ok {
+			row.LastIndex = h.LastIndex
+		}
+		if s.ID == o.raft.b.id {
+			row.LastIndex = g.AppliedIndex()
+		}
+		list = append(list, row)
+	}
+	return list, index, nil
+}
+
+func (o operator) health() map[string]group.ServerHealth {
+	if pilot := o.raft.autopilot.Load(); pilot != nil {
+		if state, ok := pilot.State(); ok {
+			return state.Servers
+		}
+	}
+	return nil
+}
+
+// RemovePeer implements consulapi.Operator.
+func (o operator) RemovePeer(ctx context.Context, id, address string) error {
+	g, err := o.group()
+	if err != nil {
+		return err
+	}
+	servers, _, err := g.Configuration()
+	if err != nil {
+		return err
+	}
+	for _, s := range servers {
+		if s.ID == id || address != "" && s.Address == address {
+			return g.RemoveServer(ctx, s.ID)
+		}
+	}
+	if id == "" {
+		id = address
+	}
+	return errkind.Errorf(errkind.NotFound, "address %q was not found in the Raft configuration", id)
+}
+
+// TransferLeader implements consulapi.Operator.
+func (o operator) TransferLeader(ctx context.Context, id string) error {
+	g, err := o.group()
+	if err != nil {
+		return err
+	}
+	return g.TransferLeadership(ctx, id)
+}
+
+// Autopilot implements consulapi.Operator.
+func (o operator) Autopilot() consulapi.AutopilotConfig {
+	c := group.DefaultAutopilotConfig()
+	if pilot := o.raft.autopilot.Load(); pilot != nil {
+		c = pilot.Config()
+	}
+	return consulapi.AutopilotConfig{CleanupDeadServers: c.CleanupDeadServers, LastContactThreshold: c.LastContactThreshold,
+		MaxTrailingLogs: c.MaxTrailingLogs, MinQuorum: c.MinQuorum, ServerStabilizationTime: c.ServerStabilizationTime}
+}
+
+// SetAutopilot implements consulapi.Operator. The setting holds on this server
+// until it restarts: each server's configuration file is what lasts.
+func (o operator) SetAutopilot(_ context.Context, c consulapi.AutopilotConfig, cas bool) (bool, error) {
+	pilot := o.raft.autopilot.Load()
+	if pilot == nil {
+		return false, errForming
+	}
+	if cas && c.ModifyIndex != o.Autopilot().ModifyIndex {
+		return false, nil
+	}
+	err := pilot.SetConfig(group.AutopilotConfig{CleanupDeadServers: c.CleanupDeadServers, LastContactThreshold: c.LastContactThreshold,
+		MaxTrailingLogs: c.MaxTrailingLogs, MinQuorum: c.MinQuorum, ServerStabilizationTime: c.ServerStabilizationTime})
+	return err == nil, err
+}
+
+// AutopilotHealth implements consulapi.Operator.
+func (o operator) AutopilotHealth() consulapi.AutopilotHealth {
+	pilot := o.raft.autopilot.Load()
+	if pilot == nil {
+		return consulapi.AutopilotHealth{}
+	}
+	state, ok := pilot.State()
+	if !ok {
+		return consulapi.AutopilotHealth{}
+	}
+	h := consulapi.AutopilotHealth{Healthy: state.Healthy, FailureTolerance: state.FailureTolerance}
+	for _, s := range state.Servers {
+		h.Servers = append(h.Servers, consulapi.ServerHealth{ID: s.ID, Name: s.Name, Address: s.Address,
+			SerfStatus: memberStatus(o.raft.b.pool, s.ID), Version: s.Version, Leader: s.Leader, Voter: s.Voter, Healthy: s.Healthy,
+			LastContact: s.LastContact, LastTerm: s.LastTerm, LastIndex: s.LastIndex, StableSince: s.StableSince})
+	}
+	return h
+}
+
+func autopilotConfig(a *config.Autopilot) group.AutopilotConfig {
+	return group.AutopilotConfig{CleanupDeadServers: a.CleanupDeadServers, LastContactThreshold: max(a.LastContactThreshold, 200*time.Millisecond),
+		MaxTrailingLogs: uint64(a.MaxTrailingLogs), MinQuorum: uint(a.MinQuorum), ServerStabilizationTime: a.ServerStabilizationTime}
+}

@@ -1,0 +1,260 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/kit/fault"
+	"corbel.dev/corbel/kit/life"
+	"corbel.dev/corbel/kit/vfs"
+	"corbel.dev/corbel/node/config"
+	"corbel.dev/corbel/telemetry"
+	"corbel.dev/corbel/telemetry/gometrics"
+	"corbel.dev/corbel/telemetry/sink"
+)
+
+// base is what servers and agents have in common: the doors to the outside,
+// logs, telemetry, the wire with its RPCs, and gossip.
+type base struct {
+	cfg    *config.Config // replaced by Reload, under mu
+	mu     sync.Mutex     // guards cfg
+	id     string         // the node's UUID
+	faults *fault.Injector
+	fs     vfs.FS
+	clock  clock.Clock
+	logs   *Logs
+	log    *slog.Logger
+
+	metrics *telemetry.Registry
+	sinks   *sink.Set
+	wire    *wire.Wire
+	rpcSrv  *rpc.Server
+	rpc     *rpc.Client
+	pool    *member.Pool
+	parts   life.Group
+	started time.Time
+}
+
+// newBase opens what needs no peer: files, logs, sockets. tags are this
+// process's gossip tags, made once its RPC address is known.
+func newBase(cfg *config.Config) (*base, error) {
+	in, err := fault.FromEnv()
+	if err != nil {
+		return nil, err
+	}
+	b := &base{cfg: cfg, faults: in, fs: in.FS(), clock: in.Clock(), started: time.Now()}
+	level, ok := ParseLevel(cfg.Logging.Level)
+	if !ok {
+		return nil, fmt.Errorf("log_level: %q is none of TRACE, DEBUG, INFO, WARN, ERROR", cfg.Logging.Level)
+	}
+	out, err := logWriter(&cfg.Logging)
+	if err != nil {
+		return nil, err
+	}
+	b.logs = NewLogs(out, level, cfg.Logging.JSON)
+	b.log = b.logs.Logger()
+	if cfg.DataDir != "" {
+		if err := b.fs.MkdirAll(cfg.DataDir, 0o700); err != nil {
+			return nil, fmt.Errorf("data_dir: %w", err)
+		}
+	}
+	if b.id, err = nodeID(b.fs, cfg.DataDir, cfg.Node.ID); err != nil {
+		return nil, err
+	}
+	b.metrics = telemetry.New(telemetry.Config{Settings: telemetrySettings(cfg), Clock: b.clock, Logger: b.log,
+		Host: cfg.Node.Name, DataDir: cfg.DataDir})
+	if err := gometrics.Install(b.metrics); err != nil {
+		return nil, err
+	}
+	if b.sinks, err = sink.New(sink.Config{Registry: b.metrics, Settings: telemetrySettings(cfg), Host: cfg.Node.Name,
+		Clock: b.clock, Logger: b.log}); err != nil {
+		return nil, err
+	}
+	return b, b.openNetwork()
+}
+
+// logWriter is where log lines go: stderr, and the file when one is named.
+func logWriter(l *config.Logging) (io.Writer, error) {
+	if l.File == "" {
+		return os.Stderr, nil
+	}
+	path := l.File
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		path = filepath.Join(path, "corbel.log")
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	if err != nil {
+		return nil, fmt.Errorf("log_file: %w", err)
+	}
+	return io.MultiWriter(os.Stderr, file), nil
+}
+
+func (b *base) openNetwork() error {
+	cfg := b.cfg
+	id, err := wireTLS(cfg)
+	if err != nil {
+		return err
+	}
+	if b.wire, err = wire.New(wire.Config{Bind: cfg.Listen.RPC, TLS: id, Faults: b.faults.Net(), Log: b.log}); err != nil {
+		return fmt.Errorf("ports.server: %w", err)
+	}
+	b.rpcSrv = rpc.NewServer(rpc.ServerConfig{Log: b.log})
+	b.rpc = rpc.NewClient(rpc.ClientConfig{Timeout: cfg.Limits.RPCClient,
+		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+			return b.wire.Dial(ctx, addr, wire.ProtoRPC, 0)
+		}})
+	profile := member.LAN
+	if cfg.Dev {
+		profile = member.Local
+	}
+	snapshot := ""
+	if cfg.DataDir != "" {
+		snapshot = filepath.Join(cfg.DataDir, "gossip", "members")
+		if err := b.fs.MkdirAll(filepath.Dir(snapshot), 0o700); err != nil {
+			return err
+		}
+	}
+	b.pool, err = member.New(member.Config{
+		Name: cfg.Node.Name, Bind: cfg.Listen.Gossip, Advertise: cfg.Advertise.Addr, Tags: b.tags(),
+		Encrypt: cfg.Gossip.Encrypt, KeyringFile: inDir(cfg.DataDir, "gossip", "keyring"),
+		PlainIncoming: !cfg.Gossip.VerifyIncoming, PlainOutgoing: !cfg.Gossip.VerifyOutgoing,
+		SnapshotFile: snapshot, RejoinAfterLeave: cfg.Leave.RejoinAfterLeave, Profile: profile,
+		ReconnectTimeout: cfg.Gossip.ReconnectTimeout, Accept: b.accept, Faults: b.faults.Net(),
+		FS: b.fs, Clock: b.clock, Log: b.log, Metrics: b.metrics,
+	})
+	if err != nil {
+		_ = b.wire.Close()
+	}
+	return err
+}
+
+func inDir(dir string, names ...string) string {
+	if dir == "" {
+		return ""
+	}
+	return filepath.Join(append([]string{dir}, names...)...)
+}
+
+// accept refuses members of other datacenters: their names and indexes mean other things.
+func (b *base) accept(m member.Member) error {
+	if dc := m.Tags["dc"]; dc != "" && dc != b.cfg.Node.Datacenter {
+		return fmt.Errorf("member %s belongs to datacenter %s, this one is %s", m.Name, dc, b.cfg.Node.Datacenter)
+	}
+	return nil
+}
+
+// rpcAddr is where others reach this process's RPC port.
+func (b *base) rpcAddr() string {
+	host, _, err := net.SplitHostPort(b.cfg.Advertise.RPC)
+	if err != nil {
+		host = b.cfg.Advertise.Addr
+	}
+	return net.JoinHostPort(host, strconv.Itoa(b.rpcPort()))
+}
+
+func (b *base) rpcPort() int { return b.wire.Addr().(*net.TCPAddr).Port }
+
+// addCommon adds the parts that everything else stands on.
+func (b *base) addCommon() {
+	b.parts.Add("faults", b.faults.Run)
+	b.parts.Add("collector", keepHeadroom)
+	b.parts.Add("logs", b.logs.Run)
+	b.parts.Add("telemetry", b.metrics.Run)
+	b.parts.Add("sinks", b.sinks.Run)
+	b.parts.Add("wire", b.wire.Run)
+	b.parts.Add("rpc", func(ctx context.Context) error {
+		defer func() { _ = b.rpc.Close() }()
+		return b.rpcSrv.Run(ctx, b.rpcListener())
+	})
+	b.parts.Add("gossip", b.pool.Run)
+	b.parts.Add("join", b.join)
+}
+
+func (b *base) rpcListener() net.Listener { return b.wire.Listen(wire.ProtoRPC, 0) }
+
+// join joins the pool as start_join and retry_join say.
+func (b *base) join(ctx context.Context) error {
+	select {
+	case <-b.pool.Ready():
+	case <-ctx.Done():
+		return nil
+	}
+	g := &b.cfg.Gossip
+	if len(g.StartJoin) > 0 {
+		if _, err := b.pool.Join(ctx, g.StartJoin); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("start_join: %w", err)
+		}
+	}
+	if len(g.RetryJoin) > 0 {
+		// Joining the same pool quickly matters most in its first seconds.
+		err := b.pool.JoinRetry(ctx, g.RetryJoin, min(g.RetryInterval, time.Second), 10)
+		if err != nil && ctx.Err() == nil {
+			err = b.pool.JoinRetry(ctx, g.RetryJoin, g.RetryInterval, g.RetryMax)
+		}
+		if err != nil && ctx.Err() == nil {
+			return fmt.Errorf("retry_join: %w", err)
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// run runs all parts and writes the last log lines.
+func (b *base) run(ctx context.Context) error {
+	err := b.parts.Run(ctx)
+	if err != nil {
+		b.log.Error("stopped with an error", "error", err)
+	}
+	b.logs.Flush()
+	return err
+}
+
+// reload applies what may change while the process runs, all or nothing as far
+// as it can fail.
+func (b *base) reload(cfg *config.Config) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	level, ok := ParseLevel(cfg.Logging.Level)
+	if !ok {
+		return fmt.Errorf("log_level: %q is unknown", cfg.Logging.Level)
+	}
+	id, err := wireTLS(cfg)
+	if err != nil {
+		return err
+	}
+	if err := b.sinks.Reload(telemetrySettings(cfg)); err != nil {
+		return err
+	}
+	if id != nil {
+		if err := b.wire.Reload(id); err != nil {
+			return err
+		}
+	}
+	b.logs.SetLevel(level)
+	for _, key := range config.NeedsRestart(b.cfg, cfg) {
+		b.log.Warn("this setting changes only with a restart", "key", key)
+	}
+	return nil
+}
+
+// keep makes a reloaded configuration the current one.
+func (b *base) keep(cfg *config.Config) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cfg = cfg
+}
+
+var errNoData = errors.New("data_dir: is required")

@@ -1,0 +1,92 @@
+package node
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+)
+
+// reignGrace is how long a former leader may take to answer what it was asked: one
+// that lives refuses what it cannot finish at once, one that hangs or is cut off never answers.
+const reignGrace = time.Second
+
+// reigns ends calls to a leader that leads no more. A frozen process, a hanging disk and
+// a cut network leave a connection open and silent, and whoever waits on it would wait
+// until the call's own deadline, which for a blocking query is minutes away.
+//
+// The map holds one entry per address that was called while it led: a few.
+type reigns struct {
+	leader  func() string
+	changes func() <-chan struct{}
+
+	mu  sync.Mutex // guards all
+	all map[string]reign
+}
+
+type reign struct {
+	ctx context.Context
+	end context.CancelFunc
+}
+
+// of returns the context that ends with the reign of the leader at addr.
+func (r *reigns) of(addr string) context.Context {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if one, ok := r.all[addr]; ok {
+		return one.ctx
+	}
+	if r.all == nil {
+		r.all = map[string]reign{}
+	}
+	ctx, end := context.WithCancel(context.Background())
+	r.all[addr] = reign{ctx, end}
+	return ctx
+}
+
+// run follows who leads until ctx ends, and then ends all reigns.
+func (r *reigns) run(ctx context.Context) error {
+	defer r.endOthers("")
+	for {
+		changed := r.changes()
+		if r.stale(r.leader()) {
+			t := time.NewTimer(reignGrace)
+			select {
+			case <-t.C:
+				r.endOthers(r.leader())
+				continue // who leads may have changed meanwhile
+			case <-ctx.Done():
+				t.Stop()
+				return nil
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// stale reports whether a reign other than that of addr goes on.
+func (r *reigns) stale(addr string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for other := range r.all {
+		if other != addr {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *reigns) endOthers(addr string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for other, one := range maps.All(r.all) {
+		if other != addr {
+			one.end()
+			delete(r.all, other)
+		}
+	}
+}

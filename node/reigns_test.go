@@ -1,0 +1,52 @@
+package node
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestReigns: calls to a former leader end after the grace, those to the one that leads go on.
+func TestReigns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var leads atomic.Value
+		leads.Store("a")
+		change := make(chan chan struct{}, 1)
+		change <- make(chan struct{})
+		r := &reigns{leader: func() string { return leads.Load().(string) }, changes: func() <-chan struct{} {
+			c := <-change
+			change <- c
+			return c
+		}}
+		now := func(leader string) {
+			leads.Store(leader)
+			close(<-change)
+			change <- make(chan struct{})
+			synctest.Wait()
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.run(ctx) }()
+		synctest.Wait()
+		a := r.of("a")
+		now("b")
+		b := r.of("b")
+		if a.Err() != nil {
+			t.Error("the former leader had no grace")
+		}
+		<-time.After(reignGrace / 2)
+		now("a")
+		now("b")
+		<-time.After(2 * reignGrace)
+		synctest.Wait()
+		if a.Err() == nil || b.Err() != nil {
+			t.Errorf("after the grace: a %v, b %v", a.Err(), b.Err())
+		}
+		cancel()
+		if err := <-done; err != nil || b.Err() == nil {
+			t.Errorf("after the end: %v, b %v", err, b.Err())
+		}
+	})
+}

@@ -1,0 +1,424 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/api/dnsapi"
+	"corbel.dev/corbel/api/hothttp"
+	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/api/promapi"
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/check"
+	"corbel.dev/corbel/catalog/local"
+	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/kit/version"
+	"corbel.dev/corbel/node/config"
+)
+
+// devRetention switches Prometheus on in dev.
+const devRetention = time.Minute
+
+// Process is one Corbel process: a server, a client agent, or dev, which is a
+// server that serves its own host's agent API like every server does.
+type Process struct {
+	*base
+	registry *registry.Registry // nil on client agents
+	raft     *raftPlane         // nil on client agents
+	reigns   *reigns            // nil on client agents
+	local    *local.Local
+	api      *consulapi.API
+	dns      *dnsapi.Server
+	http     *httpx.Server
+	hot      *consulapi.Hot // nil where each request goes through net/http
+	serverUp chan struct{}
+	leave    chan struct{} // receives a request to leave over the API
+	reload   func(context.Context) error
+}
+
+// New builds the process that cfg describes. It opens files and sockets and
+// starts nothing; Run does.
+func New(cfg *config.Config) (*Process, error) {
+	if cfg.DataDir == "" && !cfg.Dev {
+		return nil, errNoData
+	}
+	b, err := newBase(cfg)
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{base: b, serverUp: make(chan struct{}, 1), leave: make(chan struct{}, 1)}
+	if err := p.build(); err != nil {
+		_ = b.wire.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// build makes the graph, in the order in which its parts start.
+func (p *Process) build() error {
+	promapi.Declare(p.metrics)
+	servers := &catalogServers{client: p.rpc, own: func() applier { return nil }, target: p.anyServer}
+	forward := &forwarder{client: p.rpc, leader: func() string { return "" }, servers: p.otherServers,
+		hold: p.cfg.Raft.RPCHold, callTimeout: p.cfg.Limits.RPCClient, blockTimeout: p.cfg.Queries.MaxTime * 9 / 8}
+	if p.cfg.Server {
+		if err := p.buildRegistry(); err != nil {
+			return err
+		}
+		servers.own = func() applier {
+			if p.raft.IsLeader() {
+				return p.registry
+			}
+			return nil
+		}
+		servers.target = p.leaderServer
+		forward.leader = p.raft.leaderAddr
+		forward.reigns = &reigns{leader: p.raft.leaderAddr, changes: p.raft.LeaderChanges}
+		p.reigns = forward.reigns
+	}
+	if err := p.buildLocal(servers); err != nil {
+		return err
+	}
+	if err := p.buildAPI(forward); err != nil {
+		return err
+	}
+	if err := p.buildDNS(); err != nil {
+		return err
+	}
+	p.rpcSrv.Handle(methodHTTP, serveForwarded(p.api))
+	p.rpcSrv.Handle(methodDNS, serveDNS(p.dns))
+	if p.cfg.Server {
+		handleCatalog(p.rpcSrv, servers)
+	}
+	p.addParts()
+	return nil
+}
+
+func (p *Process) buildRegistry() (err error) {
+	p.registry, err = registry.New(registry.Config{
+		Members: poolMembers{p.pool}, NodeName: p.cfg.Node.Name, Datacenter: p.cfg.Node.Datacenter,
+		Version: version.Contract, Clock: p.clock, Logger: p.log, Metrics: p.metrics,
+		Fsyncs: func() uint64 { return p.raft.fsyncs() },
+	})
+	if err != nil {
+		return err
+	}
+	p.raft = newRaftPlane(p.base, p.registry)
+	p.registry.SetProposer(p.raft)
+	return nil
+}
+
+func (p *Process) buildLocal(servers local.Servers) (err error) {
+	cfg := p.cfg
+	interval := cfg.Checks.UpdateInterval
+	if interval == 0 {
+		interval = -1 // configured as 0s: at once
+	}
+	p.local, err = local.New(local.Config{
+		Node: catalog.Node{ID: p.id, Name: cfg.Node.Name, Address: cfg.Advertise.Addr, Datacenter: cfg.Node.Datacenter,
+			TaggedAddresses: p.taggedAddresses(), Meta: p.nodeMeta()},
+		Servers: servers, ClusterSize: func() int { return len(p.pool.Members()) }, ServerUp: p.serverUp,
+		FS: p.fs, DataDir: cfg.DataDir, Clock: p.clock, Log: p.log, Metrics: p.metrics, Checks: check.Config{},
+		EnableScriptChecks: cfg.Checks.EnableScript, EnableLocalScriptChecks: cfg.Checks.EnableLocalScript,
+		CheckUpdateInterval: interval, DiscardCheckOutput: cfg.Checks.DiscardOutput, OutputMaxSizeBytes: cfg.Checks.OutputMaxBytes,
+	})
+	if err != nil {
+		return err
+	}
+	return p.loadDefinitions(cfg)
+}
+
+// nodeMeta is what the catalog tells about this node: exactly this on servers.
+func (p *Process) nodeMeta() map[string]string {
+	meta := map[string]string{"consul-network-segment": "", "consul-version": version.Contract}
+	for k, v := range p.cfg.Node.Meta {
+		meta[k] = v
+	}
+	return meta
+}
+
+func (p *Process) taggedAddresses() map[string]string {
+	addr, wan := p.cfg.Advertise.Addr, p.cfg.Advertise.AddrWAN
+	if wan == "" {
+		wan = addr
+	}
+	family := "_ipv4"
+	if strings.Contains(addr, ":") {
+		family = "_ipv6"
+	}
+	tagged := map[string]string{"lan": addr, "lan" + family: addr, "wan": wan, "wan" + family: wan}
+	for k, v := range p.cfg.Addresses.Tagged {
+		tagged[k] = v
+	}
+	return tagged
+}
+
+// loadDefinitions takes the services and checks of the configuration files.
+func (p *Process) loadDefinitions(cfg *config.Config) error {
+	services, checks, err := parseDefinitions(&cfg.Definitions)
+	if err != nil {
+		return err
+	}
+	return p.local.SetFileDefinitions(services, checks)
+}
+
+// CheckDefinitions names every wrong key and value of the definitions.
+func CheckDefinitions(d *config.Definitions) error {
+	_, _, err := parseDefinitions(d)
+	return err
+}
+
+func parseDefinitions(d *config.Definitions) ([]*local.ServiceDefinition, []*local.CheckDefinition, error) {
+	var services []*local.ServiceDefinition
+	var checks []*local.CheckDefinition
+	var wrong []error
+	for i, m := range d.Services {
+		s, err := local.ServiceFromMap(fmt.Sprintf("services[%d]", i), m)
+		services, wrong = append(services, s), append(wrong, err)
+	}
+	for i, m := range d.Checks {
+		c, err := local.CheckFromMap(fmt.Sprintf("checks[%d]", i), m)
+		checks, wrong = append(checks, c), append(wrong, err)
+	}
+	return services, checks, errors.Join(wrong...)
+}
+
+func (p *Process) buildAPI(forward *forwarder) (err error) {
+	cfg := p.cfg
+	build := version.Of()
+	c := consulapi.Config{
+		Identity: consulapi.Identity{
+			Datacenter: cfg.Node.Datacenter, PrimaryDatacenter: cfg.Node.PrimaryDatacenter, NodeName: cfg.Node.Name,
+			NodeID: p.id, NodeMeta: p.nodeMeta(), Version: version.Contract, Revision: build.Revision, BuildDate: build.Date,
+			Server: cfg.Server, GRPCPort: cfg.Ports.GRPC, GRPCTLSPort: cfg.Ports.GRPCTLS,
+		},
+		Local: p.local, Members: apiMembers{p.pool}, Info: info{p}, Logs: p.logs, Forward: forward,
+		MetricsHandler: promapi.New(p.metrics),
+		Authorizer:     authorizer(&cfg.ACL, cfg.Dev), ACLEnabled: cfg.ACL.Enabled && !cfg.Dev, DefaultACLPolicy: defaultPolicy(cfg),
+		DefaultToken: func() string { return p.current().ACL.Default },
+		Limits:       consulapi.Limits{KVValueBytes: int64(cfg.Limits.KVMaxValueBytes), TxnBytes: int64(cfg.Limits.TxnMaxBytes)},
+		Wait:         httpx.WaitLimits{Default: cfg.Queries.DefaultTime, Max: cfg.Queries.MaxTime}, DiscoveryMaxStale: cfg.Queries.DiscoveryMaxStale,
+		SessionTTLMin: cfg.Queries.SessionTTLMin, BlockEndpoints: cfg.HTTP.BlockEndpoints,
+		AllowWriteFrom: cfg.HTTP.AllowWriteFrom, ResponseHeaders: cfg.HTTP.ResponseHeaders,
+		Clock: p.clock, Logger: p.log, Metrics: p.metrics,
+	}
+	if p.registry != nil {
+		c.Registry, c.Operator = p.registry, operator{p.raft}
+	}
+	if p.api, err = consulapi.New(c); err != nil {
+		return err
+	}
+	return p.buildHTTP()
+}
+
+func (p *Process) buildHTTP() (err error) {
+	cfg := p.cfg
+	var listen []httpx.Listen
+	for _, addr := range cfg.Listen.HTTP {
+		listen = append(listen, httpx.Listen{Address: addr})
+	}
+	if len(cfg.Listen.HTTPS) > 0 {
+		var t *tls.Config
+		if t, err = httpsTLS(cfg); err != nil {
+			return err
+		}
+		for _, addr := range cfg.Listen.HTTPS {
+			listen = append(listen, httpx.Listen{Address: addr, TLS: t})
+		}
+	}
+	if len(listen) == 0 {
+		return nil
+	}
+	most := cfg.Limits.HTTPMaxConns
+	if most == 0 {
+		most = -1
+	}
+	p.hot = p.api.Hot()
+	var hot hothttp.Handler // a nil *Hot is no nil Handler
+	if p.hot != nil {
+		hot = p.hot
+	}
+	p.http, err = httpx.NewServer(httpx.ServerConfig{
+		Name: "catalog", Hot: hot, Listen: listen, Handler: p.withProfiles(p.api), MaxConnsPerClient: most, ExemptLoopback: cfg.Dev,
+		MaxHeaderBytes: cfg.HTTP.MaxHeaderBytes, Logger: p.log, Metrics: p.metrics,
+		Unix: httpx.UnixMode{User: cfg.Addresses.SocketUser, Group: cfg.Addresses.SocketGroup, Mode: cfg.Addresses.SocketMode},
+	})
+	if err != nil {
+		return err
+	}
+	return p.http.Bind()
+}
+
+func (p *Process) addParts() {
+	p.addCommon()
+	if p.raft != nil {
+		p.parts.Add("catalog raft", p.raft.run)
+		p.parts.Add("catalog", p.registry.Run)
+		p.parts.Add("reigns", p.reigns.run)
+	}
+	p.parts.Add("server watch", p.watchServers)
+	p.parts.Add("local", p.local.Run)
+	if len(p.cfg.Listen.DNS) > 0 {
+		p.parts.Add("dns", p.dns.Run)
+	}
+	if p.http != nil {
+		p.parts.Add("http", p.http.Run)
+		if p.hot != nil { // stops first: parked queries are answered before their connections end
+			p.parts.Add("hot path", p.hot.Run)
+		}
+	}
+	p.parts.Add("ready", p.announce)
+}
+
+// announce says what was opened, and waits.
+func (p *Process) announce(ctx context.Context) error {
+	args := []any{"node", p.cfg.Node.Name, "id", p.id, "server", p.cfg.Server, "rpc", p.wire.Addr().String()}
+	if p.http != nil {
+		for _, a := range p.http.Addrs() {
+			args = append(args, "http", a.String())
+		}
+	}
+	if a := p.dns.Addr(); a.IsValid() {
+		args = append(args, "dns", a.String())
+	}
+	p.log.Info("corbel "+version.Number+" runs", args...)
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-p.leave:
+		ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+		defer cancel()
+		err := p.Leave(ctx)
+		return errors.Join(errLeft, err)
+	}
+}
+
+// errLeft ends a process that was asked to leave over the API.
+var errLeft = errors.New("left the cluster on request")
+
+// Run runs the process until ctx ends or it was asked to leave.
+func (p *Process) Run(ctx context.Context) error {
+	err := p.run(ctx)
+	if errors.Is(err, errLeft) {
+		return nil
+	}
+	return err
+}
+
+// watchServers tells the agent's anti-entropy when servers appear or a leader is elected.
+func (p *Process) watchServers(ctx context.Context) error {
+	last := ""
+	for {
+		changed := p.pool.Changes()
+		var leads <-chan struct{}
+		now := strings.Join(p.otherServers(), " ")
+		if p.raft != nil {
+			leads = p.raft.LeaderChanges()
+			now += " leader " + p.raft.leaderAddr()
+		}
+		if now != last && now != "" {
+			last = now
+			select {
+			case p.serverUp <- struct{}{}:
+			default:
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-leads:
+		}
+	}
+}
+
+func (p *Process) current() *config.Config {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cfg
+}
+
+// Reload applies a fresh configuration: definitions, log level, TLS, tokens,
+// telemetry and DNS. All or nothing as far as the configuration can be wrong.
+func (p *Process) Reload(cfg *config.Config) error {
+	if err := p.loadDefinitions(cfg); err != nil {
+		return err
+	}
+	if err := p.dns.Reload(dnsSettings(cfg)); err != nil {
+		return errors.Join(err, p.loadDefinitions(p.current()))
+	}
+	if err := p.base.reload(cfg); err != nil {
+		return errors.Join(err, p.loadDefinitions(p.current()))
+	}
+	p.keep(cfg)
+	p.log.Info("reloaded the configuration")
+	return nil
+}
+
+// OnReload says how to read the configuration again when the API asks for it.
+func (p *Process) OnReload(fn func(context.Context) error) { p.reload = fn }
+
+const leaveTimeout = 15 * time.Second
+
+// Leave takes this process out of its cluster before it ends: a leader hands
+// over, the pool is told, and a server waits until the group did without it.
+func (p *Process) Leave(ctx context.Context) error {
+	p.log.Info("leaving the cluster")
+	if p.raft != nil {
+		p.raft.leaving.Store(true)
+		if g := p.raft.group.Load(); g != nil && g.IsLeader() && len(p.otherServers()) > 0 {
+			if err := g.TransferLeadership(ctx, ""); err != nil {
+				p.log.Warn("cannot hand the leadership over", "error", err)
+			}
+		}
+	}
+	if err := p.pool.Leave(ctx); err != nil {
+		return err
+	}
+	if p.raft == nil || len(p.otherServers()) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Raft.LeaveDrain)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for p.raft.inConfiguration() {
+		select {
+		case <-ctx.Done():
+			return nil // the others remove it when they see that it left
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+func (p *Process) anyServer() (string, error) {
+	list := p.otherServers()
+	if len(list) == 0 {
+		return "", errNoServers
+	}
+	return list[rand.IntN(len(list))], nil
+}
+
+func (p *Process) leaderServer() (string, error) {
+	if addr := p.raft.leaderAddr(); addr != "" {
+		return addr, nil
+	}
+	return "", errForming
+}
+
+func memberStatus(pool *member.Pool, id string) string {
+	for _, m := range pool.Members() {
+		if m.Tags["id"] == id {
+			return m.Status.String()
+		}
+	}
+	return "none"
+}

@@ -1,0 +1,197 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/kit/backoff"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/pack"
+)
+
+// The RPCs of anti-entropy. Requests and answers are commands in the catalog's
+// own encoding, so that no second description of the objects exists.
+const (
+	methodApply = "catalog.apply"
+	methodNode  = "catalog.node"
+)
+
+// applier is the part of the registry that anti-entropy writes through.
+type applier interface {
+	Apply(ctx context.Context, c catalog.Command) (catalog.Result, error)
+	State() *catalog.State
+}
+
+// catalogServers is the catalog as an agent's anti-entropy sees it
+// (local.Servers): on a server the registry when it leads, else the leader, and
+// on a client agent any server, which passes writes on.
+type catalogServers struct {
+	client *rpc.Client
+	// own is nil on client agents and on servers that do not lead at the moment.
+	own func() applier
+	// target is where to send what cannot be done here.
+	target func() (string, error)
+}
+
+func (s *catalogServers) apply(ctx context.Context, c catalog.Command) error {
+	if reg := s.own(); reg != nil {
+		result, err := reg.Apply(ctx, c)
+		if err == nil {
+			return result.Err
+		}
+		if !errkind.Is(err, errkind.NotLeader) {
+			return err
+		}
+	}
+	_, err := s.ask(ctx, methodApply, catalog.EncodeCommand(nil, c))
+	return err
+}
+
+// askTries is how many servers are asked before anti-entropy gives up for now.
+const askTries = 4
+
+// ask calls a server, and another one when that certainly did nothing: gossip
+// learns of a dead server later than we do.
+func (s *catalogServers) ask(ctx context.Context, method string, req []byte) ([]byte, error) {
+	wait := backoff.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
+	for {
+		addr, err := s.target()
+		if err == nil {
+			var reply []byte
+			if reply, err = s.client.Call(ctx, addr, method, req); err == nil {
+				return reply, nil
+			}
+		}
+		if !errkind.Is(err, errkind.Unavailable) && !errkind.Is(err, errkind.NotLeader) || wait.Tries() == askTries {
+			return nil, err
+		}
+		t := time.NewTimer(wait.Next())
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return nil, err
+		}
+	}
+}
+
+// Register implements local.Servers.
+func (s *catalogServers) Register(ctx context.Context, r *catalog.Register) error {
+	return s.apply(ctx, r)
+}
+
+// RegisterBatch implements local.Servers.
+func (s *catalogServers) RegisterBatch(ctx context.Context, list []*catalog.Register) error {
+	return s.apply(ctx, &catalog.RegisterBatch{Registrations: list})
+}
+
+// Deregister implements local.Servers.
+func (s *catalogServers) Deregister(ctx context.Context, d *catalog.Deregister) error {
+	return s.apply(ctx, d)
+}
+
+// NodeServices implements local.Servers.
+func (s *catalogServers) NodeServices(ctx context.Context, node string) ([]*catalog.Service, error) {
+	batch, err := s.node(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	var list []*catalog.Service
+	for _, r := range batch {
+		if r.Service != nil {
+			list = append(list, r.Service)
+		}
+	}
+	return list, nil
+}
+
+// NodeChecks implements local.Servers.
+func (s *catalogServers) NodeChecks(ctx context.Context, node string) ([]*catalog.Check, error) {
+	batch, err := s.node(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	var list []*catalog.Check
+	for _, r := range batch {
+		list = append(list, r.Checks...)
+	}
+	return list, nil
+}
+
+// NodeInfo implements local.Servers.
+func (s *catalogServers) NodeInfo(ctx context.Context, node string) (*catalog.Node, error) {
+	batch, err := s.node(ctx, node)
+	if err != nil || len(batch) == 0 {
+		return nil, err
+	}
+	return &batch[0].Node, nil
+}
+
+// node reads all that the catalog holds of a node, as registrations.
+func (s *catalogServers) node(ctx context.Context, name string) ([]*catalog.Register, error) {
+	if reg := s.own(); reg != nil {
+		return nodeRegistrations(reg.State(), name), nil
+	}
+	reply, err := s.ask(ctx, methodNode, pack.String(nil, name))
+	if err != nil {
+		return nil, err
+	}
+	c, err := catalog.DecodeCommand(reply)
+	if err != nil {
+		return nil, err
+	}
+	batch, ok := c.(*catalog.RegisterBatch)
+	if !ok {
+		return nil, errkind.New(errkind.Internal, "the server's answer is no list of registrations")
+	}
+	return batch.Registrations, nil
+}
+
+// nodeRegistrations lists a node as one registration for itself and its own
+// checks and one for each service; nil when it is unknown.
+func nodeRegistrations(state *catalog.State, name string) []*catalog.Register {
+	n := state.Node(name)
+	if n == nil {
+		return nil
+	}
+	own := &catalog.Register{Node: *n}
+	for c := range state.ChecksOfNode(name) {
+		own.Checks = append(own.Checks, c)
+	}
+	list := []*catalog.Register{own}
+	for svc := range state.ServicesOfNode(name) {
+		list = append(list, &catalog.Register{Node: *n, SkipNodeUpdate: true, Service: svc})
+	}
+	return list
+}
+
+// handleCatalog serves the RPCs of anti-entropy on a server. What only the
+// leader may do is passed on to it once.
+func handleCatalog(srv *rpc.Server, s *catalogServers) {
+	srv.Handle(methodApply, func(ctx context.Context, req []byte) ([]byte, error) {
+		c, err := catalog.DecodeCommand(req)
+		if err != nil {
+			return nil, err
+		}
+		switch c.(type) {
+		case *catalog.Register, *catalog.RegisterBatch, *catalog.Deregister:
+		default:
+			return nil, errkind.New(errkind.Invalid, "only registrations may come this way")
+		}
+		return nil, s.apply(ctx, c)
+	})
+	srv.Handle(methodNode, func(ctx context.Context, req []byte) ([]byte, error) {
+		rd := pack.Read(req)
+		name := rd.String()
+		if rd.Err() != nil {
+			return nil, errkind.E(errkind.Invalid, "read a node", rd.Err())
+		}
+		list, err := s.node(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		return catalog.EncodeCommand(nil, &catalog.RegisterBatch{Registrations: list}), nil
+	})
+}

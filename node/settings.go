@@ -1,0 +1,35 @@
+package node
+
+import (
+	"corbel.dev/corbel/api/dnsapi"
+	"corbel.dev/corbel/node/config"
+	"corbel.dev/corbel/telemetry"
+)
+
+// telemetrySettings is the telemetry stanza as the sinks take it.
+func telemetrySettings(cfg *config.Config) telemetry.Settings {
+	t := &cfg.Telemetry
+	retention := t.PrometheusRetention
+	if retention == 0 && cfg.Dev {
+		retention = devRetention
+	}
+	return telemetry.Settings{
+		StatsdAddress: t.StatsdAddress, StatsiteAddress: t.StatsiteAddress, DogstatsdAddr: t.DogstatsdAddress,
+		DogstatsdTags: t.DogstatsdTags, PrometheusRetentionTime: retention, DisableHostname: t.DisableHostname,
+		MetricsPrefix: t.Prefix, PrefixFilter: t.PrefixFilter, FilterDefault: &t.FilterDefault,
+		EnableHostMetrics: t.EnableHostMetrics, RetryFailedConnection: &t.RetryFailed, OTLPEndpoint: t.OTLPEndpoint,
+	}
+}
+
+// dnsSettings is dns_config as the DNS server takes it.
+func dnsSettings(cfg *config.Config) dnsapi.Settings {
+	d := &cfg.DNS
+	return dnsapi.Settings{
+		Domain: d.Domain, AltDomain: d.AltDomain, RequireFresh: !d.AllowStale, MaxStale: d.MaxStale,
+		NodeTTL: d.NodeTTL, ServiceTTL: d.ServiceTTL, EnableTruncate: d.EnableTruncate, OnlyPassing: d.OnlyPassing,
+		UDPAnswerLimit: d.UDPAnswerLimit, ARecordLimit: d.ARecordLimit, Recursors: d.Recursors,
+		RecursorTimeout: d.RecursorTimeout, RecursorStrategy: d.RecursorStrategy,
+		DisableCompression: d.DisableCompression, OmitNodeMeta: !d.NodeMetaTXT,
+		SOA: dnsapi.SOA{Refresh: uint32(d.SOARefresh), Retry: uint32(d.SOARetry), Expire: uint32(d.SOAExpire), MinTTL: uint32(d.SOAMinTTL)},
+	}
+}

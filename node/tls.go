@@ -1,0 +1,104 @@
+package node
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/node/config"
+)
+
+// wireTLS builds the identity of the RPC port from its block; nil means plain text.
+func wireTLS(cfg *config.Config) (*wire.TLS, error) {
+	b := &cfg.TLS.InternalRPC
+	if cfg.TLS.Disabled || !b.Enabled() {
+		return nil, nil
+	}
+	cert, roots, err := loadBlock(b)
+	if err != nil {
+		return nil, fmt.Errorf("tls.internal_rpc: %w", err)
+	}
+	if roots == nil {
+		return nil, errors.New("tls.internal_rpc.ca_file: is needed beside a certificate, so that peers can be checked")
+	}
+	suites, err := b.Suites()
+	if err != nil {
+		return nil, fmt.Errorf("tls.internal_rpc.tls_cipher_suites: %w", err)
+	}
+	base := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: b.MinTLS(), CipherSuites: suites}
+	server, client := base.Clone(), base.Clone()
+	server.ClientCAs, server.ClientAuth = roots, tls.RequireAndVerifyClientCert
+	client.RootCAs = roots
+	id := &wire.TLS{Server: server, Client: client}
+	if b.VerifyServerHostname {
+		id.ServerName = "server." + cfg.Node.Datacenter + "." + trimDot(cfg.DNS.Domain)
+	}
+	return id, nil
+}
+
+// httpsTLS builds the TLS of the HTTPS port.
+func httpsTLS(cfg *config.Config) (*tls.Config, error) {
+	b := &cfg.TLS.HTTPS
+	if !b.Enabled() {
+		return nil, errors.New("ports.https: needs tls.https.cert_file and key_file")
+	}
+	cert, roots, err := loadBlock(b)
+	if err != nil {
+		return nil, fmt.Errorf("tls.https: %w", err)
+	}
+	suites, err := b.Suites()
+	if err != nil {
+		return nil, fmt.Errorf("tls.https.tls_cipher_suites: %w", err)
+	}
+	c := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: b.MinTLS(), CipherSuites: suites,
+		NextProtos: []string{"h2", "http/1.1"}}
+	if b.VerifyIncoming {
+		if roots == nil {
+			return nil, errors.New("tls.https.verify_incoming: needs ca_file or ca_path")
+		}
+		c.ClientCAs, c.ClientAuth = roots, tls.RequireAndVerifyClientCert
+	}
+	return c, nil
+}
+
+func loadBlock(b *config.TLSBlock) (cert tls.Certificate, roots *x509.CertPool, err error) {
+	if cert, err = tls.LoadX509KeyPair(b.CertFile, b.KeyFile); err != nil {
+		return cert, nil, fmt.Errorf("cert_file, key_file: %w", err)
+	}
+	files := []string{}
+	if b.CAFile != "" {
+		files = append(files, b.CAFile)
+	}
+	if b.CAPath != "" {
+		found, err := filepath.Glob(filepath.Join(b.CAPath, "*"))
+		if err != nil {
+			return cert, nil, fmt.Errorf("ca_path: %w", err)
+		}
+		files = append(files, found...)
+	}
+	if len(files) == 0 {
+		return cert, nil, nil
+	}
+	roots = x509.NewCertPool()
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return cert, nil, fmt.Errorf("ca_file: %w", err)
+		}
+		if !roots.AppendCertsFromPEM(data) {
+			return cert, nil, fmt.Errorf("ca_file: %s holds no certificate", file)
+		}
+	}
+	return cert, roots, nil
+}
+
+func trimDot(domain string) string {
+	for len(domain) > 0 && domain[len(domain)-1] == '.' {
+		domain = domain[:len(domain)-1]
+	}
+	return domain
+}
