@@ -1,0 +1,246 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"corbel.dev/corbel/kit/loud"
+)
+
+// event is one line of go test -json.
+type event struct {
+	Action, Package, Test, Output string
+	ImportPath                    string
+	Elapsed                       float64
+}
+
+// tally turns events into counts and messages.
+type tally struct {
+	r        *runner
+	output   map[string][]string // by package and test: printed when it fails
+	parents  map[string]bool     // tests with subtests: their subtests are counted instead
+	counts   map[string]int      // finished tests of a package
+	failures map[string]int      // failed tests of a package
+	broken   map[string]string   // build output by import path
+}
+
+func newTally(r *runner) *tally {
+	return &tally{r: r, output: map[string][]string{}, parents: map[string]bool{},
+		counts: map[string]int{}, failures: map[string]int{}, broken: map[string]string{}}
+}
+
+// keepLines bounds the output kept of one test.
+const keepLines = 400
+
+func (t *tally) read(from io.Reader) error {
+	lines := bufio.NewReader(from)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			var e event
+			if json.Unmarshal(line, &e) == nil {
+				t.add(e)
+			} else {
+				fmt.Printf("    %s", line)
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (t *tally) add(e event) {
+	key := e.Package + " " + e.Test
+	switch e.Action {
+	case "build-output":
+		t.broken[e.ImportPath] += e.Output
+	case "output":
+		if lines := append(t.output[key], e.Output); len(lines) <= keepLines {
+			t.output[key] = lines
+		} else {
+			t.output[key] = append(lines[:keepLines/2:keepLines/2], lines[keepLines/2+1:]...)
+		}
+	case "run":
+		if at := strings.LastIndexByte(e.Test, '/'); at >= 0 {
+			for parent := e.Test; at >= 0; at = strings.LastIndexByte(parent, '/') {
+				parent = parent[:at]
+				t.parents[e.Package+" "+parent] = true
+			}
+		}
+	case "pass", "fail", "skip":
+		if e.Test == "" {
+			t.endPackage(e)
+		} else {
+			t.endTest(e, key)
+		}
+	}
+}
+
+func (t *tally) endTest(e event, key string) {
+	lines := t.output[key]
+	delete(t.output, key)
+	if e.Action == "fail" {
+		t.failures[e.Package]++
+	}
+	if t.parents[key] && e.Action != "fail" {
+		return
+	}
+	if t.parents[key] { // its own message, without counting it beside its subtests
+		if text := strings.Join(lines, ""); strings.Contains(text, "_test.go:") {
+			fmt.Println(indent(text))
+		}
+		return
+	}
+	t.counts[e.Package]++
+	name := short(e.Package) + " " + e.Test
+	switch e.Action {
+	case "pass":
+		t.r.passed++
+		if t.r.verbose {
+			fmt.Printf("    pass %s (%.2f s)\n", name, e.Elapsed)
+		}
+	case "fail":
+		t.r.fail(name, strings.Join(lines, ""))
+	case "skip":
+		t.r.skip(name, reason(lines))
+	}
+}
+
+// reason finds what the test said about why it did not run.
+func reason(lines []string) string {
+	for _, line := range lines {
+		if _, why, ok := strings.Cut(line, loud.Prefix); ok {
+			return strings.TrimSpace(why)
+		}
+	}
+	return "gives no reason: " + strings.TrimSpace(strings.Join(lines, " "))
+}
+
+func (t *tally) endPackage(e event) {
+	lines := t.output[e.Package+" "]
+	delete(t.output, e.Package+" ")
+	if e.Action == "fail" && t.failures[e.Package] == 0 {
+		// The build, a panic outside of a test, a leak or the time limit.
+		detail := strings.Join(lines, "")
+		for path, out := range t.broken {
+			if strings.HasPrefix(path, e.Package) || strings.Contains(detail, path) {
+				detail += out
+			}
+		}
+		t.r.fail(short(e.Package), detail)
+	}
+	if n := t.counts[e.Package]; n > 0 || e.Action == "fail" {
+		fmt.Printf("    %-4s %-40s %4d tests %6.1f s\n", e.Action, short(e.Package), n, e.Elapsed)
+	}
+}
+
+func short(pkg string) string {
+	if pkg == "corbel.dev/corbel" {
+		return "."
+	}
+	return strings.TrimPrefix(pkg, "corbel.dev/corbel/")
+}
+
+// goTest runs go test -json in a module and counts its tests.
+func (r *runner) goTest(what, dir string, args ...string) {
+	args = append([]string{"test", "-json"}, args...)
+	if r.short {
+		args = append(args, "-short")
+	}
+	cmd := r.command(dir, "go", args...)
+	cmd.Env = append(os.Environ(), "CORBEL_BIN="+r.cache("bin", "corbel"), "CORBEL_CACHE="+r.cache())
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		r.fail(what, err.Error())
+		return
+	}
+	failed, seen := r.failed, r.passed+r.failed+r.skipped
+	t := newTally(r)
+	readErr := t.read(out)
+	err = cmd.Wait()
+	switch {
+	case readErr != nil:
+		r.fail(what, readErr.Error())
+	case err != nil && r.failed == failed:
+		detail := err.Error()
+		for _, text := range t.broken {
+			detail += "\n" + text
+		}
+		r.fail(what, detail)
+	case err == nil && r.passed+r.failed+r.skipped == seen:
+		r.skip(what, "no test was found")
+	}
+}
+
+// testTimeout bounds one package's tests, with everything else going on.
+const testTimeout = "-timeout=8m"
+
+func (r *runner) test() {
+	r.goTest("test", r.root, "-race", "-p=2", testTimeout, "./...")
+}
+
+func (r *runner) modules() {
+	for _, dir := range r.sources() {
+		if dir != r.root {
+			r.goTest("test "+r.rel(dir), dir, "-p=2", testTimeout, "./...")
+		}
+	}
+}
+
+// bench runs each benchmark once: they must not rot. The figures mean nothing here.
+func (r *runner) bench() {
+	dirs, err := r.withBenchmarks()
+	if err != nil {
+		r.fail("bench", err.Error())
+		return
+	}
+	for _, dir := range dirs {
+		args := []string{"test", "-run=^$", "-bench=.", "-benchtime=1x", "-timeout=4m", "./" + dir}
+		if r.short {
+			args = append(args, "-short")
+		}
+		out, err := r.output(r.root, "go", args...)
+		if err != nil {
+			r.fail("bench "+dir, err.Error())
+			continue
+		}
+		r.pass()
+		fmt.Printf("    ok   %-40s %4d benchmarks\n", dir, strings.Count(out, " ns/op"))
+	}
+}
+
+// withBenchmarks lists the packages of the product that have benchmarks.
+func (r *runner) withBenchmarks() ([]string, error) {
+	out, err := r.output(r.root, "go", "list", "-f", `{{.Dir}}{{range .TestGoFiles}} {{.}}{{end}}{{range .XTestGoFiles}} {{.}}{{end}}`, "./...")
+	if err != nil {
+		return nil, err
+	}
+	var dirs []string
+	for line := range strings.Lines(out) {
+		fields := strings.Fields(line)
+		for _, name := range fields[1:] {
+			source, err := os.ReadFile(filepath.Join(fields[0], name))
+			if err != nil {
+				return nil, err
+			}
+			if strings.Contains(string(source), "\nfunc Benchmark") {
+				dirs = append(dirs, r.rel(fields[0]))
+				break
+			}
+		}
+	}
+	return dirs, nil
+}

@@ -1,0 +1,166 @@
+// Command all runs every check of the tree: all modules, linters, licences,
+// tests under the race detector, benchmarks once. It needs Go and, for the first
+// run, the network; what cannot run says NOT RUN and counts as skipped.
+//
+//	go run ./test/all [-short] [-v] [-only step,step]
+//
+// It runs one step after the other, prints what each took, and ends with a line
+// "N passed, N failed, N skipped". Tests are counted one by one (those without
+// subtests), every other step as one. The exit code is 1 when something failed.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// timeout bounds the whole run: half an hour is far beyond the 20 minutes that it may take.
+const timeout = 30 * time.Minute
+
+type step struct {
+	name, what string
+	run        func(*runner)
+}
+
+var steps = []step{
+	{"fetch", "outside programs into .cache", (*runner).fetch},
+	{"gofmt", "formatting", (*runner).gofmt},
+	{"build", "the binary, into .cache/bin", (*runner).build},
+	{"vet", "go vet of all modules", (*runner).vet},
+	{"staticcheck", "staticcheck of all modules", (*runner).staticcheck},
+	{"govulncheck", "known vulnerabilities that the product reaches", (*runner).govulncheck},
+	{"licences", "licences of all dependencies", (*runner).licences},
+	{"test", "tests of the product, with the race detector", (*runner).test},
+	{"bench", "each benchmark once", (*runner).bench},
+	{"modules", "tests of the other modules", (*runner).modules},
+}
+
+func main() {
+	short := flag.Bool("short", false, "leave out what tests leave out under -short")
+	verbose := flag.Bool("v", false, "print each test and each command")
+	var names []string
+	for _, s := range steps {
+		names = append(names, s.name)
+	}
+	only := flag.String("only", "", "run these steps alone, separated by commas: "+strings.Join(names, " "))
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	r := &runner{ctx: ctx, short: *short, verbose: *verbose}
+	if err := r.find(); err != nil {
+		fmt.Fprintln(os.Stderr, "test/all:", err)
+		os.Exit(2)
+	}
+	chosen := names
+	if *only != "" {
+		chosen = strings.Split(*only, ",")
+	}
+	for _, name := range chosen {
+		if !slices.Contains(names, name) {
+			fmt.Fprintf(os.Stderr, "test/all: no step is called %q (know %s)\n", name, strings.Join(names, " "))
+			os.Exit(2)
+		}
+	}
+	begin := time.Now()
+	for _, s := range steps {
+		if slices.Contains(chosen, s.name) {
+			r.step(s)
+		}
+	}
+	r.summary(time.Since(begin))
+	if r.failed > 0 {
+		os.Exit(1)
+	}
+}
+
+// runner carries the tree's modules and the counts. One goroutine.
+type runner struct {
+	ctx            context.Context
+	short, verbose bool
+	root           string
+	mods           []string // folders of the modules, the root first
+
+	passed, failed, skipped int
+	failures, notRun        []string
+}
+
+// find looks for the root and for all modules below it.
+func (r *runner) find() error {
+	out, err := r.output(".", "go", "env", "GOMOD")
+	if err != nil {
+		return err
+	}
+	r.root = filepath.Dir(strings.TrimSpace(out))
+	return filepath.WalkDir(r.root, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := d.Name()
+		if d.IsDir() && path != r.root && (strings.HasPrefix(name, ".") || name == "testdata" || name == "node_modules") {
+			return filepath.SkipDir
+		}
+		if name == "go.mod" {
+			r.mods = append(r.mods, filepath.Dir(path))
+		}
+		return nil
+	})
+}
+
+func (r *runner) step(s step) {
+	fmt.Printf("=== %s: %s\n", s.name, s.what)
+	failed, begin := r.failed, time.Now()
+	s.run(r)
+	verdict := "ok"
+	if r.failed > failed {
+		verdict = "FAILED"
+	}
+	fmt.Printf("--- %s %s (%.1f s)\n", s.name, verdict, time.Since(begin).Seconds())
+}
+
+func (r *runner) pass() { r.passed++ }
+
+func (r *runner) fail(what, detail string) {
+	r.failed++
+	r.failures = append(r.failures, what)
+	fmt.Printf("FAIL %s\n%s\n", what, indent(detail))
+}
+
+// skip counts something that did not run, loudly.
+func (r *runner) skip(what, why string) {
+	r.skipped++
+	r.notRun = append(r.notRun, what+": "+why)
+	fmt.Printf("NOT RUN %s: %s\n", what, why)
+}
+
+func indent(text string) string {
+	return "    " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n    ")
+}
+
+func (r *runner) summary(took time.Duration) {
+	fmt.Printf("\n=== %.0f s in all\n", took.Seconds())
+	for _, line := range r.notRun {
+		fmt.Println("NOT RUN", line)
+	}
+	for _, line := range r.failures {
+		fmt.Println("FAILED", line)
+	}
+	fmt.Printf("%d passed, %d failed, %d skipped\n", r.passed, r.failed, r.skipped)
+}
+
+// rel is a path as seen from the root, for messages.
+func (r *runner) rel(path string) string {
+	if rel, err := filepath.Rel(r.root, path); err == nil {
+		return rel
+	}
+	return path
+}

@@ -1,0 +1,173 @@
+package arch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// planes are the packages at the root that hold a domain.
+var planes = []string{"catalog", "mesh", "secrets", "monitor", "jobs", "usage", "doctor"}
+
+// pure packages decide and do nothing else: state in, state and effects out.
+var pure = []string{
+	"catalog", "catalog/acl", "mesh", "mesh/proxy", "mesh/envoy", "secrets", "secrets/policy", "secrets/lease", "secrets/mount",
+	"monitor", "jobs", "jobs/scheduler", "usage", "usage/sketch", "doctor",
+}
+
+// pureMay are the packages beside their plane's pure ones that pure packages may
+// import: values and tables without clocks, disks or goroutines.
+var pureMay = []string{"kit/errkind", "kit/hash", "kit/opaque", "kit/pack", "core/table"}
+
+// pureNever are standard packages that reach outside or bring chance in.
+var pureNever = []string{"os", "sync", "log", "math/rand", "net", "syscall", "runtime", "testing", "unsafe", "context"}
+
+// planeOf says whose types an adapter may see. The other adapters state their needs as interfaces.
+var planeOf = map[string][]string{
+	"api/consulapi": {"catalog"}, "api/dnsapi": {"catalog"}, "api/xds": {"mesh", "catalog"}, "api/vaultapi": {"secrets"},
+	"api/sensuapi": {"monitor"}, "api/nomadapi": {"jobs"}, "api/statsdapi": {"usage"}, "api/promapi": {}, "api/corbelapi": {},
+}
+
+// apiShared are the folders of api that all adapters may use.
+var apiShared = []string{"api/httpx", "api/hothttp"}
+
+// doors names, for each heavy library, the packages that may import it (below
+// a named folder too) and why it is kept behind them.
+var doors = []struct {
+	library string
+	by      []string
+	why     string
+}{
+	{"github.com/hashicorp/raft", []string{"core/group", "core/logstore"}, "consensus stays replaceable; the log store speaks its types"},
+	{"github.com/hashicorp/raft-wal", []string{"core/logstore", "core/group"}, "the log store stays replaceable"},
+	{"github.com/hashicorp/raft-autopilot", []string{"core/group"}, "it belongs to consensus"},
+	{"github.com/hashicorp/memberlist", []string{"core/member"}, "gossip stays replaceable"},
+	{"github.com/hashicorp/go-metrics", []string{"core/group", "core/member", "telemetry"}, "it is global: swallowed in one place"},
+	{"github.com/armon/go-metrics", []string{"core/group", "core/member", "telemetry"}, "it is global: swallowed in one place"},
+	{"github.com/cockroachdb/pebble", []string{"kit/lsm"}, "190 packages"},
+	{"github.com/jackc/pgx", []string{"secrets/storage/pgstore", "monitor/eventstore/pgevents"}, "the two PostgreSQL backends"},
+	{"google.golang.org/grpc", []string{"core/rpc", "api/xds", "bench"}, "linked only where gRPC is spoken"},
+	{"github.com/gorilla/websocket", []string{"api/sensuapi", "bench"}, "linked only where it is spoken"},
+	{"github.com/miekg/dns", []string{"api/dnsapi", "bench", "catalog/check"}, "the DNS contract and its load"},
+	{"github.com/spf13/cobra", []string{"cli"}, "commands live in cli"},
+	{"github.com/hashicorp/hcl", []string{"node/config", "catalog/acl", "api/consulapi"}, "what users bring is read at the edge"},
+	{"github.com/vishvananda/netlink", []string{"doctor/probe", "kit/fault/netns"}, "Linux only"},
+	{"github.com/prometheus/procfs", []string{"doctor/probe"}, "host counters"},
+	{"github.com/anishathalye/porcupine", []string{"kit/fault/history"}, "judging is not for the binary"},
+	{"github.com/prometheus/client_golang", []string{}, "tests only: our own metrics core is in the product"},
+	{"github.com/DataDog/datadog-go", []string{}, "tests only: the format oracle"},
+	{"pgregory.net/rapid", []string{}, "tests only"},
+}
+
+// testHelpers are packages that import testing; no package of the product may import them outside of tests.
+var testHelpers = []string{"kit/polltest", "kit/leaktest", "kit/loud", "kit/fault/history", "kit/fault/netns"}
+
+// inits are the packages that may have an init function, with the reason.
+var inits = map[string]string{
+	"catalog/local": "the decoder's table refers to itself, which a variable's initialiser may not",
+}
+
+// longFunctions may pass the limit: flat tables or switches, each with its reason.
+var longFunctions = map[string]string{}
+
+// longFiles may pass the limit, each with its reason.
+var longFiles = map[string]string{}
+
+// The limits in lines.
+const (
+	maxFileLines     = 600
+	maxTestFileLines = 1000
+	maxFuncLines     = 70
+	maxTestFuncLines = 150 // a table of cases is long and flat
+)
+
+func within(path string, folders ...string) bool {
+	return slices.ContainsFunc(folders, func(f string) bool { return path == f || strings.HasPrefix(path, f+"/") })
+}
+
+// planeName returns the plane that a package belongs to, or "".
+func planeName(path string) string {
+	root, _, _ := strings.Cut(path, "/")
+	if slices.Contains(planes, root) {
+		return root
+	}
+	return ""
+}
+
+// judge returns why the package from may not import to, or "". Both are paths below the module.
+func judge(from, to string) string {
+	if within(from, "test") || within(to, "gen") {
+		return ""
+	}
+	if slices.Contains(testHelpers, to) && !slices.Contains(testHelpers, from) && !within(from, "lab", "bench") {
+		return "it is for tests"
+	}
+	root, _, _ := strings.Cut(from, "/")
+	switch {
+	case root == "cmd":
+		return only(to, "cmd imports cli alone", "cli")
+	case root == "cli":
+		return only(to, "cli imports node, client, bench, lab and kit", "cli", "node", "client", "bench", "lab", "kit")
+	case root == "node":
+		if within(to, "cmd", "cli", "client", "bench", "lab", "test") {
+			return "node knows what is below it alone"
+		}
+		return ""
+	case root == "api":
+		return judgeAPI(from, to)
+	case slices.Contains(pure, from):
+		return judgePure(from, to)
+	case planeName(from) != "":
+		return judgePlane(from, to)
+	case root == "core":
+		return only(to, "core imports core, telemetry and kit", "core", "telemetry", "kit")
+	case root == "telemetry":
+		return only(to, "telemetry imports kit alone", "telemetry", "kit")
+	case root == "kit":
+		return only(to, "kit imports kit and the standard library", "kit")
+	case root == "client":
+		return only(to, "client imports kit alone", "client", "kit")
+	case root == "bench":
+		return only(to, "bench comes through the front door: client and kit", "bench", "client", "kit")
+	case root == "lab":
+		return only(to, "lab imports client, bench, kit and doctor's types", "lab", "client", "bench", "kit", "doctor")
+	case root == "ui":
+		return "ui imports nothing"
+	}
+	return fmt.Sprintf("the folder %q has no place in the layout: add it to test/arch/rules.go", root)
+}
+
+func only(to, why string, folders ...string) string {
+	if within(to, folders...) {
+		return ""
+	}
+	return why
+}
+
+func judgeAPI(from, to string) string {
+	folders := append([]string{from, "telemetry", "kit"}, apiShared...)
+	for adapter, seen := range planeOf {
+		if within(from, adapter) {
+			folders = append(append(folders, adapter), seen...)
+		}
+	}
+	return only(to, "an adapter imports its plane, api/httpx, telemetry and kit; for more it states an interface", folders...)
+}
+
+func judgePure(from, to string) string {
+	if slices.Contains(pureMay, to) || (slices.Contains(pure, to) && planeName(to) == planeName(from)) {
+		return ""
+	}
+	if planeName(from) == "mesh" && to == "catalog" {
+		return ""
+	}
+	return "a pure package imports pure ones of its plane and " + strings.Join(pureMay, ", ")
+}
+
+func judgePlane(from, to string) string {
+	own := planeName(from)
+	if own == "mesh" && slices.Contains([]string{"catalog", "catalog/acl"}, to) {
+		return ""
+	}
+	return only(to, "a plane imports its own packages, core, telemetry and kit, and no other plane", own, "core", "telemetry", "kit")
+}

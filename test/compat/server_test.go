@@ -1,0 +1,124 @@
+// Package compat drives the built binary through the clients that fleets use
+// today, unmodified. It is a module of its own, so that their dependencies do not
+// decide ours. CORBEL_BIN names the binary; without it, it is built.
+package compat
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+)
+
+// server is one `corbel dev` that most tests share: each uses names of its own.
+var server *node
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == listenWord {
+		fmt.Fprintln(os.Stderr, listenOnly(os.Args[2]))
+		os.Exit(1)
+	}
+	code, err := runAll(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "compat:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func runAll(m *testing.M) (code int, err error) {
+	if bin, err = binary(); err != nil {
+		return 1, err
+	}
+	if server, err = newNode("dev", "compat", "-enable-script-checks"); err != nil {
+		return 1, err
+	}
+	if err = server.start(); err != nil {
+		return 1, err
+	}
+	if err = server.await(); err != nil {
+		return 1, err
+	}
+	code = m.Run()
+	return code, server.finish()
+}
+
+// freePorts finds ports that are free for TCP and UDP at this moment.
+func freePorts(n int) ([]int, error) {
+	var ports []int
+	var held []func() error
+	defer func() {
+		for _, release := range held {
+			_ = release()
+		}
+	}()
+	for tries := 0; len(ports) < n && tries < 50*n; tries++ {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		held = append(held, l.Close)
+		port := l.Addr().(*net.TCPAddr).Port
+		u, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		held = append(held, u.Close)
+		ports = append(ports, port)
+	}
+	if len(ports) < n {
+		return nil, fmt.Errorf("found only %d free ports", len(ports))
+	}
+	return ports, nil
+}
+
+func binary() (string, error) {
+	if bin := os.Getenv("CORBEL_BIN"); bin != "" {
+		return filepath.Abs(bin)
+	}
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		return "", err
+	}
+	bin := filepath.Join(root, ".cache", "bin", "corbel")
+	cmd := exec.Command("go", "build", "-o", bin, "./cmd/corbel")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building corbel: %w: %s", err, out)
+	}
+	return bin, nil
+}
+
+func consul(t *testing.T) *api.Client {
+	t.Helper()
+	return server.client(t)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually polls until f returns nil, and quotes its last error when it never does.
+func eventually(t *testing.T, what string, f func() error) {
+	t.Helper()
+	begin := time.Now()
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		if time.Since(begin) > 20*time.Second {
+			t.Fatalf("waited 20 s for: %s; last: %v", what, err)
+		}
+		timer := time.NewTimer(20 * time.Millisecond)
+		<-timer.C
+	}
+}

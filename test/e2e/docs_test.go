@@ -1,0 +1,89 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestDocumentedCommands takes every corbel command of the sh blocks in README.md and
+// docs/*.md and asks the binary for its help with just these flags: a command or a flag
+// that does not exist fails.
+func TestDocumentedCommands(t *testing.T) {
+	root := filepath.Join("..", "..")
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, page := range append(pages, filepath.Join(root, "README.md")) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range shellLines(string(text)) {
+			args := shellWords(line)
+			if len(args) == 0 || args[0] != "corbel" {
+				continue
+			}
+			seen++
+			at := len(args)
+			if args[1] == "lock" || args[1] == "watch" {
+				at = 2 // what follows belongs to the child
+			}
+			args = append(args[:at:at], append([]string{"--help"}, args[at:]...)...)
+			out, err := exec.Command(filepath.Join(binDir, "corbel"), args[1:]...).CombinedOutput()
+			if err != nil || !strings.Contains(string(out), "Usage:") {
+				t.Errorf("%s: %s: %v\n%.300s", filepath.Base(page), line, err, out)
+			}
+		}
+	}
+	if seen < 20 {
+		t.Errorf("only %d commands were found: has the form of the pages changed?", seen)
+	}
+}
+
+// shellLines are the lines of all ```sh blocks.
+func shellLines(page string) []string {
+	var lines []string
+	inside := false
+	for line := range strings.SplitSeq(page, "\n") {
+		switch {
+		case strings.HasPrefix(strings.TrimSpace(line), "```"):
+			inside = strings.TrimSpace(line) == "```sh"
+		case inside:
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	return lines
+}
+
+// shellWords splits a line at spaces outside single quotes and ends at a comment, & or |.
+func shellWords(line string) []string {
+	var words []string
+	word, quoted, has := "", false, false
+	end := func() {
+		if has {
+			words = append(words, word)
+		}
+		word, has = "", false
+	}
+	for _, r := range line {
+		switch {
+		case r == '\'':
+			quoted, has = !quoted, true
+		case quoted || !strings.ContainsRune(" #&|", r):
+			word, has = word+string(r), true
+		case r == ' ':
+			end()
+		case !has:
+			return words
+		default:
+			word += string(r)
+		}
+	}
+	end()
+	return words
+}

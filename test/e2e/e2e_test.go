@@ -1,0 +1,124 @@
+// Package e2e runs the real binary as people do: each testdata/*.txtar is a script
+// of commands and what they must print.
+//
+// The binary is built once per run. A script gets an empty folder, HOME in it, free
+// ports in HTTP_PORT, DNS_PORT, RPC_PORT and GOSSIP_PORT (and the same with _2, _3
+// and _4), CORBEL_HTTP_ADDR and DNS for the first of them, and no other CORBEL_ or CONSUL_ variable.
+// What a script leaves running is ended with it.
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+var binDir string
+
+func TestMain(m *testing.M) {
+	testscript.Main(built{m}, map[string]func(){"http": httpMain, "dig": digMain, "await": awaitMain, "serve": serveMain, "certs": certsMain})
+}
+
+// built is the tests with the binary built before; the commands of scripts need none.
+type built struct{ m *testing.M }
+
+func (b built) Run() int {
+	dir, err := os.MkdirTemp("", "corbel-e2e")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, "corbel"), "corbel.dev/corbel/cmd/corbel")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+		return 1
+	}
+	binDir = dir
+	return b.m.Run()
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup:               setup,
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"code": code},
+	})
+}
+
+func setup(e *testscript.Env) error {
+	e.Setenv("PATH", binDir+string(os.PathListSeparator)+e.Getenv("PATH"))
+	for _, suffix := range []string{"", "_2", "_3", "_4"} {
+		for _, name := range []string{"HTTP_PORT", "DNS_PORT", "RPC_PORT", "GOSSIP_PORT"} {
+			port, err := freePort()
+			if err != nil {
+				return err
+			}
+			e.Setenv(name+suffix, strconv.Itoa(port))
+		}
+	}
+	e.Setenv("CORBEL_HTTP_ADDR", "127.0.0.1:"+e.Getenv("HTTP_PORT"))
+	e.Setenv("DNS", "127.0.0.1:"+e.Getenv("DNS_PORT"))
+	return nil
+}
+
+var ports struct {
+	mu    sync.Mutex
+	given map[int]bool
+}
+
+// freePort returns a port that is free for TCP and UDP and was never given to
+// another script of this run.
+func freePort() (int, error) {
+	ports.mu.Lock()
+	defer ports.mu.Unlock()
+	if ports.given == nil {
+		ports.given = map[int]bool{}
+	}
+	for range 1000 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return 0, err
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		u, err := net.ListenPacket("udp", l.Addr().String())
+		_ = l.Close()
+		if err != nil {
+			continue
+		}
+		_ = u.Close()
+		if !ports.given[port] {
+			ports.given[port] = true
+			return port, nil
+		}
+	}
+	return 0, fmt.Errorf("no port is free")
+}
+
+// code runs a command and compares its exit code: code 2 corbel nope.
+func code(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code N command arguments")
+	}
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		exit, ok := err.(*exec.ExitError)
+		if !ok {
+			ts.Fatalf("%s: %v", strings.Join(args[1:], " "), err)
+		}
+		got = exit.ExitCode()
+	}
+	if want := args[0]; fmt.Sprint(got) != want {
+		ts.Fatalf("%s: exit code %d, want %s", strings.Join(args[1:], " "), got, want)
+	}
+}

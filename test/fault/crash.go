@@ -1,0 +1,108 @@
+package faultrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Crash is a run of A4: cycles of load, kill -9, restart, and a look at everything.
+type Crash struct {
+	Servers int // 1 or 3
+	Cycles  int
+	Writers int // default 6
+	// Snapshots makes servers compact all the time (A9).
+	Snapshots bool
+}
+
+// CrashReport tells what a run did.
+type CrashReport struct {
+	Cycles, Acked, Unknown int
+	// Starts are the times from start until the cluster answered consistent reads again.
+	Starts []time.Duration
+}
+
+// snapshotHCL makes a server snapshot and truncate its log all the time.
+const snapshotHCL = "raft_snapshot_threshold = 64\nraft_snapshot_interval = \"1s\"\nraft_trailing_logs = 32"
+
+// RunCrash does cycles on one cluster.
+func (l *Lab) RunCrash(ctx context.Context, cfg Crash, seed uint64) (report CrashReport, err error) {
+	if cfg.Writers == 0 {
+		cfg.Writers = 6
+	}
+	shape := Shape{Servers: cfg.Servers, HCL: []string{linearHCL}}
+	if cfg.Snapshots {
+		shape.HCL = append(shape.HCL, snapshotHCL)
+	}
+	c, err := l.Open(ctx, shape)
+	if err != nil {
+		return report, err
+	}
+	defer c.Close()
+	if err := c.admin.registerNode(ctx, "clients"); err != nil {
+		return report, err
+	}
+	rng := rand.New(rand.NewPCG(seed, 4))
+	book := newLedger()
+	load := newWriters(c, book, seed, cfg.Writers)
+	defer load.close()
+	for range cfg.Cycles {
+		took, err := c.crashOnce(ctx, rng, load, book)
+		if err != nil {
+			return report, fmt.Errorf("cycle %d: %w\n%s", report.Cycles+1, errors.Join(err, c.Damage()), c.logs())
+		}
+		report.Cycles++
+		report.Starts = append(report.Starts, took)
+	}
+	report.Acked, report.Unknown = book.acked, book.unknown
+	if book.acked < cfg.Cycles {
+		return report, fmt.Errorf("only %d writes were acknowledged in %d cycles: nothing was tested", book.acked, cfg.Cycles)
+	}
+	return report, c.Damage()
+}
+
+// crashOnce loads, kills at a random instant, restarts, and looks. It returns the
+// time from the start of the processes until consistent reads were answered.
+func (c *Cluster) crashOnce(ctx context.Context, rng *rand.Rand, load *writers, book *ledger) (time.Duration, error) {
+	load.start(ctx)
+	defer load.stop()
+	if err := wait(ctx, time.Duration(50+rng.IntN(350))*time.Millisecond); err != nil {
+		return 0, err
+	}
+	victims := c.Servers
+	if len(c.Servers) > 1 && rng.IntN(2) == 0 {
+		victims = c.Servers[:0:0]
+		victims = append(victims, c.Servers[rng.IntN(len(c.Servers))])
+	}
+	for _, s := range victims {
+		_ = s.Control.Kill() // all at once
+	}
+	for _, s := range victims {
+		s.Kill()
+	}
+	if len(victims) < len(c.Servers) {
+		_ = wait(ctx, time.Duration(rng.IntN(300))*time.Millisecond) // the others go on
+	}
+	load.stop()
+	begin := time.Now()
+	if err := c.Restart(); err != nil {
+		return 0, err
+	}
+	if err := c.Ready(ctx, startLimit); err != nil {
+		return 0, err
+	}
+	took := time.Since(begin)
+	return took, c.audit(ctx, book)
+}
+
+// Quantile returns the q-quantile of durations, zero when there are none.
+func Quantile(list []time.Duration, q float64) time.Duration {
+	if len(list) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(list))
+	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+}

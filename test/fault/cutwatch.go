@@ -1,0 +1,50 @@
+package faultrun
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"corbel.dev/corbel/kit/fault"
+)
+
+// RunPartitionedWatch cuts the leader off for good measure and looks that watchers at the others,
+// whose requests went to it, are woken by writes that the new leader takes while the cut stands.
+func (l *Lab) RunPartitionedWatch(ctx context.Context, seed uint64) (time.Duration, error) {
+	c, err := l.Open(ctx, Shape{Servers: 3, HCL: []string{linearHCL}})
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	leader, err := c.AwaitLeader(ctx, 20*time.Second)
+	if err != nil {
+		return 0, err
+	}
+	rest := &Cluster{Servers: c.Followers(leader), lab: l, admin: c.admin}
+	w := &watchWriter{client: NewClient(rest.Servers[0].HTTP), servers: rest.Servers}
+	w.client.Timeout = 3 * time.Second
+	defer w.client.Close()
+	w.rng = rand.New(rand.NewPCG(seed, 5))
+	first, err := w.final(ctx)
+	if err != nil {
+		return 0, err
+	}
+	list, stop := startWatchers(ctx, rest, 2, seed)
+	defer stop()
+	if err := settled(ctx, list, first, watchLimit); err != nil {
+		return 0, err
+	}
+	if err := fault.Partition(ctx, c.Peers(leader), c.Peers(rest.Servers...)); err != nil {
+		return 0, err
+	}
+	final, err := w.final(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("%w\n%s", err, c.logs())
+	}
+	begin := time.Now()
+	if err := settled(ctx, list, final, watchLimit); err != nil {
+		return 0, fmt.Errorf("while the former leader is cut off: %w", err)
+	}
+	return time.Since(begin), c.Damage()
+}

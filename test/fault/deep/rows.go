@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"corbel.dev/corbel/kit/fault/netns"
+	"corbel.dev/corbel/test/fault"
+)
+
+// done is what one seed of a row did: counts by name, and times worth a quantile.
+type done struct {
+	Counts map[string]int
+	Times  []time.Duration
+}
+
+// row is a scenario that the deep command repeats with ever new seeds.
+type row struct {
+	name string
+	// what its unit and its times are, for the table.
+	what string
+	run  func(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error)
+}
+
+var rows = []row{
+	{"linear", "A1, A2: histories of 60 s, all faults mixed, 8 clients", linear},
+	{"crash-three", "A4: kill -9 cycles of three servers; time from start to consistent reads",
+		crash(faultrun.Crash{Servers: 3, Cycles: 20})},
+	{"crash-one", "A4: kill -9 cycles of one server; time from start to consistent reads",
+		crash(faultrun.Crash{Servers: 1, Cycles: 60})},
+	{"crash-compacted", "A9: kill -9 cycles of three servers that snapshot all the time",
+		crash(faultrun.Crash{Servers: 3, Cycles: 15, Snapshots: true})},
+	{"watch", "A3: blocking queries of keys, prefixes and services across faults, 30 s", watch},
+	{"disk-errors", "A7: ENOSPC and EIO on each kind of operation, after ever more that go well; worst time until writes resume", diskErrors},
+	{"disk-stall", "A8: the disk of the leader hangs for 1, 5, 30 s; time until the next write", stall},
+	{"torn", "A4: bytes cut off the newest segment of one of three", torn},
+	{"wiped", "E: a member that lost everything is replaced; time until it votes", wiped},
+	{"failover", "E: leader kill -9; time until the first acknowledged write", failover},
+	{"transfer", "E: planned change of leader; longest gap between writes", transfer},
+	{"rolling", "E: rolling restart of three; longest gap between consistent reads of clients that retry", rolling},
+	{"cut", "E: the leader cut off in network namespaces; time until the next write", cut},
+}
+
+func names() []string {
+	var list []string
+	for _, r := range rows {
+		list = append(list, r.name)
+	}
+	return list
+}
+
+func linear(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+	r, err := l.RunLinear(ctx, faultrun.Linear{Duration: time.Minute, Judge: 2 * time.Minute}, seed)
+	faults := 0
+	for _, n := range r.Faults {
+		faults += n
+	}
+	return done{Counts: map[string]int{"histories": 1, "operations": r.Operations + r.LockOperations, "unknown": r.Unknown, "faults": faults,
+		"default reads": r.Bounds.DefaultReads, "stale reads": r.Bounds.StaleReads}}, err
+}
+
+func crash(cfg faultrun.Crash) func(context.Context, *faultrun.Lab, uint64) (done, error) {
+	return func(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+		r, err := l.RunCrash(ctx, cfg, seed)
+		return done{map[string]int{"cycles": r.Cycles, "acknowledged": r.Acked}, r.Starts}, err
+	}
+}
+
+func watch(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+	faults := []faultrun.FaultKind{faultrun.FaultKill, faultrun.FaultKillAll, faultrun.FaultFreeze, faultrun.FaultPartition,
+		faultrun.FaultOneWay, faultrun.FaultTransfer, faultrun.FaultClock, faultrun.FaultSlowDisk}
+	r, err := l.RunWatch(ctx, faultrun.Watch{Duration: 30 * time.Second, Faults: faults}, seed)
+	return done{Counts: map[string]int{"runs": 1, "answers": r.Answers, "writes": r.Writes}}, err
+}
+
+func diskErrors(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+	r, err := l.RunDiskErrors(ctx, int(seed%60))
+	return done{map[string]int{"sites": r.Sites, "refused": r.Refused, "reads": r.Reads}, []time.Duration{r.Resumed}}, err
+}
+
+func stall(ctx context.Context, l *faultrun.Lab, _ uint64) (done, error) {
+	r, err := l.RunStall(ctx, time.Second, 5*time.Second, 30*time.Second)
+	return done{map[string]int{"stalls": len(r.Leader) + len(r.Follower)}, r.Leader}, err
+}
+
+func torn(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+	return done{Counts: map[string]int{"cuts": 1}}, l.RunTorn(ctx, int64(1+seed*seed%8000), seed)
+}
+
+func wiped(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+	took, err := l.RunWiped(ctx, seed)
+	return done{map[string]int{"replaced": 1}, []time.Duration{took}}, err
+}
+
+func failover(ctx context.Context, l *faultrun.Lab, _ uint64) (done, error) {
+	r, err := l.RunFailover(ctx, 15)
+	return done{map[string]int{"kills": len(r.Pauses)}, r.Pauses}, err
+}
+
+func transfer(ctx context.Context, l *faultrun.Lab, _ uint64) (done, error) {
+	r, err := l.RunTransfer(ctx, 15)
+	return done{map[string]int{"transfers": len(r.Pauses), "writes": r.Writes, "retried": r.Retried, "failed": r.Failed}, r.Pauses}, err
+}
+
+func rolling(ctx context.Context, l *faultrun.Lab, _ uint64) (done, error) {
+	r, err := l.RunRolling(ctx)
+	return done{map[string]int{"restarts": 3, "reads": r.Reads, "retried": r.Retried, "failed": r.Failed}, []time.Duration{r.Longest}}, err
+}
+
+func cut(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+	if err := netns.Available(); err != nil {
+		return done{}, errors.Join(errors.New("NOT RUN"), err)
+	}
+	r, err := l.RunNamespaces(ctx, seed)
+	return done{map[string]int{"cuts": 1}, []time.Duration{r.Resumed}}, err
+}

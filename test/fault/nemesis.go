@@ -1,0 +1,175 @@
+package faultrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"corbel.dev/corbel/kit/fault"
+)
+
+// FaultKind names one thing that goes wrong.
+type FaultKind string
+
+// The kinds. Those that break a majority are healed before the next one begins.
+const (
+	FaultKill      FaultKind = "kill"      // kill -9 of one, restart with its data
+	FaultKillAll   FaultKind = "killall"   // kill -9 of all at once
+	FaultFreeze    FaultKind = "freeze"    // SIGSTOP of one
+	FaultPartition FaultKind = "partition" // one cut from the others, both ways
+	FaultOneWay    FaultKind = "oneway"    // what one sends to the others is lost
+	FaultClock     FaultKind = "clock"     // wall clock of one jumps by up to an hour
+	FaultSkew      FaultKind = "skew"      // clock of one runs 100 ms/s wrong
+	FaultSlowDisk  FaultKind = "slowdisk"  // syncs of one, or all, take 20 to 200 ms
+	FaultFullDisk  FaultKind = "fulldisk"  // ENOSPC on one, or all
+	FaultBadDisk   FaultKind = "baddisk"   // EIO on one's writes and syncs
+	FaultStallDisk FaultKind = "stalldisk" // one's disk hangs
+	FaultTransfer  FaultKind = "transfer"  // planned change of leader
+)
+
+// AllFaults are all kinds, mixed.
+var AllFaults = []FaultKind{FaultKill, FaultKillAll, FaultFreeze, FaultPartition, FaultOneWay, FaultClock, FaultSkew,
+	FaultSlowDisk, FaultFullDisk, FaultBadDisk, FaultStallDisk, FaultTransfer}
+
+// nemesis breaks a cluster by a plan that its seed makes. It owns the cluster while it runs.
+type nemesis struct {
+	c     *Cluster
+	rng   *rand.Rand
+	kinds []FaultKind
+	// done counts what was done, by kind.
+	done map[FaultKind]int
+	log  []string
+	// begin is when the history began: the log's times are comparable with its.
+	begin time.Time
+}
+
+// run breaks and heals until ctx ends, then heals for good.
+func (n *nemesis) run(ctx context.Context) error {
+	n.done = map[FaultKind]int{}
+	// The first two kinds of each run are the first of the shuffled list, so that a few runs cover all.
+	order := n.rng.Perm(len(n.kinds))
+	for i := 0; ctx.Err() == nil; i++ {
+		if wait(ctx, n.between(300, 1200)) != nil {
+			break
+		}
+		kind := n.kinds[order[i%len(order)]]
+		n.note("%s begins", kind)
+		if err := n.once(ctx, kind); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("fault %s could not be injected: %w", kind, err)
+		}
+		n.done[kind]++
+		if err := n.c.Heal(context.WithoutCancel(ctx)); err != nil {
+			return fmt.Errorf("healing after %s: %w", kind, err)
+		}
+		n.note("%s healed", kind)
+	}
+	return n.c.Heal(context.WithoutCancel(ctx))
+}
+
+func (n *nemesis) note(format string, args ...any) {
+	n.log = append(n.log, fmt.Sprintf("%8.3fs ", time.Since(n.begin).Seconds())+fmt.Sprintf(format, args...))
+}
+
+func (n *nemesis) between(lowMillis, highMillis int) time.Duration {
+	return time.Duration(lowMillis+n.rng.IntN(highMillis-lowMillis)) * time.Millisecond
+}
+
+// victim is the leader half of the time, where one is known at once.
+func (n *nemesis) victim(ctx context.Context) *Server {
+	if n.rng.IntN(2) == 0 {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if leader := n.c.Leader(ctx); leader != nil {
+			return leader
+		}
+	}
+	return n.c.Servers[n.rng.IntN(len(n.c.Servers))]
+}
+
+func (n *nemesis) others(s *Server) []*Server {
+	return slices.DeleteFunc(slices.Clone(n.c.Servers), func(o *Server) bool { return o == s })
+}
+
+func (n *nemesis) once(ctx context.Context, kind FaultKind) error {
+	victim := n.victim(ctx)
+	n.note("victim %s", victim.Name)
+	var err error
+	switch kind {
+	case FaultKill:
+		victim.Kill()
+	case FaultKillAll:
+		for _, s := range n.c.Servers {
+			_ = s.Control.Kill() // all at once; Kill below waits
+		}
+		for _, s := range n.c.Servers {
+			s.Kill()
+		}
+		_ = wait(ctx, n.between(0, 300))
+		return nil
+	case FaultFreeze:
+		err = victim.Freeze()
+	case FaultPartition:
+		err = fault.Partition(ctx, n.c.Peers(victim), n.c.Peers(n.others(victim)...))
+	case FaultOneWay:
+		err = n.oneWay(ctx, victim)
+	case FaultClock:
+		err = victim.Control.SetClock(ctx, time.Duration(n.rng.IntN(7200)-3600)*time.Second, 1)
+	case FaultSkew:
+		err = victim.Control.SetClock(ctx, 0, []float64{0.9, 1.1}[n.rng.IntN(2)])
+	case FaultTransfer:
+		if err := n.c.Transfer(ctx); err != nil {
+			n.note("%v", err) // refused while there is no leader: no fault of the driver
+		}
+		return nil
+	default:
+		err = n.disk(ctx, kind, victim)
+	}
+	if err != nil {
+		return err
+	}
+	_ = wait(ctx, n.between(500, 3500))
+	return nil
+}
+
+// oneWay loses what from sends, on the connections that it opened and on those that it took.
+func (n *nemesis) oneWay(ctx context.Context, from *Server) error {
+	var errs []error
+	for _, to := range n.others(from) {
+		errs = append(errs,
+			from.Control.Net(ctx, fault.Command{Name: "out " + to.RPC, Ops: "write,dial", Glob: to.RPC, Stall: true}),
+			to.Control.Net(ctx, fault.Command{Name: "in " + from.RPC, Ops: "read", Glob: from.RPC, Stall: true}))
+	}
+	return errors.Join(errs...)
+}
+
+func (n *nemesis) disk(ctx context.Context, kind FaultKind, victim *Server) error {
+	rule := fault.Command{Name: string(kind), Ops: "write,sync,syncdir,preallocate"}
+	hit := []*Server{victim}
+	switch kind {
+	case FaultSlowDisk:
+		rule.Ops, rule.Delay = "sync", n.between(20, 200)
+		if n.rng.IntN(3) == 0 {
+			hit = n.c.Servers
+		}
+	case FaultFullDisk:
+		rule.Ops, rule.Error = "write,preallocate", "ENOSPC"
+		if n.rng.IntN(3) == 0 {
+			hit = n.c.Servers
+		}
+	case FaultBadDisk:
+		rule.Error, rule.Skip = "EIO", n.rng.IntN(20)
+	case FaultStallDisk:
+		rule.Stall = true
+	default:
+		return fmt.Errorf("unknown fault %q", kind)
+	}
+	var errs []error
+	for _, s := range hit {
+		rule.Glob = s.Dir + "/**"
+		errs = append(errs, s.Control.Disk(ctx, rule))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,231 @@
+package faultrun
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"corbel.dev/corbel/kit/fault"
+)
+
+// Server is one member: its folder, its addresses and, while it runs, its process.
+type Server struct {
+	Name, Dir string
+	// HTTP, RPC and Serf are host:port.
+	HTTP, RPC, Serf string
+	// Control is the door for faults; of the last process that ran.
+	Control *fault.Control
+
+	command func() *exec.Cmd
+	output  *tail
+	proc    *exec.Cmd
+	ended   chan struct{}
+	frozen  bool
+}
+
+// tail keeps the last bytes that a server printed.
+type tail struct {
+	mu  sync.Mutex
+	buf []byte
+}
+
+const tailBytes = 64 << 10
+
+// Write implements io.Writer; it never fails.
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.buf = append(t.buf, p...)
+	if len(t.buf) > 2*tailBytes {
+		t.buf = append(t.buf[:0], t.buf[len(t.buf)-tailBytes:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(bytes.TrimSpace(t.buf))
+}
+
+// errRunning says that a server was started twice.
+var errRunning = errors.New("it runs already")
+
+// Start runs the server armed, with faults in force from its first instruction on.
+func (s *Server) Start(begin ...fault.Command) error {
+	if s.Running() {
+		return fmt.Errorf("%s: %w", s.Name, errRunning)
+	}
+	cmd := s.command()
+	cmd.Stdout, cmd.Stderr = s.output, s.output
+	cmd.SysProcAttr = dieWithParent()
+	control, err := fault.Spawn(cmd, begin...)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", s.Name, err)
+	}
+	ended := make(chan struct{})
+	s.Control, s.proc, s.ended, s.frozen = control, cmd, ended, false
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait()
+		_ = control.Close()
+	}()
+	return nil
+}
+
+// Running reports whether the process lives.
+func (s *Server) Running() bool {
+	if s.ended == nil {
+		return false
+	}
+	select {
+	case <-s.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// Kill ends the process as a crash does and waits for its end.
+func (s *Server) Kill() {
+	if s.Running() {
+		_ = s.Control.Kill()
+		<-s.ended
+	}
+}
+
+// stopLimit is how long an orderly end may take before it is a kill.
+const stopLimit = 20 * time.Second
+
+// Stop asks the process to end, and kills it when it does not; the error tells.
+func (s *Server) Stop() error {
+	if !s.Running() {
+		return nil
+	}
+	if s.frozen {
+		_ = s.Thaw()
+	}
+	_ = s.proc.Process.Signal(syscall.SIGTERM)
+	t := time.NewTimer(stopLimit)
+	defer t.Stop()
+	select {
+	case <-s.ended:
+		return nil
+	case <-t.C:
+		s.Kill()
+		return fmt.Errorf("%s did not end within %s of SIGTERM\n%s", s.Name, stopLimit, s.output)
+	}
+}
+
+// Freeze stops the process in its tracks; Thaw lets it go on.
+func (s *Server) Freeze() error {
+	s.frozen = true
+	return s.Control.Freeze()
+}
+
+// Thaw lets a frozen process go on.
+func (s *Server) Thaw() error {
+	s.frozen = false
+	return s.Control.Thaw()
+}
+
+// Log is the end of what the server printed, all its processes in order.
+func (s *Server) Log() string { return s.output.String() }
+
+// damage returns an error when the log shows what no fault excuses.
+func (s *Server) damage() error {
+	log := s.Log()
+	for _, sign := range []string{"panic:", "DATA RACE", "fatal error:"} {
+		if at := strings.Index(log, sign); at >= 0 {
+			return fmt.Errorf("%s printed %q:\n%s", s.Name, sign, log[max(0, at-500):min(len(log), at+4000)])
+		}
+	}
+	return nil
+}
+
+// rssBytes is the resident size of the process; zero where the system does not tell.
+func (s *Server) rssBytes() int64 {
+	data, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(s.Control.PID()), "status"))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.SplitSeq(string(data), "\n") {
+		var kib int64
+		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &kib); err == nil {
+			return kib << 10
+		}
+	}
+	return 0
+}
+
+// freePorts returns ports that were free a moment ago for TCP and UDP, all different.
+func freePorts(n int) ([]string, error) {
+	var ports []string
+	var held []func() error
+	defer func() {
+		for _, release := range held {
+			_ = release()
+		}
+	}()
+	for tries := 0; len(ports) < n; tries++ {
+		if tries > 20*n {
+			return nil, errors.New("no free ports")
+		}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		held = append(held, l.Close)
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		u, err := net.ListenPacket("udp", "127.0.0.1:"+port)
+		if err != nil {
+			continue
+		}
+		held = append(held, u.Close)
+		ports = append(ports, port)
+	}
+	return ports, nil
+}
+
+// hopeless is an error that waiting does not mend: until gives up at once.
+type hopeless struct{ error }
+
+// until asks cond every few milliseconds until it returns nil, ctx ends, or limit is over.
+func until(ctx context.Context, limit time.Duration, what string, cond func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	pause := time.Millisecond
+	begin := time.Now()
+	for {
+		err := cond()
+		if err == nil {
+			return nil
+		}
+		_, over := err.(hopeless)
+		if over || wait(ctx, pause) != nil {
+			return fmt.Errorf("waited %s for: %s; last: %w", time.Since(begin).Round(time.Millisecond), what, err)
+		}
+		pause = min(2*pause, 20*time.Millisecond)
+	}
+}
+
+// wait lets d pass, or returns ctx's error when that ends first.
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return ctx.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

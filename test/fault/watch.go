@@ -1,0 +1,306 @@
+package faultrun
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/kit/fault/history"
+)
+
+// Watch is a run of A3: watchers of a key, a prefix and a service over a cluster
+// that a nemesis breaks. Their index must never go back, values of a counter must
+// never go back, and after the last write each must see the final state by being
+// woken: their wait is far longer than what they are given.
+type Watch struct {
+	Duration time.Duration
+	Faults   []FaultKind
+	Watchers int // of each kind; default 3
+}
+
+// WatchReport tells what a run did.
+type WatchReport struct {
+	Answers, Writes int
+	Faults          map[FaultKind]int
+	// Settled is how long after the last acknowledged write the last watcher had it.
+	Settled time.Duration
+}
+
+const (
+	watchWait  = 90 * time.Second // of each blocking query
+	watchLimit = 15 * time.Second // for the final state
+	watchKeys  = 4
+)
+
+// watchState is what a watcher has seen newest: names to counters.
+type watchState map[string]int
+
+// watcher follows one path. decode turns an answer into a state.
+type watcher struct {
+	name, path string
+	decode     func(body []byte) (watchState, error)
+	client     *Client
+	cluster    *Cluster
+	rng        *rand.Rand
+
+	mu      sync.Mutex // guards what follows, read by the judge
+	state   watchState
+	index   uint64
+	answers int
+	broken  error
+}
+
+// RunWatch does one run on a fresh cluster of three.
+func (l *Lab) RunWatch(ctx context.Context, cfg Watch, seed uint64) (report WatchReport, err error) {
+	if cfg.Watchers == 0 {
+		cfg.Watchers = 3
+	}
+	c, err := l.Open(ctx, Shape{Servers: 3, HCL: []string{linearHCL}})
+	if err != nil {
+		return report, err
+	}
+	defer c.Close()
+	n := &nemesis{c: c, rng: rand.New(rand.NewPCG(seed, 3)), kinds: cfg.Faults, begin: time.Now()}
+	list, stop := startWatchers(ctx, c, cfg.Watchers, seed)
+	defer stop()
+	final, err := watchLoad(ctx, c, n, cfg.Duration, &report)
+	report.Faults = n.done
+	if err == nil {
+		begin := time.Now()
+		err = settled(ctx, list, final, watchLimit)
+		report.Settled = time.Since(begin)
+	}
+	stop()
+	for _, w := range list {
+		report.Answers += w.answers
+		err = errors.Join(err, w.broken)
+	}
+	if err = errors.Join(err, c.Damage()); err != nil {
+		err = fmt.Errorf("%w\n%s\n%s", err, strings.Join(n.log, "\n"), c.logs())
+	}
+	return report, err
+}
+
+// startWatchers starts n watchers of each kind; stop ends them and waits.
+func startWatchers(ctx context.Context, c *Cluster, n int, seed uint64) (list []*watcher, stop func()) {
+	kinds := []watcher{
+		{name: "key", path: "/v1/kv/watch/0?", decode: decodePairs},
+		{name: "prefix", path: "/v1/kv/watch/?recurse&", decode: decodePairs},
+		{name: "service", path: "/v1/health/service/watched?", decode: decodeService},
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	for k := range kinds {
+		for i := range n {
+			w := &watcher{name: fmt.Sprintf("%s watcher %d", kinds[k].name, i), path: kinds[k].path, decode: kinds[k].decode,
+				client: NewClient(c.Servers[i%len(c.Servers)].HTTP), cluster: c, rng: rand.New(rand.NewPCG(seed, uint64(1000+10*k+i)))}
+			w.client.Timeout = watchWait + watchWait/16 + 10*time.Second
+			list = append(list, w)
+			wg.Go(func() { w.run(ctx) })
+		}
+	}
+	return list, func() {
+		cancel()
+		wg.Wait()
+	}
+}
+
+// run follows the path until ctx ends or it saw what must not be.
+func (w *watcher) run(ctx context.Context) {
+	defer w.client.Close()
+	for ctx.Err() == nil && w.broken == nil {
+		path := fmt.Sprintf("%sindex=%d&wait=%s", w.path, w.index, watchWait)
+		r := w.client.Do(ctx, "GET", path, nil)
+		if r.Status != http.StatusOK && r.Status != http.StatusNotFound {
+			w.client.At(w.cluster.Servers[w.rng.IntN(len(w.cluster.Servers))].HTTP)
+			_ = wait(ctx, 20*time.Millisecond)
+			continue
+		}
+		state := watchState{}
+		var err error
+		if r.Status == http.StatusOK {
+			state, err = w.decode(r.Body)
+		}
+		w.take(state, r.Index(), err)
+	}
+}
+
+// take judges one answer against the one before it.
+func (w *watcher) take(state watchState, index uint64, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answers++
+	switch {
+	case err != nil:
+		w.broken = fmt.Errorf("%s: %w", w.name, err)
+	case index == 0:
+		w.broken = fmt.Errorf("%s: no index", w.name)
+	case index < w.index:
+		w.broken = fmt.Errorf("%s: the index went back from %d to %d", w.name, w.index, index)
+	}
+	for name, old := range w.state {
+		if now, there := state[name]; there && now < old {
+			w.broken = fmt.Errorf("%s: %s went back from %d to %d (index %d to %d)", w.name, name, old, now, w.index, index)
+		}
+	}
+	w.state, w.index = state, index
+}
+
+// shows reports whether the watcher's newest state is the part of final that it watches.
+func (w *watcher) shows(final watchState) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	want := watchState{}
+	for name, v := range final {
+		isService := strings.HasPrefix(name, "id")
+		if isService == strings.HasPrefix(w.name, "service") && (!strings.HasPrefix(w.name, "key") || name == "watch/0") {
+			want[name] = v
+		}
+	}
+	if !maps.Equal(want, w.state) {
+		return fmt.Errorf("%s shows %v at index %d, the final state is %v", w.name, w.state, w.index, want)
+	}
+	return nil
+}
+
+func settled(ctx context.Context, list []*watcher, final watchState, limit time.Duration) error {
+	return until(ctx, limit, "every watcher to be woken with the final state", func() error {
+		for _, w := range list {
+			if err := w.shows(final); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func decodePairs(body []byte) (watchState, error) {
+	var list []pair
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, err
+	}
+	state := watchState{}
+	for _, p := range list {
+		n, err := strconv.Atoi(p.text())
+		if err != nil {
+			return nil, err
+		}
+		state[p.Key] = n
+	}
+	return state, nil
+}
+
+func decodeService(body []byte) (watchState, error) {
+	var list []struct {
+		Service struct {
+			ID   string
+			Meta map[string]string
+		}
+	}
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, err
+	}
+	state := watchState{}
+	for _, e := range list {
+		n, err := strconv.Atoi(e.Service.Meta["state"])
+		if err != nil {
+			return nil, err
+		}
+		state[e.Service.ID] = n
+	}
+	return state, nil
+}
+
+// watchLoad writes while the nemesis breaks, then writes the final state into the healed cluster and returns it.
+func watchLoad(ctx context.Context, c *Cluster, n *nemesis, d time.Duration, report *WatchReport) (watchState, error) {
+	loaded, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	w := &watchWriter{client: NewClient(c.Servers[0].HTTP), rng: rand.New(rand.NewPCG(n.rng.Uint64(), 0)), servers: c.Servers}
+	w.client.Timeout = 2 * time.Second
+	defer w.client.Close()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for loaded.Err() == nil {
+			w.random(loaded)
+			_ = wait(loaded, time.Duration(w.rng.IntN(10))*time.Millisecond)
+		}
+	})
+	err := n.run(loaded)
+	cancel()
+	wg.Wait()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Ready(ctx, startLimit); err != nil {
+		return nil, err
+	}
+	report.Writes = w.counter
+	return w.final(ctx)
+}
+
+// watchWriter writes ever growing counters.
+type watchWriter struct {
+	client  *Client
+	rng     *rand.Rand
+	servers []*Server
+	counter int
+}
+
+func (w *watchWriter) random(ctx context.Context) {
+	slot := w.rng.IntN(watchKeys)
+	if w.send(ctx, slot, w.rng.IntN(2) == 0, w.rng.IntN(6) == 0) != history.OK {
+		w.client.At(w.servers[w.rng.IntN(len(w.servers))].HTTP)
+	}
+}
+
+func (w *watchWriter) send(ctx context.Context, slot int, service, remove bool) history.Outcome {
+	w.counter++
+	key, id := fmt.Sprintf("watch/%d", slot), fmt.Sprintf("id%d", slot)
+	var r Reply
+	switch {
+	case service && remove:
+		r = w.client.Do(ctx, "PUT", "/v1/catalog/deregister", fmt.Appendf(nil, `{"Node":"watched","ServiceID":%q}`, id))
+	case service:
+		r = w.client.Do(ctx, "PUT", "/v1/catalog/register", fmt.Appendf(nil,
+			`{"Node":"watched","Address":"192.0.2.1","Service":{"ID":%q,"Service":"watched","Meta":{"state":"%d"}}}`, id, w.counter))
+	case remove:
+		r = w.client.Do(ctx, "DELETE", "/v1/kv/"+key, nil)
+	default:
+		r = w.client.Do(ctx, "PUT", "/v1/kv/"+key, []byte(strconv.Itoa(w.counter)))
+	}
+	return r.Outcome
+}
+
+// final writes every thing once more until it is acknowledged; the last service is removed, so that a deletion is the last word somewhere.
+func (w *watchWriter) final(ctx context.Context) (watchState, error) {
+	state := watchState{}
+	for slot := range watchKeys {
+		for _, service := range []bool{false, true} {
+			remove := slot == watchKeys-1
+			err := until(ctx, 20*time.Second, "a final write", func() error {
+				if outcome := w.send(ctx, slot, service, remove); outcome != history.OK {
+					w.client.At(w.servers[w.rng.IntN(len(w.servers))].HTTP)
+					return errors.New(string(outcome))
+				}
+				return nil
+			})
+			switch {
+			case err != nil:
+				return nil, err
+			case !remove && service:
+				state[fmt.Sprintf("id%d", slot)] = w.counter
+			case !remove:
+				state[fmt.Sprintf("watch/%d", slot)] = w.counter
+			}
+		}
+	}
+	return state, nil
+}
