@@ -13,7 +13,7 @@ import (
 	"math"
 	"sync"
 
-	metrics "github.com/hashicorp/go-metrics/compat"
+	metrics "github.com/hashicorp/go-metrics"
 
 	"corbel.dev/corbel/telemetry"
 )

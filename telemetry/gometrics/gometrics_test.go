@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	metrics "github.com/hashicorp/go-metrics/compat"
+	metrics "github.com/hashicorp/go-metrics"
 
 	"corbel.dev/corbel/telemetry"
 )

@@ -43,7 +43,6 @@ var doors = []struct {
 	{"github.com/hashicorp/raft-autopilot", []string{"core/group"}, "it belongs to consensus"},
 	{"github.com/hashicorp/memberlist", []string{"core/member"}, "gossip stays replaceable"},
 	{"github.com/hashicorp/go-metrics", []string{"core/group", "core/member", "telemetry"}, "it is global: swallowed in one place"},
-	{"github.com/armon/go-metrics", []string{"core/group", "core/member", "telemetry"}, "it is global: swallowed in one place"},
 	{"github.com/cockroachdb/pebble", []string{"kit/lsm"}, "190 packages"},
 	{"github.com/jackc/pgx", []string{"secrets/storage/pgstore", "monitor/eventstore/pgevents"}, "the two PostgreSQL backends"},
 	{"google.golang.org/grpc", []string{"core/rpc", "api/xds", "bench"}, "linked only where gRPC is spoken"},
