@@ -34,6 +34,7 @@ type edits struct {
 	sessions           table.Edit[keyed[*Session]]
 	nodeSess           table.Edit[pair[*Session]]
 	locks              table.Edit[pair[struct{}]]
+	records            recordEdits
 }
 
 func (s *State) draft() *draft {
@@ -45,6 +46,7 @@ func (s *State) draft() *draft {
 		checks: t.checks.Edit(), byService: t.byService.Edit(), byOwner: t.byOwner.Edit(),
 		kv: t.kv.Edit(), graves: t.graves.Edit(), graveAges: t.graveAges.Edit(), dirs: t.dirs.Edit(),
 		sessions: t.sessions.Edit(), nodeSess: t.nodeSess.Edit(), locks: t.locks.Edit(),
+		records: t.records.edit(),
 	}}
 }
 
@@ -57,6 +59,7 @@ func (d *draft) state() *State {
 		checks: t.checks.Done(), byService: t.byService.Done(), byOwner: t.byOwner.Done(),
 		kv: t.kv.Done(), graves: t.graves.Done(), graveAges: t.graveAges.Done(), dirs: t.dirs.Done(),
 		sessions: t.sessions.Done(), nodeSess: t.nodeSess.Done(), locks: t.locks.Done(),
+		records: t.records.done(),
 	}}
 }
 
@@ -83,6 +86,7 @@ func (d *draft) fork() {
 	t.sessions.Fork()
 	t.nodeSess.Fork()
 	t.locks.Fork()
+	t.records.fork()
 	d.epoch++
 }
 
@@ -138,6 +142,8 @@ func (d *draft) command(c Command, r *Result) {
 	case *SessionDestroy:
 		d.destroySession(c.ID)
 		r.OK = true
+	case *Records:
+		r.OK, r.Err = d.records(c)
 	case *ReapTombstones:
 		d.reap(c.Index)
 		r.OK = true

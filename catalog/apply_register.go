@@ -170,6 +170,7 @@ func (d *draft) removeNode(key string) {
 	for _, c := range checks {
 		d.removeCheck(key, c)
 	}
+	d.dropTied("n" + key)
 	d.t.nodes.Delete(keyed[*nodeEntry]{key: key})
 	if e.node.ID != "" {
 		d.t.nodeIDs.Delete(keyed[*nodeEntry]{key: lower(e.node.ID)})

@@ -71,6 +71,7 @@ func (d *draft) endSession(s *Session) {
 			d.changes.LockDelays = append(d.changes.LockDelays, LockDelay{key, s.LockDelay})
 		}
 	}
+	d.dropTied("s" + s.ID)
 	d.t.sessions.Delete(keyed[*Session]{key: s.ID})
 	d.t.nodeSess.Delete(pair[*Session]{a: lower(s.Node), b: s.ID})
 	d.ix.sessions = d.at

@@ -10,6 +10,7 @@ type Changes struct {
 	Services []Change[Service]
 	Checks   []Change[Check]
 	Sessions []Change[Session]
+	Records  []Change[Record]
 	// Names are the services whose ServiceIndex or ConnectIndex grew, in lower
 	// case; a name may be there more than once.
 	Names []Touched
@@ -40,5 +41,5 @@ type LockDelay struct {
 
 // Empty tells that nothing changed.
 func (c *Changes) Empty() bool {
-	return len(c.KV) == 0 && len(c.Nodes) == 0 && len(c.Services) == 0 && len(c.Checks) == 0 && len(c.Sessions) == 0
+	return len(c.KV) == 0 && len(c.Nodes) == 0 && len(c.Services) == 0 && len(c.Checks) == 0 && len(c.Sessions) == 0 && len(c.Records) == 0
 }

@@ -56,6 +56,8 @@ func readCommand(op Op, r *pack.Reader) Command {
 		return &SessionDestroy{ID: r.String()}
 	case OpTxn:
 		return readTxn(r)
+	case OpRecords:
+		return readRecords(r)
 	case OpReapTombstones:
 		return &ReapTombstones{Index: r.Uint()}
 	}

@@ -23,6 +23,7 @@ const (
 	OpTxn            Op = 6
 	OpReapTombstones Op = 7
 	OpRegisterBatch  Op = 8
+	OpRecords        Op = 9
 )
 
 // Register upserts a node, optionally one service of it and any number of

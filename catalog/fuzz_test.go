@@ -17,6 +17,7 @@ func seedState(t testing.TB) *State {
 		Checks: []*Check{serf(Passing), {ID: "c", ServiceID: "x", Definition: []byte("{}")}}})
 	w.ok(&SessionCreate{Session: Session{ID: "s", Node: "a", TTL: "10s", NodeChecks: []string{SerfHealthID}, ServiceChecks: []ServiceCheckRef{{ID: "c"}}}})
 	w.ok(&KV{Verb: KVLock, Pair: KVPair{Key: "f/k", Value: []byte("v"), Flags: 7, Session: "s"}})
+	w.ok(&Records{Ops: []RecordOp{{RecordSet, Record{Kind: RecordQuery, Key: "q", Name: "n", Value: []byte("{}"), Session: "s", Node: "a"}}}})
 	w.ok(set("gone", "v"))
 	w.ok(&KV{Verb: KVDelete, Pair: KVPair{Key: "gone"}})
 	return w.s
@@ -27,6 +28,7 @@ func FuzzDecodeCommand(f *testing.F) {
 	for _, c := range []Command{
 		&Register{Node: n, Service: &Service{ID: "x", Name: "web"}, Checks: []*Check{serf(Warning)}}, &Deregister{Node: "a"}, set("k", "v"),
 		&RegisterBatch{Registrations: []*Register{{Node: n}}}, &SessionCreate{Session: Session{ID: "s", Node: "a"}}, &SessionDestroy{ID: "s"},
+		&Records{Ops: []RecordOp{{RecordCAS, record(RecordConfigEntry, "k", "n", "v")}, {RecordDelete, record(RecordQuery, "q", "", "")}}},
 		&ReapTombstones{Index: 7}, &Txn{Ops: []TxnOp{{KV: set("k", "v")}, {Verb: TxnSet, Node: &n}, {Verb: TxnGet, Check: serf(Passing)}, {Verb: TxnCAS, Service: &Service{}}}},
 	} {
 		f.Add(EncodeCommand(nil, c))

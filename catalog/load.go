@@ -60,6 +60,11 @@ func (l *loader) load(section, count int) {
 		if l.in.err != nil {
 			return
 		}
+		if section == sectionRecordKinds && i < recordKinds {
+			l.d.ix.records[i] = r.Uint()
+			l.merge(r)
+			continue
+		}
 		l.one(section, i == 0, r)
 		l.merge(r)
 	}
@@ -113,6 +118,8 @@ func (l *loader) one(section int, first bool, r *pack.Reader) {
 		}
 	case sectionSessions:
 		l.loadSession(first, ReadSession(r))
+	case sectionRecords:
+		l.loadRecord(first, ReadRecord(r))
 	}
 }
 
@@ -261,6 +268,21 @@ func (l *loader) loadSession(first bool, s *Session) {
 	s.Node = e.node.Name
 	l.d.t.sessions.Load(keyed[*Session]{s.ID, s})
 	l.d.t.nodeSess.Set(pair[*Session]{e.key, s.ID, s})
+}
+
+func (l *loader) loadRecord(first bool, r *Record) {
+	d := l.d
+	if r.Kind == 0 || r.Kind >= recordKinds || r.Key == "" || !l.inOrder(first, recordKey(r.Kind), r.Key) {
+		l.in.fail()
+		return
+	}
+	_, session := d.t.sessions.Get(keyed[*Session]{key: r.Session})
+	_, taken := d.t.records.byName.Get(pair[*Record]{a: recordKey(r.Kind), b: r.Name})
+	if r.Session != "" && !session || r.Name != "" && taken || r.Node != "" && d.node(lower(r.Node)) == nil {
+		l.in.fail()
+		return
+	}
+	d.t.records.put(r)
 }
 
 // complete tells whether the parts fit together: each name has its indexes, each lock its session.

@@ -35,6 +35,8 @@ const (
 	sectionGraves
 	sectionDirs
 	sectionSessions
+	sectionRecordKinds
+	sectionRecords
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -87,6 +89,7 @@ func (s *State) WriteTo(w io.Writer) (int64, error) {
 	for item := range s.tables.sessions.All() {
 		out.record(func(b []byte) []byte { return AppendSession(b, item.v) })
 	}
+	s.writeRecords(out)
 	sum := out.sum
 	out.record(func(b []byte) []byte { return pack.Uint(pack.Uint(b, sectionEnd), uint64(sum)) })
 	if out.err == nil {
@@ -139,6 +142,17 @@ func (s *State) writeKV(out *sink) {
 	out.section(sectionDirs, t.dirs.Len())
 	for item := range t.dirs.All() {
 		out.record(func(b []byte) []byte { return pack.Uint(pack.String(b, item.key), item.v.index) })
+	}
+}
+
+func (s *State) writeRecords(out *sink) {
+	out.section(sectionRecordKinds, len(s.indexes.records))
+	for _, index := range s.indexes.records {
+		out.record(func(b []byte) []byte { return pack.Uint(b, index) })
+	}
+	out.section(sectionRecords, s.tables.records.all.Len())
+	for item := range s.tables.records.all.All() {
+		out.record(func(b []byte) []byte { return AppendRecord(b, item.v) })
 	}
 }
 

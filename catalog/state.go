@@ -23,6 +23,7 @@ type tableIndexes struct {
 	nodes, services, checks, sessions, kv uint64
 	nodeGone                              uint64 // last deregistration of a node
 	serviceGone                           uint64 // last time a service name, or what a name connects to, lost its last instance
+	records                               [recordKinds]uint64
 }
 
 // tables are the primary tables and their indexes. Names of nodes and services
@@ -46,6 +47,7 @@ type tables struct {
 	sessions  table.Table[keyed[*Session]]   // by ID
 	nodeSess  table.Table[pair[*Session]]    // by node, id
 	locks     table.Table[pair[struct{}]]    // by session, key
+	records   recordTables
 }
 
 // keyed is a value under one key.
@@ -178,6 +180,7 @@ func Empty() *State {
 		sessions:  table.New(compareKeyed[*Session]),
 		nodeSess:  table.New(comparePair[*Session]),
 		locks:     table.New(comparePair[struct{}]),
+		records:   emptyRecords(),
 	}}
 }
 
@@ -186,7 +189,7 @@ func (s *State) Index() uint64 { return s.index }
 
 // Counts tells how much the catalog holds.
 type Counts struct {
-	Nodes, Services, Instances, ConnectInstances, Checks, KV, Tombstones, Sessions int
+	Nodes, Services, Instances, ConnectInstances, Checks, KV, Tombstones, Sessions, Records int
 }
 
 // Counts is O(1).
@@ -195,6 +198,6 @@ func (s *State) Counts() Counts {
 	return Counts{
 		Nodes: t.nodes.Len(), Services: t.names.Len(), Instances: t.services.Len(),
 		ConnectInstances: t.connect.Len(), Checks: t.checks.Len(), KV: t.kv.Len(),
-		Tombstones: t.graves.Len(), Sessions: t.sessions.Len(),
+		Tombstones: t.graves.Len(), Sessions: t.sessions.Len(), Records: t.records.all.Len(),
 	}
 }

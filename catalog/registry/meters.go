@@ -35,14 +35,14 @@ func newMeters(r *Registry, t *telemetry.Registry) *meters {
 			catalog.OpRegister: register, catalog.OpRegisterBatch: register,
 			catalog.OpDeregister:    t.Timing("catalog.deregister"),
 			catalog.OpSessionCreate: session, catalog.OpSessionDestroy: session,
-			catalog.OpReapTombstones: nil,
+			catalog.OpReapTombstones: nil, catalog.OpRecords: t.Timing("catalog.records"),
 		},
 		fsm: map[catalog.Op]*telemetry.Timing{
 			catalog.OpKV: t.Timing("fsm.kvs"), catalog.OpTxn: t.Timing("fsm.txn"),
 			catalog.OpRegister: fsmRegister, catalog.OpRegisterBatch: fsmRegister,
 			catalog.OpDeregister:    t.Timing("fsm.deregister"),
 			catalog.OpSessionCreate: fsmSession, catalog.OpSessionDestroy: fsmSession,
-			catalog.OpReapTombstones: t.Timing("fsm.tombstone"),
+			catalog.OpReapTombstones: t.Timing("fsm.tombstone"), catalog.OpRecords: t.Timing("fsm.records"),
 		},
 		notify:           t.Timing("catalog.notify"),
 		costs:            t.Stages("catalog", costKinds...),
@@ -63,12 +63,13 @@ func newMeters(r *Registry, t *telemetry.Registry) *meters {
 	gauge("state.kv_entries", func(c catalog.Counts) int { return c.KV })
 	gauge("state.checks", func(c catalog.Counts) int { return c.Checks })
 	gauge("state.sessions", func(c catalog.Counts) int { return c.Sessions })
+	gauge("state.records", func(c catalog.Counts) int { return c.Records })
 	gauge("state.tombstones", func(c catalog.Counts) int { return c.Tombstones })
 	return m
 }
 
 // costKinds name the accounts of costs; a command's account is costKind.
-var costKinds = []string{"register", "deregister", "kv", "session", "txn", "reap"}
+var costKinds = []string{"register", "deregister", "kv", "session", "txn", "reap", "records"}
 
 func costKind(op catalog.Op) int {
 	switch op {
@@ -82,6 +83,8 @@ func costKind(op catalog.Op) int {
 		return 4
 	case catalog.OpReapTombstones:
 		return 5
+	case catalog.OpRecords:
+		return 6
 	}
 	return 0
 }

@@ -3,6 +3,8 @@ package registry
 import (
 	"strings"
 	"time"
+
+	"corbel.dev/corbel/catalog"
 )
 
 // Mode is the consistency that a read asks for.
@@ -38,12 +40,24 @@ const (
 	TopicServiceChecks                  // key: the checks of a service's instances
 	TopicSessions                       // all sessions
 	TopicSession                        // key: a session's ID
+	TopicRecords                        // key: RecordsSubject's: all records of a kind
+	TopicRecord                         // key: RecordSubject's: one record
 )
 
 // Subject is what a watcher watches. Names of nodes and services are matched without regard to case.
 type Subject struct {
 	Topic Topic
 	Key   string
+}
+
+// RecordsSubject is every record of the kind.
+func RecordsSubject(kind catalog.RecordKind) Subject {
+	return Subject{TopicRecords, string(rune(kind))}
+}
+
+// RecordSubject is one record of the kind.
+func RecordSubject(kind catalog.RecordKind, key string) Subject {
+	return Subject{TopicRecord, string(rune(kind)) + key}
 }
 
 func (s Subject) normal() Subject {

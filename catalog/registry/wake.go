@@ -55,6 +55,11 @@ func (r *Registry) wake(c *catalog.Changes) {
 	for i := range c.Sessions {
 		wake(TopicSession, either(c.Sessions[i]).ID)
 	}
+	for i := range c.Records {
+		record := either(c.Records[i])
+		r.waiters.Wake(RecordsSubject(record.Kind))
+		r.waiters.Wake(RecordSubject(record.Kind, record.Key))
+	}
 }
 
 // wakeKV costs one lookup per key and one per watched length of prefix.

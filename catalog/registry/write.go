@@ -39,6 +39,16 @@ func (r *Registry) Apply(ctx context.Context, c catalog.Command) (catalog.Result
 	return *result, nil
 }
 
+// SetRecords proposes operations on records, all or none. ok is false when an
+// index did not compare. A refusal is an error of kind Conflict or Invalid.
+func (r *Registry) SetRecords(ctx context.Context, ops ...catalog.RecordOp) (result catalog.Result, ok bool, err error) {
+	result, err = r.Apply(ctx, &catalog.Records{Ops: ops})
+	if err == nil {
+		err = result.Err
+	}
+	return result, result.OK && err == nil, err
+}
+
 // sizeHint saves the encoder from growing its buffer for the commonest command.
 func sizeHint(c catalog.Command) int {
 	if kv, ok := c.(*catalog.KV); ok {
