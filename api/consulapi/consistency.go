@@ -168,11 +168,13 @@ func contactHeader(c registry.Contact) []string {
 	return valueZero
 }
 
+// contactMillis rounds up: a state is never older than the header says. A leader's contact is not always 0.
 func contactMillis(c registry.Contact) int64 {
-	if c.Leader {
-		return 0
+	ms := c.LastContact.Milliseconds()
+	if time.Duration(ms)*time.Millisecond < c.LastContact {
+		ms++
 	}
-	return max(c.LastContact.Milliseconds(), 0)
+	return max(ms, 0)
 }
 
 // replyShared answers with a body that all who ask the same at the same

@@ -242,6 +242,7 @@ func TestHotAnswersAsNetHTTPDoes(t *testing.T) {
 		declines bool
 	}{
 		{name: "leader", contact: registry.Contact{KnownLeader: true, Leader: true}},
+		{name: "leader that is not ready", contact: registry.Contact{KnownLeader: true, Leader: true, LastContact: 12 * time.Second}},
 		{name: "follower", contact: registry.Contact{KnownLeader: true, LastContact: 1500 * time.Millisecond}, config: staleness},
 		{name: "near follower", contact: registry.Contact{KnownLeader: true, LastContact: 20 * time.Millisecond}, config: staleness},
 		{name: "no leader", err: errkind.New(errkind.Unavailable, "No cluster leader")},

@@ -269,6 +269,19 @@ func TestMaxStaleRetriesAsDefault(t *testing.T) {
 	}
 }
 
+// TestLeaderTellsItsAge: a leader that was just elected replays its log, and may lack what its predecessor acknowledged.
+func TestLeaderTellsItsAge(t *testing.T) {
+	r := newRig(t, nil)
+	for contact, want := range map[time.Duration]string{
+		0: "0", time.Nanosecond: "1", 12 * time.Second: "12000", 1<<63 - 1: "9223372036855",
+	} {
+		r.store.contact = registry.Contact{KnownLeader: true, Leader: true, LastContact: contact}
+		if a := r.do("GET", "/v1/catalog/nodes?stale", ""); a.header.Get("X-Consul-LastContact") != want {
+			t.Errorf("a leader whose state may be %s old states %q, want %s", contact, a.header.Get("X-Consul-LastContact"), want)
+		}
+	}
+}
+
 func TestTransportRules(t *testing.T) {
 	r := newRig(t, func(c *Config) {
 		c.BlockEndpoints = []string{"/v1/agent/host"}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"strconv"
 	"time"
@@ -41,20 +42,23 @@ func (g *Group) Leader() (id, addr string) {
 	return string(i), string(a)
 }
 
-// LastContact is how far behind the leader this member's machine may be: the time since
-// a leader told its commit index and the machine has everything up to that. 0 on the
-// leader, and a very long time when none was ever heard.
+// LastContact is how old this member's state may be: it has everything that was committed
+// that long ago, however slow the network. 0 on a leader while its lease lasts; on one
+// without, the time since a quorum confirmed it; a very long time when no leader was ever heard.
 func (g *Group) LastContact() time.Duration {
 	in := g.current.Load()
 	if in == nil {
-		return 1<<63 - 1
+		return math.MaxInt64
 	}
 	if in.leads() && in.ready.Load() == in.raft.CurrentTerm() { // before that it may lack what its predecessor committed
-		return 0
+		if in.peers.held() {
+			return 0
+		}
+		return max(in.peers.unconfirmed(), 1)
 	}
 	last := in.fresh.at()
 	if last.IsZero() {
-		return 1<<63 - 1
+		return math.MaxInt64
 	}
 	return max(time.Since(last), 1)
 }

@@ -23,8 +23,33 @@ type guard struct {
 	logAndStable
 	fail  func(error)
 	armed atomic.Bool // set once NewRaft is through: before that, errors are returned
-	// newestCommand is the highest index of a command in the log.
+	// newestCommand is the highest index of a command in the log, or higher when that would take a long
+	// search. What stands behind it (entries that begin a term, barriers) never reaches the machine,
+	// and must not be waited for on a follower. Raft's main goroutine alone changes it.
 	newestCommand atomic.Uint64
+}
+
+// newGuard knows the newest command from the start: a follower judges by it whether its machine is complete.
+func newGuard(log logAndStable, fail func(error)) *guard {
+	g := &guard{logAndStable: log, fail: fail}
+	g.findNewestCommand()
+	return g
+}
+
+// farBack bounds the search for the newest command.
+const farBack = 64
+
+// findNewestCommand looks for it at the end of the log.
+func (g *guard) findNewestCommand() {
+	index, err := g.logAndStable.LastIndex()
+	var entry raft.Log
+	for looked := 0; err == nil && index > 0 && looked < farBack; looked++ {
+		if err = g.logAndStable.GetLog(index, &entry); err != nil || entry.Type == raft.LogCommand || entry.Type == raft.LogConfiguration {
+			break
+		}
+		index--
+	}
+	g.newestCommand.Store(index)
 }
 
 // IsMonotonic implements raft.MonotonicLogStore.
@@ -73,11 +98,18 @@ func (g *guard) StoreLogs(logs []*raft.Log) error {
 
 // DeleteRange implements raft.LogStore.
 func (g *guard) DeleteRange(low, high uint64) error {
-	err := g.logAndStable.DeleteRange(low, high)
+	last, err := g.logAndStable.LastIndex()
+	if err == nil {
+		err = g.logAndStable.DeleteRange(low, high)
+	}
 	if err != nil {
 		g.fail(err)
+		return err
 	}
-	return err
+	if high >= last && low <= g.newestCommand.Load() { // a tail that a leader overwrites
+		g.findNewestCommand()
+	}
+	return nil
 }
 
 // Set implements raft.StableStore.

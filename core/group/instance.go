@@ -45,12 +45,12 @@ type instance struct {
 func (g *Group) begin(s *stores) (*instance, error) {
 	in := &instance{g: g, stores: s, failed: make(chan struct{}), stop: make(chan struct{}),
 		observed: make(chan raft.Observation, 64), suspect: make(chan struct{}, 1)}
-	in.guard = &guard{logAndStable: s.log, fail: in.fail}
+	in.guard = newGuard(s.log, in.fail)
 	in.streams = &streams{addr: g.cfg.LocalAddr, dialFunc: g.cfg.Dial, incoming: make(chan net.Conn), done: make(chan struct{}),
 		conns: map[*trackedConn]struct{}{}, lostIncoming: in.lostIncoming}
 	in.peers = &peers{clock: g.cfg.Clock, base: g.cfg.Clock.Now(), self: g.cfg.LocalID, lease: g.cfg.lease(),
 		seen: map[string]*peerSeen{}, voters: in.voters}
-	in.trans = &transport{streams: in.streams, peers: in.peers,
+	in.trans = &transport{streams: in.streams, peers: in.peers, committed: in.committed,
 		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{Stream: in.streams, MaxPool: 3,
 			MaxRPCsInFlight: 1, Timeout: 10 * time.Second, Logger: raftLogger{log: g.cfg.Log}, MsgpackUseNewTimeFormat: true})}
 	if s.lost {
@@ -72,14 +72,28 @@ func (g *Group) begin(s *stores) (*instance, error) {
 	return in, nil
 }
 
-// reached reports whether the machine has everything up to index; entries without a command never reach it.
+// reached reports whether the machine has everything up to index; entries without a command never reach
+// it. That the log is long enough proves nothing: its tail may be a former leader's.
 func (in *instance) reached(index uint64) bool {
 	r := in.live.Load()
 	if r == nil {
 		return false
 	}
 	applied := in.g.fsm.applied.Load()
-	return applied >= index || (r.LastIndex() >= index && applied >= in.guard.newestCommand.Load())
+	return applied >= index || (r.CommitIndex() >= index && applied >= in.guard.newestCommand.Load())
+}
+
+// committed returns the commit index of the leader of term and for how long no quorum has
+// confirmed it; 0 when it does not lead or may lack what its predecessor committed.
+func (in *instance) committed(term uint64) (index uint64, age time.Duration) {
+	r := in.live.Load()
+	if r == nil || in.ready.Load() != term {
+		return 0, 0
+	}
+	if age = in.peers.unconfirmed(); age == math.MaxInt64 {
+		return 0, 0
+	}
+	return r.CommitIndex(), age // read last: it holds all that was committed age ago
 }
 
 func (in *instance) term() uint64 {
@@ -136,7 +150,6 @@ func (in *instance) startRaft() (err error) {
 	}
 	in.live.Store(in.raft)
 	in.guard.armed.Store(true)
-	in.findNewestCommand(logs)
 	in.raft.RegisterObserver(raft.NewObserver(in.observed, false, func(o *raft.Observation) bool {
 		switch o.Data.(type) {
 		case raft.LeaderObservation, raft.RaftState, raft.PeerObservation:
@@ -145,22 +158,6 @@ func (in *instance) startRaft() (err error) {
 		return false
 	}))
 	return nil
-}
-
-// findNewestCommand looks for it at the end of the log. What stands behind it (entries that
-// begin a term, barriers) never reaches the machine, and must not be waited for on a follower.
-func (in *instance) findNewestCommand(logs raft.LogStore) {
-	last := in.raft.LastIndex()
-	var entry raft.Log
-	for looked := 0; looked < 64 && last > in.guard.newestCommand.Load(); looked++ {
-		if logs.GetLog(last, &entry) != nil || entry.Type == raft.LogCommand || entry.Type == raft.LogConfiguration {
-			break
-		}
-		last--
-	}
-	if last > in.guard.newestCommand.Load() {
-		in.guard.newestCommand.Store(last)
-	}
 }
 
 func configuration(list []Server) raft.Configuration {
@@ -329,7 +326,9 @@ func (in *instance) observe(o raft.Observation) {
 	switch data := o.Data.(type) {
 	case raft.RaftState:
 		if data != raft.Leader {
-			in.ready.Store(0)
+			if in.ready.Swap(0) != 0 {
+				in.fresh.note(time.Now().Add(-in.peers.unconfirmed()))
+			}
 			in.peers.end()
 		} else {
 			in.wg.Go(in.becomeReady)

@@ -29,6 +29,11 @@ type peers struct {
 	until atomic.Int64
 	// deposed is the highest own term that an answer proved over.
 	deposed atomic.Uint64
+	// confirmed is the newest instant, as until, at which a quorum still took this server for its leader;
+	// MaxInt64 when it is its own quorum. It stays when the lease ends.
+	confirmed atomic.Int64
+	// number counts the messages.
+	number atomic.Uint64
 
 	mu   sync.Mutex // guards seen
 	seen map[string]*peerSeen
@@ -38,6 +43,7 @@ type peers struct {
 type peerSeen struct {
 	contact  int64 // when the last message that it answered was sent
 	term     uint64
+	echo     uint64 // number of the newest message of term that it answered
 	match    uint64 // highest index that it acknowledged in term
 	moved    int64  // when match last grew
 	restarts int
@@ -45,8 +51,30 @@ type peerSeen struct {
 
 func (p *peers) now() int64 { return int64(p.clock.Since(p.base)) + 1 }
 
-// answered notes an answer to a message sent at sent.
-func (p *peers) answered(id string, sent int64, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) {
+// echo returns the number of the newest message of term that the peer answered, 0 when there is none.
+func (p *peers) echo(id string, term uint64) uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.seen[id]; s != nil && s.term == term {
+		return s.echo
+	}
+	return 0
+}
+
+// unconfirmed is for how long no quorum has confirmed that this server leads.
+func (p *peers) unconfirmed() time.Duration {
+	switch at := p.confirmed.Load(); at {
+	case 0:
+		return math.MaxInt64
+	case math.MaxInt64:
+		return 0
+	default:
+		return time.Duration(max(p.now()-at, 0))
+	}
+}
+
+// answered notes an answer to a message with a number, sent at sent.
+func (p *peers) answered(id string, sent int64, number uint64, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) {
 	if resp.Term > args.Term {
 		p.depose(args.Term)
 		return
@@ -59,8 +87,9 @@ func (p *peers) answered(id string, sent int64, args *raft.AppendEntriesRequest,
 		p.seen[id] = s
 	}
 	if s.term != args.Term {
-		s.term, s.match, s.moved = args.Term, 0, sent
+		s.term, s.echo, s.match, s.moved = args.Term, 0, 0, sent
 	}
+	s.echo = max(s.echo, number)
 	s.contact = max(s.contact, sent)
 	if resp.Success && (args.PrevLogEntry > 0 || len(args.Entries) > 0) {
 		match := args.PrevLogEntry
@@ -104,12 +133,17 @@ func (p *peers) extendLocked(term uint64) {
 	need := len(voters) / 2 // besides this server itself
 	if need == 0 {
 		p.until.Store(math.MaxInt64)
+		p.confirmed.Store(math.MaxInt64)
 		return
 	}
 	if len(contacts) < need {
+		if p.until.CompareAndSwap(math.MaxInt64, 0) { // it was the only voter
+			p.confirmed.Store(p.now())
+		}
 		return
 	}
 	slices.Sort(contacts)
+	p.confirmed.Store(contacts[len(contacts)-need])
 	p.until.Store(contacts[len(contacts)-need] + int64(p.lease)*9/10)
 }
 

@@ -157,6 +157,8 @@ type transport struct {
 	streams *streams
 	peers   *peers
 	inbox   *inbox
+	// committed is instance.committed.
+	committed func(term uint64) (index uint64, age time.Duration)
 	// mute refuses to vote and to ask for votes: a member that lost part of its log, until it has it back.
 	mute *mute
 }
@@ -176,12 +178,27 @@ func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, a
 	if t.streams.shut.Load() {
 		return errGateClosed
 	}
+	// The order counts: what is read after the echo is true later than what the echo stands for.
+	told := mark{number: t.peers.number.Add(1), echo: t.peers.echo(string(id), args.Term)}
+	told.commit, told.age = t.committed(args.Term)
+	marked := *args
+	marked.Leader = told.encode() // the library reads the address from the header
 	sent := t.peers.now()
-	if err := t.NetworkTransport.AppendEntries(id, target, args, resp); err != nil {
+	if err := t.NetworkTransport.AppendEntries(id, target, &marked, resp); err != nil {
 		return err
 	}
-	t.peers.answered(string(id), sent, args, resp)
+	t.peers.answered(string(id), sent, told.number, args, resp)
 	return nil
+}
+
+// SetHeartbeatHandler implements raft.Transport: heartbeats go past the consumer.
+func (t *transport) SetHeartbeatHandler(handle func(raft.RPC)) {
+	t.NetworkTransport.SetHeartbeatHandler(func(rpc raft.RPC) {
+		if m, ok := rpc.Command.(*raft.AppendEntriesRequest); ok {
+			t.inbox.fresh.heard(m, time.Now())
+		}
+		handle(rpc)
+	})
 }
 
 // RequestVote implements raft.Transport.
