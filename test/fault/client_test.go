@@ -120,7 +120,8 @@ func TestBounds(t *testing.T) {
 		{"stale beyond the lease", boundedRead{start: 800 * ms, value: 1}, false},
 		{"stale since the first newer write", boundedRead{start: 2100 * ms, value: 1}, false},
 		{"never sent", boundedRead{start: 300 * ms, value: 5}, false},
-		{"stale and said so", boundedRead{start: 2000 * ms, value: 1, stale: true, lastContact: 1500 * ms}, true},
+		{"stale and said so", boundedRead{start: 2000 * ms, value: 1, stale: true, lastContact: 1800 * ms}, true},
+		{"stale and said too little", boundedRead{start: 2000 * ms, value: 1, stale: true, lastContact: 1500 * ms}, false},
 		{"stale and silent", boundedRead{start: 2000 * ms, value: 1, stale: true, lastContact: 20 * ms}, false},
 	}
 	for _, test := range tests {
