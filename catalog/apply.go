@@ -16,21 +16,20 @@ type draft struct {
 	ix      tableIndexes
 	t       edits
 	changes Changes
+	last    *nodeEntry // the node that was looked up or put last
 }
 
 // edits mirrors tables.
 type edits struct {
-	nodes, nodeIDs     table.Edit[keyed[*nodeEntry]]
-	services           table.Edit[pair[*Service]]
-	instances, connect table.Edit[pair[*Service]]
-	names, dests       table.Edit[keyed[*nameEntry]]
+	nodes, nodeIDs     table.Edit[*nodeEntry]
+	services           table.Edit[*serviceEntry]
+	instances, connect table.Edit[*serviceEntry]
+	names, dests       table.Edit[*nameEntry]
 	tags               table.Edit[tagCount]
-	checks             table.Edit[pair[*Check]]
-	byService, byOwner table.Edit[pair[*Check]]
-	kv                 table.Edit[keyed[*KVPair]]
-	graves             table.Edit[keyed[uint64]]
-	graveAges          table.Edit[grave]
-	dirs               table.Edit[keyed[*dirEntry]]
+	checks, byOwner    table.Edit[*checkEntry]
+	kv                 table.Edit[*KVPair]
+	graves, graveAges  table.Edit[*grave]
+	dirs               table.Edit[*dirEntry]
 	sessions           table.Edit[keyed[*Session]]
 	nodeSess           table.Edit[pair[*Session]]
 	locks              table.Edit[pair[struct{}]]
@@ -43,7 +42,7 @@ func (s *State) draft() *draft {
 		nodes: t.nodes.Edit(), nodeIDs: t.nodeIDs.Edit(),
 		services: t.services.Edit(), instances: t.instances.Edit(), connect: t.connect.Edit(),
 		names: t.names.Edit(), dests: t.dests.Edit(), tags: t.tags.Edit(),
-		checks: t.checks.Edit(), byService: t.byService.Edit(), byOwner: t.byOwner.Edit(),
+		checks: t.checks.Edit(), byOwner: t.byOwner.Edit(),
 		kv: t.kv.Edit(), graves: t.graves.Edit(), graveAges: t.graveAges.Edit(), dirs: t.dirs.Edit(),
 		sessions: t.sessions.Edit(), nodeSess: t.nodeSess.Edit(), locks: t.locks.Edit(),
 		records: t.records.edit(),
@@ -56,7 +55,7 @@ func (d *draft) state() *State {
 		nodes: t.nodes.Done(), nodeIDs: t.nodeIDs.Done(),
 		services: t.services.Done(), instances: t.instances.Done(), connect: t.connect.Done(),
 		names: t.names.Done(), dests: t.dests.Done(), tags: t.tags.Done(),
-		checks: t.checks.Done(), byService: t.byService.Done(), byOwner: t.byOwner.Done(),
+		checks: t.checks.Done(), byOwner: t.byOwner.Done(),
 		kv: t.kv.Done(), graves: t.graves.Done(), graveAges: t.graveAges.Done(), dirs: t.dirs.Done(),
 		sessions: t.sessions.Done(), nodeSess: t.nodeSess.Done(), locks: t.locks.Done(),
 		records: t.records.done(),
@@ -77,7 +76,6 @@ func (d *draft) fork() {
 	t.dests.Fork()
 	t.tags.Fork()
 	t.checks.Fork()
-	t.byService.Fork()
 	t.byOwner.Fork()
 	t.kv.Fork()
 	t.graves.Fork()

@@ -2,74 +2,77 @@ package catalog
 
 // setCheck stores a check of a node that is there (and of a service that is there, if it names one).
 func (d *draft) setCheck(node string, c *Check) {
-	item, _ := d.t.checks.Get(pair[*Check]{a: node, b: c.ID})
-	old, next := item.v, *c
-	entry := d.node(node)
+	entry, old := d.node(node), findCheck(d.t.checks.Table, node, c.ID)
+	next := &checkEntry{Check: *c, nodeKey: entry.key}
 	next.Node = entry.node.Name
 	next.ServiceName, next.ServiceTags = "", nil
-	var owner *Service
+	var owner *serviceEntry
 	if next.ServiceID != "" {
-		found, _ := d.t.services.Get(pair[*Service]{a: node, b: next.ServiceID})
-		owner = found.v
+		owner = findService(d.t.services.Table, node, next.ServiceID)
 		next.ServiceID, next.ServiceName, next.ServiceTags = owner.ID, owner.Name, owner.Tags
 	}
-	if old != nil && sameCheck(old, &next) {
+	if old != nil && sameCheck(&old.Check, &next.Check) {
 		return
 	}
 	d.touch()
 	next.CreateIndex, next.ModifyIndex = d.at, d.at
+	moved := old != nil && old.ServiceID != next.ServiceID
 	if old != nil {
 		next.CreateIndex = old.CreateIndex
-		shareCheckStrings(&next, old)
-		d.unindexCheck(entry.key, old)
+		shareCheckStrings(&next.Check, &old.Check)
+		if moved {
+			d.t.byOwner.Delete(old)
+		}
 	}
-	d.shareCheck(&next)
-	d.t.checks.Set(pair[*Check]{entry.key, next.ID, &next})
-	d.t.byOwner.Set(pair[*Check]{entry.key, next.ServiceID, &next})
+	d.shareCheck(&next.Check, owner)
+	d.t.checks.Set(next)
+	d.t.byOwner.Set(next)
+	if moved {
+		d.touchOwner(old)
+	}
 	if owner != nil {
-		d.t.byService.Set(pair[*Check]{lower(next.ServiceName), entry.key, &next})
+		d.touchInstance(owner, true)
+	} else {
+		d.touchServicesOf(node)
 	}
-	if old != nil && old.ServiceID != next.ServiceID {
-		d.touchOwner(node, old)
-	}
-	d.touchOwner(node, &next)
-	d.touchCheck(node, old, &next)
+	d.touchCheck(node, old, next)
 	if next.Status == Critical {
 		d.endSessionsOf(node, func(s *Session) bool { return dependsOn(s, next.ID) })
 	}
 }
 
-func (d *draft) removeCheck(node string, old *Check) {
+func (d *draft) removeCheck(old *checkEntry) {
+	node := old.nodeKey
 	d.touch()
-	d.t.checks.Delete(pair[*Check]{a: node, b: old.ID})
-	d.unindexCheck(node, old)
-	d.touchOwner(node, old)
+	d.t.checks.Delete(old)
+	d.t.byOwner.Delete(old)
+	d.touchOwner(old)
 	d.touchCheck(node, old, nil)
 	d.endSessionsOf(node, func(s *Session) bool { return dependsOn(s, old.ID) })
 }
 
-func (d *draft) unindexCheck(node string, old *Check) {
-	d.t.byOwner.Delete(pair[*Check]{node, old.ServiceID, old})
-	if old.ServiceID != "" {
-		d.t.byService.Delete(pair[*Check]{lower(old.ServiceName), node, old})
-	}
-}
-
 // touchOwner notes the index on the service that the check is about; a check of
 // the node is about all its services.
-func (d *draft) touchOwner(node string, c *Check) {
+func (d *draft) touchOwner(c *checkEntry) {
 	if c.ServiceID == "" {
-		d.touchServicesOf(node)
+		d.touchServicesOf(c.nodeKey)
 		return
 	}
-	if item, ok := d.t.services.Get(pair[*Service]{a: node, b: c.ServiceID}); ok {
-		d.touchInstance(item.v, true)
+	if s := findService(d.t.services.Table, c.nodeKey, c.ServiceID); s != nil {
+		d.touchInstance(s, true)
 	}
 }
 
-func (d *draft) touchCheck(node string, before, after *Check) {
+func (d *draft) touchCheck(node string, before, after *checkEntry) {
 	e := d.ownNode(node)
 	e.index, e.checksIndex = d.at, d.at
 	d.ix.checks = d.at
-	d.changes.Checks = append(d.changes.Checks, Change[Check]{before, after, d.at})
+	change := Change[Check]{Index: d.at}
+	if before != nil {
+		change.Before = &before.Check
+	}
+	if after != nil {
+		change.After = &after.Check
+	}
+	d.changes.Checks = append(d.changes.Checks, change)
 }

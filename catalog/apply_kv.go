@@ -81,8 +81,7 @@ func (d *draft) lock(old, p *KVPair) (bool, error) {
 }
 
 func (d *draft) pair(key string) *KVPair {
-	item, _ := d.t.kv.Get(keyed[*KVPair]{key: key})
-	return item.v
+	return findPair(d.t.kv.Table, key)
 }
 
 // setPair stores p's key, value and flags with the given session and lock
@@ -98,9 +97,9 @@ func (d *draft) setPair(old, p *KVPair, session string, lockIndex uint64) {
 	}
 	if old != nil {
 		next.Key, next.CreateIndex = old.Key, old.CreateIndex
-	} else if g, ok := d.t.graves.Get(keyed[uint64]{key: p.Key}); ok {
+	} else if g := findGrave(d.t.graves.Table, p.Key); g != nil {
 		d.t.graves.Delete(g)
-		d.t.graveAges.Delete(grave{g.v, p.Key})
+		d.t.graveAges.Delete(g)
 	}
 	if holder := sessionOf(old); holder != session {
 		if holder != "" {
@@ -110,7 +109,7 @@ func (d *draft) setPair(old, p *KVPair, session string, lockIndex uint64) {
 			d.t.locks.Set(pair[struct{}]{a: session, b: next.Key})
 		}
 	}
-	d.t.kv.Set(keyed[*KVPair]{next.Key, next})
+	d.t.kv.Set(next)
 	d.touchKey(next.Key)
 	d.changes.KV = append(d.changes.KV, Change[KVPair]{old, next, d.at})
 }
@@ -124,20 +123,21 @@ func (d *draft) deletePair(old *KVPair) {
 	if old.Session != "" {
 		d.t.locks.Delete(pair[struct{}]{a: old.Session, b: old.Key})
 	}
-	d.t.kv.Delete(keyed[*KVPair]{key: old.Key})
-	d.t.graves.Set(keyed[uint64]{old.Key, d.at})
-	d.t.graveAges.Set(grave{d.at, old.Key})
+	d.t.kv.Delete(old)
+	g := &grave{d.at, old.Key}
+	d.t.graves.Set(g)
+	d.t.graveAges.Set(g)
 	d.touchKey(old.Key)
 	d.changes.KV = append(d.changes.KV, Change[KVPair]{old, nil, d.at})
 }
 
 func (d *draft) deleteTree(prefix string) {
 	var doomed []*KVPair
-	for item := range d.t.kv.From(keyed[*KVPair]{key: prefix}) {
-		if !strings.HasPrefix(item.key, prefix) {
+	for p := range pairsFrom(d.t.kv.Table, prefix) {
+		if !strings.HasPrefix(p.Key, prefix) {
 			break
 		}
-		doomed = append(doomed, item.v)
+		doomed = append(doomed, p)
 	}
 	for _, p := range doomed {
 		d.deletePair(p)
@@ -152,19 +152,20 @@ func (d *draft) touchKey(key string) {
 			continue
 		}
 		folder := key[:i+1]
-		if dir, ok := d.t.dirs.Get(keyed[*dirEntry]{key: folder}); ok && dir.v.epoch == d.epoch {
-			dir.v.index = d.at // made by this Apply: nobody else sees it yet
+		dir := findDir(d.t.dirs.Table, folder)
+		if dir != nil && dir.epoch == d.epoch {
+			dir.index = d.at // made by this Apply: nobody else sees it yet
 			continue
-		} else if ok {
+		} else if dir != nil {
 			folder = dir.key // keep the string that is stored already
 		}
-		d.t.dirs.Set(keyed[*dirEntry]{folder, &dirEntry{d.epoch, d.at}})
+		d.t.dirs.Set(&dirEntry{d.epoch, d.at, folder})
 	}
 }
 
 // reap forgets the tombstones up to index, and the folders in which nothing is left.
 func (d *draft) reap(index uint64) {
-	var old []grave
+	var old []*grave
 	for g := range d.t.graveAges.All() {
 		if g.index > index {
 			break
@@ -174,7 +175,7 @@ func (d *draft) reap(index uint64) {
 	for _, g := range old {
 		d.touch()
 		d.t.graveAges.Delete(g)
-		d.t.graves.Delete(keyed[uint64]{key: g.key})
+		d.t.graves.Delete(g)
 	}
 	for _, g := range old {
 		d.dropEmptyFolders(g.key)
@@ -187,12 +188,12 @@ func (d *draft) dropEmptyFolders(key string) {
 			continue
 		}
 		folder := key[:i+1]
-		if item, ok := d.t.kv.Next(keyed[*KVPair]{key: folder}); ok && strings.HasPrefix(item.key, folder) {
+		if p, ok := d.t.kv.FindNext(func(p *KVPair) int { return strings.Compare(folder, p.Key) }); ok && strings.HasPrefix(p.Key, folder) {
 			return // and so is every folder above
 		}
-		if item, ok := d.t.graves.Next(keyed[uint64]{key: folder}); ok && strings.HasPrefix(item.key, folder) {
+		if g, ok := d.t.graves.FindNext(func(g *grave) int { return strings.Compare(folder, g.key) }); ok && strings.HasPrefix(g.key, folder) {
 			return
 		}
-		d.t.dirs.Delete(keyed[*dirEntry]{key: folder})
+		d.t.dirs.Delete(&dirEntry{key: folder})
 	}
 }

@@ -1,5 +1,7 @@
 package catalog
 
+import "slices"
+
 func (d *draft) registerBatch(c *RegisterBatch, r *Result) {
 	for i, one := range c.Registrations {
 		d.begin()
@@ -28,7 +30,7 @@ func (d *draft) register(c *Register) error {
 		if check.ServiceID == "" || c.Service != nil && check.ServiceID == c.Service.ID {
 			continue
 		}
-		if _, ok := d.t.services.Get(pair[*Service]{a: key, b: check.ServiceID}); !ok {
+		if findService(d.t.services.Table, key, check.ServiceID) == nil {
 			return refuse("Missing service registration")
 		}
 	}
@@ -54,8 +56,8 @@ func (d *draft) refuseNode(key string, n *Node) error {
 	if old := d.node(key); old != nil && old.node.ID != "" && lower(old.node.ID) != lower(n.ID) && d.alive(key) {
 		return refuse("Node name %s is reserved by node %s with name %s (%s)", n.Name, old.node.ID, old.node.Name, old.node.Address)
 	}
-	if item, ok := d.t.nodeIDs.Get(keyed[*nodeEntry]{key: lower(n.ID)}); ok && item.v.key != key && d.alive(item.v.key) {
-		old := item.v.node
+	if e := findNodeID(d.t.nodeIDs.Table, lower(n.ID)); e != nil && e.key != key && d.alive(e.key) {
+		old := e.node
 		return refuse("Node name %s is reserved by node %s with name %s (%s)", n.Name, old.ID, old.Name, old.Address)
 	}
 	return nil
@@ -63,8 +65,8 @@ func (d *draft) refuseNode(key string, n *Node) error {
 
 // alive tells whether gossip vouches for the node.
 func (d *draft) alive(key string) bool {
-	item, ok := d.t.checks.Get(pair[*Check]{a: key, b: SerfHealthID})
-	return ok && item.v.Status != Critical
+	c := findCheck(d.t.checks.Table, key, SerfHealthID)
+	return c != nil && c.Status != Critical
 }
 
 func (d *draft) deregister(c *Deregister) {
@@ -74,12 +76,12 @@ func (d *draft) deregister(c *Deregister) {
 	}
 	switch {
 	case c.ServiceID != "":
-		if item, ok := d.t.services.Get(pair[*Service]{a: key, b: c.ServiceID}); ok {
-			d.removeService(key, item.v)
+		if s := findService(d.t.services.Table, key, c.ServiceID); s != nil {
+			d.removeService(s)
 		}
 	case c.CheckID != "":
-		if item, ok := d.t.checks.Get(pair[*Check]{a: key, b: c.CheckID}); ok {
-			d.removeCheck(key, item.v)
+		if check := findCheck(d.t.checks.Table, key, c.CheckID); check != nil {
+			d.removeCheck(check)
 		}
 	default:
 		d.removeNode(key)
@@ -87,8 +89,10 @@ func (d *draft) deregister(c *Deregister) {
 }
 
 func (d *draft) node(key string) *nodeEntry {
-	item, _ := d.t.nodes.Get(keyed[*nodeEntry]{key: key})
-	return item.v
+	if d.last == nil || d.last.key != key {
+		d.last = findNode(d.t.nodes.Table, key)
+	}
+	return d.last
 }
 
 // ownNode returns the node's entry for changing in place.
@@ -104,9 +108,10 @@ func (d *draft) ownNode(key string) *nodeEntry {
 }
 
 func (d *draft) putNode(e *nodeEntry) {
-	d.t.nodes.Set(keyed[*nodeEntry]{e.key, e})
-	if e.node.ID != "" {
-		d.t.nodeIDs.Set(keyed[*nodeEntry]{lower(e.node.ID), e})
+	d.last = e
+	d.t.nodes.Set(e)
+	if e.idKey != "" {
+		d.t.nodeIDs.Set(e)
 	}
 }
 
@@ -114,13 +119,11 @@ func (d *draft) setNode(key string, n *Node) {
 	e := d.node(key)
 	next := *n
 	if e == nil {
-		if item, ok := d.t.nodeIDs.Get(keyed[*nodeEntry]{key: lower(n.ID)}); ok && n.ID != "" {
-			d.removeNode(item.v.key) // renamed: refuseNode saw that the old one is dead
-		}
+		d.evict(lower(n.ID), key) // renamed: refuseNode saw that the old one is dead
 		d.touch()
 		next.CreateIndex, next.ModifyIndex = d.at, d.at
 		d.shareNode(key, &next)
-		d.putNode(&nodeEntry{epoch: d.epoch, key: lower(next.Name), node: &next, index: d.at, checksIndex: d.at})
+		d.putNode(&nodeEntry{epoch: d.epoch, key: lower(next.Name), idKey: lower(next.ID), node: &next, index: d.at, checksIndex: d.at})
 	} else {
 		old := e.node
 		next.Name = old.Name // the case stays as first registered: services and checks carry it too
@@ -130,17 +133,16 @@ func (d *draft) setNode(key string, n *Node) {
 		if sameNode(old, &next) {
 			return
 		}
-		if item, ok := d.t.nodeIDs.Get(keyed[*nodeEntry]{key: lower(next.ID)}); ok && next.ID != "" && item.v.key != key {
-			d.removeNode(item.v.key)
-		}
+		idKey := lower(next.ID)
+		d.evict(idKey, key)
 		d.touch()
-		if old.ID != "" && lower(old.ID) != lower(next.ID) {
-			d.t.nodeIDs.Delete(keyed[*nodeEntry]{key: lower(old.ID)})
+		if e.idKey != "" && e.idKey != idKey {
+			d.t.nodeIDs.Delete(e)
 		}
 		next.CreateIndex, next.ModifyIndex = old.CreateIndex, d.at
 		shareNodeStrings(&next, old)
 		own := *e
-		own.epoch, own.node, own.index = d.epoch, &next, d.at
+		own.epoch, own.idKey, own.node, own.index = d.epoch, idKey, &next, d.at
 		d.putNode(&own)
 		d.touchServicesOf(key)
 	}
@@ -152,28 +154,31 @@ func (d *draft) setNode(key string, n *Node) {
 	d.changes.Nodes = append(d.changes.Nodes, Change[Node]{before, &next, d.at})
 }
 
+// evict removes the node that has an ID which is now key's.
+func (d *draft) evict(id, key string) {
+	if id == "" {
+		return
+	}
+	if e := findNodeID(d.t.nodeIDs.Table, id); e != nil && e.key != key {
+		d.removeNode(e.key)
+	}
+}
+
 func (d *draft) removeNode(key string) {
 	e := d.node(key)
 	d.touch()
 	d.endSessionsOf(key, func(*Session) bool { return true })
-	var services []*Service
-	for s := range under(d.t.services.Table, key) {
-		services = append(services, s)
+	for _, s := range slices.Collect(servicesOf(d.t.services.Table, key)) {
+		d.removeService(s)
 	}
-	for _, s := range services {
-		d.removeService(key, s)
-	}
-	var checks []*Check
-	for c := range under(d.t.checks.Table, key) {
-		checks = append(checks, c)
-	}
-	for _, c := range checks {
-		d.removeCheck(key, c)
+	for _, c := range slices.Collect(checksOf(d.t.checks.Table, key)) {
+		d.removeCheck(c)
 	}
 	d.dropTied("n" + key)
-	d.t.nodes.Delete(keyed[*nodeEntry]{key: key})
-	if e.node.ID != "" {
-		d.t.nodeIDs.Delete(keyed[*nodeEntry]{key: lower(e.node.ID)})
+	d.last = nil
+	d.t.nodes.Delete(e)
+	if e.idKey != "" {
+		d.t.nodeIDs.Delete(e)
 	}
 	d.ix.nodes, d.ix.nodeGone = d.at, d.at
 	d.changes.Nodes = append(d.changes.Nodes, Change[Node]{e.node, nil, d.at})

@@ -22,111 +22,112 @@ func connectsTo(s *Service) string {
 func (s *Service) ConnectsTo() string { return connectsTo(s) }
 
 func (d *draft) setService(node string, s *Service) {
-	item, _ := d.t.services.Get(pair[*Service]{a: node, b: s.ID})
-	old, next := item.v, *s
-	entry := d.node(node)
+	entry, old := d.node(node), findService(d.t.services.Table, node, s.ID)
+	next := &serviceEntry{Service: *s, nodeKey: entry.key}
 	next.Node = entry.node.Name
-	if old != nil && sameService(old, &next) {
+	if old != nil && sameService(&old.Service, &next.Service) {
 		return
 	}
 	d.touch()
 	next.CreateIndex, next.ModifyIndex = d.at, d.at
-	name, oldName, dest, oldDest := lower(next.Name), "", connectsTo(&next), ""
+	next.nameKey, next.destKey = lower(next.Name), connectsTo(&next.Service)
 	if old != nil {
 		next.CreateIndex = old.CreateIndex
-		oldName, oldDest = lower(old.Name), connectsTo(old)
-		shareServiceStrings(&next, old)
+		shareServiceStrings(&next.Service, &old.Service)
 	}
-	name = d.shareService(name, &next)
-	renamed := old != nil && oldName != name
+	next.nameKey = d.shareService(next.nameKey, &next.Service)
+	renamed := old != nil && old.nameKey != next.nameKey
 	retagged := old == nil || renamed || old.Name != next.Name || !slices.Equal(old.Tags, next.Tags)
 
-	d.t.services.Set(pair[*Service]{entry.key, next.ID, &next})
-	if old != nil && (renamed || retagged) {
-		d.leaveName(oldName, entry.key, old, renamed)
+	d.t.services.Set(next)
+	if old != nil && retagged {
+		d.leaveName(old, renamed)
 	}
-	d.joinName(name, entry.key, &next, old == nil || renamed, retagged)
-	if oldDest != "" && oldDest != dest {
-		d.leaveDest(oldDest, entry.key, old)
+	d.joinName(next, old == nil || renamed, retagged)
+	if old != nil && old.destKey != "" && old.destKey != next.destKey {
+		d.leaveDest(old)
 	}
-	if dest != "" {
-		d.joinDest(dest, entry.key, &next, oldDest != dest)
+	if next.destKey != "" {
+		d.joinDest(next, old == nil || old.destKey != next.destKey)
 	}
 	if retagged {
 		d.ix.services, d.changes.ServiceList = d.at, true
 	}
 	d.ownNode(node).index = d.at
-	d.changes.Services = append(d.changes.Services, Change[Service]{old, &next, d.at})
+	change := Change[Service]{nil, &next.Service, d.at}
+	if old != nil {
+		change.Before = &old.Service
+	}
+	d.changes.Services = append(d.changes.Services, change)
 	if old != nil && retagged {
-		d.rehomeChecks(node, &next)
+		d.rehomeChecks(next)
 	}
 }
 
 // rehomeChecks tells the instance's checks its new name and tags.
-func (d *draft) rehomeChecks(node string, s *Service) {
-	for _, c := range slices.Collect(underBoth(d.t.byOwner.Table, node, s.ID)) {
-		d.setCheck(node, c)
+func (d *draft) rehomeChecks(s *serviceEntry) {
+	for _, c := range slices.Collect(checksOwned(d.t.byOwner.Table, s.nodeKey, s.ID)) {
+		d.setCheck(s.nodeKey, &c.Check)
 	}
 }
 
 // removeService removes an instance with its checks.
-func (d *draft) removeService(node string, s *Service) {
+func (d *draft) removeService(s *serviceEntry) {
 	d.touch()
-	for _, c := range slices.Collect(underBoth(d.t.byOwner.Table, node, s.ID)) {
-		d.removeCheck(node, c)
+	for _, c := range slices.Collect(checksOwned(d.t.byOwner.Table, s.nodeKey, s.ID)) {
+		d.removeCheck(c)
 	}
-	d.t.services.Delete(pair[*Service]{a: node, b: s.ID})
-	d.leaveName(lower(s.Name), node, s, true)
-	if dest := connectsTo(s); dest != "" {
-		d.leaveDest(dest, node, s)
+	d.t.services.Delete(s)
+	d.leaveName(s, true)
+	if s.destKey != "" {
+		d.leaveDest(s)
 	}
 	d.ix.services, d.changes.ServiceList = d.at, true
-	d.ownNode(node).index = d.at
-	d.changes.Services = append(d.changes.Services, Change[Service]{s, nil, d.at})
+	d.ownNode(s.nodeKey).index = d.at
+	d.changes.Services = append(d.changes.Services, Change[Service]{&s.Service, nil, d.at})
 }
 
 // joinName puts s under its name. fresh: it was not there before; retagged: its tags are to be counted.
-func (d *draft) joinName(name, node string, s *Service, fresh, retagged bool) {
-	d.t.instances.Set(pair[*Service]{name, node, s})
-	e := d.ownName(&d.t.names, name)
+func (d *draft) joinName(s *serviceEntry, fresh, retagged bool) {
+	d.t.instances.Set(s)
+	e := d.ownName(&d.t.names, s.nameKey)
 	if e == nil {
-		e = &nameEntry{epoch: d.epoch, key: name, checksIndex: d.at, summary: &ServiceSummary{Name: s.Name}}
-		d.t.names.Set(keyed[*nameEntry]{name, e})
+		e = &nameEntry{epoch: d.epoch, key: s.nameKey, checksIndex: d.at, summary: ServiceSummary{Name: s.Name}}
+		d.t.names.Set(e)
 	}
 	if fresh {
 		e.count++
+		e.summary.Instances = e.count
 	}
 	if retagged {
-		d.countTags(name, s.Tags, 1)
-		d.summarize(e)
+		d.countTags(e, s.Tags, 1)
 	}
 	d.touchName(e, false)
 }
 
 // leaveName takes old's tags out of the count and, when it goes for good, old itself.
-func (d *draft) leaveName(name, node string, old *Service, gone bool) {
-	d.countTags(name, old.Tags, -1)
+func (d *draft) leaveName(old *serviceEntry, gone bool) {
+	e := d.ownName(&d.t.names, old.nameKey)
+	d.countTags(e, old.Tags, -1)
 	if !gone {
 		return // joinName follows and does the rest
 	}
-	d.t.instances.Delete(pair[*Service]{name, node, old})
-	e := d.ownName(&d.t.names, name)
+	d.t.instances.Delete(old)
 	e.count--
+	e.summary.Instances = e.count
 	d.touchName(e, true)
 	if e.count == 0 {
-		d.t.names.Delete(keyed[*nameEntry]{key: name})
+		d.t.names.Delete(e)
 		d.ix.serviceGone = d.at
-		return
 	}
-	d.summarize(e)
 }
 
-func (d *draft) joinDest(dest, node string, s *Service, fresh bool) {
-	d.t.connect.Set(pair[*Service]{dest, node, s})
-	e := d.ownName(&d.t.dests, dest)
+func (d *draft) joinDest(s *serviceEntry, fresh bool) {
+	d.t.connect.Set(s)
+	e := d.ownName(&d.t.dests, s.destKey)
 	if e == nil {
-		e = &nameEntry{epoch: d.epoch, key: dest}
-		d.t.dests.Set(keyed[*nameEntry]{dest, e})
+		e = &nameEntry{epoch: d.epoch, key: s.destKey}
+		d.t.dests.Set(e)
 	}
 	if fresh {
 		e.count++
@@ -134,26 +135,26 @@ func (d *draft) joinDest(dest, node string, s *Service, fresh bool) {
 	d.touchName(e, false)
 }
 
-func (d *draft) leaveDest(dest, node string, old *Service) {
-	d.t.connect.Delete(pair[*Service]{dest, node, old})
-	e := d.ownName(&d.t.dests, dest)
+func (d *draft) leaveDest(old *serviceEntry) {
+	d.t.connect.Delete(old)
+	e := d.ownName(&d.t.dests, old.destKey)
 	e.count--
 	d.touchName(e, false)
 	if e.count == 0 {
-		d.t.dests.Delete(keyed[*nameEntry]{key: dest})
+		d.t.dests.Delete(e)
 		d.ix.serviceGone = d.at
 	}
 }
 
 // ownName returns an entry for changing in place, nil when there is none.
-func (d *draft) ownName(t *table.Edit[keyed[*nameEntry]], name string) *nameEntry {
-	item, ok := t.Get(keyed[*nameEntry]{key: name})
-	if !ok || item.v.epoch == d.epoch {
-		return item.v
+func (d *draft) ownName(t *table.Edit[*nameEntry], name string) *nameEntry {
+	e := findName(t.Table, name)
+	if e == nil || e.epoch == d.epoch {
+		return e
 	}
-	next := *item.v
+	next := *e
 	next.epoch = d.epoch
-	t.Set(keyed[*nameEntry]{next.key, &next})
+	t.Set(&next)
 	return &next
 }
 
@@ -170,12 +171,12 @@ func (d *draft) touchName(e *nameEntry, checks bool) {
 }
 
 // touchInstance notes the index on the names under which s is found.
-func (d *draft) touchInstance(s *Service, checks bool) {
-	if e := d.ownName(&d.t.names, lower(s.Name)); e != nil {
+func (d *draft) touchInstance(s *serviceEntry, checks bool) {
+	if e := d.ownName(&d.t.names, s.nameKey); e != nil {
 		d.touchName(e, checks)
 	}
-	if dest := connectsTo(s); dest != "" {
-		if e := d.ownName(&d.t.dests, dest); e != nil {
+	if s.destKey != "" {
+		if e := d.ownName(&d.t.dests, s.destKey); e != nil {
 			d.touchName(e, checks)
 		}
 	}
@@ -183,46 +184,7 @@ func (d *draft) touchInstance(s *Service, checks bool) {
 
 // touchServicesOf notes the index on every service that the node hosts.
 func (d *draft) touchServicesOf(node string) {
-	for s := range under(d.t.services.Table, node) {
+	for s := range servicesOf(d.t.services.Table, node) {
 		d.touchInstance(s, false)
 	}
-}
-
-func (d *draft) countTags(name string, tags []string, by int) {
-	for _, tag := range tags {
-		item, ok := d.t.tags.Get(tagCount{service: name, tag: tag})
-		if !ok {
-			item = tagCount{service: name, tag: tag}
-		}
-		if item.count += by; item.count > 0 {
-			d.t.tags.Set(item)
-		} else {
-			d.t.tags.Delete(item)
-		}
-	}
-}
-
-// summarize renews the row of the list of services. The tags are kept when they are the same.
-func (d *draft) summarize(e *nameEntry) {
-	next := &ServiceSummary{Name: e.summary.Name, Tags: e.summary.Tags, Instances: e.count}
-	same, i := true, 0
-	for item := range d.t.tags.From(tagCount{service: e.key}) {
-		if item.service != e.key {
-			break
-		}
-		if same = i < len(next.Tags) && next.Tags[i] == item.tag; !same {
-			break
-		}
-		i++
-	}
-	if !same || i != len(next.Tags) {
-		next.Tags = nil
-		for item := range d.t.tags.From(tagCount{service: e.key}) {
-			if item.service != e.key {
-				break
-			}
-			next.Tags = append(next.Tags, item.tag)
-		}
-	}
-	e.summary = next
 }

@@ -34,11 +34,11 @@ func (d *draft) createSession(s *Session) error {
 }
 
 func (d *draft) checkForSession(node, id string) error {
-	item, ok := d.t.checks.Get(pair[*Check]{a: node, b: id})
+	check := findCheck(d.t.checks.Table, node, id)
 	switch {
-	case !ok:
+	case check == nil:
 		return refuse("Missing check '%s' registration", id)
-	case item.v.Status == Critical:
+	case check.Status == Critical:
 		return refuse("Check '%s' is in critical state", id)
 	}
 	return nil

@@ -128,8 +128,7 @@ func (d *draft) txnRead(c *KV, r *Result) error {
 // findNode finds a node by ID when one is given, else by name.
 func (d *draft) findNode(n *Node) *nodeEntry {
 	if n.ID != "" {
-		item, _ := d.t.nodeIDs.Get(keyed[*nodeEntry]{key: lower(n.ID)})
-		return item.v
+		return findNodeID(d.t.nodeIDs.Table, lower(n.ID))
 	}
 	return d.node(lower(n.Name))
 }
@@ -180,17 +179,17 @@ func (d *draft) txnNode(verb TxnVerb, n *Node, r *Result) error {
 func (d *draft) txnService(verb TxnVerb, s *Service, r *Result) error {
 	node := lower(s.Node)
 	what := fmt.Sprintf("service %q on node %q", s.ID, s.Node)
-	item, exists := d.t.services.Get(pair[*Service]{a: node, b: s.ID})
-	var current uint64
+	old := findService(d.t.services.Table, node, s.ID)
+	exists, current := old != nil, uint64(0)
 	if exists {
-		current = item.v.ModifyIndex
+		current = old.ModifyIndex
 	}
 	switch verb {
 	case TxnGet:
 		if !exists {
 			return refuse("%s doesn't exist", what)
 		}
-		r.Txn = append(r.Txn, TxnResult{Service: item.v})
+		r.Txn = append(r.Txn, TxnResult{Service: &old.Service})
 	case TxnCAS, TxnSet:
 		if d.node(node) == nil {
 			return refuse("Missing node registration")
@@ -199,14 +198,13 @@ func (d *draft) txnService(verb TxnVerb, s *Service, r *Result) error {
 			return refuse("failed to set %s, index is stale", what)
 		}
 		d.setService(node, s)
-		item, _ = d.t.services.Get(pair[*Service]{a: node, b: s.ID})
-		r.Txn = append(r.Txn, TxnResult{Service: item.v})
+		r.Txn = append(r.Txn, TxnResult{Service: &findService(d.t.services.Table, node, s.ID).Service})
 	case TxnDelete, TxnDeleteCAS:
 		if verb == TxnDeleteCAS && (!exists || current != s.ModifyIndex) {
 			return refuse("failed to delete %s, index is stale", what)
 		}
 		if exists {
-			d.removeService(node, item.v)
+			d.removeService(old)
 		}
 	default:
 		return refuse("unknown service operation %d", verb)
@@ -217,36 +215,35 @@ func (d *draft) txnService(verb TxnVerb, s *Service, r *Result) error {
 func (d *draft) txnCheck(verb TxnVerb, c *Check, r *Result) error {
 	node := lower(c.Node)
 	what := fmt.Sprintf("check %q on node %q", c.ID, c.Node)
-	item, exists := d.t.checks.Get(pair[*Check]{a: node, b: c.ID})
-	var current uint64
+	old := findCheck(d.t.checks.Table, node, c.ID)
+	exists, current := old != nil, uint64(0)
 	if exists {
-		current = item.v.ModifyIndex
+		current = old.ModifyIndex
 	}
 	switch verb {
 	case TxnGet:
 		if !exists {
 			return refuse("%s doesn't exist", what)
 		}
-		r.Txn = append(r.Txn, TxnResult{Check: item.v})
+		r.Txn = append(r.Txn, TxnResult{Check: &old.Check})
 	case TxnCAS, TxnSet:
 		if d.node(node) == nil {
 			return refuse("Missing node registration")
 		}
-		if _, ok := d.t.services.Get(pair[*Service]{a: node, b: c.ServiceID}); !ok && c.ServiceID != "" {
+		if c.ServiceID != "" && findService(d.t.services.Table, node, c.ServiceID) == nil {
 			return refuse("Missing service registration")
 		}
 		if verb == TxnCAS && stale(exists, current, c.ModifyIndex) {
 			return refuse("failed to set %s, index is stale", what)
 		}
 		d.setCheck(node, c)
-		item, _ = d.t.checks.Get(pair[*Check]{a: node, b: c.ID})
-		r.Txn = append(r.Txn, TxnResult{Check: item.v})
+		r.Txn = append(r.Txn, TxnResult{Check: &findCheck(d.t.checks.Table, node, c.ID).Check})
 	case TxnDelete, TxnDeleteCAS:
 		if verb == TxnDeleteCAS && (!exists || current != c.ModifyIndex) {
 			return refuse("failed to delete %s, index is stale", what)
 		}
 		if exists {
-			d.removeCheck(node, item.v)
+			d.removeCheck(old)
 		}
 	default:
 		return refuse("unknown check operation %d", verb)

@@ -24,14 +24,14 @@ type loader struct {
 	indexed bool // the collected ones are in their tables
 	names   map[string]*bucket
 	dests   map[string]*bucket
-	owned   []pair[*Check] // the checks of one node
+	owned   []*checkEntry // the checks of one node
 }
 
 // bucket collects what is found under one service name.
 type bucket struct {
 	entry    *nameEntry
-	services []pair[*Service]
-	checks   []pair[*Check]
+	services []*serviceEntry
+	check    *checkEntry // one of them
 	tags     map[string]int
 }
 
@@ -82,25 +82,24 @@ func (l *loader) one(section int, first bool, r *pack.Reader) {
 		l.loadCheck(first, r)
 	case sectionNames:
 		name := r.String()
-		item, ok := t.names.Get(keyed[*nameEntry]{key: lower(name)})
-		if !ok || !l.inOrder(first, item.key, "") {
+		e := findName(t.names.Table, lower(name))
+		if e == nil || !l.inOrder(first, e.key, "") {
 			l.in.fail()
 			return
 		}
-		item.v.summary.Name = name
-		item.v.index, item.v.checksIndex = r.Uint(), r.Uint()
-		l.d.summarize(item.v)
+		e.summary.Name = name
+		e.index, e.checksIndex = r.Uint(), r.Uint()
 	case sectionDests:
-		item, ok := t.dests.Get(keyed[*nameEntry]{key: r.String()})
-		if !ok || !l.inOrder(first, item.key, "") {
+		e := findName(t.dests.Table, r.String())
+		if e == nil || !l.inOrder(first, e.key, "") {
 			l.in.fail()
 			return
 		}
-		item.v.index, item.v.checksIndex = r.Uint(), r.Uint()
+		e.index, e.checksIndex = r.Uint(), r.Uint()
 	case sectionKV:
 		p := ReadKVPair(r)
 		if l.inOrder(first, p.Key, "") {
-			t.kv.Load(keyed[*KVPair]{p.Key, p})
+			t.kv.Load(p)
 		}
 		if p.Session != "" {
 			t.locks.Set(pair[struct{}]{a: p.Session, b: p.Key})
@@ -108,13 +107,14 @@ func (l *loader) one(section int, first bool, r *pack.Reader) {
 	case sectionGraves:
 		key, index := r.String(), r.Uint()
 		if l.inOrder(first, key, "") {
-			t.graves.Load(keyed[uint64]{key, index})
-			t.graveAges.Set(grave{index, key})
+			g := &grave{index, key}
+			t.graves.Load(g)
+			t.graveAges.Set(g)
 		}
 	case sectionDirs:
 		key := r.String()
 		if l.inOrder(first, key, "") {
-			t.dirs.Load(keyed[*dirEntry]{key, &dirEntry{1, r.Uint()}})
+			t.dirs.Load(&dirEntry{1, r.Uint(), key})
 		}
 	case sectionSessions:
 		l.loadSession(first, ReadSession(r))
@@ -125,7 +125,7 @@ func (l *loader) one(section int, first bool, r *pack.Reader) {
 
 func (l *loader) loadNode(first bool, r *pack.Reader) {
 	n := ReadNode(r)
-	e := &nodeEntry{epoch: 1, key: lower(n.Name), node: n, index: r.Uint(), checksIndex: r.Uint()}
+	e := &nodeEntry{epoch: 1, key: lower(n.Name), idKey: lower(n.ID), node: n, index: r.Uint(), checksIndex: r.Uint()}
 	if n.Name == "" || !l.inOrder(first, e.key, "") {
 		l.in.fail()
 		return
@@ -134,9 +134,9 @@ func (l *loader) loadNode(first bool, r *pack.Reader) {
 		shareNodeStrings(n, l.node.node)
 	}
 	l.node = e
-	l.d.t.nodes.Load(keyed[*nodeEntry]{e.key, e})
+	l.d.t.nodes.Load(e)
 	if n.ID != "" {
-		l.d.t.nodeIDs.Set(keyed[*nodeEntry]{lower(n.ID), e})
+		l.d.t.nodeIDs.Set(e)
 	}
 }
 
@@ -151,18 +151,19 @@ func (l *loader) owner(name string) *nodeEntry {
 }
 
 func (l *loader) loadService(first bool, r *pack.Reader) {
-	s, d := ReadService(r), l.d
+	s := &serviceEntry{Service: *ReadService(r)}
 	e := l.owner(s.Node)
 	if e == nil || !l.inOrder(first, e.key, s.ID) {
 		return
 	}
-	s.Node = e.node.Name
-	d.t.services.Load(pair[*Service]{e.key, s.ID, s})
+	s.Node, s.nodeKey = e.node.Name, e.key
 	b := bucketOf(&l.names, lower(s.Name))
 	if len(b.services) > 0 {
-		shareServiceStrings(s, b.services[0].v)
+		shareServiceStrings(&s.Service, &b.services[0].Service)
 	}
-	b.services = append(b.services, pair[*Service]{b.entry.key, e.key, s})
+	s.nameKey = b.entry.key
+	l.d.t.services.Load(s)
+	b.services = append(b.services, s)
 	b.entry.summary.Name = s.Name
 	for _, tag := range s.Tags {
 		if b.tags == nil {
@@ -170,9 +171,10 @@ func (l *loader) loadService(first bool, r *pack.Reader) {
 		}
 		b.tags[tag]++
 	}
-	if dest := connectsTo(s); dest != "" {
+	if dest := connectsTo(&s.Service); dest != "" {
 		b := bucketOf(&l.dests, dest)
-		b.services = append(b.services, pair[*Service]{b.entry.key, e.key, s})
+		s.destKey = b.entry.key
+		b.services = append(b.services, s)
 	}
 }
 
@@ -182,10 +184,11 @@ func bucketOf(buckets *map[string]*bucket, name string) *bucket {
 		if *buckets == nil {
 			*buckets = make(map[string]*bucket)
 		}
-		b = &bucket{entry: &nameEntry{epoch: 1, key: name, summary: &ServiceSummary{}}}
+		b = &bucket{entry: &nameEntry{epoch: 1, key: name}}
 		(*buckets)[name] = b
 	}
 	b.entry.count++
+	b.entry.summary.Instances = b.entry.count
 	return b
 }
 
@@ -199,20 +202,15 @@ func (l *loader) index() {
 	t := &l.d.t
 	for _, name := range slices.Sorted(maps.Keys(l.names)) {
 		b := l.names[name]
-		t.names.Load(keyed[*nameEntry]{name, b.entry})
+		t.names.Load(b.entry)
 		for _, item := range b.services {
 			t.instances.Load(item)
 		}
-		for _, item := range b.checks {
-			t.byService.Load(item)
-		}
-		for _, tag := range slices.Sorted(maps.Keys(b.tags)) {
-			t.tags.Load(tagCount{name, tag, b.tags[tag]})
-		}
+		l.d.unionTags(b.entry, b.tags)
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.dests)) {
 		b := l.dests[name]
-		t.dests.Load(keyed[*nameEntry]{name, b.entry})
+		t.dests.Load(b.entry)
 		for _, item := range b.services {
 			t.connect.Load(item)
 		}
@@ -230,34 +228,35 @@ func (l *loader) flushOwned() {
 }
 
 func (l *loader) loadCheck(first bool, r *pack.Reader) {
-	c, d := ReadCheck(r), l.d
+	c, d := &checkEntry{Check: *ReadCheck(r)}, l.d
 	e := l.owner(c.Node)
 	if e == nil || !l.inOrder(first, e.key, c.ID) {
 		return
 	}
-	c.Node = e.node.Name
+	c.Node, c.nodeKey = e.node.Name, e.key
+	var owner *serviceEntry
 	if c.ServiceID != "" {
-		item, ok := d.t.services.Get(pair[*Service]{a: e.key, b: c.ServiceID})
-		if !ok || item.v.Name != c.ServiceName {
+		owner = findService(d.t.services.Table, e.key, c.ServiceID)
+		if owner == nil || owner.Name != c.ServiceName {
 			l.in.fail()
 			return
 		}
-		c.ServiceID, c.ServiceName, c.ServiceTags = item.v.ID, item.v.Name, item.v.Tags
+		c.ServiceID, c.ServiceName, c.ServiceTags = owner.ID, owner.Name, owner.Tags
 	}
-	d.t.checks.Load(pair[*Check]{e.key, c.ID, c})
-	if len(l.owned) > 0 && l.owned[0].a != e.key {
+	d.t.checks.Load(c)
+	if len(l.owned) > 0 && l.owned[0].nodeKey != e.key {
 		l.flushOwned()
 	}
-	l.owned = append(l.owned, pair[*Check]{e.key, c.ServiceID, c})
-	if c.ServiceID == "" {
-		shareCheckStrings(c, serfHealth)
+	l.owned = append(l.owned, c)
+	if owner == nil {
+		shareCheckStrings(&c.Check, serfHealth)
 		return
 	}
-	b := l.names[lower(c.ServiceName)] // there: the service is
-	if len(b.checks) > 0 {
-		shareCheckStrings(c, b.checks[0].v)
+	b := l.names[owner.nameKey]
+	if b.check != nil {
+		shareCheckStrings(&c.Check, &b.check.Check)
 	}
-	b.checks = append(b.checks, pair[*Check]{b.entry.key, e.key, c})
+	b.check = c
 }
 
 func (l *loader) loadSession(first bool, s *Session) {
@@ -289,9 +288,9 @@ func (l *loader) loadRecord(first bool, r *Record) {
 func (l *loader) complete() bool {
 	l.index()
 	t := &l.d.t
-	for _, names := range []*table.Edit[keyed[*nameEntry]]{&t.names, &t.dests} {
-		for item := range names.All() {
-			if item.v.index == 0 {
+	for _, names := range []*table.Edit[*nameEntry]{&t.names, &t.dests} {
+		for e := range names.All() {
+			if e.index == 0 {
 				return false
 			}
 		}

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"iter"
+	"slices"
 	"strings"
 
 	"corbel.dev/corbel/core/table"
@@ -26,11 +27,52 @@ func under[V any](t table.Table[pair[V]], a string) iter.Seq[V] {
 	}
 }
 
-// underBoth yields the values of the items whose keys are a and b.
-func underBoth[V any](t table.Table[pair[V]], a, b string) iter.Seq[V] {
-	return func(yield func(V) bool) {
-		for item := range t.From(pair[V]{a: a, b: b}) {
-			if item.a != a || item.b != b || !yield(item.v) {
+// while yields the items from the front of seq for which in is true.
+func while[T any](seq iter.Seq[T], in func(T) bool) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for item := range seq {
+			if !in(item) || !yield(item) {
+				return
+			}
+		}
+	}
+}
+
+func servicesOf(t table.Table[*serviceEntry], node string) iter.Seq[*serviceEntry] {
+	return while(t.Seek(func(e *serviceEntry) int { return compare2(node, e.nodeKey, "", e.ID) }),
+		func(e *serviceEntry) bool { return e.nodeKey == node })
+}
+
+func checksOf(t table.Table[*checkEntry], node string) iter.Seq[*checkEntry] {
+	return while(t.Seek(func(e *checkEntry) int { return compare2(node, e.nodeKey, "", e.ID) }),
+		func(e *checkEntry) bool { return e.nodeKey == node })
+}
+
+// checksOwned reads the table that is ordered by owner.
+func checksOwned(t table.Table[*checkEntry], node, service string) iter.Seq[*checkEntry] {
+	return while(t.Seek(func(e *checkEntry) int { return compare3(node, e.nodeKey, service, e.ServiceID, "", e.ID) }),
+		func(e *checkEntry) bool { return e.nodeKey == node && e.ServiceID == service })
+}
+
+func pairsFrom(t table.Table[*KVPair], key string) iter.Seq[*KVPair] {
+	return t.Seek(func(p *KVPair) int { return strings.Compare(key, p.Key) })
+}
+
+// services and checks yield what the entries hold.
+func services(seq iter.Seq[*serviceEntry]) iter.Seq[*Service] {
+	return func(yield func(*Service) bool) {
+		for e := range seq {
+			if !yield(&e.Service) {
+				return
+			}
+		}
+	}
+}
+
+func checks(seq iter.Seq[*checkEntry]) iter.Seq[*Check] {
+	return func(yield func(*Check) bool) {
+		for e := range seq {
+			if !yield(&e.Check) {
 				return
 			}
 		}
@@ -38,8 +80,7 @@ func underBoth[V any](t table.Table[pair[V]], a, b string) iter.Seq[V] {
 }
 
 func (s *State) nodeEntry(name string) *nodeEntry {
-	item, _ := s.tables.nodes.Get(keyed[*nodeEntry]{key: lower(name)})
-	return item.v
+	return findNode(s.tables.nodes, lower(name))
 }
 
 // Node returns the node of that name, or nil.
@@ -52,8 +93,8 @@ func (s *State) Node(name string) *Node {
 
 // NodeByID returns the node with that UUID, or nil.
 func (s *State) NodeByID(id string) *Node {
-	if item, ok := s.tables.nodeIDs.Get(keyed[*nodeEntry]{key: lower(id)}); ok && id != "" {
-		return item.v.node
+	if e := findNodeID(s.tables.nodeIDs, lower(id)); e != nil {
+		return e.node
 	}
 	return nil
 }
@@ -62,7 +103,7 @@ func (s *State) NodeByID(id string) *Node {
 func (s *State) Nodes() iter.Seq[*Node] {
 	return func(yield func(*Node) bool) {
 		for item := range s.tables.nodes.All() {
-			if !yield(item.v.node) {
+			if !yield(item.node) {
 				return
 			}
 		}
@@ -83,31 +124,40 @@ func (s *State) NodeIndex(name string) uint64 {
 
 // Service returns one instance, or nil.
 func (s *State) Service(node, id string) *Service {
-	item, _ := s.tables.services.Get(pair[*Service]{a: lower(node), b: id})
-	return item.v
+	if e := findService(s.tables.services, lower(node), id); e != nil {
+		return &e.Service
+	}
+	return nil
 }
 
 // ServicesOfNode yields a node's instances by id.
 func (s *State) ServicesOfNode(node string) iter.Seq[*Service] {
-	return under(s.tables.services, lower(node))
+	return services(servicesOf(s.tables.services, lower(node)))
 }
 
 // Instances yields the instances of a service by node and id.
 func (s *State) Instances(name string) iter.Seq[*Service] {
-	return under(s.tables.instances, lower(name))
+	return services(s.instances(lower(name)))
+}
+
+func (s *State) instances(name string) iter.Seq[*serviceEntry] {
+	return while(s.tables.instances.Seek(func(e *serviceEntry) int { return compare3(name, e.nameKey, "", e.nodeKey, "", e.ID) }),
+		func(e *serviceEntry) bool { return e.nameKey == name })
 }
 
 // ConnectInstances yields what connects to the service: its proxies, and its
 // instances that speak the mesh themselves; by node and id.
 func (s *State) ConnectInstances(name string) iter.Seq[*Service] {
-	return under(s.tables.connect, lower(name))
+	name = lower(name)
+	return services(while(s.tables.connect.Seek(func(e *serviceEntry) int { return compare3(name, e.destKey, "", e.nodeKey, "", e.ID) }),
+		func(e *serviceEntry) bool { return e.destKey == name }))
 }
 
 // ServiceNames yields a summary of each service by name.
 func (s *State) ServiceNames() iter.Seq[*ServiceSummary] {
 	return func(yield func(*ServiceSummary) bool) {
 		for item := range s.tables.names.All() {
-			if !yield(item.v.summary) {
+			if !yield(&item.summary) {
 				return
 			}
 		}
@@ -121,51 +171,75 @@ func (s *State) ServicesIndex() uint64 { return floor(s.indexes.services) }
 // with the nodes' checks; for a service that is not there it is the index at
 // which one last went.
 func (s *State) ServiceIndex(name string) uint64 {
-	if item, ok := s.tables.names.Get(keyed[*nameEntry]{key: lower(name)}); ok {
-		return floor(item.v.index)
+	if e := findName(s.tables.names, lower(name)); e != nil {
+		return floor(e.index)
 	}
 	return floor(s.indexes.serviceGone)
 }
 
 // ConnectIndex is ServiceIndex for ConnectInstances.
 func (s *State) ConnectIndex(name string) uint64 {
-	if item, ok := s.tables.dests.Get(keyed[*nameEntry]{key: lower(name)}); ok {
-		return floor(item.v.index)
+	if e := findName(s.tables.dests, lower(name)); e != nil {
+		return floor(e.index)
 	}
 	return floor(s.indexes.serviceGone)
 }
 
 // Check returns one check, or nil.
 func (s *State) Check(node, id string) *Check {
-	item, _ := s.tables.checks.Get(pair[*Check]{a: lower(node), b: id})
-	return item.v
+	if e := findCheck(s.tables.checks, lower(node), id); e != nil {
+		return &e.Check
+	}
+	return nil
 }
 
 // ChecksOfNode yields all checks of a node by id, those of its services too.
 func (s *State) ChecksOfNode(node string) iter.Seq[*Check] {
-	return under(s.tables.checks, lower(node))
+	return checks(checksOf(s.tables.checks, lower(node)))
 }
 
 // NodeChecks yields the checks of the node itself by id.
 func (s *State) NodeChecks(node string) iter.Seq[*Check] {
-	return underBoth(s.tables.byOwner, lower(node), "")
+	return checks(checksOwned(s.tables.byOwner, lower(node), ""))
 }
 
 // InstanceChecks yields the checks of one instance by id.
 func (s *State) InstanceChecks(node, serviceID string) iter.Seq[*Check] {
-	return underBoth(s.tables.byOwner, lower(node), serviceID)
+	return checks(checksOwned(s.tables.byOwner, lower(node), serviceID))
 }
 
 // ChecksOfService yields the checks of all instances of a service by node and id.
 func (s *State) ChecksOfService(name string) iter.Seq[*Check] {
-	return under(s.tables.byService, lower(name))
+	return func(yield func(*Check) bool) {
+		// A node with several instances has their checks in one order, by id.
+		var of []*checkEntry
+		flush := func() bool {
+			slices.SortFunc(of, compareChecks)
+			for _, c := range of {
+				if !yield(&c.Check) {
+					return false
+				}
+			}
+			of = of[:0]
+			return true
+		}
+		node := ""
+		for e := range s.instances(lower(name)) {
+			if e.nodeKey != node && !flush() {
+				return
+			}
+			node = e.nodeKey
+			of = slices.AppendSeq(of, checksOwned(s.tables.byOwner, node, e.ID))
+		}
+		flush()
+	}
 }
 
 // Checks yields every check by node and id.
 func (s *State) Checks() iter.Seq[*Check] {
 	return func(yield func(*Check) bool) {
 		for item := range s.tables.checks.All() {
-			if !yield(item.v) {
+			if !yield(&item.Check) {
 				return
 			}
 		}
@@ -185,23 +259,22 @@ func (s *State) NodeChecksIndex(node string) uint64 {
 
 // ServiceChecksIndex covers the checks of a service's instances.
 func (s *State) ServiceChecksIndex(name string) uint64 {
-	if item, ok := s.tables.names.Get(keyed[*nameEntry]{key: lower(name)}); ok {
-		return floor(item.v.checksIndex)
+	if e := findName(s.tables.names, lower(name)); e != nil {
+		return floor(e.checksIndex)
 	}
 	return floor(s.indexes.serviceGone)
 }
 
 // KV returns one pair, or nil.
 func (s *State) KV(key string) *KVPair {
-	item, _ := s.tables.kv.Get(keyed[*KVPair]{key: key})
-	return item.v
+	return findPair(s.tables.kv, key)
 }
 
 // KVPrefix yields the pairs whose key begins with prefix, by key.
 func (s *State) KVPrefix(prefix string) iter.Seq[*KVPair] {
 	return func(yield func(*KVPair) bool) {
-		for item := range s.tables.kv.From(keyed[*KVPair]{key: prefix}) {
-			if !strings.HasPrefix(item.key, prefix) || !yield(item.v) {
+		for p := range pairsFrom(s.tables.kv, prefix) {
+			if !strings.HasPrefix(p.Key, prefix) || !yield(p) {
 				return
 			}
 		}
@@ -229,14 +302,14 @@ func (s *State) KVPrefixIndex(prefix string) uint64 {
 		return s.KVIndex()
 	}
 	if strings.HasSuffix(prefix, "/") {
-		if dir, ok := s.tables.dirs.Get(keyed[*dirEntry]{key: prefix}); ok {
-			return floor(dir.v.index)
+		if dir := findDir(s.tables.dirs, prefix); dir != nil {
+			return floor(dir.index)
 		}
 		return s.KVIndex()
 	}
 	newest := max(
-		newestUnder(s.tables.kv, s.tables.dirs, prefix, func(p *KVPair) uint64 { return p.ModifyIndex }),
-		newestUnder(s.tables.graves, s.tables.dirs, prefix, func(index uint64) uint64 { return index }))
+		newestUnder(s.tables.kv, s.tables.dirs, prefix, func(p *KVPair) (string, uint64) { return p.Key, p.ModifyIndex }),
+		newestUnder(s.tables.graves, s.tables.dirs, prefix, func(g *grave) (string, uint64) { return g.key, g.index }))
 	if newest == 0 {
 		return s.KVIndex()
 	}
@@ -244,23 +317,24 @@ func (s *State) KVPrefixIndex(prefix string) uint64 {
 }
 
 // newestUnder walks the keys under prefix, and jumps over each folder it meets.
-func newestUnder[V any](t table.Table[keyed[V]], dirs table.Table[keyed[*dirEntry]], prefix string, indexOf func(V) uint64) uint64 {
+func newestUnder[T any](t table.Table[T], dirs table.Table[*dirEntry], prefix string, of func(T) (key string, index uint64)) uint64 {
 	var newest uint64
 	at := prefix
 	for {
 		jumped := false
-		for item := range t.From(keyed[V]{key: at}) {
-			if !strings.HasPrefix(item.key, prefix) {
+		for item := range t.Seek(func(item T) int { key, _ := of(item); return strings.Compare(at, key) }) {
+			key, index := of(item)
+			if !strings.HasPrefix(key, prefix) {
 				return newest
 			}
-			slash := strings.IndexByte(item.key[len(prefix):], '/')
+			slash := strings.IndexByte(key[len(prefix):], '/')
 			if slash < 0 {
-				newest = max(newest, indexOf(item.v))
+				newest = max(newest, index)
 				continue
 			}
-			folder := item.key[:len(prefix)+slash+1]
-			if dir, ok := dirs.Get(keyed[*dirEntry]{key: folder}); ok {
-				newest = max(newest, dir.v.index)
+			folder := key[:len(prefix)+slash+1]
+			if dir := findDir(dirs, folder); dir != nil {
+				newest = max(newest, dir.index)
 			}
 			at, jumped = folder[:len(folder)-1]+"0", true // '0' is the byte after '/'
 			break
@@ -298,6 +372,8 @@ func (s *State) SessionsIndex() uint64 { return floor(s.indexes.sessions) }
 
 // OldestTombstone is the index of the oldest deletion that is still remembered; 0 when there is none.
 func (s *State) OldestTombstone() uint64 {
-	oldest, _ := s.tables.graveAges.Min()
-	return oldest.index
+	if oldest, ok := s.tables.graveAges.Min(); ok {
+		return oldest.index
+	}
+	return 0
 }

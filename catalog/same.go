@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Two registrations are the same when they differ in nothing that a reader sees
@@ -74,12 +75,12 @@ func shareNodeStrings(n, with *Node) {
 
 // shareNode shares with any neighbour: its datacenter and metadata are often the same.
 func (d *draft) shareNode(key string, n *Node) {
-	item, ok := d.t.nodes.Next(keyed[*nodeEntry]{key: key})
+	e, ok := d.t.nodes.FindNext(func(e *nodeEntry) int { return strings.Compare(key, e.key) })
 	if !ok {
-		item, ok = d.t.nodes.Max()
+		e, ok = d.t.nodes.Max()
 	}
 	if ok {
-		shareNodeStrings(n, item.v.node)
+		shareNodeStrings(n, e.node)
 	}
 }
 
@@ -105,12 +106,21 @@ func shareServiceStrings(s, with *Service) {
 
 // shareService shares with an instance of the same service, and returns the stored string of the name's key.
 func (d *draft) shareService(name string, s *Service) string {
-	item, ok := d.t.instances.Next(pair[*Service]{a: name})
-	if !ok || item.a != name {
+	other := d.anInstance(name)
+	if other == nil {
 		return name
 	}
-	shareServiceStrings(s, item.v)
-	return item.a
+	shareServiceStrings(s, &other.Service)
+	return other.nameKey
+}
+
+// anInstance is the first instance of a service, nil when it has none.
+func (d *draft) anInstance(name string) *serviceEntry {
+	e, ok := d.t.instances.FindNext(func(e *serviceEntry) int { return compare3(name, e.nameKey, "", e.nodeKey, "", e.ID) })
+	if !ok || e.nameKey != name {
+		return nil
+	}
+	return e
 }
 
 func shareCheckStrings(c, with *Check) {
@@ -127,13 +137,17 @@ func shareCheckStrings(c, with *Check) {
 var serfHealth = &Check{ID: SerfHealthID, Name: SerfHealthName, Output: SerfAliveOutput}
 
 // shareCheck shares with a check of the same service on another node, or with the constants.
-func (d *draft) shareCheck(c *Check) {
-	if c.ServiceID == "" {
+func (d *draft) shareCheck(c *Check, owner *serviceEntry) {
+	if owner == nil {
 		shareCheckStrings(c, serfHealth)
 		return
 	}
-	name := lower(c.ServiceName)
-	if item, ok := d.t.byService.Next(pair[*Check]{a: name}); ok && item.a == name {
-		shareCheckStrings(c, item.v)
+	other := d.anInstance(owner.nameKey)
+	if other == owner {
+		return // the first of its kind
+	}
+	for like := range checksOwned(d.t.byOwner.Table, other.nodeKey, other.ID) {
+		shareCheckStrings(c, &like.Check)
+		return
 	}
 }

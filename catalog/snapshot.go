@@ -103,28 +103,28 @@ func (s *State) writeCatalog(out *sink) {
 	out.section(sectionNodes, t.nodes.Len())
 	for item := range t.nodes.All() {
 		out.record(func(b []byte) []byte {
-			return pack.Uint(pack.Uint(AppendNode(b, item.v.node), item.v.index), item.v.checksIndex)
+			return pack.Uint(pack.Uint(AppendNode(b, item.node), item.index), item.checksIndex)
 		})
 	}
 	out.section(sectionServices, t.services.Len())
 	for item := range t.services.All() {
-		out.record(func(b []byte) []byte { return AppendService(b, item.v) })
+		out.record(func(b []byte) []byte { return AppendService(b, &item.Service) })
 	}
 	out.section(sectionChecks, t.checks.Len())
 	for item := range t.checks.All() {
-		out.record(func(b []byte) []byte { return AppendCheck(b, item.v) })
+		out.record(func(b []byte) []byte { return AppendCheck(b, &item.Check) })
 	}
 	out.section(sectionNames, t.names.Len())
 	for item := range t.names.All() {
 		out.record(func(b []byte) []byte {
-			b = pack.String(b, item.v.summary.Name)
-			return pack.Uint(pack.Uint(b, item.v.index), item.v.checksIndex)
+			b = pack.String(b, item.summary.Name)
+			return pack.Uint(pack.Uint(b, item.index), item.checksIndex)
 		})
 	}
 	out.section(sectionDests, t.dests.Len())
 	for item := range t.dests.All() {
 		out.record(func(b []byte) []byte {
-			return pack.Uint(pack.Uint(pack.String(b, item.key), item.v.index), item.v.checksIndex)
+			return pack.Uint(pack.Uint(pack.String(b, item.key), item.index), item.checksIndex)
 		})
 	}
 }
@@ -133,15 +133,15 @@ func (s *State) writeKV(out *sink) {
 	t := &s.tables
 	out.section(sectionKV, t.kv.Len())
 	for item := range t.kv.All() {
-		out.record(func(b []byte) []byte { return AppendKVPair(b, item.v) })
+		out.record(func(b []byte) []byte { return AppendKVPair(b, item) })
 	}
 	out.section(sectionGraves, t.graves.Len())
 	for item := range t.graves.All() {
-		out.record(func(b []byte) []byte { return pack.Uint(pack.String(b, item.key), item.v) })
+		out.record(func(b []byte) []byte { return pack.Uint(pack.String(b, item.key), item.index) })
 	}
 	out.section(sectionDirs, t.dirs.Len())
 	for item := range t.dirs.All() {
-		out.record(func(b []byte) []byte { return pack.Uint(pack.String(b, item.key), item.v.index) })
+		out.record(func(b []byte) []byte { return pack.Uint(pack.String(b, item.key), item.index) })
 	}
 }
 

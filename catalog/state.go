@@ -27,26 +27,26 @@ type tableIndexes struct {
 }
 
 // tables are the primary tables and their indexes. Names of nodes and services
-// are keyed in lower case.
+// are keyed in lower case. The items of those that fleets fill are pointers (see
+// package table), to what carries its own keys.
 type tables struct {
-	nodes     table.Table[keyed[*nodeEntry]] // by name
-	nodeIDs   table.Table[keyed[*nodeEntry]] // by ID; nodes without one are absent
-	services  table.Table[pair[*Service]]    // by node, id
-	instances table.Table[pair[*Service]]    // by name, node, id
-	connect   table.Table[pair[*Service]]    // by what it connects to, node, id
-	names     table.Table[keyed[*nameEntry]] // service names
-	dests     table.Table[keyed[*nameEntry]] // what proxies and native instances connect to
-	tags      table.Table[tagCount]          // by service name, tag
-	checks    table.Table[pair[*Check]]      // by node, id
-	byService table.Table[pair[*Check]]      // service checks by service name, node, id
-	byOwner   table.Table[pair[*Check]]      // by node, service id ("" for node checks), id
-	kv        table.Table[keyed[*KVPair]]    // by key
-	graves    table.Table[keyed[uint64]]     // tombstones: key -> index of the deletion
-	graveAges table.Table[grave]             // tombstones by index
-	dirs      table.Table[keyed[*dirEntry]]  // key up to and including a slash -> newest index below
-	sessions  table.Table[keyed[*Session]]   // by ID
-	nodeSess  table.Table[pair[*Session]]    // by node, id
-	locks     table.Table[pair[struct{}]]    // by session, key
+	nodes     table.Table[*nodeEntry]      // by name
+	nodeIDs   table.Table[*nodeEntry]      // by ID; nodes without one are absent
+	services  table.Table[*serviceEntry]   // by node, id
+	instances table.Table[*serviceEntry]   // by name, node, id
+	connect   table.Table[*serviceEntry]   // by what it connects to, node, id
+	names     table.Table[*nameEntry]      // service names
+	dests     table.Table[*nameEntry]      // what proxies and native instances connect to
+	tags      table.Table[tagCount]        // by service name, tag: for names with many tags
+	checks    table.Table[*checkEntry]     // by node, id
+	byOwner   table.Table[*checkEntry]     // by node, service id ("" for node checks), id
+	kv        table.Table[*KVPair]         // by key
+	graves    table.Table[*grave]          // tombstones by key
+	graveAges table.Table[*grave]          // tombstones by index of the deletion
+	dirs      table.Table[*dirEntry]       // key up to and including a slash -> newest index below
+	sessions  table.Table[keyed[*Session]] // by ID
+	nodeSess  table.Table[pair[*Session]]  // by node, id
+	locks     table.Table[pair[struct{}]]  // by session, key
 	records   recordTables
 }
 
@@ -71,46 +71,57 @@ func comparePair[V any](x, y pair[V]) int {
 	return strings.Compare(x.b, y.b)
 }
 
-// compareInstance orders by a, b and the instance's id; a nil value is before all of them.
-func compareInstance(x, y pair[*Service]) int {
-	if c := comparePair(x, y); c != 0 {
+// compare2 and compare3 compare keys of several parts, each followed by its counterpart.
+func compare2(a1, a2, b1, b2 string) int {
+	if c := strings.Compare(a1, a2); c != 0 {
 		return c
 	}
-	switch {
-	case x.v == nil || y.v == nil:
-		return cmp.Compare(rank(x.v), rank(y.v))
-	default:
-		return strings.Compare(x.v.ID, y.v.ID)
-	}
+	return strings.Compare(b1, b2)
 }
 
-// compareOwned orders by a, b and the check's id; a nil value is before all of them.
-func compareOwned(x, y pair[*Check]) int {
-	if c := comparePair(x, y); c != 0 {
+func compare3(a1, a2, b1, b2, c1, c2 string) int {
+	if c := compare2(a1, a2, b1, b2); c != 0 {
 		return c
 	}
-	switch {
-	case x.v == nil || y.v == nil:
-		return cmp.Compare(rank(x.v), rank(y.v))
-	default:
-		return strings.Compare(x.v.ID, y.v.ID)
-	}
-}
-
-func rank[T any](p *T) int {
-	if p == nil {
-		return 0
-	}
-	return 1
+	return strings.Compare(c1, c2)
 }
 
 // nodeEntry is a node and the newest index of what hangs on it.
 type nodeEntry struct {
 	epoch       uint64
-	key         string // the name in lower case
+	key, idKey  string // the name and the ID in lower case
 	node        *Node
 	index       uint64 // the node, its services, its checks, also those that are gone
 	checksIndex uint64 // its checks, also those that are gone
+}
+
+// serviceEntry is an instance with the keys under which it is found.
+type serviceEntry struct {
+	Service
+	nodeKey, nameKey string
+	destKey          string // what it connects to; "" is nothing
+}
+
+func compareServices(a, b *serviceEntry) int { return compare2(a.nodeKey, b.nodeKey, a.ID, b.ID) }
+
+func compareInstances(a, b *serviceEntry) int {
+	return compare3(a.nameKey, b.nameKey, a.nodeKey, b.nodeKey, a.ID, b.ID)
+}
+
+func compareConnect(a, b *serviceEntry) int {
+	return compare3(a.destKey, b.destKey, a.nodeKey, b.nodeKey, a.ID, b.ID)
+}
+
+// checkEntry is a check with the keys under which it is found.
+type checkEntry struct {
+	Check
+	nodeKey string
+}
+
+func compareChecks(a, b *checkEntry) int { return compare2(a.nodeKey, b.nodeKey, a.ID, b.ID) }
+
+func compareOwned(a, b *checkEntry) int {
+	return compare3(a.nodeKey, b.nodeKey, a.ServiceID, b.ServiceID, a.ID, b.ID)
 }
 
 // nameEntry is a service name (or a connect destination) that has instances.
@@ -120,7 +131,12 @@ type nameEntry struct {
 	count       int
 	index       uint64 // instances, their checks, their nodes and the nodes' checks
 	checksIndex uint64 // the instances' checks
-	summary     *ServiceSummary
+	summary     ServiceSummary
+	// tagCounts says how often each of the summary's tags occurs. Of names with more
+	// than fewTags it is nil, and the tags table says it.
+	tagCounts []int
+	tagEpoch  uint64 // as epoch, for the elements of tagCounts
+	manyTags  bool
 }
 
 // ServiceSummary is one row of the list of services.
@@ -135,20 +151,15 @@ type tagCount struct {
 	count        int
 }
 
-func compareTag(a, b tagCount) int {
-	if c := strings.Compare(a.service, b.service); c != 0 {
-		return c
-	}
-	return strings.Compare(a.tag, b.tag)
-}
+func compareTag(a, b tagCount) int { return compare2(a.service, b.service, a.tag, b.tag) }
 
-// grave is a tombstone in order of age.
+// grave is a tombstone.
 type grave struct {
 	index uint64
 	key   string
 }
 
-func compareGrave(a, b grave) int {
+func compareGraveAge(a, b *grave) int {
 	if c := cmp.Compare(a.index, b.index); c != 0 {
 		return c
 	}
@@ -156,27 +167,29 @@ func compareGrave(a, b grave) int {
 }
 
 // dirEntry is the newest index of the keys, living and deleted, below a folder.
-type dirEntry struct{ epoch, index uint64 }
+type dirEntry struct {
+	epoch, index uint64
+	key          string
+}
 
 // Empty returns the State of a new cluster.
 func Empty() *State {
 	// A list that was empty all along is given index 1 (never 0), so the first change must be past it.
 	return &State{index: 1, tables: tables{
-		nodes:     table.New(compareKeyed[*nodeEntry]),
-		nodeIDs:   table.New(compareKeyed[*nodeEntry]),
-		services:  table.New(comparePair[*Service]),
-		instances: table.New(compareInstance),
-		connect:   table.New(compareInstance),
-		names:     table.New(compareKeyed[*nameEntry]),
-		dests:     table.New(compareKeyed[*nameEntry]),
+		nodes:     table.New(func(a, b *nodeEntry) int { return strings.Compare(a.key, b.key) }),
+		nodeIDs:   table.New(func(a, b *nodeEntry) int { return strings.Compare(a.idKey, b.idKey) }),
+		services:  table.New(compareServices),
+		instances: table.New(compareInstances),
+		connect:   table.New(compareConnect),
+		names:     table.New(func(a, b *nameEntry) int { return strings.Compare(a.key, b.key) }),
+		dests:     table.New(func(a, b *nameEntry) int { return strings.Compare(a.key, b.key) }),
 		tags:      table.New(compareTag),
-		checks:    table.New(comparePair[*Check]),
-		byService: table.New(compareOwned),
+		checks:    table.New(compareChecks),
 		byOwner:   table.New(compareOwned),
-		kv:        table.New(compareKeyed[*KVPair]),
-		graves:    table.New(compareKeyed[uint64]),
-		graveAges: table.New(compareGrave),
-		dirs:      table.New(compareKeyed[*dirEntry]),
+		kv:        table.New(func(a, b *KVPair) int { return strings.Compare(a.Key, b.Key) }),
+		graves:    table.New(func(a, b *grave) int { return strings.Compare(a.key, b.key) }),
+		graveAges: table.New(compareGraveAge),
+		dirs:      table.New(func(a, b *dirEntry) int { return strings.Compare(a.key, b.key) }),
 		sessions:  table.New(compareKeyed[*Session]),
 		nodeSess:  table.New(comparePair[*Session]),
 		locks:     table.New(comparePair[struct{}]),

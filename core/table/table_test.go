@@ -81,6 +81,121 @@ func TestVersionsStay(t *testing.T) {
 	})
 }
 
+// sound checks the invariants of a node and of all below it, and returns the depth.
+func sound(t *testing.T, n *node[item], root bool) int {
+	if n == nil {
+		return 0
+	}
+	if n.count < 1 || n.count > maxItems || !root && n.count == 0 {
+		t.Fatalf("a node of %d items", n.count)
+	}
+	for _, free := range n.items[n.count:] {
+		if free != (item{}) {
+			t.Fatal("an item that is gone is still held")
+		}
+	}
+	if n.kids == nil {
+		return 1
+	}
+	depth := sound(t, n.kids[0], false)
+	for i, kid := range n.kids[1:] {
+		if (kid != nil) != (i < n.count) {
+			t.Fatalf("child %d of a node of %d items: %v", i+1, n.count, kid)
+		}
+		if kid != nil && sound(t, kid, false) != depth {
+			t.Fatal("leaves at different depths")
+		}
+	}
+	return depth + 1
+}
+
+// Large tables grow and shrink again, in order and at random, and stay sound.
+func TestGrowAndShrink(t *testing.T) {
+	const n = 30_000
+	for name, order := range map[string][]int{"random": rand.Perm(n), "up": upTo(n), "down": downFrom(n)} {
+		edit, half := newTable().Edit(), Table[item]{}
+		for i, key := range order {
+			if name == "up" {
+				edit.Load(item{key, key})
+			} else {
+				edit.Set(item{key, key})
+			}
+			if i == n/2 {
+				half = edit.Done()
+			}
+		}
+		sound(t, edit.root, true)
+		if edit.Len() != n || half.Len() != n/2+1 {
+			t.Fatal(name, edit.Len(), half.Len())
+		}
+		gone := map[int]bool{}
+		for i, key := range rand.Perm(n) {
+			if old, ok := edit.Delete(item{key: key}); !ok || old.value != key {
+				t.Fatalf("%s: delete %d: %v %v", name, key, old, ok)
+			}
+			gone[key] = true
+			if i%3000 != 0 {
+				continue
+			}
+			sound(t, edit.root, true)
+			want := -1
+			for it := range edit.All() {
+				for want++; gone[want]; want++ {
+				}
+				if it.key != want {
+					t.Fatalf("%s: found %d, want %d", name, it.key, want)
+				}
+			}
+			edit.Done()
+		}
+		if edit.Len() != 0 || edit.root != nil {
+			t.Fatal("not empty")
+		}
+		sound(t, half.root, true)
+		if got := len(content(half)); got != n/2+1 {
+			t.Fatalf("%s: the older table has %d items", name, got)
+		}
+	}
+}
+
+func upTo(n int) (out []int) {
+	for i := range n {
+		out = append(out, i)
+	}
+	return out
+}
+
+func downFrom(n int) []int {
+	out := upTo(n)
+	slices.Reverse(out)
+	return out
+}
+
+func TestSeekAndFind(t *testing.T) {
+	edit := newTable().Edit()
+	for i := range 5000 {
+		edit.Set(item{key: 2 * i, value: i})
+	}
+	table := edit.Done()
+	for _, key := range []int{-1, 0, 1, 777, 778, 9997, 9998, 9999} {
+		at := func(it item) int { return cmp.Compare(key, it.key) }
+		byPivot, ok1 := table.Get(item{key: key})
+		byFunc, ok2 := table.Find(at)
+		if byPivot != byFunc || ok1 != ok2 || ok1 != (key >= 0 && key%2 == 0 && key < 9999) {
+			t.Fatal(key, byPivot, byFunc, ok1, ok2)
+		}
+		if !slices.Equal(slices.Collect(table.From(item{key: key})), slices.Collect(table.Seek(at))) {
+			t.Fatalf("From and Seek differ at %d", key)
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		key := rand.IntN(10_000)
+		table.Find(func(it item) int { return cmp.Compare(key, it.key) })
+	}); n != 0 {
+		t.Fatalf("Find allocates %v times", n)
+	}
+}
+
 func TestFromMinMax(t *testing.T) {
 	edit := newTable().Edit()
 	for i := range 1000 {
