@@ -78,11 +78,15 @@ func (i info) Reload(ctx context.Context) error {
 	return i.p.reload(ctx)
 }
 
-// Leave implements consulapi.AgentInfo: the process leaves and ends.
-func (i info) Leave() error {
+// Leave implements consulapi.AgentInfo: the process leaves and ends. Who asked may go away
+// meanwhile: a leave that has begun is finished.
+func (i info) Leave(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	defer cancel()
+	err := i.p.Leave(ctx)
 	select {
-	case i.p.leave <- struct{}{}:
-	default: // leaving already
+	case i.p.left <- struct{}{}:
+	default: // ending already
 	}
-	return nil
+	return err
 }

@@ -40,7 +40,7 @@ type Process struct {
 	http     *httpx.Server
 	hot      *consulapi.Hot // nil where each request goes through net/http
 	serverUp chan struct{}
-	leave    chan struct{} // receives a request to leave over the API
+	left     chan struct{} // told when the process left on request: it ends
 	reload   func(context.Context) error
 }
 
@@ -54,7 +54,7 @@ func New(cfg *config.Config) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{base: b, serverUp: make(chan struct{}, 1), leave: make(chan struct{}, 1)}
+	p := &Process{base: b, serverUp: make(chan struct{}, 1), left: make(chan struct{}, 1)}
 	if err := p.build(); err != nil {
 		_ = b.wire.Close()
 		return nil, err
@@ -207,10 +207,11 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 		Wait:         httpx.WaitLimits{Default: cfg.Queries.DefaultTime, Max: cfg.Queries.MaxTime}, DiscoveryMaxStale: cfg.Queries.DiscoveryMaxStale,
 		SessionTTLMin: cfg.Queries.SessionTTLMin, BlockEndpoints: cfg.HTTP.BlockEndpoints,
 		AllowWriteFrom: cfg.HTTP.AllowWriteFrom, ResponseHeaders: cfg.HTTP.ResponseHeaders,
+		Pretty: cfg.Dev, TranslateWAN: cfg.Addresses.TranslateWAN,
 		Clock: p.clock, Logger: p.log, Metrics: p.metrics,
 	}
 	if p.registry != nil {
-		c.Registry, c.Operator = p.registry, operator{p.raft}
+		c.Registry, c.Operator, c.LeaderChanges = p.registry, operator{p.raft}, p.raft.LeaderChanges
 	}
 	if p.api, err = consulapi.New(c); err != nil {
 		return err
@@ -292,11 +293,8 @@ func (p *Process) announce(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-p.leave:
-		ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
-		defer cancel()
-		err := p.Leave(ctx)
-		return errors.Join(errLeft, err)
+	case <-p.left:
+		return errLeft
 	}
 }
 

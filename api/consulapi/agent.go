@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog/filter"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -171,7 +172,7 @@ func agentLeave(q *request) error {
 	if err != nil {
 		return err
 	}
-	if err := info.Leave(); err != nil {
+	if err := info.Leave(q.r.Context()); err != nil {
 		return failWith(http.StatusInternalServerError, errkind.Text(err))
 	}
 	return q.replyEmpty()
@@ -223,14 +224,24 @@ func agentMonitor(q *request) error {
 	if q.api.cfg.Logs == nil {
 		return failWith(http.StatusInternalServerError, "This process keeps no log to follow")
 	}
-	h := q.w.Header()
-	h["Content-Type"] = rawType
-	h["X-Content-Type-Options"] = noSniff
-	q.w.WriteHeader(http.StatusOK)
-	control := http.NewResponseController(q.w)
-	flush := func() { _ = control.Flush() }
-	flush() // the client learns at once that it is being served
-	_ = q.api.cfg.Logs.Follow(q.r.Context(), level, q.q.Has("logjson"), q.w, flush)
+	s := httpx.NewStream(q.w, q.r, rawType)
+	defer s.Close()
+	_ = q.api.cfg.Logs.Follow(q.r.Context(), level, q.q.Has("logjson"), s, s.Flush)
+	return nil
+}
+
+// agentMetricsStream sends a summary now and one for each interval that ends.
+func agentMetricsStream(q *request) error {
+	if err := q.allow(ResAgent, q.api.cfg.Identity.NodeName, Read); err != nil {
+		return err
+	}
+	source, ok := q.api.cfg.MetricsHandler.(MetricsStreamer)
+	if !ok {
+		return failWith(http.StatusInternalServerError, "This process keeps no metrics to follow")
+	}
+	s := httpx.NewStream(q.w, q.r, httpx.JSONType)
+	defer s.Close()
+	_ = source.Stream(q.r.Context(), s, s.Flush)
 	return nil
 }
 

@@ -16,18 +16,17 @@ import (
 
 var errNoLocal = failWith(http.StatusInternalServerError, "This process keeps no local services or checks")
 
-func (q *request) local() (Local, error) {
-	if q.api.cfg.Local == nil {
-		return nil, errNoLocal
+// onLocal makes a row's handler of one that needs this host's registrations.
+func onLocal(handle func(*request, Local) error) func(*request) error {
+	return func(q *request) error {
+		if q.api.cfg.Local == nil {
+			return errNoLocal
+		}
+		return handle(q, q.api.cfg.Local)
 	}
-	return q.api.cfg.Local, nil
 }
 
-func agentServices(q *request) error {
-	l, err := q.local()
-	if err != nil {
-		return err
-	}
+func agentServices(q *request, l Local) error {
 	f, err := q.filter(filter.Services)
 	if err != nil {
 		return err
@@ -47,11 +46,7 @@ func agentServices(q *request) error {
 	return q.replyScratch(closeObject(b))
 }
 
-func agentService(q *request) error {
-	l, err := q.local()
-	if err != nil {
-		return err
-	}
+func agentService(q *request, l Local) error {
 	hash := ""
 	if q.q != "" {
 		hash = q.q.Value("hash")
@@ -77,11 +72,7 @@ func agentService(q *request) error {
 	return q.reply(appendAgentService(q.buffer(), s.Service, q.api.cfg.Identity.Datacenter, s.Hash))
 }
 
-func agentChecks(q *request) error {
-	l, err := q.local()
-	if err != nil {
-		return err
-	}
+func agentChecks(q *request, l Local) error {
 	f, err := q.filter(filter.Checks)
 	if err != nil {
 		return err
@@ -136,11 +127,7 @@ func (q *request) appendServiceHealth(b []byte, status string, s *local.Service,
 	return append(list.end(), '}')
 }
 
-func agentHealthByID(q *request) error {
-	l, err := q.local()
-	if err != nil {
-		return err
-	}
+func agentHealthByID(q *request, l Local) error {
 	if q.rest == "" {
 		return invalidf("Missing serviceID")
 	}
@@ -155,11 +142,7 @@ func agentHealthByID(q *request) error {
 	return q.replyHealth(healthCodes[status], status, q.appendServiceHealth(q.buffer(), status, s, checks))
 }
 
-func agentHealthByName(q *request) error {
-	l, err := q.local()
-	if err != nil {
-		return err
-	}
+func agentHealthByName(q *request, l Local) error {
 	if q.rest == "" {
 		return invalidf("Missing service Name")
 	}
@@ -204,11 +187,7 @@ func (q *request) registerOptions() local.RegisterOptions {
 	return o
 }
 
-func agentServiceRegister(q *request) error {
-	l, err := q.local()
-	if err != nil {
-		return err
-	}
+func agentServiceRegister(q *request, l Local) error {
 	b, err := q.registration()
 	if err != nil {
 		return err
@@ -254,11 +233,7 @@ func (q *request) checkRight(l Local, id string) error {
 	return q.allow(ResNode, q.api.cfg.Identity.NodeName, Write)
 }
 
-func agentServiceDeregister(q *request) error {
-	l, err := q.local()
-	if err != nil {
-		return err
-	}
+func agentServiceDeregister(q *request, l Local) error {
 	if err := q.serviceRight(l, q.rest); err != nil {
 		return err
 	}
@@ -281,15 +256,11 @@ func (q *request) enable() (bool, error) {
 	return on, nil
 }
 
-func agentServiceMaintenance(q *request) error {
+func agentServiceMaintenance(q *request, l Local) error {
 	if q.rest == "" {
 		return invalidf("Missing service ID")
 	}
 	on, err := q.enable()
-	if err != nil {
-		return err
-	}
-	l, err := q.local()
 	if err != nil {
 		return err
 	}
@@ -302,12 +273,8 @@ func agentServiceMaintenance(q *request) error {
 	return q.replyEmpty()
 }
 
-func agentMaintenance(q *request) error {
+func agentMaintenance(q *request, l Local) error {
 	on, err := q.enable()
-	if err != nil {
-		return err
-	}
-	l, err := q.local()
 	if err != nil {
 		return err
 	}
@@ -320,11 +287,7 @@ func agentMaintenance(q *request) error {
 	return q.replyEmpty()
 }
 
-func agentCheckRegister(q *request) error {
-	l, err := q.local()
-	if err != nil {
-		return err
-	}
+func agentCheckRegister(q *request, l Local) error {
 	b, err := q.registration()
 	if err != nil {
 		return err
@@ -349,11 +312,7 @@ func agentCheckRegister(q *request) error {
 	return q.replyEmpty()
 }
 
-func agentCheckDeregister(q *request) error {
-	l, err := q.local()
-	if err != nil {
-		return err
-	}
+func agentCheckDeregister(q *request, l Local) error {
 	if err := q.checkRight(l, q.rest); err != nil {
 		return err
 	}
@@ -363,17 +322,12 @@ func agentCheckDeregister(q *request) error {
 	return q.replyEmpty()
 }
 
-func agentCheckPass(q *request) error {
-	return q.heartbeat(catalog.Passing.String(), q.q.Value("note"))
-}
-func agentCheckWarn(q *request) error {
-	return q.heartbeat(catalog.Warning.String(), q.q.Value("note"))
-}
-func agentCheckFail(q *request) error {
-	return q.heartbeat(catalog.Critical.String(), q.q.Value("note"))
+// agentCheckMark is the row of one status: pass, warn, fail.
+func agentCheckMark(status catalog.Health) func(*request, Local) error {
+	return func(q *request, l Local) error { return q.heartbeat(l, status.String(), q.q.Value("note")) }
 }
 
-func agentCheckUpdate(q *request) error {
+func agentCheckUpdate(q *request, l Local) error {
 	var in struct{ Status, Output string }
 	if err := q.decode(&in); err != nil {
 		return err
@@ -381,15 +335,11 @@ func agentCheckUpdate(q *request) error {
 	if _, ok := catalog.ParseHealth(in.Status); !ok {
 		return invalidf("Invalid check status: '%s'", in.Status)
 	}
-	return q.heartbeat(in.Status, in.Output)
+	return q.heartbeat(l, in.Status, in.Output)
 }
 
 // heartbeat gives a TTL check its status.
-func (q *request) heartbeat(status, output string) error {
-	l, err := q.local()
-	if err != nil {
-		return err
-	}
+func (q *request) heartbeat(l Local, status, output string) error {
 	if q.rest == "" {
 		return invalidf("Missing check ID")
 	}

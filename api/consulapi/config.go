@@ -121,8 +121,8 @@ type AgentInfo interface {
 	Stats() map[string]map[string]string
 	// Reload reads the configuration again, all or nothing.
 	Reload(ctx context.Context) error
-	// Leave begins a graceful leave and returns at once.
-	Leave() error
+	// Leave leaves the cluster and returns when the others know; then the process ends.
+	Leave(ctx context.Context) error
 }
 
 // LogSource lets an operator follow the log.
@@ -130,6 +130,12 @@ type LogSource interface {
 	// Follow writes lines of the level and above to w until ctx ends or a write fails;
 	// flush is called after each batch. A slow reader loses lines, and never blocks the log.
 	Follow(ctx context.Context, level slog.Level, json bool, w io.Writer, flush func()) error
+}
+
+// MetricsStreamer is what MetricsHandler also is where metrics can be followed.
+type MetricsStreamer interface {
+	// Stream writes a JSON summary for each interval that ends, until ctx ends or a write fails.
+	Stream(ctx context.Context, w io.Writer, flush func()) error
 }
 
 // Identity says what this agent is; it never changes while the process runs.
@@ -160,11 +166,13 @@ type Config struct {
 	Identity Identity
 	Registry Registry
 	Operator Operator
-	Local    Local
-	Members  Members
-	Info     AgentInfo
-	Logs     LogSource
-	Forward  Forwarder
+	// LeaderChanges returns a channel that is closed at the next change of who leads; nil on a client agent.
+	LeaderChanges func() <-chan struct{}
+	Local         Local
+	Members       Members
+	Info          AgentInfo
+	Logs          LogSource
+	Forward       Forwarder
 	// Metrics serves /v1/agent/metrics.
 	MetricsHandler http.Handler
 
@@ -183,6 +191,8 @@ type Config struct {
 	BlockEndpoints    []string
 	AllowWriteFrom    []string
 	ResponseHeaders   map[string]string
+	Pretty            bool // indent JSON without being asked: for a process that a person tries out
+	TranslateWAN      bool // translate_wan_addrs: told to clients in a header
 
 	Clock   clock.Clock
 	Logger  *slog.Logger

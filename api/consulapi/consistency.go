@@ -2,7 +2,6 @@ package consulapi
 
 import (
 	"context"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -121,9 +120,11 @@ func (q *request) read(s registry.Subject, index func(*catalog.State) uint64) (*
 // seen. Nothing pooled is held meanwhile.
 func (q *request) park(s registry.Subject, index func(*catalog.State) uint64) (*catalog.State, registry.Contact, error) {
 	q.releaseBuffer()
+	ctx, release := q.untilLeaderLost()
 	q.api.blocking.Add(1)
-	q.api.cfg.Registry.Await(q.r.Context(), s, q.block.Index, httpx.Jitter(q.block.Wait), index)
+	q.api.cfg.Registry.Await(ctx, s, q.block.Index, httpx.Jitter(q.block.Wait), index)
 	q.api.blocking.Add(-1)
+	release()
 	var st *catalog.State
 	q.gen, st = q.api.now()
 	contact, err := q.contact()
@@ -134,6 +135,26 @@ func (q *request) park(s registry.Subject, index func(*catalog.State) uint64) (*
 		contact = registry.Contact{LastContact: contact.LastContact}
 	}
 	return st, contact, nil
+}
+
+// untilLeaderLost is the request's context, which for a consistent query also ends at the next
+// change of who leads: whether this server still may answer is then asked anew. release must be called.
+func (q *request) untilLeaderLost() (ctx context.Context, release func()) {
+	if q.mode != registry.Consistent || q.api.cfg.LeaderChanges == nil {
+		return q.r.Context(), func() {}
+	}
+	changed := q.api.cfg.LeaderChanges()
+	ctx, cancel := context.WithCancel(q.r.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-changed:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(); <-ended }
 }
 
 var (
@@ -181,12 +202,12 @@ func contactMillis(c registry.Contact) int64 {
 // version share. key names the question; what encode returns must depend on
 // nothing but the key, the State and the class of the caller's rights.
 func (q *request) replyShared(key string, index uint64, encode func([]byte) []byte) error {
-	if q.pretty() || q.r.Method == http.MethodHead {
+	if q.pretty() {
 		return q.replyScratch(encode(q.buffer()))
 	}
 	k := appendBodyKey(q.buffer(), q.grant.Class(), key, q.rest, q.q)
 	*q.buf = k
-	body := q.api.cache.Get(k, httpx.Version{Generation: q.gen, Index: index}, encode)
+	body := q.api.cache.Get(k, httpx.Version{Generation: q.gen, Index: index}, q.api.indented(encode))
 	q.api.cache.WriteTo(q.w, q.r, body)
 	return nil
 }

@@ -228,7 +228,7 @@ func (*process) Stats() map[string]map[string]string {
 	return map[string]map[string]string{"raft": {"state": "Leader"}}
 }
 func (p *process) Reload(context.Context) error { p.reloaded = true; return nil }
-func (p *process) Leave() error                 { p.left = true; return nil }
+func (p *process) Leave(context.Context) error  { p.left = true; return nil }
 
 // rig is an API with everything behind it.
 type rig struct {

@@ -47,7 +47,7 @@ var _ hothttp.Handler = (*Hot)(nil)
 // Hot returns the hot path of a, nil when its configuration wants each request to be
 // looked at by net/http: on a client agent, and behind rules for paths, writers or headers.
 func (a *API) Hot() *Hot {
-	if a.cfg.Registry == nil || !a.gate.Plain() {
+	if a.cfg.Registry == nil || !a.gate.Plain() || a.cfg.TranslateWAN {
 		return nil
 	}
 	h := &Hot{api: a, policy: []byte("X-Consul-Default-Acl-Policy: " + a.policy[0] + "\r\n"),
@@ -154,7 +154,9 @@ func (h *Hot) serveGet(c *hothttp.Call, r *hothttp.Request, key string) hothttp.
 	case raw:
 		format = headRaw
 	default:
-		body = append(appendKVPair(append(body, '['), p), ']')
+		if body = append(appendKVPair(append(body, '['), p), ']'); a.cfg.Pretty {
+			body = indent(body)
+		}
 	}
 	send := body
 	if raw && p != nil {

@@ -128,9 +128,9 @@ func (h *Hot) compose(b []byte, k *question, g Grant, generation uint64, st *cat
 	index := st.ServiceIndex(k.name)
 	kp := httpx.GetBuffer()
 	key := appendBodyKey(*kp, g.Class(), hotLists[k.list].key, k.name, k.key())
-	shared := h.api.cache.Get(key, httpx.Version{Generation: generation, Index: index}, func(b []byte) []byte {
+	shared := h.api.cache.Get(key, httpx.Version{Generation: generation, Index: index}, h.api.indented(func(b []byte) []byte {
 		return hotLists[k.list].encode(b, st, st.Instances(k.name), viewer{g, &selection{passing: k.passing}})
-	})
+	}))
 	*kp = key
 	httpx.PutBuffer(kp)
 	body, compressed := h.api.cache.Encoded(shared, k.gzip)

@@ -65,6 +65,9 @@ func (q *request) releaseBuffer() {
 // serve runs the checks that all rows share, then the row's handler.
 func (q *request) serve() error {
 	q.w.Header()["X-Consul-Default-Acl-Policy"] = q.api.policy
+	if q.api.cfg.TranslateWAN {
+		q.w.Header()["X-Consul-Translate-Addresses"] = valueTrue
+	}
 	if q.q != "" || q.r.Header["X-Consul-Namespace"] != nil {
 		if err := q.tenancy(); err != nil {
 			return err
@@ -225,7 +228,10 @@ func (q *request) replyScratch(body []byte) error {
 func (q *request) reply(body []byte) error { return q.replyStatus(http.StatusOK, body) }
 
 func (q *request) replyStatus(status int, body []byte) error {
-	if q.pretty() {
+	switch {
+	case q.pretty():
+		body = append(indent(body), '\n')
+	case q.api.cfg.Pretty:
 		body = indent(body)
 	}
 	httpx.Write(q.w, q.r, status, httpx.JSONType, body)
@@ -234,12 +240,20 @@ func (q *request) replyStatus(status int, body []byte) error {
 
 func (q *request) pretty() bool { return q.q != "" && q.q.Has("pretty") }
 
+// indented wraps an encoder so that what it makes is indented where all answers are.
+func (a *API) indented(encode func([]byte) []byte) func([]byte) []byte {
+	if !a.cfg.Pretty {
+		return encode
+	}
+	return func(b []byte) []byte { return indent(encode(b)) }
+}
+
+// indent lays JSON out over lines by four spaces; what is no JSON stays as it is.
 func indent(body []byte) []byte {
 	var out bytes.Buffer
 	if json.Indent(&out, body, "", "    ") != nil {
 		return body
 	}
-	out.WriteByte('\n')
 	return out.Bytes()
 }
 

@@ -28,10 +28,10 @@ const (
 
 var methodNames = [methodCount]string{"GET", "PUT", "POST", "DELETE"}
 
-// methodOf maps a request method to its index; HEAD is served as GET. -1 is none of them.
+// methodOf maps a request method to its index. -1 is none of them: HEAD too, as the contract has it.
 func methodOf(m string) int {
 	switch m {
-	case http.MethodGet, http.MethodHead:
+	case http.MethodGet:
 		return mGet
 	case http.MethodPut:
 		return mPut

@@ -1,5 +1,7 @@
 package consulapi
 
+import "corbel.dev/corbel/catalog"
+
 // routes is the whole contract of this adapter, one row per pattern and set of methods.
 func routes() []route {
 	var all []route
@@ -66,22 +68,23 @@ var agentRoutes = []route{
 	{"PUT", "/v1/agent/leave", own, ResAgent, agentLeave},
 	{"PUT", "/v1/agent/force-leave/", own, ResOperator, agentForceLeave},
 	{"PUT", "/v1/agent/reload", own, ResAgent, agentReload},
-	{"PUT", "/v1/agent/maintenance", own, ResNode, agentMaintenance},
+	{"PUT", "/v1/agent/maintenance", own, ResNode, onLocal(agentMaintenance)},
 	{"GET", "/v1/agent/metrics", own, ResAgent, agentMetrics},
+	{"GET", "/v1/agent/metrics/stream", own, ResAgent, agentMetricsStream},
 	{"GET", "/v1/agent/monitor", own, ResAgent, agentMonitor},
 	{"PUT", "/v1/agent/token/", own, ResAgent, agentToken},
-	{"GET", "/v1/agent/services", own, ResService, agentServices},
-	{"GET", "/v1/agent/service/", own, ResService, agentService},
-	{"GET", "/v1/agent/health/service/id/", own, ResService, agentHealthByID},
-	{"GET", "/v1/agent/health/service/name/", own, ResService, agentHealthByName},
-	{"PUT", "/v1/agent/service/register", own, ResService, agentServiceRegister},
-	{"PUT", "/v1/agent/service/deregister/", own, ResService, agentServiceDeregister},
-	{"PUT", "/v1/agent/service/maintenance/", own, ResService, agentServiceMaintenance},
-	{"GET", "/v1/agent/checks", own, ResNode, agentChecks},
-	{"PUT", "/v1/agent/check/register", own, ResNode, agentCheckRegister},
-	{"PUT", "/v1/agent/check/deregister/", own, ResNode, agentCheckDeregister},
-	{"PUT", "/v1/agent/check/pass/", own, ResNode, agentCheckPass},
-	{"PUT", "/v1/agent/check/warn/", own, ResNode, agentCheckWarn},
-	{"PUT", "/v1/agent/check/fail/", own, ResNode, agentCheckFail},
-	{"PUT", "/v1/agent/check/update/", own, ResNode, agentCheckUpdate},
+	{"GET", "/v1/agent/services", own, ResService, onLocal(agentServices)},
+	{"GET", "/v1/agent/service/", own, ResService, onLocal(agentService)},
+	{"GET", "/v1/agent/health/service/id/", own, ResService, onLocal(agentHealthByID)},
+	{"GET", "/v1/agent/health/service/name/", own, ResService, onLocal(agentHealthByName)},
+	{"PUT", "/v1/agent/service/register", own, ResService, onLocal(agentServiceRegister)},
+	{"PUT", "/v1/agent/service/deregister/", own, ResService, onLocal(agentServiceDeregister)},
+	{"PUT", "/v1/agent/service/maintenance/", own, ResService, onLocal(agentServiceMaintenance)},
+	{"GET", "/v1/agent/checks", own, ResNode, onLocal(agentChecks)},
+	{"PUT", "/v1/agent/check/register", own, ResNode, onLocal(agentCheckRegister)},
+	{"PUT", "/v1/agent/check/deregister/", own, ResNode, onLocal(agentCheckDeregister)},
+	{"PUT", "/v1/agent/check/pass/", own, ResNode, onLocal(agentCheckMark(catalog.Passing))},
+	{"PUT", "/v1/agent/check/warn/", own, ResNode, onLocal(agentCheckMark(catalog.Warning))},
+	{"PUT", "/v1/agent/check/fail/", own, ResNode, onLocal(agentCheckMark(catalog.Critical))},
+	{"PUT", "/v1/agent/check/update/", own, ResNode, onLocal(agentCheckUpdate)},
 }

@@ -5,41 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/local"
 )
 
 // span is a duration that a body gives as a string or as nanoseconds.
-type span time.Duration
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (s *span) UnmarshalJSON(b []byte) error {
-	if string(b) == "null" {
-		return nil
-	}
-	if len(b) > 0 && b[0] == '"' {
-		var text string
-		if err := json.Unmarshal(b, &text); err != nil {
-			return err
-		}
-		if text == "" {
-			return nil
-		}
-		d, err := time.ParseDuration(text)
-		*s = span(d)
-		return err
-	}
-	var n int64
-	if err := json.Unmarshal(b, &n); err != nil {
-		return fmt.Errorf("invalid duration %s", b)
-	}
-	*s = span(n)
-	return nil
-}
-
-// MarshalJSON implements json.Marshaler: the contract's duration string.
-func (s span) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).String()) }
+type span = local.Span
 
 type wireNode struct {
 	ID              string
@@ -104,7 +76,7 @@ type wireCheck struct {
 	Interval    string
 	Timeout     string
 	ExposedPort int
-	Definition  *wireDefinition
+	Definition  *local.WireDefinition
 	ModifyIndex uint64
 }
 
@@ -122,45 +94,9 @@ func (w *wireCheck) check(node string) (*catalog.Check, error) {
 		}
 	}
 	if w.Definition != nil {
-		b, err := json.Marshal(w.Definition)
-		if err != nil {
-			return nil, invalidf("Request decode failed: Definition: %v", err)
-		}
-		if len(b) > len(emptyDefinition) {
-			c.Definition = b
-		}
+		c.Definition = w.Definition.JSON()
 	}
 	return c, nil
-}
-
-// wireDefinition is the contract's Definition object; what is zero is left out.
-type wireDefinition struct {
-	HTTP                           string              `json:",omitempty"`
-	Header                         map[string][]string `json:",omitempty"`
-	Method                         string              `json:",omitempty"`
-	Body                           string              `json:",omitempty"`
-	DisableRedirects               bool                `json:",omitempty"`
-	TLSServerName                  string              `json:",omitempty"`
-	TLSSkipVerify                  bool                `json:",omitempty"`
-	TCP                            string              `json:",omitempty"`
-	TCPUseTLS                      bool                `json:",omitempty"`
-	UDP                            string              `json:",omitempty"`
-	H2PING                         string              `json:",omitempty"`
-	H2PingUseTLS                   bool                `json:",omitempty"`
-	GRPC                           string              `json:",omitempty"`
-	GRPCUseTLS                     bool                `json:",omitempty"`
-	OSService                      string              `json:",omitempty"`
-	ScriptArgs                     []string            `json:",omitempty"`
-	DockerContainerID              string              `json:",omitempty"`
-	Shell                          string              `json:",omitempty"`
-	AliasNode                      string              `json:",omitempty"`
-	AliasService                   string              `json:",omitempty"`
-	SessionName                    string              `json:",omitempty"`
-	OutputMaxSize                  int                 `json:",omitempty"`
-	Interval                       span                `json:",omitempty"`
-	Timeout                        span                `json:",omitempty"`
-	DeregisterCriticalServiceAfter span                `json:",omitempty"`
-	TTL                            span                `json:",omitempty"`
 }
 
 // proxyFields are the names of a Proxy object's fields, by their lower case.

@@ -10,7 +10,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -263,9 +266,18 @@ func TestDrainAnswersParkedRequests(t *testing.T) {
 	}
 }
 
+// ownGroup is the name of the group that files of this process have anyhow.
+func ownGroup(t *testing.T) string {
+	g, err := user.LookupGroupId(strconv.Itoa(os.Getgid()))
+	if err != nil {
+		return "" // a system without the name
+	}
+	return g.Name
+}
+
 func TestUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	serve(t, ServerConfig{Listen: []Listen{{Address: "unix://" + path}}, Unix: UnixMode{Mode: "0600"},
+	serve(t, ServerConfig{Listen: []Listen{{Address: "unix://" + path}}, Unix: UnixMode{Mode: "0600", Group: ownGroup(t)},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hi")) })})
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)

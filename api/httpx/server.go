@@ -189,9 +189,13 @@ func (m UnixMode) apply(path string) error {
 		uid = n
 	}
 	if m.Group != "" {
-		n, err := strconv.Atoi(m.Group)
+		name := m.Group
+		if g, err := user.LookupGroup(name); err == nil {
+			name = g.Gid
+		}
+		n, err := strconv.Atoi(name)
 		if err != nil {
-			return fmt.Errorf("unix_sockets.group %q must be a group id", m.Group)
+			return fmt.Errorf("unix_sockets.group %q is unknown", m.Group)
 		}
 		gid = n
 	}

@@ -12,11 +12,16 @@
 package promapi
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
+	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -38,7 +43,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	format := query.Get("format")
 	accepts := acceptsOpenMetrics(req.Header.Values("Accept"))
 	if format != "prometheus" && format != "openmetrics" && !accepts {
-		h.serveJSON(w, query.Has("pretty"))
+		h.serveJSON(w, req, query.Has("pretty"))
 		return
 	}
 	if h.registry.Settings().PrometheusRetentionTime <= 0 {
@@ -56,10 +61,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if form != formText {
 		contentType = OpenMetricsType
 	}
-	w.Header().Set("Content-Type", contentType)
-	body := appendText(nil, h.registry, form)
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	_, _ = w.Write(body) // the client is gone: nothing to do
+	httpx.Write(w, req, http.StatusOK, []string{contentType}, appendText(nil, h.registry, form))
 }
 
 // acceptsOpenMetrics reports whether an Accept header prefers OpenMetrics to plain text.
@@ -109,7 +111,47 @@ type jsonAggregate struct {
 	Labels                            map[string]string
 }
 
-func (h *Handler) serveJSON(w http.ResponseWriter, pretty bool) {
+func (h *Handler) serveJSON(w http.ResponseWriter, req *http.Request, pretty bool) {
+	body, err := json.Marshal(h.summary())
+	if err != nil { // numbers are finite: never
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	if pretty {
+		var out bytes.Buffer
+		_ = json.Indent(&out, body, "", "    ") // it is JSON
+		body = out.Bytes()
+	}
+	httpx.Write(w, req, http.StatusOK, httpx.JSONType, append(body, '\n'))
+}
+
+// streamTick is how soon after its end an interval's summary is sent.
+const streamTick = time.Second
+
+// Stream writes the JSON summary of the last complete interval, then one for each that
+// ends, until ctx ends or a write fails. flush is called after each.
+func (h *Handler) Stream(ctx context.Context, w io.Writer, flush func()) error {
+	tick := time.NewTicker(streamTick)
+	defer tick.Stop()
+	encoder := json.NewEncoder(w)
+	for last := ""; ; {
+		if s := h.summary(); s.Timestamp != last {
+			if err := encoder.Encode(s); err != nil {
+				return err
+			}
+			last = s.Timestamp
+			flush()
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// summary is the last complete interval in the contract's form.
+func (h *Handler) summary() jsonSummary {
 	summary, naming := h.registry.Summary(), h.registry.Naming()
 	out := jsonSummary{
 		// The contract's form: the interval's begin, in UTC, to the full ten seconds.
@@ -125,12 +167,7 @@ func (h *Handler) serveJSON(w http.ResponseWriter, pretty bool) {
 	for _, a := range summary.Timings {
 		out.Samples = append(out.Samples, jsonOf(a, naming))
 	}
-	w.Header().Set("Content-Type", "application/json")
-	encoder := json.NewEncoder(w)
-	if pretty {
-		encoder.SetIndent("", "    ")
-	}
-	_ = encoder.Encode(out) // numbers are finite, so only a lost client is left
+	return out
 }
 
 func jsonOf(a telemetry.Aggregate, naming *telemetry.Naming) jsonAggregate {

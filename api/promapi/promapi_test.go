@@ -1,12 +1,16 @@
 package promapi
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
@@ -200,6 +204,34 @@ func TestJSONSummary(t *testing.T) {
 	if !found || len(got.Counters) != 2 {
 		t.Errorf("samples %+v, counters %+v", got.Samples, got.Counters)
 	}
+}
+
+// TestStreamGoesOn: a summary at once, and one for each interval that ends.
+func TestStreamGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := telemetry.New(telemetry.Config{})
+		ctx, cancel := context.WithCancel(t.Context())
+		var out bytes.Buffer
+		flushed := 0
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = r.Run(ctx) })
+		wg.Go(func() { _ = New(r).Stream(ctx, &out, func() { flushed++ }) })
+		timer := time.NewTimer(4*telemetry.Interval + telemetry.Interval/2)
+		<-timer.C
+		cancel()
+		wg.Wait()
+		stamps := map[string]bool{}
+		for d := json.NewDecoder(&out); d.More(); {
+			var one struct{ Timestamp string }
+			if err := d.Decode(&one); err != nil {
+				t.Fatal(err)
+			}
+			stamps[one.Timestamp] = true
+		}
+		if len(stamps) < 4 || len(stamps) != flushed {
+			t.Errorf("%d summaries, %d flushes", len(stamps), flushed)
+		}
+	})
 }
 
 func TestNamesThatReadTheSameAreShownOnce(t *testing.T) {

@@ -6,6 +6,11 @@
 //	match      = selector ( "==" | "!=" | contains | not contains | matches | not matches ) value
 //	           | selector "is" [ "not" ] "empty"
 //	           | value [ "not" ] "in" selector
+//	quantifier = ( "any" | "all" ) selector "as" names "{" expression "}"
+//
+// A selector is names joined by dots, with ["any key"] for other names, or a JSON pointer
+// in double quotes: "/Meta/any-key". A quantifier stands alone in an expression or as the
+// last operand of "or"; names is x (an element of a list, a key of a map) or k, v (either may be _).
 //
 // Invariants:
 //   - A Filter is immutable and safe for concurrent use; Match is pure.

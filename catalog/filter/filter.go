@@ -42,6 +42,9 @@ func compile(s *Schema, n *node) (matcher, error) {
 		}
 		return s.term(n.selector, t)
 	}
+	if n.kind == nodeAny || n.kind == nodeAll {
+		return s.quantified(n)
+	}
 	left, err := compile(s, n.left)
 	if err != nil || n.kind == nodeNot {
 		return func(o any) bool { return !left(o) }, err

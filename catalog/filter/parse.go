@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -35,6 +36,8 @@ const (
 	nodeAnd
 	nodeOr
 	nodeNot
+	nodeAny // right holds for an element of selector
+	nodeAll // right holds for each element of selector
 )
 
 // node is one node of the parsed expression.
@@ -44,7 +47,12 @@ type node struct {
 	selector    []string
 	op          operator
 	value       string
+	bound       binding // nodeAny, nodeAll
 }
+
+// binding names what a quantifier's inner expression may speak of; "" is not bound. one is
+// an element of a list, or a key of a map.
+type binding struct{ one, key, value string }
 
 type parser struct {
 	text  string
@@ -122,7 +130,100 @@ func (p *parser) deeper() error {
 	return nil
 }
 
-func (p *parser) or() (*node, error)  { return p.binary(nodeOr, "or", p.and) }
+// or takes operands of "or". A quantifier stands alone or last, as in the reference.
+func (p *parser) or() (*node, error) {
+	if n, err := p.quantifier(); n != nil || err != nil {
+		return n, err
+	}
+	left, err := p.and()
+	if err != nil {
+		return nil, err
+	}
+	for p.infix("or") {
+		right, err := p.quantifier()
+		last := right != nil
+		if right == nil && err == nil {
+			right, err = p.and()
+		}
+		if err != nil {
+			return nil, err
+		}
+		if left = (&node{kind: nodeOr, left: left, right: right}); last {
+			break
+		}
+	}
+	return left, nil
+}
+
+// quantifier takes `any Tags as t { t == v1 }`; nil without an error when none begins here.
+func (p *parser) quantifier() (*node, error) {
+	from := p.at
+	n := &node{kind: nodeAny}
+	switch {
+	case p.word("any"):
+	case p.word("all"):
+		n.kind = nodeAll
+	default:
+		return nil, nil
+	}
+	ok := p.space()
+	if ok {
+		var err error
+		n.selector, err = p.selectorOrPointer()
+		ok = err == nil && p.infix("as") && p.binding(&n.bound)
+		p.space()
+	}
+	if !ok || p.at >= len(p.text) || p.text[p.at] != '{' {
+		p.at = from // a field may be called any
+		return nil, nil
+	}
+	if n.bound.key != "" && n.bound.key == n.bound.value {
+		return nil, p.errorf("%q cannot be used as a placeholder for both the index and the value", n.bound.key)
+	}
+	p.at++
+	if err := p.deeper(); err != nil {
+		return nil, err
+	}
+	defer func() { p.depth-- }()
+	p.space()
+	var err error
+	if n.right, err = p.or(); err != nil {
+		return nil, err
+	}
+	p.space()
+	if p.at >= len(p.text) || p.text[p.at] != '}' {
+		return nil, p.errorf("Unmatched braces")
+	}
+	p.at++
+	return n, nil
+}
+
+// binding takes "x", "k, v", "k, _" or "_, v".
+func (p *parser) binding(b *binding) bool {
+	name := func(blank bool) (string, bool) {
+		if blank && p.word("_") {
+			return "", true
+		}
+		return p.identifier()
+	}
+	first, ok := name(true)
+	if !ok {
+		return false
+	}
+	from := p.at
+	p.space()
+	if p.at >= len(p.text) || p.text[p.at] != ',' {
+		p.at = from
+		b.one = first
+		return first != ""
+	}
+	p.at++
+	p.space()
+	b.key = first
+	b.value, ok = name(first != "")
+	return ok
+}
+
 func (p *parser) and() (*node, error) { return p.binary(nodeAnd, "and", p.not) }
 
 func (p *parser) binary(kind nodeKind, word string, operand func() (*node, error)) (*node, error) {
@@ -177,7 +278,7 @@ func (p *parser) match() (*node, error) {
 		return nil, p.errorf("expression has more than %d terms", MaxTerms)
 	}
 	from := p.at
-	if selector, err := p.selector(); err == nil {
+	if selector, err := p.selectorOrPointer(); err == nil {
 		n, err := p.afterSelector(selector)
 		if n != nil || err != nil {
 			return n, err
@@ -196,7 +297,7 @@ func (p *parser) match() (*node, error) {
 	default:
 		return nil, p.errorf("no match found, expected an operator")
 	}
-	if n.selector, err = p.selector(); err != nil {
+	if n.selector, err = p.selectorOrPointer(); err != nil {
 		return nil, p.errorf("Invalid selector")
 	}
 	return n, nil
@@ -309,6 +410,30 @@ func (p *parser) selector() ([]string, error) {
 		}
 	}
 	return path, nil
+}
+
+// selectorOrPointer takes a selector, or a JSON pointer in double quotes: "/Meta/env".
+func (p *parser) selectorOrPointer() ([]string, error) {
+	if !strings.HasPrefix(p.text[p.at:], `"/`) {
+		return p.selector()
+	}
+	end := strings.IndexByte(p.text[p.at+1:], '"')
+	if end < 0 {
+		return nil, p.errorf("Unterminated string literal")
+	}
+	parts := strings.Split(p.text[p.at+2:p.at+1+end], "/")
+	for i, part := range parts {
+		if part == "" || strings.ContainsFunc(part, notInPointer) {
+			return nil, p.errorf("no match found, expected a selector")
+		}
+		parts[i] = strings.ReplaceAll(strings.ReplaceAll(part, "~1", "/"), "~0", "~")
+	}
+	p.at += end + 2
+	return parts, nil
+}
+
+func notInPointer(r rune) bool {
+	return !unicode.IsLetter(r) && !unicode.IsNumber(r) && !strings.ContainsRune("-_.~:|", r)
 }
 
 // value takes a bare word (a selector's text), a number or a string.

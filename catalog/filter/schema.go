@@ -29,6 +29,8 @@ type field struct {
 	each   func(obj any, yield func(any) bool)   // kindList
 	entry  func(obj any, key string) (any, bool) // kindMap
 	count  func(obj any) int                     // kindList, kindMap
+	// entries is all of a kindMap, for quantifiers.
+	entries func(obj any) map[string]any
 }
 
 // Schema is the fields that one kind of object has, by the names of its JSON form.
@@ -83,6 +85,13 @@ func mapOf[T, U any](s *Schema, get func(*T) map[string]U) *field {
 		entry: func(o any, key string) (any, bool) {
 			u, ok := get(o.(*T))[key]
 			return &u, ok
+		},
+		entries: func(o any) map[string]any {
+			all := make(map[string]any, len(get(o.(*T))))
+			for k, u := range get(o.(*T)) {
+				all[k] = &u
+			}
+			return all
 		}}
 }
 

@@ -7,14 +7,39 @@ import (
 	"time"
 )
 
-// duration marshals as the contract's duration string.
-type duration time.Duration
+// Span is a duration that a body gives as a string or as nanoseconds.
+type Span time.Duration
 
-// MarshalJSON implements json.Marshaler.
-func (d duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *Span) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		return nil
+	}
+	if len(b) > 0 && b[0] == '"' {
+		var text string
+		if err := json.Unmarshal(b, &text); err != nil {
+			return err
+		}
+		if text == "" {
+			return nil
+		}
+		d, err := time.ParseDuration(text)
+		*s = Span(d)
+		return err
+	}
+	var n int64
+	if err := json.Unmarshal(b, &n); err != nil {
+		return fmt.Errorf("invalid duration %s", b)
+	}
+	*s = Span(n)
+	return nil
+}
 
-// wireDefinition is the contract's Definition object of a HealthCheck.
-type wireDefinition struct {
+// MarshalJSON implements json.Marshaler: the contract's duration string.
+func (s Span) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).String()) }
+
+// WireDefinition is the contract's Definition object of a HealthCheck; what is zero is left out.
+type WireDefinition struct {
 	HTTP                           string              `json:",omitempty"`
 	Header                         map[string][]string `json:",omitempty"`
 	Method                         string              `json:",omitempty"`
@@ -37,28 +62,34 @@ type wireDefinition struct {
 	AliasService                   string              `json:",omitempty"`
 	SessionName                    string              `json:",omitempty"`
 	OutputMaxSize                  int                 `json:",omitempty"`
-	Interval                       duration            `json:",omitempty"`
-	Timeout                        duration            `json:",omitempty"`
-	DeregisterCriticalServiceAfter duration            `json:",omitempty"`
-	TTL                            duration            `json:",omitempty"`
+	Interval                       Span                `json:",omitempty"`
+	Timeout                        Span                `json:",omitempty"`
+	DeregisterCriticalServiceAfter Span                `json:",omitempty"`
+	TTL                            Span                `json:",omitempty"`
 }
 
-// definitionJSON is the check's Definition, nil when all of it is unset.
+// JSON is the definition as the catalog stores it, nil when all of it is unset.
+func (w *WireDefinition) JSON() []byte {
+	b, err := json.Marshal(w)
+	if err != nil || len(b) <= len("{}") { // strings, numbers and lists always marshal
+		return nil
+	}
+	return b
+}
+
+// definitionJSON is the check's Definition.
 func (d *CheckDefinition) definitionJSON() []byte {
-	b, err := json.Marshal(wireDefinition{
+	w := WireDefinition{
 		HTTP: d.HTTP, Header: d.Header, Method: d.Method, Body: d.Body, DisableRedirects: d.DisableRedirects,
 		TLSServerName: d.TLSServerName, TLSSkipVerify: d.TLSSkipVerify, TCP: d.TCP, TCPUseTLS: d.TCPUseTLS,
 		UDP: d.UDP, H2PING: d.H2PING, H2PingUseTLS: d.H2PING != "" && (d.H2PingUseTLS == nil || *d.H2PingUseTLS),
 		GRPC: d.GRPC, GRPCUseTLS: d.GRPCUseTLS, OSService: d.OSService, ScriptArgs: d.ScriptArgs,
 		DockerContainerID: d.DockerContainerID, Shell: d.Shell, AliasNode: d.AliasNode, AliasService: d.AliasService,
-		SessionName: d.SessionName, OutputMaxSize: d.OutputMaxSize, Interval: duration(d.Interval),
-		Timeout: duration(d.Timeout), TTL: duration(d.TTL),
-		DeregisterCriticalServiceAfter: duration(d.DeregisterCriticalServiceAfter),
-	})
-	if err != nil || len(b) <= len("{}") {
-		return nil
+		SessionName: d.SessionName, OutputMaxSize: d.OutputMaxSize, Interval: Span(d.Interval),
+		Timeout: Span(d.Timeout), TTL: Span(d.TTL),
+		DeregisterCriticalServiceAfter: Span(d.DeregisterCriticalServiceAfter),
 	}
-	return b
+	return w.JSON()
 }
 
 // shape describes a contract object whose keys are known: folded key to the
