@@ -107,7 +107,9 @@ func TestRecordsModel(t *testing.T) {
 					}
 				case RecordDelete, RecordDeleteCAS:
 					delete(next, text(in.Kind, in.Key))
-					changed[in.Kind] = changed[in.Kind] || here
+					if here {
+						changed[in.Kind] = true
+					}
 				}
 			}
 			after, results, _ := s.Apply([]Command{&Records{Ops: ops}})
