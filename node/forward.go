@@ -20,9 +20,9 @@ import (
 // methodHTTP is the RPC that carries one whole HTTP request to a server.
 const methodHTTP = "http"
 
-// maxHops bounds how often one request is passed on: from a client agent to a
-// server, from there to the leader, and once more when the leader just changed.
-const maxHops = 3
+// maxHops bounds how often one request is passed on: from a client agent to a server, from
+// there to another datacenter, to its leader, and once more when the leader just changed.
+const maxHops = 4
 
 // maxForwardBytes bounds a forwarded body; the API's own limits are far below.
 const maxForwardBytes = 32 << 20
@@ -31,8 +31,19 @@ const maxForwardBytes = 32 << 20
 var forwardedHeaders = []string{"X-Consul-Token", "Authorization", "Accept-Encoding", "Accept",
 	"Content-Type", "Cache-Control", "Traceparent"}
 
-// hopsKey marks a request that came by RPC with the number of its hops.
-type hopsKey struct{}
+// journey is how far a request has come: it keeps requests from going in circles.
+type journey struct {
+	hops    int
+	crossed bool // it came from another datacenter
+}
+
+// journeyKey marks the context of a request that came by RPC with its journey.
+type journeyKey struct{}
+
+func journeyOf(ctx context.Context) journey {
+	j, _ := ctx.Value(journeyKey{}).(journey)
+	return j
+}
 
 // forwarder passes whole HTTP requests to the process that can answer them. So
 // every endpoint has one implementation, and an encoded answer travels untouched.
@@ -54,11 +65,11 @@ type forwarder struct {
 // server is tried again, elsewhere if there is a choice, until hold is over; one
 // whose outcome is unknown is tried again only when it reads.
 func (f *forwarder) Forward(w http.ResponseWriter, r *http.Request, toLeader bool) error {
-	hops, _ := r.Context().Value(hopsKey{}).(int)
-	if hops >= maxHops {
+	j := journeyOf(r.Context())
+	if j.hops >= maxHops {
 		return errkind.New(errkind.Unavailable, "No cluster leader")
 	}
-	req, err := encodeRequest(r, hops+1)
+	req, err := encodeRequest(r, journey{j.hops + 1, j.crossed})
 	if err != nil {
 		return err
 	}
@@ -136,7 +147,7 @@ func (f *forwarder) target(toLeader bool) (string, error) {
 	return list[rand.IntN(len(list))], nil
 }
 
-func encodeRequest(r *http.Request, hops int) ([]byte, error) {
+func encodeRequest(r *http.Request, j journey) ([]byte, error) {
 	var body []byte
 	if r.Body != nil {
 		var err error
@@ -148,7 +159,7 @@ func encodeRequest(r *http.Request, hops int) ([]byte, error) {
 		}
 	}
 	b, mark := pack.Begin(make([]byte, 0, 512+len(body)))
-	b = pack.Uint(b, uint64(hops))
+	b = pack.Uint(b, uint64(j.hops))
 	b = pack.String(b, r.Method)
 	b = pack.String(b, r.URL.RequestURI())
 	b = pack.String(b, r.RemoteAddr)
@@ -156,14 +167,22 @@ func encodeRequest(r *http.Request, hops int) ([]byte, error) {
 	for _, name := range forwardedHeaders {
 		b = pack.String(b, r.Header.Get(name))
 	}
-	return pack.End(b, mark), nil
+	return pack.End(pack.Bool(b, j.crossed), mark), nil
 }
 
 func decodeRequest(ctx context.Context, p []byte) (*http.Request, error) {
 	rd := pack.Read(p).Record()
 	hops := int(min(rd.Uint(), maxHops))
 	method, uri, remote, body := rd.String(), rd.String(), rd.String(), rd.Bytes()
-	r, err := http.NewRequestWithContext(context.WithValue(ctx, hopsKey{}, hops), method, "/", bytes.NewReader(body))
+	headers := make([]string, len(forwardedHeaders))
+	for i := range headers {
+		headers[i] = rd.String()
+	}
+	j := journey{hops, rd.Bool()}
+	if rd.Err() != nil {
+		return nil, errkind.E(errkind.Invalid, "forwarded request", rd.Err())
+	}
+	r, err := http.NewRequestWithContext(context.WithValue(ctx, journeyKey{}, j), method, "/", bytes.NewReader(body))
 	if err != nil {
 		return nil, errkind.E(errkind.Invalid, "forwarded request", err)
 	}
@@ -171,13 +190,10 @@ func decodeRequest(ctx context.Context, p []byte) (*http.Request, error) {
 		return nil, errkind.E(errkind.Invalid, "forwarded request", err)
 	}
 	r.RequestURI, r.RemoteAddr = uri, remote
-	for _, name := range forwardedHeaders {
-		if v := rd.String(); v != "" {
-			r.Header.Set(name, v)
+	for i, name := range forwardedHeaders {
+		if headers[i] != "" {
+			r.Header.Set(name, headers[i])
 		}
-	}
-	if rd.Err() != nil {
-		return nil, errkind.E(errkind.Invalid, "forwarded request", rd.Err())
 	}
 	return r, nil
 }
@@ -236,17 +252,25 @@ func (w *recorder) encode() []byte {
 	return pack.End(pack.Bytes(b, w.body), mark)
 }
 
-func writeReply(w http.ResponseWriter, p []byte) error {
+func decodeReply(p []byte) (status int, header http.Header, body []byte, err error) {
 	rd := pack.Read(p).Record()
-	status := int(rd.Uint())
-	header := http.Header{}
+	status = int(rd.Uint())
+	header = http.Header{}
 	for range rd.Count() {
 		name := rd.String()
 		header[name] = append(header[name], rd.String())
 	}
-	body := rd.Bytes()
+	body = rd.Bytes()
 	if rd.Err() != nil || status < 100 || status > 999 {
-		return errkind.E(errkind.Internal, "forwarded answer", errors.Join(rd.Err(), errors.New("damaged")))
+		return 0, nil, nil, errkind.E(errkind.Internal, "forwarded answer", errors.Join(rd.Err(), errors.New("damaged")))
+	}
+	return status, header, body, nil
+}
+
+func writeReply(w http.ResponseWriter, p []byte) error {
+	status, header, body, err := decodeReply(p)
+	if err != nil {
+		return err
 	}
 	maps.Copy(w.Header(), header)
 	w.WriteHeader(status)

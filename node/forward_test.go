@@ -23,7 +23,7 @@ func TestForwardedRequestKeepsWhatMatters(t *testing.T) {
 	})
 	r := httptest.NewRequest(http.MethodPut, "/v1/kv/a//b%2Fc?cas=1", strings.NewReader("value"))
 	r.Header.Set("X-Consul-Token", "t")
-	raw, err := encodeRequest(r, 1)
+	raw, err := encodeRequest(r, journey{hops: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestForwardedRequestKeepsWhatMatters(t *testing.T) {
 func TestForwardStopsAfterTooManyHops(t *testing.T) {
 	f := &forwarder{leader: func() string { return "nowhere" }}
 	r := httptest.NewRequest(http.MethodGet, "/v1/kv/a", nil)
-	raw, err := encodeRequest(r, maxHops)
+	raw, err := encodeRequest(r, journey{hops: maxHops})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestForwardStopsAfterTooManyHops(t *testing.T) {
 
 func FuzzForwardFrames(f *testing.F) {
 	r := httptest.NewRequest(http.MethodPut, "/v1/kv/a?cas=1", strings.NewReader("value"))
-	raw, err := encodeRequest(r, 1)
+	raw, err := encodeRequest(r, journey{hops: 1})
 	if err != nil {
 		f.Fatal(err)
 	}

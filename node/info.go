@@ -35,7 +35,7 @@ func (i info) Stats() map[string]map[string]string {
 			"cpu_count": strconv.Itoa(runtime.NumCPU()), "max_procs": strconv.Itoa(runtime.GOMAXPROCS(0)),
 			"goroutines": strconv.Itoa(runtime.NumGoroutine())},
 		"build":    {"version": version.Contract, "revision": version.Of().Revision, "prerelease": "", "version_metadata": "corbel" + version.Number},
-		"serf_lan": i.gossip(),
+		"serf_lan": gossipStats(p.pool),
 	}
 	consul := map[string]string{"server": strconv.FormatBool(p.raft != nil), "acl": "disabled"}
 	if p.cfg.ACL.Enabled && !p.cfg.Dev {
@@ -46,6 +46,10 @@ func (i info) Stats() map[string]map[string]string {
 		consul["leader_addr"] = p.raft.leaderAddr()
 		consul["bootstrap"] = strconv.FormatBool(p.cfg.Raft.Bootstrap || p.cfg.Dev)
 		consul["known_datacenters"] = "1"
+		if p.wan != nil {
+			consul["known_datacenters"] = strconv.Itoa(len(p.wan.Known()))
+			stats["serf_wan"] = gossipStats(p.wan.pool)
+		}
 		if g := p.raft.group.Load(); g != nil {
 			stats["raft"] = g.Stats()
 		}
@@ -56,9 +60,9 @@ func (i info) Stats() map[string]map[string]string {
 	return stats
 }
 
-func (i info) gossip() map[string]string {
+func gossipStats(pool *member.Pool) map[string]string {
 	counts := map[member.Status]int{}
-	for _, m := range i.p.pool.Members() {
+	for _, m := range pool.Members() {
 		counts[m.Status]++
 	}
 	total := 0
@@ -66,8 +70,8 @@ func (i info) gossip() map[string]string {
 		total += n
 	}
 	return map[string]string{"members": strconv.Itoa(total), "failed": strconv.Itoa(counts[member.Failed]),
-		"left": strconv.Itoa(counts[member.Left]), "health_score": strconv.Itoa(i.p.pool.HealthScore()),
-		"encrypted": strconv.FormatBool(i.p.pool.Encrypted())}
+		"left": strconv.Itoa(counts[member.Left]), "health_score": strconv.Itoa(pool.HealthScore()),
+		"encrypted": strconv.FormatBool(pool.Encrypted())}
 }
 
 // Reload implements consulapi.AgentInfo.

@@ -2,8 +2,10 @@ package node
 
 import (
 	"context"
+	"maps"
 	"net"
 	"strconv"
+	"time"
 
 	"corbel.dev/corbel/api/consulapi"
 	"corbel.dev/corbel/catalog/registry"
@@ -42,6 +44,21 @@ func (b *base) tags() map[string]string {
 		t["read_replica"] = "1"
 	}
 	return t
+}
+
+// addTag adds a tag to this process's description and tells the pool.
+func (b *base) addTag(ctx context.Context, key, value string) error {
+	b.tagMu.Lock()
+	defer b.tagMu.Unlock()
+	if b.added == nil {
+		b.added = map[string]string{}
+	}
+	b.added[key] = value
+	tags := b.tags()
+	maps.Copy(tags, b.added)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return b.pool.SetTags(ctx, tags)
 }
 
 // serverMembers are the servers in the pool, this one included.

@@ -46,6 +46,9 @@ type base struct {
 	pool    *member.Pool
 	parts   life.Group
 	started time.Time
+
+	tagMu sync.Mutex        // guards added; held while the pool is told, so that the last word is the newest
+	added map[string]string // tags that became known while the process runs
 }
 
 // newBase opens what needs no peer: files, logs, sockets. tags are this
@@ -187,25 +190,38 @@ func (b *base) rpcListener() net.Listener { return b.wire.Listen(wire.ProtoRPC, 
 
 // join joins the pool as start_join and retry_join say.
 func (b *base) join(ctx context.Context) error {
+	g := &b.cfg.Gossip
+	return joinPool(ctx, b.pool, joinPlan{start: g.StartJoin, retry: g.RetryJoin, interval: g.RetryInterval, most: g.RetryMax})
+}
+
+// joinPlan is whom to join; suffix ends the names of the keys in errors.
+type joinPlan struct {
+	start, retry []string
+	interval     time.Duration
+	most         int
+	suffix       string
+}
+
+// joinPool joins a pool that Run has opened, and waits for ctx to end.
+func joinPool(ctx context.Context, pool *member.Pool, plan joinPlan) error {
 	select {
-	case <-b.pool.Ready():
+	case <-pool.Ready():
 	case <-ctx.Done():
 		return nil
 	}
-	g := &b.cfg.Gossip
-	if len(g.StartJoin) > 0 {
-		if _, err := b.pool.Join(ctx, g.StartJoin); err != nil && ctx.Err() == nil {
-			return fmt.Errorf("start_join: %w", err)
+	if len(plan.start) > 0 {
+		if _, err := pool.Join(ctx, plan.start); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("start_join%s: %w", plan.suffix, err)
 		}
 	}
-	if len(g.RetryJoin) > 0 {
+	if len(plan.retry) > 0 {
 		// Joining the same pool quickly matters most in its first seconds.
-		err := b.pool.JoinRetry(ctx, g.RetryJoin, min(g.RetryInterval, time.Second), 10)
+		err := pool.JoinRetry(ctx, plan.retry, min(plan.interval, time.Second), 10)
 		if err != nil && ctx.Err() == nil {
-			err = b.pool.JoinRetry(ctx, g.RetryJoin, g.RetryInterval, g.RetryMax)
+			err = pool.JoinRetry(ctx, plan.retry, plan.interval, plan.most)
 		}
 		if err != nil && ctx.Err() == nil {
-			return fmt.Errorf("retry_join: %w", err)
+			return fmt.Errorf("retry_join%s: %w", plan.suffix, err)
 		}
 	}
 	<-ctx.Done()

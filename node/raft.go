@@ -210,11 +210,7 @@ func (p *raftPlane) noteJoined(ctx context.Context) {
 			return
 		}
 	}
-	tags := p.b.tags()
-	tags["raft_joined"] = "1"
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	if err := p.b.pool.SetTags(ctx, tags); err != nil && ctx.Err() == nil {
+	if err := p.b.addTag(ctx, "raft_joined", "1"); err != nil && ctx.Err() == nil {
 		p.b.log.Warn("cannot tell the pool that this server is a member", "error", err)
 	}
 }

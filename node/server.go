@@ -34,6 +34,7 @@ type Process struct {
 	registry *registry.Registry // nil on client agents
 	raft     *raftPlane         // nil on client agents
 	reigns   *reigns            // nil on client agents
+	wan      *wan               // nil on client agents and with ports.serf_wan = -1
 	local    *local.Local
 	api      *consulapi.API
 	dns      *dnsapi.Server
@@ -82,6 +83,10 @@ func (p *Process) build() error {
 		forward.leader = p.raft.leaderAddr
 		forward.reigns = &reigns{leader: p.raft.leaderAddr, changes: p.raft.LeaderChanges}
 		p.reigns = forward.reigns
+		var err error
+		if p.wan, err = newWAN(p.base); err != nil {
+			return err
+		}
 	}
 	if err := p.buildLocal(servers); err != nil {
 		return err
@@ -94,6 +99,7 @@ func (p *Process) build() error {
 	}
 	p.rpcSrv.Handle(methodHTTP, serveForwarded(p.api))
 	p.rpcSrv.Handle(methodDNS, serveDNS(p.dns))
+	p.rpcSrv.Handle(methodPing, servePing())
 	if p.cfg.Server {
 		handleCatalog(p.rpcSrv, servers)
 	}
@@ -213,6 +219,9 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 	if p.registry != nil {
 		c.Registry, c.Operator, c.LeaderChanges = p.registry, operator{p.raft}, p.raft.LeaderChanges
 	}
+	if p.wan != nil {
+		c.WAN, c.Remote = apiMembers{p.wan.pool}, p.wan
+	}
 	if p.api, err = consulapi.New(c); err != nil {
 		return err
 	}
@@ -263,6 +272,12 @@ func (p *Process) addParts() {
 		p.parts.Add("catalog raft", p.raft.run)
 		p.parts.Add("catalog", p.registry.Run)
 		p.parts.Add("reigns", p.reigns.run)
+	}
+	if p.wan != nil {
+		p.parts.Add("wan gossip", p.wan.run)
+		p.parts.Add("wan join", p.wan.join)
+		p.parts.Add("wan paths", p.wan.follow)
+		p.parts.Add("wan neighbours", p.wan.gather)
 	}
 	p.parts.Add("server watch", p.watchServers)
 	p.parts.Add("local", p.local.Run)
@@ -375,6 +390,11 @@ func (p *Process) Leave(ctx context.Context) error {
 			if err := g.TransferLeadership(ctx, ""); err != nil {
 				p.log.Warn("cannot hand the leadership over", "error", err)
 			}
+		}
+	}
+	if p.wan != nil {
+		if err := p.wan.pool.Leave(ctx); err != nil {
+			p.log.Warn("cannot tell the other datacenters of the leave", "error", err)
 		}
 	}
 	if err := p.pool.Leave(ctx); err != nil {

@@ -35,7 +35,7 @@ func wireTLS(cfg *config.Config) (*wire.TLS, error) {
 	client.RootCAs = roots
 	id := &wire.TLS{Server: server, Client: client}
 	if b.VerifyServerHostname {
-		id.ServerName = "server." + cfg.Node.Datacenter + "." + trimDot(cfg.DNS.Domain)
+		id.ServerName = serverName(cfg.Node.Datacenter, cfg.DNS.Domain)
 	}
 	return id, nil
 }
@@ -95,6 +95,9 @@ func loadBlock(b *config.TLSBlock) (cert tls.Certificate, roots *x509.CertPool, 
 	}
 	return cert, roots, nil
 }
+
+// serverName is what the certificate of a datacenter's servers must show.
+func serverName(dc, domain string) string { return "server." + dc + "." + trimDot(domain) }
 
 func trimDot(domain string) string {
 	for len(domain) > 0 && domain[len(domain)-1] == '.' {

@@ -96,25 +96,43 @@ var memberSchema = filter.NewSchema(
 	map[string]func(*Member) map[string]string{"Tags": func(m *Member) map[string]string { return m.Tags }},
 )
 
+// pool is the gossip pool that the request is about; nil when this process is not in it.
+func (q *request) pool() Members {
+	if q.q.Has("wan") {
+		return q.api.cfg.WAN
+	}
+	return q.api.cfg.Members
+}
+
+// somePool is pool, or why there is none.
+func (q *request) somePool() (Members, error) {
+	if p := q.pool(); p != nil {
+		return p, nil
+	}
+	if !q.q.Has("wan") {
+		return nil, errNoGossip
+	}
+	if !q.api.cfg.Identity.Server {
+		return nil, failWith(http.StatusInternalServerError, "Must be a server to join WAN cluster")
+	}
+	return nil, failWith(http.StatusInternalServerError, "This server takes no part in the gossip between datacenters: set ports.serf_wan")
+}
+
 func agentMembers(q *request) error {
 	f, err := q.filter(memberSchema)
 	if err != nil {
 		return err
 	}
 	out := []wireMember{}
-	if q.api.cfg.Members != nil && !(q.q.Has("wan") && !q.api.cfg.Identity.Server) {
-		wan := q.q.Has("wan")
-		for _, m := range q.api.cfg.Members.Members() {
-			if !q.sees(ResNode, m.Name) || !f.Match(&m) {
-				continue
+	if pool := q.pool(); pool != nil {
+		for _, m := range pool.Members() {
+			node := m.Name
+			if q.q.Has("wan") { // where names carry their datacenter
+				node = strings.TrimSuffix(m.Name, "."+m.Tags["dc"])
 			}
-			if wan { // the pool of servers, where names carry their datacenter
-				if m.Tags["role"] != "consul" {
-					continue
-				}
-				m.Name += "." + q.api.cfg.Identity.Datacenter
+			if q.sees(ResNode, node) && f.Match(&m) {
+				out = append(out, member(m))
 			}
-			out = append(out, member(m))
 		}
 	}
 	return q.replyValue(out)
@@ -127,10 +145,11 @@ func agentJoin(q *request) error {
 	if q.rest == "" {
 		return invalidf("Missing address to join")
 	}
-	if q.api.cfg.Members == nil {
-		return errNoGossip
+	pool, err := q.somePool()
+	if err != nil {
+		return err
 	}
-	if _, err := q.api.cfg.Members.Join(q.r.Context(), []string{q.rest}); err != nil {
+	if _, err := pool.Join(q.r.Context(), []string{q.rest}); err != nil {
 		return failWith(http.StatusInternalServerError, errkind.Text(err))
 	}
 	return q.replyEmpty()
@@ -143,10 +162,11 @@ func agentForceLeave(q *request) error {
 	if q.rest == "" {
 		return invalidf("Missing node name")
 	}
-	if q.api.cfg.Members == nil {
-		return errNoGossip
+	pool, err := q.somePool()
+	if err != nil {
+		return err
 	}
-	err := q.api.cfg.Members.ForceLeave(q.rest, q.q.Has("prune"))
+	err = pool.ForceLeave(q.rest, q.q.Has("prune"))
 	if errkind.Is(err, errkind.NotFound) {
 		return failWith(http.StatusInternalServerError, "agent: No node found with name '"+q.rest+"'")
 	}

@@ -16,9 +16,7 @@ var (
 )
 
 func catalogDatacenters(q *request) error {
-	b := append(q.buffer(), '[')
-	b = appendString(b, q.api.cfg.Identity.Datacenter)
-	return q.replyScratch(append(b, ']'))
+	return q.replyScratch(appendStrings(q.buffer(), q.api.Known()))
 }
 
 func catalogNodes(q *request) error {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"corbel.dev/corbel/api/httpx"
@@ -39,6 +40,16 @@ type Forwarder interface {
 	// Forward sends r to the leader, or to any server when toLeader is false. An error means that
 	// nothing was written to w. The implementation bounds how often one request is passed on.
 	Forward(w http.ResponseWriter, r *http.Request, toLeader bool) error
+}
+
+// Datacenters is the way to the servers of other datacenters.
+type Datacenters interface {
+	// Known lists the datacenters: this one first, then by distance.
+	Known() []string
+	// ForwardDC asks a server of dc. The answer's body is in memory. The error is of kind Unavailable
+	// ("No path to datacenter") when nobody there can be reached, and for a request that came from
+	// another datacenter already: those go no further. ctx is the incoming request's.
+	ForwardDC(ctx context.Context, dc string, r *http.Request) (*http.Response, error)
 }
 
 // Member is one row of /v1/agent/members.
@@ -170,6 +181,8 @@ type Config struct {
 	LeaderChanges func() <-chan struct{}
 	Local         Local
 	Members       Members
+	WAN           Members     // the pool of all datacenters' servers; nil where this process is not in it
+	Remote        Datacenters // nil: this datacenter is the only one
 	Info          AgentInfo
 	Logs          LogSource
 	Forward       Forwarder
@@ -204,6 +217,7 @@ func (c *Config) complete() error {
 	if c.Identity.Datacenter == "" {
 		wrong = append(wrong, errors.New("consulapi: Identity.Datacenter is empty"))
 	}
+	c.Identity.Datacenter = strings.ToLower(c.Identity.Datacenter)
 	if c.Registry == nil && c.Forward == nil {
 		wrong = append(wrong, errors.New("consulapi: a client agent needs Forward"))
 	}

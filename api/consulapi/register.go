@@ -25,8 +25,8 @@ func catalogRegister(q *request) error {
 	if err := q.decode(&in); err != nil {
 		return err
 	}
-	if in.Datacenter != "" && in.Datacenter != q.api.cfg.Identity.Datacenter {
-		return errNoPath
+	if err := q.bodyDatacenter(in.Datacenter); err != nil {
+		return err
 	}
 	cmd, err := in.command(q.api.cfg.Identity.Datacenter)
 	if err != nil {
@@ -103,8 +103,8 @@ func catalogDeregister(q *request) error {
 	if err := q.decode(&in); err != nil {
 		return err
 	}
-	if in.Datacenter != "" && in.Datacenter != q.api.cfg.Identity.Datacenter {
-		return errNoPath
+	if err := q.bodyDatacenter(in.Datacenter); err != nil {
+		return err
 	}
 	if in.Node == "" {
 		return failWith(http.StatusInternalServerError, "Must provide node")

@@ -72,12 +72,12 @@ func (q *request) serve() error {
 		if err := q.tenancy(); err != nil {
 			return err
 		}
-		if dc := q.datacenter(); dc != "" && dc != q.api.cfg.Identity.Datacenter {
-			return errNoPath
-		}
 	}
 	if q.route.class != own && q.api.cfg.Registry == nil {
 		return q.forward(false)
+	}
+	if err := q.crossing(); err != nil {
+		return err
 	}
 	if !q.api.open {
 		g, err := q.api.cfg.Authorizer.Grant(token(q.r, q.q, q.api.cfg.DefaultToken))
@@ -87,16 +87,6 @@ func (q *request) serve() error {
 		q.grant = g
 	}
 	return q.route.handle(q)
-}
-
-var errNoPath = errkind.New(errkind.Unavailable, "No path to datacenter")
-
-func (q *request) datacenter() string {
-	if v, _ := q.q.Get("datacenter"); v != "" {
-		return v
-	}
-	v, _ := q.q.Get("dc")
-	return v
 }
 
 // tenancy refuses namespaces and partitions other than the default ones.

@@ -30,7 +30,7 @@ var sessionRoutes = []route{
 var catalogRoutes = []route{
 	{"PUT", "/v1/catalog/register", write, ResNode, catalogRegister},
 	{"PUT", "/v1/catalog/deregister", write, ResNode, catalogDeregister},
-	{"GET", "/v1/catalog/datacenters", own, resNone, catalogDatacenters},
+	{"GET", "/v1/catalog/datacenters", read, resNone, catalogDatacenters},
 	{"GET", "/v1/catalog/nodes", read, ResNode, catalogNodes},
 	{"GET", "/v1/catalog/services", read, ResService, catalogServices},
 	{"GET", "/v1/catalog/service/", read, ResService, catalogService},

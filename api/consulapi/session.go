@@ -100,8 +100,8 @@ func sessionCreate(q *request) error {
 			}
 		}
 	}
-	if in.Datacenter != "" && in.Datacenter != q.api.cfg.Identity.Datacenter {
-		return errNoPath
+	if err := q.bodyDatacenter(in.Datacenter); err != nil {
+		return err
 	}
 	s := in.session(q.api.cfg.Identity.NodeName)
 	if err := q.allow(ResSession, s.Node, Write); err != nil {

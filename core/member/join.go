@@ -44,7 +44,7 @@ func (p *Pool) Join(ctx context.Context, addrs []string) (int, error) {
 // resolve turns addresses into IPs with ports, without duplicates and without this member.
 func (p *Pool) resolve(ctx context.Context, addrs []string) (targets []string, failures []error) {
 	for _, addr := range addrs {
-		host, port, err := splitHostPort(strings.TrimSpace(addr), DefaultPort)
+		host, port, err := splitHostPort(strings.TrimSpace(addr), p.cfg.JoinPort)
 		if err != nil {
 			failures = append(failures, fmt.Errorf("%s: %w", addr, err))
 			continue

@@ -85,7 +85,7 @@ const (
 	Local
 )
 
-// DefaultPort is the port of join addresses that name none.
+// DefaultPort is the port of join addresses that name none; see Config.JoinPort.
 const DefaultPort = 8301
 
 // Config describes this member and its pool. The zero value of each field means its default.
@@ -98,6 +98,9 @@ type Config struct {
 	Advertise string
 	// Tags describe this member to all others; at most 512 bytes when encoded.
 	Tags map[string]string
+
+	// JoinPort is the port of join addresses that name none; DefaultPort.
+	JoinPort int
 
 	// Encrypt is a base64 key of 16, 24 or 32 bytes; "" with no keyring file means
 	// plain gossip. With a keyring file, the file's keys win.
@@ -165,6 +168,9 @@ func (c *Config) complete() error {
 		if *d.at == 0 {
 			*d.at = d.value
 		}
+	}
+	if c.JoinPort == 0 {
+		c.JoinPort = DefaultPort
 	}
 	if c.FS == nil {
 		c.FS = vfs.OS{}

@@ -1,9 +1,12 @@
 package member
 
 import (
+	"fmt"
 	"log"
 	"net"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -41,10 +44,13 @@ func openSockets(host string, port int, logger *log.Logger) (t *memberlist.NetTr
 	// A free port is chosen for TCP first and may be taken for UDP.
 	for range 10 {
 		if t, err = memberlist.NewNetTransport(conf); err == nil || port != 0 {
-			return t, err
+			break
 		}
 	}
-	return nil, err
+	if err != nil && strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) {
+		return nil, fmt.Errorf("%v: %w", err, syscall.EADDRINUSE) // memberlist keeps the text alone
+	}
+	return t, err
 }
 
 // faultyTransport asks the fault hook about packets and streams. A hold drops a

@@ -87,7 +87,17 @@ func verifyChain(s *tls.ConnectionState, roots *x509.CertPool, usage x509.ExtKey
 }
 
 func (id *identity) server() *tls.Config { return id.now.Load().serverTLS }
-func (id *identity) client() *tls.Config { return id.now.Load().clientTLS }
+
+// client is the config to dial with. A name replaces the one that is checked, where one is.
+func (id *identity) client(serverName string) *tls.Config {
+	now := id.now.Load()
+	if serverName == "" || now.serverName == "" || serverName == now.serverName {
+		return now.clientTLS
+	}
+	c := now.clientTLS.Clone()
+	c.ServerName = serverName
+	return c
+}
 
 // checkServer demands the server name of a peer that dialled us to speak Raft.
 func (id *identity) checkServer(s *tls.ConnectionState) error {

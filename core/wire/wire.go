@@ -349,9 +349,15 @@ func (w *Wire) greet(ctx context.Context, raw net.Conn) (net.Conn, *listener, er
 // all of it, and so does DialTimeout. Errors are of kind Unavailable (nobody
 // answers) or Denied (the peer's certificate is not acceptable).
 func (w *Wire) Dial(ctx context.Context, addr string, proto Protocol, group uint8) (net.Conn, error) {
+	return w.DialNamed(ctx, addr, "", proto, group)
+}
+
+// DialNamed is Dial to a peer whose certificate must show another name than TLS.ServerName: a
+// server of another datacenter. The name is ignored where TLS checks none, and "" is TLS.ServerName.
+func (w *Wire) DialNamed(ctx context.Context, addr, serverName string, proto Protocol, group uint8) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.DialTimeout)
 	defer cancel()
-	conn, err := w.dial(ctx, addr, proto, group)
+	conn, err := w.dial(ctx, addr, serverName, proto, group)
 	if err != nil {
 		w.stats.dialErrors.Add(1)
 		return nil, err
@@ -360,7 +366,7 @@ func (w *Wire) Dial(ctx context.Context, addr string, proto Protocol, group uint
 	return conn, nil
 }
 
-func (w *Wire) dial(ctx context.Context, addr string, proto Protocol, group uint8) (_ net.Conn, err error) {
+func (w *Wire) dial(ctx context.Context, addr, serverName string, proto Protocol, group uint8) (_ net.Conn, err error) {
 	if w.cfg.Faults != nil {
 		if err := w.cfg.Faults.await(ctx, OpDial, addr); err != nil {
 			return nil, errkind.E(errkind.Unavailable, "dial "+addr, err)
@@ -384,7 +390,7 @@ func (w *Wire) dial(ctx context.Context, addr string, proto Protocol, group uint
 		return nil, errkind.E(errkind.Unavailable, "dial "+addr, err)
 	}
 	if w.tls != nil {
-		secured := tls.Client(conn, w.tls.client())
+		secured := tls.Client(conn, w.tls.client(serverName))
 		if err := secured.HandshakeContext(ctx); err != nil {
 			return nil, errkind.E(handshakeKind(err), "dial "+addr, explainHandshake(err))
 		}

@@ -64,7 +64,7 @@ func (l *loader) numbers() {
 		must bool // cannot be off
 	}{
 		{"ports.dns", p.DNS, false}, {"ports.http", p.HTTP, false}, {"ports.https", p.HTTPS, false}, {"ports.grpc", p.GRPC, false},
-		{"ports.grpc_tls", p.GRPCTLS, false}, {"ports.serf_lan", p.SerfLAN, true}, {"ports.server", p.Server, c.Server},
+		{"ports.grpc_tls", p.GRPCTLS, false}, {"ports.serf_lan", p.SerfLAN, true}, {"ports.serf_wan", p.SerfWAN, false}, {"ports.server", p.Server, c.Server},
 		{"ports.expose_min_port", p.ExposeMin, false}, {"ports.expose_max_port", p.ExposeMax, false},
 		{"ports.sidecar_min_port", p.SidecarMin, false}, {"ports.sidecar_max_port", p.SidecarMax, false},
 	} {
@@ -87,7 +87,7 @@ func (l *loader) numbers() {
 		v   int
 		low int
 	}{
-		{"retry_max", c.Gossip.RetryMax, 0}, {"raft_snapshot_threshold", c.Raft.SnapshotThreshold, 1}, {"raft_trailing_logs", c.Raft.TrailingLogs, 1},
+		{"retry_max", c.Gossip.RetryMax, 0}, {"retry_max_wan", c.Gossip.RetryMaxWAN, 0}, {"raft_snapshot_threshold", c.Raft.SnapshotThreshold, 1}, {"raft_trailing_logs", c.Raft.TrailingLogs, 1},
 		{"limits.http_max_conns_per_client", c.Limits.HTTPMaxConns, 0}, {"limits.rpc_max_conns_per_client", c.Limits.RPCMaxConns, 0},
 		{"limits.rpc_max_burst", c.Limits.RPCMaxBurst, 1}, {"limits.kv_max_value_size", c.Limits.KVMaxValueBytes, 1}, {"limits.txn_max_req_len", c.Limits.TxnMaxBytes, 1},
 		{"check_output_max_size", c.Checks.OutputMaxBytes, 1}, {"http_config.max_header_bytes", c.HTTP.MaxHeaderBytes, 4096},
@@ -151,7 +151,7 @@ func (l *loader) loopbackOnly() {
 		key   string
 		addrs []string
 	}{{"client_addr", slices.Concat(c.Listen.HTTP, c.Listen.HTTPS, c.Listen.DNS, c.Listen.GRPC, c.Listen.GRPCTLS)},
-		{"bind_addr", []string{c.Listen.RPC, c.Listen.Gossip}}} {
+		{"bind_addr", []string{c.Listen.RPC, c.Listen.Gossip, c.Listen.GossipWAN}}} {
 		for _, addr := range door.addrs {
 			if !loopback(addr) {
 				l.fail(fmt.Sprintf("%s: dev serves its own host only, not %s; use `corbel server` for others", door.key, addr))

@@ -123,6 +123,13 @@ func (l *loader) addresses(o Options) {
 	}
 	c.Listen.RPC = join(bind, c.Ports.Server)
 	c.Listen.Gossip = join(gossip, c.Ports.SerfLAN)
+	if c.Server {
+		wan := bind
+		if a.SerfWAN != "" {
+			wan = one("serf_wan", a.SerfWAN)
+		}
+		c.Listen.GossipWAN = join(wan, c.Ports.SerfWAN)
+	}
 	for _, door := range []struct {
 		key, own string
 		port     int
@@ -268,6 +275,23 @@ next:
 	return ids, nil
 }
 
+// federation checks how servers find those of other datacenters.
+func (l *loader) federation() {
+	c := l.cfg
+	for _, list := range []struct {
+		key   string
+		addrs []string
+	}{{"retry_join_wan", c.Gossip.RetryJoinWAN}, {"start_join_wan", c.Gossip.StartJoinWAN}} {
+		switch {
+		case len(list.addrs) == 0:
+		case !c.Server:
+			l.fail(list.key + " is for servers: an agent reaches other datacenters through its servers")
+		case c.Ports.SerfWAN < 0:
+			l.fail(list.key + " needs ports.serf_wan, which is -1 (off)")
+		}
+	}
+}
+
 // cluster checks how servers find each other.
 func (l *loader) cluster(o Options) {
 	c := l.cfg
@@ -286,6 +310,7 @@ func (l *loader) cluster(o Options) {
 	case r.BootstrapExpect > 0 && r.BootstrapExpect%2 == 0:
 		l.warn(fmt.Sprintf("bootstrap_expect is %d: an even number of servers tolerates no more failures than one fewer", r.BootstrapExpect))
 	}
+	l.federation()
 	if c.Dev && c.Raft.BootstrapExpect > 0 {
 		l.fail("bootstrap_expect: dev is a cluster of its own")
 	}
@@ -304,7 +329,7 @@ func (l *loader) cluster(o Options) {
 		v    time.Duration
 		want time.Duration
 	}{
-		{"retry_interval", c.Gossip.RetryInterval, time.Second}, {"reconnect_timeout", c.Gossip.ReconnectTimeout, 8 * time.Hour},
+		{"retry_interval", c.Gossip.RetryInterval, time.Second}, {"retry_interval_wan", c.Gossip.RetryIntervalWAN, time.Second}, {"reconnect_timeout", c.Gossip.ReconnectTimeout, 8 * time.Hour},
 		{"raft_snapshot_interval", r.SnapshotInterval, time.Second}, {"default_query_time", c.Queries.DefaultTime, time.Second},
 		{"max_query_time", c.Queries.MaxTime, time.Second}, {"session_ttl_min", c.Queries.SessionTTLMin, time.Second},
 		{"check_update_interval", c.Checks.UpdateInterval, 0}, {"performance.leave_drain_time", r.LeaveDrain, 0},

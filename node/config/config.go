@@ -73,6 +73,7 @@ type Addresses struct {
 	GRPC         string            `key:"addresses.grpc" doc:"overrides client_addr for gRPC"`
 	GRPCTLS      string            `key:"addresses.grpc_tls" doc:"overrides client_addr for gRPC over TLS"`
 	SerfLAN      string            `key:"serf_lan" doc:"overrides bind_addr for gossip"`
+	SerfWAN      string            `key:"serf_wan" doc:"overrides bind_addr for gossip between datacenters"`
 	SocketUser   string            `key:"unix_sockets.user" doc:"owner of unix sockets"`
 	SocketGroup  string            `key:"unix_sockets.group" doc:"group of unix sockets"`
 	SocketMode   string            `key:"unix_sockets.mode" doc:"mode of unix sockets, in octal"`
@@ -88,6 +89,7 @@ type Ports struct {
 	GRPC       int `key:"grpc" def:"-1" doc:"gRPC; 8502 in dev"`
 	GRPCTLS    int `key:"grpc_tls" def:"-1" doc:"gRPC over TLS"`
 	SerfLAN    int `key:"serf_lan" def:"8301" doc:"gossip over UDP and TCP"`
+	SerfWAN    int `key:"serf_wan" def:"8302" doc:"gossip between the servers of all datacenters; -1 joins none"`
 	Server     int `key:"server" def:"8300" doc:"server RPC and Raft"`
 	ExposeMin  int `key:"expose_min_port" def:"21500" doc:"first port for exposed checks"`
 	ExposeMax  int `key:"expose_max_port" def:"21755" doc:"last port for exposed checks"`
@@ -151,6 +153,10 @@ type Gossip struct {
 	RetryInterval    time.Duration `key:"retry_interval" def:"30s" doc:"pause between tries to join"`
 	RetryMax         int           `key:"retry_max" def:"0" doc:"tries before the process gives up; 0 is for ever"`
 	StartJoin        []string      `key:"start_join" doc:"addresses to join at start; failing is an error"`
+	RetryJoinWAN     []string      `key:"retry_join_wan" doc:"servers of other datacenters to join, tried until one answers"`
+	RetryIntervalWAN time.Duration `key:"retry_interval_wan" def:"30s" doc:"pause between those tries"`
+	RetryMaxWAN      int           `key:"retry_max_wan" def:"0" doc:"tries before a server gives up; 0 is for ever"`
+	StartJoinWAN     []string      `key:"start_join_wan" doc:"servers of other datacenters to join at start; failing is an error"`
 	ReconnectTimeout time.Duration `key:"reconnect_timeout" def:"72h" doc:"when a failed node is dropped from the catalog; at least 8h"`
 
 	EncryptKey []byte // Encrypt decoded
@@ -296,6 +302,7 @@ type Listen struct {
 	HTTP, HTTPS, DNS, GRPC, GRPCTLS []string
 	RPC                             string // server RPC and Raft
 	Gossip                          string
+	GossipWAN                       string // "" on client agents and with ports.serf_wan = -1
 }
 
 // Advertise holds what others dial. Ports chosen by the system stay 0 here.

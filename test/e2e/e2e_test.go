@@ -2,7 +2,7 @@
 // of commands and what they must print.
 //
 // The binary is built once per run. A script gets an empty folder, HOME in it, free
-// ports in HTTP_PORT, DNS_PORT, RPC_PORT and GOSSIP_PORT (and the same with _2, _3
+// ports in HTTP_PORT, DNS_PORT, RPC_PORT, GOSSIP_PORT and WAN_PORT (and the same with _2, _3
 // and _4), CORBEL_HTTP_ADDR and DNS for the first of them, and no other CORBEL_ or CONSUL_ variable.
 // What a script leaves running is ended with it.
 package e2e
@@ -59,7 +59,7 @@ func TestScripts(t *testing.T) {
 func setup(e *testscript.Env) error {
 	e.Setenv("PATH", binDir+string(os.PathListSeparator)+e.Getenv("PATH"))
 	for _, suffix := range []string{"", "_2", "_3", "_4"} {
-		for _, name := range []string{"HTTP_PORT", "DNS_PORT", "RPC_PORT", "GOSSIP_PORT"} {
+		for _, name := range []string{"HTTP_PORT", "DNS_PORT", "RPC_PORT", "GOSSIP_PORT", "WAN_PORT"} {
 			port, err := freePort()
 			if err != nil {
 				return err

@@ -1,0 +1,232 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/kit/errkind"
+)
+
+// tagWANPort tells the servers of one's own datacenter where the gossip between datacenters listens.
+const tagWANPort = "wan_join_port"
+
+// floodInterval is how often a server brings its neighbours into the WAN pool without a change.
+const floodInterval = 10 * time.Second
+
+// wan is a server's part in the pool of all datacenters' servers, and its ways to them.
+//
+// Gossip tells who is there; whether a server can be reached is judged by calls of our own
+// (wanPaths), because gossip between datacenters takes its time to see a failure. Nothing of
+// the local datacenter waits for anything here.
+type wan struct {
+	b     *base
+	pool  *member.Pool
+	paths *wanPaths
+	rpc   *rpc.Client
+	// callTimeout bounds a request that does not block; blockTimeout one that does.
+	callTimeout, blockTimeout time.Duration
+}
+
+// newWAN checks the configuration; nil means that this process takes no part.
+func newWAN(b *base) (*wan, error) {
+	cfg := b.cfg
+	if cfg.Listen.GossipWAN == "" {
+		return nil, nil
+	}
+	w := &wan{b: b, callTimeout: cfg.Limits.RPCClient, blockTimeout: cfg.Queries.MaxTime * 9 / 8}
+	w.rpc = rpc.NewClient(rpc.ClientConfig{Timeout: cfg.Limits.RPCClient, Dial: w.dial})
+	w.paths = newWANPaths(b.log, func(ctx context.Context, addr string) error {
+		_, err := w.rpc.Call(ctx, addr, methodPing, nil)
+		return err
+	})
+	profile := member.WAN
+	if cfg.Dev {
+		profile = member.Local
+	}
+	snapshot := inDir(cfg.DataDir, "gossip", "members-wan")
+	if snapshot != "" {
+		if err := b.fs.MkdirAll(filepath.Dir(snapshot), 0o700); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	w.pool, err = member.New(member.Config{
+		Name: wanName(cfg.Node.Name, cfg.Node.Datacenter), Bind: cfg.Listen.GossipWAN, Advertise: cfg.Advertise.AddrWAN, Tags: b.tags(),
+		Encrypt: cfg.Gossip.Encrypt, KeyringFile: inDir(cfg.DataDir, "gossip", "keyring-wan"),
+		PlainIncoming: !cfg.Gossip.VerifyIncoming, PlainOutgoing: !cfg.Gossip.VerifyOutgoing,
+		SnapshotFile: snapshot, RejoinAfterLeave: cfg.Leave.RejoinAfterLeave, Profile: profile, JoinPort: defaultWANPort,
+		ReconnectTimeout: cfg.Gossip.ReconnectTimeout, Accept: acceptWAN, Faults: b.faults.Net(),
+		FS: b.fs, Clock: b.clock, Log: b.log.With("pool", "wan"), Metrics: b.metrics,
+	})
+	return w, err
+}
+
+// defaultWANPort is the port of WAN join addresses that name none.
+const defaultWANPort = 8302
+
+func wanName(node, dc string) string { return node + "." + dc }
+
+// acceptWAN keeps agents out: they reach other datacenters through their servers.
+func acceptWAN(m member.Member) error {
+	dc := m.Tags["dc"]
+	if m.Tags["role"] != roleServer || dc == "" || !strings.HasSuffix(m.Name, "."+dc) {
+		return fmt.Errorf("member %s is no server that names its datacenter", m.Name)
+	}
+	return nil
+}
+
+// dial reaches a server of another datacenter, whose certificate names that datacenter.
+func (w *wan) dial(ctx context.Context, addr string) (net.Conn, error) {
+	name := ""
+	if dc := w.paths.datacenterOf(addr); dc != "" {
+		name = serverName(dc, w.b.cfg.DNS.Domain)
+	}
+	return w.b.wire.DialNamed(ctx, addr, name, wire.ProtoRPC, 0)
+}
+
+// run takes part in the pool until ctx ends.
+func (w *wan) run(ctx context.Context) error {
+	defer func() { _ = w.rpc.Close() }()
+	err := w.pool.Run(ctx)
+	g := &w.b.cfg.Gossip
+	if err == nil || ctx.Err() != nil || !errors.Is(err, syscall.EADDRINUSE) || w.b.cfg.Origin("ports.serf_wan") != "default" ||
+		len(g.RetryJoinWAN)+len(g.StartJoinWAN) > 0 {
+		return err
+	}
+	// Nobody asked for this port: a second server on one host is none of its business.
+	w.b.log.Warn("ports.serf_wan is taken: this server takes no part in the gossip between datacenters; give it a port of its own, or -1",
+		"address", w.b.cfg.Listen.GossipWAN)
+	<-ctx.Done()
+	return nil
+}
+
+// join joins the pool as start_join_wan and retry_join_wan say.
+func (w *wan) join(ctx context.Context) error {
+	g := &w.b.cfg.Gossip
+	return joinPool(ctx, w.pool, joinPlan{start: g.StartJoinWAN, retry: g.RetryJoinWAN, interval: g.RetryIntervalWAN, most: g.RetryMaxWAN, suffix: "_wan"})
+}
+
+// follow keeps the paths in step with the pool until ctx ends.
+func (w *wan) follow(ctx context.Context) error {
+	defer w.paths.stop()
+	for {
+		changed := w.pool.Changes()
+		w.paths.follow(ctx, w.others())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		}
+	}
+}
+
+// gather tells the servers of this datacenter where the pool listens, and brings them into it,
+// until ctx ends.
+func (w *wan) gather(ctx context.Context) error {
+	select {
+	case <-w.pool.Ready():
+	case <-ctx.Done():
+		return nil
+	}
+	_, port := w.pool.Addr()
+	if err := w.b.addTag(ctx, tagWANPort, strconv.Itoa(port)); err != nil && ctx.Err() == nil {
+		w.b.log.Warn("cannot tell the servers of this datacenter where the gossip between datacenters listens", "error", err)
+	}
+	t := time.NewTimer(0)
+	defer t.Stop()
+	for {
+		local := w.b.pool.Changes()
+		w.flood(ctx)
+		t.Reset(floodInterval)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-local:
+		case <-t.C:
+		}
+	}
+}
+
+// others are the servers of other datacenters that have not left.
+func (w *wan) others() []member.Member {
+	var list []member.Member
+	for _, m := range w.pool.Members() {
+		if m.Tags["dc"] != w.b.cfg.Node.Datacenter && m.Status != member.Left && m.Status != member.Leaving {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// flood joins those servers of this datacenter that the pool does not know: so one join is
+// enough for all of them.
+func (w *wan) flood(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, floodInterval)
+	defer cancel()
+	for _, m := range serverMembers(w.b.pool) {
+		port := m.Tags[tagWANPort]
+		if m.Status != member.Alive || m.Name == w.b.cfg.Node.Name || port == "" {
+			continue
+		}
+		known, ok := w.pool.Member(wanName(m.Name, w.b.cfg.Node.Datacenter))
+		if ok && known.Status == member.Alive {
+			continue
+		}
+		if _, err := w.pool.Join(ctx, []string{net.JoinHostPort(m.Addr, port)}); err != nil && ctx.Err() == nil {
+			w.b.log.Debug("a server of this datacenter cannot be joined to the others", "server", m.Name, "error", err)
+		}
+	}
+}
+
+// Known lists the datacenters: this one, then by distance.
+func (w *wan) Known() []string { return w.paths.datacenters(w.b.cfg.Node.Datacenter) }
+
+var errNoPath = errkind.New(errkind.Unavailable, "No path to datacenter")
+
+// wanTries bounds how many servers of a datacenter are asked for one request.
+const wanTries = 3
+
+// ask calls a server of dc, and another one when that one certainly did nothing, or when
+// asking twice does no harm.
+func (w *wan) ask(ctx context.Context, dc, method string, req []byte, reads bool) ([]byte, error) {
+	w.b.metrics.Counter("rpc.cross-dc", "datacenter", dc).Add(1)
+	err := error(errNoPath)
+	for _, p := range w.paths.to(dc, wanTries) {
+		var reply []byte
+		if reply, err = w.call(ctx, p, method, req); err == nil {
+			return reply, nil
+		}
+		p.doubt()
+		again := errkind.Is(err, errkind.Unavailable) || reads && errkind.Is(err, errkind.Unknown)
+		if !again || ctx.Err() != nil {
+			return nil, err
+		}
+		err = errkind.E(errkind.Unavailable, err.Error(), errNoPath)
+	}
+	return nil, err
+}
+
+// call sends the request; it ends when the path is judged broken: a network that was cut leaves
+// connections open and silent.
+func (w *wan) call(ctx context.Context, p *wanPath, method string, req []byte) ([]byte, error) {
+	broken := p.broken()
+	callCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(broken, cancel)
+	defer stop()
+	reply, err := w.rpc.Call(callCtx, p.addr, method, req)
+	if err != nil && broken.Err() != nil && ctx.Err() == nil {
+		return nil, errkind.E(errkind.Unknown, "the connection to "+p.name+" broke: outcome unknown", errNoPath)
+	}
+	return reply, err
+}
