@@ -238,31 +238,30 @@ func (w *recorder) Write(p []byte) (int, error) {
 func (w *recorder) encode() []byte {
 	w.WriteHeader(http.StatusOK)
 	b, mark := pack.Begin(make([]byte, 0, 256+len(w.body)))
-	b = pack.Uint(b, uint64(w.status))
+	b = appendHeader(pack.Uint(b, uint64(w.status)), w.header)
+	return pack.End(pack.Bytes(b, w.body), mark)
+}
+
+func appendHeader(b []byte, h http.Header) []byte {
 	count := 0
-	for _, values := range w.header {
+	for _, values := range h {
 		count += len(values)
 	}
 	b = pack.Uint(b, uint64(count))
-	for name, values := range w.header {
+	for name, values := range h {
 		for _, v := range values {
 			b = pack.String(pack.String(b, name), v)
 		}
 	}
-	return pack.End(pack.Bytes(b, w.body), mark)
+	return b
 }
 
 func decodeReply(p []byte) (status int, header http.Header, body []byte, err error) {
 	rd := pack.Read(p).Record()
-	status = int(rd.Uint())
-	header = http.Header{}
-	for range rd.Count() {
-		name := rd.String()
-		header[name] = append(header[name], rd.String())
-	}
+	status, header, err = readHeader(rd)
 	body = rd.Bytes()
-	if rd.Err() != nil || status < 100 || status > 999 {
-		return 0, nil, nil, errkind.E(errkind.Internal, "forwarded answer", errors.Join(rd.Err(), errors.New("damaged")))
+	if err = errors.Join(err, rd.Err()); err != nil {
+		return 0, nil, nil, errkind.E(errkind.Internal, "forwarded answer", err)
 	}
 	return status, header, body, nil
 }
@@ -276,4 +275,17 @@ func writeReply(w http.ResponseWriter, p []byte) error {
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // a client that left meanwhile is no error of ours
 	return nil
+}
+
+// readHeader reads what a forwarded answer begins with.
+func readHeader(rd *pack.Reader) (status int, header http.Header, err error) {
+	status, header = int(rd.Uint()), http.Header{}
+	for range rd.Count() {
+		name := rd.String()
+		header[name] = append(header[name], rd.String())
+	}
+	if rd.Err() != nil || status < 100 || status > 999 {
+		return 0, nil, errkind.E(errkind.Internal, "forwarded answer", errors.Join(rd.Err(), errors.New("damaged")))
+	}
+	return status, header, nil
 }

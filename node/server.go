@@ -35,6 +35,7 @@ type Process struct {
 	raft     *raftPlane         // nil on client agents
 	reigns   *reigns            // nil on client agents
 	wan      *wan               // nil on client agents and with ports.serf_wan = -1
+	uploads  *uploads
 	local    *local.Local
 	api      *consulapi.API
 	dns      *dnsapi.Server
@@ -55,7 +56,7 @@ func New(cfg *config.Config) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{base: b, serverUp: make(chan struct{}, 1), left: make(chan struct{}, 1)}
+	p := &Process{base: b, serverUp: make(chan struct{}, 1), left: make(chan struct{}, 1), uploads: &uploads{dir: cfg.DataDir}}
 	if err := p.build(); err != nil {
 		_ = b.wire.Close()
 		return nil, err
@@ -98,6 +99,8 @@ func (p *Process) build() error {
 		return err
 	}
 	p.rpcSrv.Handle(methodHTTP, serveForwarded(p.api))
+	p.rpcSrv.HandleStream(methodHTTPStream, serveStreamed(p.api, p.uploads))
+	p.rpcSrv.Handle(methodHTTPUpload, p.uploads.piece)
 	p.rpcSrv.Handle(methodDNS, serveDNS(p.dns))
 	p.rpcSrv.Handle(methodPing, servePing())
 	if p.cfg.Server {
@@ -218,6 +221,7 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 	}
 	if p.registry != nil {
 		c.Registry, c.Operator, c.LeaderChanges = p.registry, operator{p.raft}, p.raft.LeaderChanges
+		c.Snapshots = snapshots{p.raft, p.cfg.DataDir}
 	}
 	if p.wan != nil {
 		c.WAN, c.Remote = apiMembers{p.wan.pool}, p.wan
@@ -279,6 +283,11 @@ func (p *Process) addParts() {
 		p.parts.Add("wan paths", p.wan.follow)
 		p.parts.Add("wan neighbours", p.wan.gather)
 	}
+	p.parts.Add("uploads", func(ctx context.Context) error {
+		<-ctx.Done()
+		p.uploads.close()
+		return nil
+	})
 	p.parts.Add("server watch", p.watchServers)
 	p.parts.Add("local", p.local.Run)
 	if len(p.cfg.Listen.DNS) > 0 {

@@ -18,6 +18,7 @@ const (
 	ResService  Resource = "service"
 	ResSession  Resource = "session"
 	ResOperator Resource = "operator"
+	ResACL      Resource = "acl"
 	resNone     Resource = "" // the row is open to all
 )
 

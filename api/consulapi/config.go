@@ -40,6 +40,17 @@ type Forwarder interface {
 	// Forward sends r to the leader, or to any server when toLeader is false. An error means that
 	// nothing was written to w. The implementation bounds how often one request is passed on.
 	Forward(w http.ResponseWriter, r *http.Request, toLeader bool) error
+	// ForwardStream is Forward for rows whose answer or body may be of any length. It tries once.
+	ForwardStream(w http.ResponseWriter, r *http.Request, toLeader bool) error
+}
+
+// Snapshots saves and restores the whole state, on a server.
+type Snapshots interface {
+	// Save spools an archive of the state of now; index is the State's. Whether this server may
+	// answer was settled before. The caller closes it.
+	Save(ctx context.Context) (archive io.ReadCloser, index uint64, err error)
+	// Restore verifies the archive to its last byte, then replaces the state on all servers. Leader only.
+	Restore(ctx context.Context, archive io.Reader) error
 }
 
 // Datacenters is the way to the servers of other datacenters.
@@ -177,6 +188,8 @@ type Config struct {
 	Identity Identity
 	Registry Registry
 	Operator Operator
+	// Snapshots is nil where Operator is.
+	Snapshots Snapshots
 	// LeaderChanges returns a channel that is closed at the next change of who leads; nil on a client agent.
 	LeaderChanges func() <-chan struct{}
 	Local         Local

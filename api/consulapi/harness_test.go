@@ -1,6 +1,7 @@
 package consulapi
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/kit/archive"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -254,7 +256,7 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 		<-done
 	})
 	cfg := Config{Identity: Identity{Datacenter: "dc1", NodeName: "n1", NodeID: "id1", Version: "1.21.4", Server: true, GRPCPort: 8502},
-		Registry: r.store, Operator: r.group, Local: l, Members: pool{}, Info: r.proc}
+		Registry: r.store, Operator: r.group, Snapshots: stateArchives{r.store}, Local: l, Members: pool{}, Info: r.proc}
 	if change != nil {
 		change(&cfg)
 	}
@@ -332,4 +334,29 @@ func (s *store) waits() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.awaits
+}
+
+// stateArchives are Snapshots of the store.
+type stateArchives struct{ s *store }
+
+func (a stateArchives) Save(context.Context) (io.ReadCloser, uint64, error) {
+	var state, out bytes.Buffer
+	st := a.s.State()
+	n, err := st.WriteTo(&state)
+	if err == nil {
+		err = archive.Write(&out, &archive.Meta{Version: 1, Index: st.Index(), Size: n}, &state, time.Unix(1, 0))
+	}
+	return io.NopCloser(&out), st.Index(), err
+}
+
+func (a stateArchives) Restore(_ context.Context, in io.Reader) error {
+	var state bytes.Buffer
+	if _, err := archive.Read(in, &state, 1<<20); err != nil {
+		return err
+	}
+	next, err := catalog.ReadState(&state)
+	if err == nil {
+		a.s.restore(next)
+	}
+	return err
 }

@@ -115,7 +115,11 @@ func (q *request) forward(toLeader bool) error {
 		q.r.Body = io.NopCloser(bytes.NewReader(*q.buf))
 	}
 	delete(q.w.Header(), "X-Consul-Default-Acl-Policy") // the answer brings its own
-	if err := q.api.cfg.Forward.Forward(q.w, q.r, toLeader); err != nil {
+	pass := q.api.cfg.Forward.Forward
+	if q.route.streams() {
+		pass = q.api.cfg.Forward.ForwardStream
+	}
+	if err := pass(q.w, q.r, toLeader); err != nil {
 		return err
 	}
 	return errAnswered

@@ -53,6 +53,9 @@ type route struct {
 	handle   func(*request) error
 }
 
+// streams tells whether the row's body or answer may be of any length.
+func (r *route) streams() bool { return r.pattern == snapshotPattern }
+
 // endpoint is all rows of one pattern.
 type endpoint struct {
 	pattern string

@@ -213,6 +213,10 @@ func (f *follower) Forward(w http.ResponseWriter, r *http.Request, toLeader bool
 	return err
 }
 
+func (f *follower) ForwardStream(w http.ResponseWriter, r *http.Request, toLeader bool) error {
+	return f.Forward(w, r, toLeader)
+}
+
 func TestFollowerForwards(t *testing.T) {
 	f := &follower{}
 	r := newRig(t, func(c *Config) { c.Forward = f })

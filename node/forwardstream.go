@@ -1,0 +1,306 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/pack"
+)
+
+// The RPCs that carry a request whose answer is a stream (a snapshot, a log, a
+// watch), and the pieces of a body that is too large for one message.
+const (
+	methodHTTPStream = "http.stream"
+	methodHTTPUpload = "http.upload"
+)
+
+// uploadPiece is how much of a body one call carries; a body up to that size goes with the request.
+const uploadPiece = 1 << 20
+
+// ForwardStream implements consulapi.Forwarder: it is Forward for answers of any
+// length and bodies of any size. Nothing is tried twice, because the body is read only once.
+func (f *forwarder) ForwardStream(w http.ResponseWriter, r *http.Request, toLeader bool) error {
+	j := journeyOf(r.Context())
+	if j.hops >= maxHops {
+		return errkind.New(errkind.Unavailable, "No cluster leader")
+	}
+	addr, err := f.target(toLeader)
+	if err != nil {
+		return err
+	}
+	upload, err := f.upload(r, addr)
+	if err != nil {
+		return err
+	}
+	req, err := encodeRequest(r, journey{j.hops + 1, j.crossed})
+	if err != nil {
+		return err
+	}
+	stream, err := f.client.Stream(r.Context(), addr, methodHTTPStream, pack.Bytes(pack.String(nil, upload), req))
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	return copyStream(w, stream)
+}
+
+// upload sends the body ahead when it is long, and returns what it can be asked for by.
+func (f *forwarder) upload(r *http.Request, addr string) (string, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return "", nil
+	}
+	buf := make([]byte, uploadPiece)
+	n, err := io.ReadFull(r.Body, buf)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		r.Body = io.NopCloser(bytes.NewReader(buf[:n]))
+		return "", nil
+	}
+	id := uuid.NewString()
+	for offset := uint64(0); ; {
+		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return "", errkind.E(errkind.Invalid, "read the request body", err)
+		}
+		if n > 0 {
+			ctx, cancel := context.WithTimeout(r.Context(), f.callTimeout)
+			piece := pack.Bytes(pack.Uint(pack.String(nil, id), offset), buf[:n])
+			_, callErr := f.client.Call(ctx, addr, methodHTTPUpload, piece)
+			cancel()
+			if callErr != nil {
+				return "", callErr
+			}
+			offset += uint64(n)
+		}
+		if err != nil {
+			r.Body = http.NoBody
+			return id, nil
+		}
+		n, err = io.ReadFull(r.Body, buf)
+	}
+}
+
+// copyStream writes the answer: its head, then its pieces. Once the head is written an
+// error can only end the connection, so that the client does not take a part for the whole.
+func copyStream(w http.ResponseWriter, stream *rpc.Stream) error {
+	head, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	status, header, err := readHeader(pack.Read(head))
+	if err != nil {
+		return err
+	}
+	maps.Copy(w.Header(), header)
+	w.WriteHeader(status)
+	flusher, _ := w.(http.Flusher)
+	for {
+		piece, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		if _, err := w.Write(piece); err != nil {
+			return nil // the client left
+		}
+		if flusher != nil {
+			flusher.Flush()
+		}
+	}
+}
+
+// serveStreamed answers a request of ForwardStream with the process's own API.
+func serveStreamed(api http.Handler, u *uploads) rpc.StreamHandler {
+	return func(ctx context.Context, p []byte, send func([]byte) error) error {
+		rd := pack.Read(p)
+		id := rd.String()
+		req := rd.Bytes()
+		if rd.Err() != nil {
+			return errkind.E(errkind.Invalid, "forwarded request", rd.Err())
+		}
+		r, err := decodeRequest(ctx, req)
+		if err != nil {
+			return err
+		}
+		if id != "" {
+			body, size, err := u.take(id)
+			if err != nil {
+				return err
+			}
+			defer body.Close()
+			r.Body, r.ContentLength = body, size
+		}
+		w := &streamWriter{header: http.Header{}, send: send}
+		api.ServeHTTP(w, r)
+		w.WriteHeader(http.StatusOK)
+		w.Flush()
+		return w.err
+	}
+}
+
+// streamWriter sends an answer on as it is written.
+type streamWriter struct {
+	header http.Header
+	send   func([]byte) error
+	begun  bool
+	buf    []byte
+	err    error
+}
+
+// Header implements http.ResponseWriter.
+func (w *streamWriter) Header() http.Header { return w.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *streamWriter) WriteHeader(status int) {
+	if w.begun {
+		return
+	}
+	w.begun = true
+	w.err = w.send(appendHeader(pack.Uint(nil, uint64(status)), w.header))
+}
+
+// Write implements http.ResponseWriter.
+func (w *streamWriter) Write(p []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	w.buf = append(w.buf, p...)
+	if len(w.buf) >= 64<<10 {
+		w.Flush()
+	}
+	if w.err != nil {
+		return 0, w.err
+	}
+	return len(p), nil
+}
+
+// Flush implements http.Flusher.
+func (w *streamWriter) Flush() {
+	w.WriteHeader(http.StatusOK)
+	if w.err == nil && len(w.buf) > 0 {
+		w.err = w.send(w.buf)
+	}
+	w.buf = nil // what was sent may still be on its way
+}
+
+// Bounds of bodies that were sent ahead.
+const (
+	maxUploads     = 4
+	maxUploadBytes = 16 << 30
+	uploadIdle     = time.Minute
+)
+
+// uploads keeps bodies that were sent ahead, in files without a name. There are few at
+// a time, and one that nobody goes on with makes room after a minute.
+type uploads struct {
+	dir string // "" is the system's folder for temporary files
+
+	mu    sync.Mutex
+	parts map[string]*upload
+}
+
+type upload struct {
+	file   *os.File
+	size   int64
+	newest time.Time
+}
+
+// piece implements methodHTTPUpload.
+func (u *uploads) piece(_ context.Context, p []byte) ([]byte, error) {
+	rd := pack.Read(p)
+	id, offset, data := rd.String(), int64(rd.Uint()), rd.Bytes()
+	if rd.Err() != nil {
+		return nil, errkind.E(errkind.Invalid, "upload", rd.Err())
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	part := u.parts[id]
+	if part == nil && offset == 0 {
+		var err error
+		if part, err = u.beginLocked(id); err != nil {
+			return nil, err
+		}
+	}
+	if part == nil || offset != part.size || part.size+int64(len(data)) > maxUploadBytes {
+		return nil, errkind.Errorf(errkind.Invalid, "upload: a piece at %d does not fit", offset)
+	}
+	if _, err := part.file.WriteAt(data, offset); err != nil {
+		u.dropLocked(id)
+		return nil, errkind.E(errkind.Unavailable, "upload", err)
+	}
+	part.size += int64(len(data))
+	part.newest = time.Now()
+	return nil, nil
+}
+
+func (u *uploads) beginLocked(id string) (*upload, error) {
+	for other, part := range u.parts {
+		if time.Since(part.newest) > uploadIdle {
+			u.dropLocked(other)
+		}
+	}
+	if len(u.parts) >= maxUploads {
+		return nil, errkind.New(errkind.Overloaded, "too many uploads at a time")
+	}
+	f, err := tempFile(u.dir)
+	if err != nil {
+		return nil, errkind.E(errkind.Unavailable, "upload", err)
+	}
+	if u.parts == nil {
+		u.parts = map[string]*upload{}
+	}
+	u.parts[id] = &upload{file: f, newest: time.Now()}
+	return u.parts[id], nil
+}
+
+func (u *uploads) dropLocked(id string) {
+	_ = u.parts[id].file.Close() // it has no name: this removes it
+	delete(u.parts, id)
+}
+
+// take hands the body over to the request that it belongs to.
+func (u *uploads) take(id string) (io.ReadCloser, int64, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	part := u.parts[id]
+	if part == nil {
+		return nil, 0, errkind.New(errkind.Unavailable, "the request's body is not here any more: send it again")
+	}
+	delete(u.parts, id)
+	return &uploadBody{io.NewSectionReader(part.file, 0, part.size), part.file}, part.size, nil
+}
+
+type uploadBody struct {
+	io.Reader
+	io.Closer
+}
+
+// close drops all.
+func (u *uploads) close() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for id := range u.parts {
+		u.dropLocked(id)
+	}
+}
+
+// tempFile returns a file that goes when it is closed, however the process ends.
+func tempFile(dir string) (*os.File, error) {
+	f, err := os.CreateTemp(dir, "corbel-spool-*")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}

@@ -1,0 +1,106 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+
+	"corbel.dev/corbel/kit/archive"
+	"corbel.dev/corbel/kit/errkind"
+)
+
+// snapshots saves and restores the catalog's state as archives. What is on its way is
+// spooled beside the data, in files without a name.
+type snapshots struct {
+	raft *raftPlane
+	dir  string
+}
+
+// Save implements consulapi.Snapshots.
+func (s snapshots) Save(ctx context.Context) (io.ReadCloser, uint64, error) {
+	g := s.raft.group.Load()
+	if g == nil {
+		return nil, 0, errForming
+	}
+	state, err := tempFile(s.dir)
+	if err != nil {
+		return nil, 0, errkind.E(errkind.Unavailable, "spool the snapshot", err)
+	}
+	defer state.Close()
+	// Before the state is taken: the figures must not promise more than the archive holds.
+	index, meta := s.raft.machine.State().Index(), s.meta()
+	if err := g.Save(ctx, state); err != nil {
+		return nil, 0, err
+	}
+	if meta.Size, err = state.Seek(0, io.SeekCurrent); err != nil {
+		return nil, 0, errkind.E(errkind.Unavailable, "spool the snapshot", err)
+	}
+	out, err := tempFile(s.dir)
+	if err != nil {
+		return nil, 0, errkind.E(errkind.Unavailable, "spool the snapshot", err)
+	}
+	err = archive.Write(out, &meta, io.NewSectionReader(state, 0, meta.Size), s.raft.b.clock.Now())
+	if err == nil {
+		_, err = out.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		_ = out.Close() // the first error is the one to report
+		return nil, 0, errkind.E(errkind.Unavailable, "spool the snapshot", err)
+	}
+	return out, index, nil
+}
+
+func (s snapshots) meta() archive.Meta {
+	g := s.raft.group.Load()
+	meta := archive.Meta{Version: 1, Index: g.AppliedIndex()}
+	meta.Term, _ = strconv.ParseUint(g.Stats()["term"], 10, 64)
+	meta.ID = fmt.Sprintf("%d-%d-%d", meta.Term, meta.Index, s.raft.b.clock.Now().UnixMilli())
+	servers, index, err := g.Configuration()
+	if err != nil {
+		return meta
+	}
+	meta.ConfigurationIndex = index
+	for _, m := range servers {
+		suffrage := 0
+		if !m.Voter {
+			suffrage = 1
+		}
+		meta.Configuration.Servers = append(meta.Configuration.Servers, archive.Server{Suffrage: suffrage, ID: m.ID, Address: m.Address})
+	}
+	return meta
+}
+
+// Restore implements consulapi.Snapshots.
+func (s snapshots) Restore(ctx context.Context, in io.Reader) error {
+	g := s.raft.group.Load()
+	if g == nil {
+		return errForming
+	}
+	state, err := tempFile(s.dir)
+	if err != nil {
+		return errkind.E(errkind.Unavailable, "spool the snapshot", err)
+	}
+	defer state.Close()
+	meta, err := archive.Read(in, state, math.MaxInt64)
+	if err != nil {
+		return err
+	}
+	if err := rewind(state); err != nil {
+		return err
+	}
+	if err := g.Restore(ctx, state); err != nil {
+		return err
+	}
+	s.raft.b.log.Info("the state was replaced by a snapshot", "id", meta.ID, "bytes", meta.Size)
+	return nil
+}
+
+func rewind(f *os.File) error {
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return errkind.E(errkind.Unavailable, "spool the snapshot", err)
+	}
+	return nil
+}
