@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"corbel.dev/corbel/bench"
+	"corbel.dev/corbel/cli/command"
 	"github.com/spf13/cobra"
 )
 
@@ -37,7 +38,7 @@ so that figures of different machines compare. Progress goes to stderr.
 		e.runs(cmd, b, func(ctx context.Context) (report, error) { return orNil(run(ctx, b.Options)) })
 		return cmd
 	}
-	group(c,
+	command.Group(c,
 		simple("floor", "What this machine can do at best: fsync, HTTP, gRPC", bench.RunFloor),
 		simple("kv", "Writes and reads of the key-value store", bench.RunKV),
 		simple("register", "Catalog registrations of distinct nodes and services", bench.RunRegister),
@@ -46,7 +47,7 @@ so that figures of different machines compare. Progress goes to stderr.
 
 // benchCommand makes a command with the flags that all benches share.
 func (e *env) benchCommand(name, short string, b *benchFlags) *cobra.Command {
-	c := &cobra.Command{Use: name, Short: short, Args: between(0, 0, "flags only")}
+	c := &cobra.Command{Use: name, Short: short, Args: command.Between(0, 0, "flags only")}
 	f := c.Flags()
 	f.StringVar(&b.Target, "target", "", "HTTP address of a running server or agent; empty starts servers")
 	f.StringVar(&b.DNSTarget, "dns-target", "", "DNS address that goes with --target")
@@ -65,9 +66,9 @@ func (e *env) benchCommand(name, short string, b *benchFlags) *cobra.Command {
 // beside an error (compare has one) is printed too.
 func (e *env) runs(c *cobra.Command, b *benchFlags, measure func(context.Context) (report, error)) {
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		ctx, stop := signals(c.Context())
+		ctx, stop := command.Signals(c.Context())
 		defer stop()
-		b.Progress = e.err
+		b.Progress = e.Err
 		r, err := measure(ctx)
 		if r == nil {
 			return err
@@ -76,7 +77,7 @@ func (e *env) runs(c *cobra.Command, b *benchFlags, measure func(context.Context
 		if b.json {
 			write = r.WriteJSON
 		}
-		if werr := write(e.out); werr != nil && err == nil {
+		if werr := write(e.Out); werr != nil && err == nil {
 			return werr
 		}
 		return err
@@ -144,7 +145,7 @@ func (e *env) benchCompare() *cobra.Command {
 	b, o := &benchFlags{}, bench.CompareOptions{}
 	c := e.benchCommand("compare", "Measure two binaries pair by pair; exit code 1 when the new one is slower", b)
 	c.Use = "compare OLD NEW"
-	c.Args = between(2, 2, "the paths of two corbel binaries, the old one first")
+	c.Args = command.Between(2, 2, "the paths of two corbel binaries, the old one first")
 	own := []string{"target", "dns-target", "binary", "no-floors", "token"}
 	for _, name := range own {
 		c.Flags().Lookup(name).Hidden = true // compare starts what it measures
@@ -154,7 +155,7 @@ func (e *env) benchCompare() *cobra.Command {
 	e.runs(c, b, func(ctx context.Context) (report, error) {
 		for _, name := range own {
 			if c.Flags().Changed(name) {
-				return nil, usagef("compare starts the binaries itself: --%s means nothing to it", name)
+				return nil, command.Usagef("compare starts the binaries itself: --%s means nothing to it", name)
 			}
 		}
 		o.Options = b.Options
@@ -171,12 +172,12 @@ func (e *env) benchCompare() *cobra.Command {
 // benchHello is the bare server of the HTTP floor; the bench starts it.
 func (e *env) benchHello() *cobra.Command {
 	addr := ""
-	c := &cobra.Command{Use: "hello", Short: "Serve the HTTP floor", Hidden: true, Args: between(0, 0, "flags only")}
+	c := &cobra.Command{Use: "hello", Short: "Serve the HTTP floor", Hidden: true, Args: command.Between(0, 0, "flags only")}
 	c.Flags().StringVar(&addr, "addr", "127.0.0.1:0", "address to listen on")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		ctx, stop := signals(c.Context())
+		ctx, stop := command.Signals(c.Context())
 		defer stop()
-		return bench.ServeHello(ctx, addr, e.out)
+		return bench.ServeHello(ctx, addr, e.Out)
 	}
 	return c
 }

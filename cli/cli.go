@@ -15,77 +15,87 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
+	"corbel.dev/corbel/cli/command"
 	"github.com/spf13/cobra"
 )
 
-// env is what a command may touch of its process.
-type env struct {
-	in       io.Reader
-	out, err io.Writer
-	getenv   func(string) string
-	environ  []string
-	closers  []func() // called when the command has ended
-}
+// env has a method for each top-level command.
+type env struct{ *command.Env }
 
-// Main runs the command line and returns the exit code.
+// Main runs the command line and returns the exit code. Called by the name of a
+// system that Corbel replaces, or with that name as the first argument, it takes
+// that system's command line.
 func Main(args []string) int {
-	e := &env{in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv, environ: os.Environ()}
-	return e.run(context.Background(), args[1:])
+	e := &env{&command.Env{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Environ: os.Environ()}}
+	return e.dispatch(context.Background(), args)
 }
 
-// exitCode is an error that carries the process's exit code and no text of its own.
-type exitCode int
-
-func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
-
-// usageError is a call that cannot work, whatever the state of the world.
-type usageError struct{ error }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+// dispatch chooses the command line by the name that the process was called by.
+func (e *env) dispatch(ctx context.Context, args []string) int {
+	switch {
+	case len(args) > 0 && knownName(args[0]) == "consul":
+		e.Consul = true
+		args = args[1:]
+	case len(args) > 1 && args[1] == "consul":
+		e.Consul = true
+		args = args[2:]
+	default:
+		args = args[min(1, len(args)):]
+	}
+	return e.run(ctx, args)
+}
 
 // run executes one command line.
 func (e *env) run(ctx context.Context, args []string) int {
-	defer func() {
-		for _, f := range e.closers {
-			f()
-		}
-		e.closers = nil
-	}()
+	defer e.Close()
 	root := e.root(args)
 	args = normalise(root, args)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
-	var code exitCode
-	var usage usageError
+	var code command.ExitCode
+	var usage command.UsageError
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, &code):
 		return int(code)
+	case errors.Is(err, command.ErrHelp):
+		return e.codeOfWrongCall(cmd)
 	case errors.Is(err, context.Canceled):
 		return 1 // a signal: whoever sent it knows
 	case errors.As(err, &usage) || isCobraUsage(err):
-		fmt.Fprintf(e.err, "corbel: %v\nSee `%s --help`.\n", err, cmd.CommandPath())
-		return 2
+		return e.wrongCall(cmd, err)
+	case e.Consul:
+		fmt.Fprintf(e.Err, "Error! %v\n", err)
+		return 1
 	}
-	fmt.Fprintf(e.err, "corbel: %v\n", err)
+	fmt.Fprintf(e.Err, "corbel: %v\n", err)
+	return 1
+}
+
+// wrongCall tells what was wrong.
+func (e *env) wrongCall(cmd *cobra.Command, err error) int {
+	fmt.Fprintf(e.Err, "%s: %v\nSee `%s --help`.\n", e.Program(), err, cmd.CommandPath())
+	return e.codeOfWrongCall(cmd)
+}
+
+// codeOfWrongCall is 2; in Consul's command line 1, and 127 where there is no such command.
+func (e *env) codeOfWrongCall(cmd *cobra.Command) int {
+	switch {
+	case !e.Consul:
+		return 2
+	case !cmd.HasParent():
+		return 127
+	}
 	return 1
 }
 
 // isCobraUsage knows the mistakes that cobra reports without a type.
 func isCobraUsage(err error) bool { return strings.HasPrefix(err.Error(), "unknown command") }
-
-// signals gives a context that ends with SIGINT or SIGTERM.
-func signals(ctx context.Context) (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-}
 
 // entry is one top-level command before it is built.
 type entry struct {
@@ -96,74 +106,101 @@ type entry struct {
 const (
 	groupRun     = "run"
 	groupCatalog = "catalog"
+	groupMesh    = "mesh"
+	groupAccess  = "access"
 	groupCluster = "cluster"
 	groupTools   = "tools"
 )
 
-// entries are all commands, in the order of --help.
-var entries = []entry{
-	{"dev", "Run server and agent in one process, with nothing to configure", groupRun, (*env).dev},
-	{"server", "Run a member of the control-plane cluster", groupRun, (*env).server},
-	{"agent", "Run the agent of a host", groupRun, (*env).agent},
-	{"services", "List, show, register and deregister services", groupCatalog, (*env).services},
-	{"nodes", "List the hosts of the catalog", groupCatalog, (*env).nodes},
-	{"kv", "Read and write the key-value store", groupCatalog, (*env).kv},
-	{"lock", "Run a command while holding a lock", groupCatalog, (*env).lock},
-	{"watch", "Wait for changes and hand them to a command", groupCatalog, (*env).watch},
-	{"maint", "Put a node or service in or out of maintenance", groupCatalog, (*env).maint},
-	{"members", "List agents and servers with their status", groupCluster, (*env).members},
-	{"join", "Make the agent join others", groupCluster, (*env).join},
-	{"leave", "Make the agent leave its cluster and end", groupCluster, (*env).leave},
-	{"force-leave", "Declare a failed member gone", groupCluster, (*env).forceLeave},
-	{"operator", "Look after the servers: Raft members, autopilot", groupCluster, (*env).operator},
-	{"info", "Show what an agent says about itself", groupCluster, (*env).info},
-	{"monitor", "Follow an agent's log", groupCluster, (*env).monitor},
-	{"reload", "Make the agent read its configuration again", groupCluster, (*env).reload},
-	{"validate", "Check configuration files", groupTools, (*env).validate},
-	{"bench", "Measure Corbel, or the system that it replaces", groupTools, (*env).bench},
-	{"keygen", "Make a key for gossip encryption", groupTools, (*env).keygen},
-	{"version", "Show the version", groupTools, (*env).version},
+// commandLine is a whole command line: Corbel's own, or that of a system it replaces.
+type commandLine struct {
+	use, short, long string
+	entries          []entry
+}
+
+// own is Corbel's command line, in the order of --help.
+var own = commandLine{
+	use:   "corbel",
+	short: "The control plane of a fleet in one binary",
+	long:  "Corbel is the control plane of a fleet in one binary: it knows which services run\nwhere and whether they are healthy. Begin with `corbel dev`.",
+	entries: []entry{
+		{"dev", "Run server and agent in one process, with nothing to configure", groupRun, (*env).dev},
+		{"server", "Run a member of the control-plane cluster", groupRun, (*env).server},
+		{"agent", "Run the agent of a host", groupRun, (*env).agent},
+		{"services", "List, show, register and deregister services", groupCatalog, (*env).services},
+		{"nodes", "List the hosts of the catalog", groupCatalog, (*env).nodes},
+		{"catalog", "Look things up in the catalog", groupCatalog, (*env).catalog},
+		{"kv", "Read and write the key-value store", groupCatalog, (*env).kv},
+		{"lock", "Run a command while holding a lock", groupCatalog, (*env).lock},
+		{"watch", "Wait for changes and hand them to a command", groupCatalog, (*env).watch},
+		{"maint", "Put a node or service in or out of maintenance", groupCatalog, (*env).maint},
+		{"members", "List agents and servers with their status", groupCluster, (*env).members},
+		{"join", "Make the agent join others", groupCluster, (*env).join},
+		{"leave", "Make the agent leave its cluster and end", groupCluster, (*env).leave},
+		{"force-leave", "Declare a failed member gone", groupCluster, (*env).forceLeave},
+		{"operator", "Look after the servers: Raft members, autopilot", groupCluster, (*env).operator},
+		{"info", "Show what an agent says about itself", groupCluster, (*env).info},
+		{"monitor", "Follow an agent's log", groupCluster, (*env).monitor},
+		{"reload", "Make the agent read its configuration again", groupCluster, (*env).reload},
+		{"validate", "Check configuration files", groupTools, (*env).validate},
+		{"bench", "Measure Corbel, or the system that it replaces", groupTools, (*env).bench},
+		{"keygen", "Make a key for gossip encryption", groupTools, (*env).keygen},
+		{"link", "Make links so that the binary answers to the names it replaces", groupTools, (*env).link},
+		{"version", "Show the version", groupTools, (*env).version},
+	},
+}
+
+// line is the command line in use.
+func (e *env) line() commandLine {
+	if e.Consul {
+		return consulLine
+	}
+	return own
 }
 
 // root builds the command tree: the called command in full, names of the others.
 func (e *env) root(args []string) *cobra.Command {
+	line := e.line()
 	root := &cobra.Command{
-		Use:           "corbel",
-		Short:         "The control plane of a fleet in one binary",
-		Long:          "Corbel is the control plane of a fleet in one binary: it knows which services run\nwhere and whether they are healthy. Begin with `corbel dev`.",
+		Use: line.use, Short: line.short, Long: line.long,
 		SilenceErrors: true, SilenceUsage: true,
 		CompletionOptions: cobra.CompletionOptions{},
 		Args:              cobra.ArbitraryArgs,
 	}
-	showVersion := root.Flags().Bool("version", false, "show the version")
+	showVersion := root.Flags().BoolP("version", "v", false, "show the version")
 	root.RunE = func(c *cobra.Command, args []string) error {
 		if *showVersion {
-			_, err := fmt.Fprintln(e.out, versionLine())
-			return err
+			return e.printVersion()
 		}
 		if len(args) > 0 {
-			return usagef("unknown command %q%s", args[0], suggestion(c, args[0]))
+			return command.Usagef("unknown command %q%s", args[0], command.Suggestion(c, args[0]))
 		}
-		_ = c.Help() // writes to stdout; a failure there has no other place to go
-		return exitCode(2)
+		return command.Help(c)
 	}
-	root.SetIn(e.in)
-	root.SetOut(e.out)
-	root.SetErr(e.err)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Run:"}, &cobra.Group{ID: groupCatalog, Title: "Catalog:"},
-		&cobra.Group{ID: groupCluster, Title: "Cluster:"}, &cobra.Group{ID: groupTools, Title: "Tools:"})
-	root.SetCompletionCommandGroupID(groupTools)
-	root.SetHelpCommandGroupID(groupTools)
+	root.SetIn(e.In)
+	root.SetOut(e.Out)
+	root.SetErr(e.Err)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return command.AsUsage(err) })
 	called := firstWord(args)
 	all := slices.Contains([]string{"help", "completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}, called)
-	for _, en := range entries {
+	for _, g := range []cobra.Group{{ID: groupRun, Title: "Run:"}, {ID: groupCatalog, Title: "Catalog:"}, {ID: groupMesh, Title: "Mesh:"},
+		{ID: groupAccess, Title: "Access:"}, {ID: groupCluster, Title: "Cluster:"}, {ID: groupTools, Title: "Tools:"}} {
+		if slices.ContainsFunc(line.entries, func(en entry) bool { return en.group == g.ID }) {
+			root.AddGroup(&g)
+		}
+	}
+	root.SetCompletionCommandGroupID(groupTools)
+	root.SetHelpCommandGroupID(groupTools)
+	for _, en := range line.entries {
 		c := &cobra.Command{Use: en.name, Short: en.short, GroupID: en.group, Run: func(*cobra.Command, []string) {}}
 		if all || en.name == called {
 			c.Run = nil
 			en.build(e, c)
 		}
 		root.AddCommand(c)
+	}
+	if e.Consul {
+		flagsFirst(root)
 	}
 	return root
 }
@@ -175,39 +212,4 @@ func firstWord(args []string) string {
 		}
 	}
 	return ""
-}
-
-// suggestion names commands that resemble the wrong one.
-func suggestion(c *cobra.Command, wrong string) string {
-	c.SuggestionsMinimumDistance = 2
-	if near := c.SuggestionsFor(wrong); len(near) > 0 {
-		return "; did you mean " + strings.Join(near, " or ") + "?"
-	}
-	return ""
-}
-
-// group makes c a command that only holds others.
-func group(c *cobra.Command, children ...*cobra.Command) {
-	c.Args = cobra.ArbitraryArgs
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return usagef("unknown command %q for %q%s", args[0], c.CommandPath(), suggestion(c, args[0]))
-		}
-		_ = c.Help() // writes to stdout; a failure there has no other place to go
-		return exitCode(2)
-	}
-	c.AddCommand(children...)
-}
-
-// between checks the number of arguments; max < 0 is no limit. what names them.
-func between(low, high int, what string) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		if len(args) < low {
-			return usagef("%s wants %s", c.CommandPath(), what)
-		}
-		if high >= 0 && len(args) > high {
-			return usagef("%s does not know what to do with %q", c.CommandPath(), args[high])
-		}
-		return nil
-	}
 }

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"corbel.dev/corbel/cli/command"
 )
 
 // fakeAgent keeps keys and sessions as the contract says, in memory, with blocking
@@ -42,9 +44,9 @@ func newAgent(t *testing.T) (*fakeAgent, *env, *bytes.Buffer, *bytes.Buffer) {
 	s := httptest.NewServer(f)
 	t.Cleanup(s.Close)
 	var out, errOut bytes.Buffer
-	e := &env{in: strings.NewReader(""), out: &out, err: &errOut, getenv: func(k string) string {
+	e := &env{&command.Env{In: strings.NewReader(""), Out: &out, Err: &errOut, Getenv: func(k string) string {
 		return map[string]string{"CORBEL_HTTP_ADDR": s.URL}[k]
-	}}
+	}}}
 	return f, e, &out, &errOut
 }
 
@@ -122,7 +124,7 @@ func (f *fakeAgent) kvLocked(w http.ResponseWriter, r *http.Request, key string)
 		}
 		w.Header().Set("X-Consul-Index", strconv.FormatUint(f.index, 10))
 		list := []*fakeKey{}
-		for _, name := range sortedKeys(f.keys) {
+		for _, name := range command.SortedKeys(f.keys) {
 			if name == key || q.Has("recurse") && strings.HasPrefix(name, key) {
 				list = append(list, f.keys[name])
 			}
@@ -195,7 +197,7 @@ func TestNormalise(t *testing.T) {
 		{"server -bootstrap-expect 3 -retry-join a -retry-join b", "server --bootstrap-expect 3 --retry-join a --retry-join b"},
 		{"version -format json", "version --format json"},
 	} {
-		e := &env{out: io.Discard, err: io.Discard}
+		e := &env{&command.Env{Out: io.Discard, Err: io.Discard}}
 		args := strings.Fields(tt.in)
 		if got := strings.Join(normalise(e.root(args), args), " "); got != tt.want {
 			t.Errorf("%s\n got %s\nwant %s", tt.in, got, tt.want)
@@ -299,7 +301,7 @@ func TestExportImport(t *testing.T) {
 	if code := e.run(t.Context(), []string{"kv", "export", "a/"}); code != 0 {
 		t.Fatal(errOut)
 	}
-	e.in = strings.NewReader(out.String())
+	e.In = strings.NewReader(out.String())
 	if code := e.run(t.Context(), []string{"kv", "import", "-prefix", "b/", "-"}); code != 0 {
 		t.Fatal(errOut)
 	}
@@ -315,7 +317,7 @@ func TestExportImport(t *testing.T) {
 
 // TestHelpIsLazy: --help builds no command but the root.
 func TestHelpIsLazy(t *testing.T) {
-	e := &env{out: io.Discard, err: io.Discard}
+	e := &env{&command.Env{Out: io.Discard, Err: io.Discard}}
 	for _, c := range e.root([]string{"--help"}).Commands() {
 		if c.HasLocalFlags() || c.HasSubCommands() {
 			t.Errorf("%s was built", c.Name())
@@ -330,7 +332,7 @@ func TestHelpIsLazy(t *testing.T) {
 
 func BenchmarkHelp(b *testing.B) {
 	for b.Loop() {
-		e := &env{out: io.Discard, err: io.Discard}
+		e := &env{&command.Env{Out: io.Discard, Err: io.Discard}}
 		if e.run(context.Background(), []string{"--help"}) != 0 {
 			b.Fatal("failed")
 		}

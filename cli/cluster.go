@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,11 +10,13 @@ import (
 	"maps"
 	"net"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/client"
 	"github.com/spf13/cobra"
 )
@@ -22,135 +25,208 @@ import (
 const memberPoll = time.Second
 
 func (e *env) members(c *cobra.Command) {
-	var r reading
-	var status string
-	c.Args = between(0, 0, "no arguments")
-	r.flags(e, c, true)
-	c.Flags().StringVar(&status, "status", "", "only members in this status: alive, leaving, left or failed")
-	c.Flags().StringVar(&r.q.Filter, "filter", "", "expression that members must match")
+	var r command.Reading
+	var o memberOptions
+	c.Args = command.Between(0, 0, "no arguments")
+	r.Flags(e.Env, c, true)
+	c.Flags().StringVar(&o.status, "status", "", "only members in this status: alive, leaving, left or failed, or a pattern of these")
+	c.Flags().StringVar(&r.Q.Filter, "filter", "", "expression that members must match")
+	c.Flags().BoolVar(&o.detailed, "detailed", false, "print each member's tags")
+	c.Flags().BoolVar(&o.wan, "wan", false, "the servers of all datacenters")
+	c.Flags().StringVar(&o.segment, "segment", "", "no effect: there is one segment")
+	_ = c.Flags().MarkHidden("segment") // fails for an unknown flag only
 	c.RunE = func(c *cobra.Command, args []string) error {
-		ctx, stop := signals(c.Context())
+		ctx, stop := command.Signals(c.Context())
 		defer stop()
-		cl, err := r.client()
+		wanted, err := regexp.Compile("^(" + o.status + ")$")
+		if err != nil {
+			return command.Usagef("--status %q is no pattern: %w", o.status, err)
+		}
+		cl, err := r.Client()
 		if err != nil {
 			return err
 		}
-		var before []client.Member
-		var version uint64
-		read := func(ctx context.Context, q client.Query) ([]client.Member, client.Meta, error) {
-			for {
-				now, err := cl.Members(ctx, r.q)
-				now = slices.DeleteFunc(now, func(m client.Member) bool { return status != "" && m.StatusText() != status })
-				slices.SortFunc(now, func(a, b client.Member) int { return strings.Compare(a.Name, b.Name) })
-				if err != nil || version == 0 || !reflect.DeepEqual(before, now) {
-					before = now
-					version++
-					return now, client.Meta{Index: version}, err
-				}
-				timer := time.NewTimer(memberPoll)
-				select {
-				case <-ctx.Done():
-					timer.Stop()
-					return nil, client.Meta{}, ctx.Err()
-				case <-timer.C:
-				}
+		list := func(ctx context.Context) ([]client.Member, error) {
+			now, err := cl.MembersOf(ctx, o.wan, r.Q)
+			now = slices.DeleteFunc(now, func(m client.Member) bool { return o.status != "" && !wanted.MatchString(m.StatusText()) })
+			slices.SortFunc(now, func(a, b client.Member) int { return strings.Compare(a.Name, b.Name) })
+			return now, err
+		}
+		found := 0
+		err = command.Show(ctx, e.Env, &r, r.Q, changing(list), func(w io.Writer, members []client.Member) error {
+			found = len(members)
+			switch {
+			case o.detailed:
+				return writeMemberTags(w, members, e.Consul)
+			case e.Consul && found == 0:
+				return nil
+			case e.Consul:
+				return writeConsulMembers(w, members)
+			}
+			return writeMembers(w, members)
+		})
+		if err == nil && e.Consul && found == 0 && !r.JSON {
+			return command.ExitCode(2) // scripts ask for members in a status that way
+		}
+		return err
+	}
+}
+
+// memberOptions are the flags of members.
+type memberOptions struct {
+	status, segment string
+	detailed, wan   bool
+}
+
+// changing makes a list that has no index into a read that returns when it changed.
+func changing(list func(context.Context) ([]client.Member, error)) func(context.Context, client.Query) ([]client.Member, client.Meta, error) {
+	var before []client.Member
+	var version uint64
+	return func(ctx context.Context, _ client.Query) ([]client.Member, client.Meta, error) {
+		for {
+			now, err := list(ctx)
+			if err != nil || version == 0 || !reflect.DeepEqual(before, now) {
+				before = now
+				version++
+				return now, client.Meta{Index: version}, err
+			}
+			timer := time.NewTimer(memberPoll)
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return nil, client.Meta{}, ctx.Err()
+			case <-timer.C:
 			}
 		}
-		return show(ctx, e, &r, r.q, read, writeMembers)
 	}
+}
+
+func memberKind(m *client.Member) string {
+	if m.Tags["role"] == "consul" {
+		return "server"
+	}
+	return "client"
 }
 
 func writeMembers(w io.Writer, members []client.Member) error {
-	t := table{head: []string{"NODE", "ADDRESS", "STATUS", "TYPE", "VERSION", "DC"}}
+	t := command.Table{Head: []string{"NODE", "ADDRESS", "STATUS", "TYPE", "VERSION", "DC"}}
 	for i := range members {
 		m := &members[i]
-		kind := "client"
-		if m.Tags["role"] == "consul" {
-			kind = "server"
-		}
 		version, _, _ := strings.Cut(m.Tags["build"], ":")
-		t.add(m.Name, net.JoinHostPort(m.Addr, strconv.Itoa(m.Port)), m.StatusText(), kind, version, m.Tags["dc"])
+		t.Add(m.Name, net.JoinHostPort(m.Addr, strconv.Itoa(m.Port)), m.StatusText(), memberKind(m), version, m.Tags["dc"])
 	}
-	return t.write(w)
+	return t.Write(w)
+}
+
+// writeConsulMembers prints the columns that scripts cut out of `consul members`.
+func writeConsulMembers(w io.Writer, members []client.Member) error {
+	t := command.Table{Head: []string{"Node", "Address", "Status", "Type", "Build", "Protocol", "DC", "Partition", "Segment"}}
+	for i := range members {
+		m := &members[i]
+		version, _, _ := strings.Cut(m.Tags["build"], ":")
+		kind, segment := memberKind(m), "<default>"
+		if kind == "server" {
+			segment = "<all>"
+		}
+		t.Add(m.Name, net.JoinHostPort(m.Addr, strconv.Itoa(m.Port)), m.StatusText(), kind, version,
+			cmp.Or(m.Tags["vsn"], strconv.Itoa(int(m.ProtocolCur))), m.Tags["dc"], "default", segment)
+	}
+	return t.Write(w)
+}
+
+func writeMemberTags(w io.Writer, members []client.Member, asConsul bool) error {
+	t := command.Table{Head: []string{"NODE", "ADDRESS", "STATUS", "TAGS"}}
+	if asConsul {
+		t.Head = []string{"Node", "Address", "Status", "Tags"}
+	}
+	for i := range members {
+		m := &members[i]
+		t.Add(m.Name, net.JoinHostPort(m.Addr, strconv.Itoa(m.Port)), m.StatusText(), strings.ReplaceAll(allPairs(m.Tags), ", ", ","))
+	}
+	return t.Write(w)
 }
 
 func (e *env) join(c *cobra.Command) {
-	var d dial
+	var d command.Dial
 	c.Use = "join ADDRESS..."
-	c.Args = between(1, -1, "the address of at least one member")
-	d.flags(e, c)
+	c.Args = command.Between(1, -1, "the address of at least one member")
+	var wan bool
+	d.Flags(e.Env, c)
+	c.Flags().BoolVar(&wan, "wan", false, "join servers of other datacenters")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cl, err := d.client()
+		cl, err := d.Client()
 		if err != nil {
 			return err
 		}
 		var failures []error
 		for _, addr := range args {
-			if err := cl.Join(c.Context(), addr); err != nil {
-				failures = append(failures, fmt.Errorf("join %s: %w", addr, err))
+			if err := cl.Join(c.Context(), addr, wan); err != nil {
+				failures = append(failures, fmt.Errorf("Error joining address '%s': %w", addr, err))
 			}
 		}
 		if joined := len(args) - len(failures); joined > 0 {
-			fmt.Fprintf(e.out, "Successfully joined cluster by contacting %d nodes.\n", joined)
+			fmt.Fprintf(e.Out, "Successfully joined cluster by contacting %d nodes.\n", joined)
 		}
 		return errors.Join(failures...)
 	}
 }
 
 func (e *env) leave(c *cobra.Command) {
-	var d dial
-	c.Args = between(0, 0, "no arguments")
-	d.flags(e, c)
+	var d command.Dial
+	c.Args = command.Between(0, 0, "no arguments")
+	d.Flags(e.Env, c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cl, err := d.client()
+		cl, err := d.Client()
 		if err == nil {
 			err = cl.Leave(c.Context())
 		}
 		if err == nil {
-			_, err = fmt.Fprintln(e.out, "Graceful leave complete")
+			_, err = fmt.Fprintln(e.Out, "Graceful leave complete")
 		}
 		return err
 	}
 }
 
 func (e *env) forceLeave(c *cobra.Command) {
-	var d dial
+	var d command.Dial
 	var prune bool
 	c.Use = "force-leave NODE"
-	c.Args = between(1, 1, "the name of one node")
-	d.flags(e, c)
+	c.Args = command.Between(1, 1, "the name of one node")
+	d.Flags(e.Env, c)
 	c.Flags().BoolVar(&prune, "prune", false, "forget the member at once")
+	var wan bool
+	c.Flags().BoolVar(&wan, "wan", false, "a server of another datacenter")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cl, err := d.client()
+		cl, err := d.Client()
 		if err != nil {
 			return err
 		}
-		return cl.ForceLeave(c.Context(), args[0], prune)
+		return cl.ForceLeave(c.Context(), args[0], prune, wan)
 	}
 }
 
 func (e *env) reload(c *cobra.Command) {
-	var d dial
-	c.Args = between(0, 0, "no arguments")
-	d.flags(e, c)
+	var d command.Dial
+	c.Args = command.Between(0, 0, "no arguments")
+	d.Flags(e.Env, c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cl, err := d.client()
+		cl, err := d.Client()
 		if err == nil {
 			err = cl.Reload(c.Context())
 		}
 		if err == nil {
-			_, err = fmt.Fprintln(e.out, "Configuration reload triggered")
+			_, err = fmt.Fprintln(e.Out, "Configuration reload triggered")
 		}
 		return err
 	}
 }
 
 func (e *env) info(c *cobra.Command) {
-	var r reading
-	c.Args = between(0, 0, "no arguments")
-	r.flags(e, c, false)
+	var r command.Reading
+	c.Args = command.Between(0, 0, "no arguments")
+	r.Flags(e.Env, c, false)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cl, err := r.client()
+		cl, err := r.Client()
 		if err != nil {
 			return err
 		}
@@ -158,13 +234,13 @@ func (e *env) info(c *cobra.Command) {
 		if err != nil {
 			return err
 		}
-		if r.json {
-			return writeJSON(e.out, self.Stats, false)
+		if r.JSON {
+			return command.WriteJSON(e.Out, self.Stats, false)
 		}
 		for _, section := range slices.Sorted(maps.Keys(self.Stats)) {
-			fmt.Fprintf(e.out, "%s:\n", section)
+			fmt.Fprintf(e.Out, "%s:\n", section)
 			for _, key := range slices.Sorted(maps.Keys(self.Stats[section])) {
-				if _, err := fmt.Fprintf(e.out, "\t%s = %s\n", key, self.Stats[section][key]); err != nil {
+				if _, err := fmt.Fprintf(e.Out, "\t%s = %s\n", key, self.Stats[section][key]); err != nil {
 					return err
 				}
 			}
@@ -174,18 +250,18 @@ func (e *env) info(c *cobra.Command) {
 }
 
 func (e *env) monitor(c *cobra.Command) {
-	var d dial
+	var d command.Dial
 	var level string
 	var asJSON bool
-	c.Args = between(0, 0, "no arguments")
-	d.flags(e, c)
+	c.Args = command.Between(0, 0, "no arguments")
+	d.Flags(e.Env, c)
 	c.Flags().StringVar(&level, "log-level", "info", "lowest level to show: trace, debug, info, warn or error")
 	c.Flags().BoolVar(&asJSON, "log-json", false, "one JSON object per line")
 	c.Flags().BoolVar(&asJSON, "json", false, "same as --log-json")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		ctx, stop := signals(c.Context())
+		ctx, stop := command.Signals(c.Context())
 		defer stop()
-		cl, err := d.client()
+		cl, err := d.Client()
 		if err != nil {
 			return err
 		}
@@ -197,7 +273,7 @@ func (e *env) monitor(c *cobra.Command) {
 		lines := bufio.NewScanner(stream)
 		lines.Buffer(nil, 1<<20)
 		for lines.Scan() {
-			if _, err := fmt.Fprintln(e.out, lines.Text()); err != nil {
+			if _, err := fmt.Fprintln(e.Out, lines.Text()); err != nil {
 				return err
 			}
 		}
@@ -209,21 +285,21 @@ func (e *env) monitor(c *cobra.Command) {
 }
 
 func (e *env) maint(c *cobra.Command) {
-	var r reading
+	var r command.Reading
 	var enable, disable bool
 	var service, reason string
-	c.Args = between(0, 0, "no arguments")
+	c.Args = command.Between(0, 0, "no arguments")
 	c.Long = "Put this agent's node, or one of its services, in or out of maintenance. Without\n--enable or --disable it lists what is in maintenance."
-	r.flags(e, c, false)
+	r.Flags(e.Env, c, false)
 	c.Flags().BoolVar(&enable, "enable", false, "begin maintenance")
 	c.Flags().BoolVar(&disable, "disable", false, "end maintenance")
 	c.Flags().StringVar(&service, "service", "", "id of the service; default the whole node")
 	c.Flags().StringVar(&reason, "reason", "", "text for others to read")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if enable && disable || !enable && !disable && (service != "" || reason != "") {
-			return usagef("give one of --enable and --disable")
+			return command.Usagef("give one of --enable and --disable")
 		}
-		cl, err := r.client()
+		cl, err := r.Client()
 		if err != nil {
 			return err
 		}
@@ -233,33 +309,56 @@ func (e *env) maint(c *cobra.Command) {
 		if err := cl.Maintenance(c.Context(), service, enable, reason); err != nil {
 			return err
 		}
-		what, state := "Node", "enabled"
-		if service != "" {
-			what = "Service " + service
-		}
+		state := "enabled"
 		if disable {
 			state = "disabled"
 		}
-		_, err = fmt.Fprintf(e.out, "%s maintenance is now %s\n", what, state)
-		return err
+		switch {
+		case service == "":
+			return e.Printf("Node maintenance is now %s\n", state)
+		case e.Consul:
+			return e.Printf("Service maintenance is now %s for %q\n", state, service)
+		}
+		return e.Printf("Service %s maintenance is now %s\n", service, state)
 	}
 }
 
-func (e *env) maintList(ctx context.Context, r *reading, cl *client.Client) error {
+func (e *env) maintList(ctx context.Context, r *command.Reading, cl *client.Client) error {
 	checks, err := cl.AgentChecks(ctx)
 	if err != nil {
 		return err
 	}
 	list := []client.Check{}
-	t := table{head: []string{"NODE", "SERVICE", "REASON"}}
+	t := command.Table{Head: []string{"NODE", "SERVICE", "REASON"}}
 	for _, id := range slices.Sorted(maps.Keys(checks)) {
 		if check := checks[id]; client.Worst([]client.Check{check}) == "maintenance" {
 			list = append(list, check)
-			t.add(check.Node, check.ServiceID, check.Notes)
+			t.Add(check.Node, check.ServiceID, check.Notes)
 		}
 	}
-	if r.json {
-		return writeJSON(e.out, list, false)
+	switch {
+	case r.JSON:
+		return command.WriteJSON(e.Out, list, false)
+	case e.Consul:
+		return e.writeMaintained(ctx, cl, list)
 	}
-	return t.write(e.out)
+	return t.Write(e.Out)
+}
+
+// writeMaintained prints what is in maintenance as Consul's command line does.
+func (e *env) writeMaintained(ctx context.Context, cl *client.Client, list []client.Check) error {
+	self, err := cl.Self(ctx)
+	if err != nil {
+		return err
+	}
+	for _, check := range list {
+		name, head := "  Name:   "+fmt.Sprint(self.Config["NodeName"]), "Node:"
+		if check.ServiceID != "" {
+			name, head = "  ID:     "+check.ServiceID, "Service:"
+		}
+		if err := e.Printf("%s\n%s\n  Reason: %s\n\n", head, name, check.Notes); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -7,27 +7,30 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 
+	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/client"
 	"github.com/spf13/cobra"
 )
 
 func (e *env) kv(c *cobra.Command) {
 	c.Long = "Read and write the key-value store.\n\n  corbel kv put web/config/limit 100\n  corbel kv get web/config/limit\n  corbel kv list web/\n  corbel kv delete --recurse web/"
-	group(c, e.kvGet(), e.kvPut(), e.kvDelete(), e.kvList(), e.kvExport(), e.kvImport())
+	command.Group(c, e.kvGet(), e.kvPut(), e.kvDelete(), e.kvList(), e.kvExport(), e.kvImport())
+	if e.Consul {
+		c.Long = "" // its examples are of the other command line
+	}
 }
 
 func cleanKey(key string) string { return strings.TrimPrefix(key, "/") }
 
 func (e *env) kvGet() *cobra.Command {
-	var r reading
+	var r command.Reading
 	var raw, detailed, recurse, keys, asBase64 bool
 	var separator string
-	c := &cobra.Command{Use: "get KEY", Short: "Read a key, or all under a prefix with --recurse", Args: between(0, 1, "one key")}
-	r.flags(e, c, true)
+	c := &cobra.Command{Use: "get KEY", Short: "Read a key, or all under a prefix with --recurse", Args: command.Between(0, 1, "one key")}
+	r.Flags(e.Env, c, true)
 	f := c.Flags()
 	f.BoolVar(&raw, "raw", false, "print the value's bytes and nothing else")
 	f.BoolVar(&detailed, "detailed", false, "print flags, session and indexes too")
@@ -37,11 +40,11 @@ func (e *env) kvGet() *cobra.Command {
 	f.StringVar(&separator, "separator", "/", "with --keys, cut names at the first of these after the prefix")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if len(args) == 0 && !recurse && !keys {
-			return usagef("corbel kv get wants one key, or --recurse or --keys for all")
+			return command.Usagef("%s wants one key, or --recurse or --keys for all", c.CommandPath())
 		}
-		ctx, stop := signals(c.Context())
+		ctx, stop := command.Signals(c.Context())
 		defer stop()
-		cl, err := r.client()
+		cl, err := r.Client()
 		if err != nil {
 			return err
 		}
@@ -62,16 +65,16 @@ func (e *env) kvGet() *cobra.Command {
 			read := func(ctx context.Context, q client.Query) ([]client.KVPair, client.Meta, error) {
 				return cl.KVList(ctx, key, q)
 			}
-			return show(ctx, e, &r, r.q, read, func(w io.Writer, pairs []client.KVPair) error { return writePairs(w, pairs, detailed, text) })
+			return command.Show(ctx, e.Env, &r, r.Q, read, func(w io.Writer, pairs []client.KVPair) error { return writePairs(w, pairs, detailed, text) })
 		}
 		read := func(ctx context.Context, q client.Query) (*client.KVPair, client.Meta, error) {
 			p, meta, err := cl.KVGet(ctx, key, q)
-			if err == nil && p == nil && !r.watch {
-				err = fmt.Errorf("no key exists at %s; see `corbel kv list`", key)
+			if err == nil && p == nil && !r.Watch {
+				err = errors.New(e.Words("no key exists at "+key+"; see `corbel kv list`", "No key exists at: "+key))
 			}
 			return p, meta, err
 		}
-		return show(ctx, e, &r, r.q, read, func(w io.Writer, p *client.KVPair) error {
+		return command.Show(ctx, e.Env, &r, r.Q, read, func(w io.Writer, p *client.KVPair) error {
 			switch {
 			case p == nil:
 				_, err := fmt.Fprintln(w, "(no such key)")
@@ -110,12 +113,12 @@ func writePair(w io.Writer, p *client.KVPair, text func([]byte) string) error {
 	if session == "" {
 		session = "-"
 	}
-	_, err := fmt.Fprintf(w, "CreateIndex  %d\nFlags        %d\nKey          %s\nLockIndex    %d\nModifyIndex  %d\nSession      %s\nValue        %s\n",
+	_, err := fmt.Fprintf(w, "CreateIndex      %d\nFlags            %d\nKey              %s\nLockIndex        %d\nModifyIndex      %d\nSession          %s\nValue            %s\n",
 		p.CreateIndex, p.Flags, p.Key, p.LockIndex, p.ModifyIndex, session, text(p.Value))
 	return err
 }
 
-func (e *env) showKeys(ctx context.Context, r *reading, cl *client.Client, prefix, separator string) error {
+func (e *env) showKeys(ctx context.Context, r *command.Reading, cl *client.Client, prefix, separator string) error {
 	read := func(ctx context.Context, q client.Query) ([]string, client.Meta, error) {
 		keys, meta, err := cl.KVKeys(ctx, prefix, separator, q)
 		if keys == nil {
@@ -123,7 +126,7 @@ func (e *env) showKeys(ctx context.Context, r *reading, cl *client.Client, prefi
 		}
 		return keys, meta, err
 	}
-	return show(ctx, e, r, r.q, read, func(w io.Writer, keys []string) error {
+	return command.Show(ctx, e.Env, r, r.Q, read, func(w io.Writer, keys []string) error {
 		for _, k := range keys {
 			if _, err := fmt.Fprintln(w, k); err != nil {
 				return err
@@ -134,15 +137,15 @@ func (e *env) showKeys(ctx context.Context, r *reading, cl *client.Client, prefi
 }
 
 func (e *env) kvList() *cobra.Command {
-	var r reading
+	var r command.Reading
 	var separator string
-	c := &cobra.Command{Use: "list [PREFIX]", Short: "List the names of keys", Args: between(0, 1, "at most one prefix")}
-	r.flags(e, c, true)
+	c := &cobra.Command{Use: "list [PREFIX]", Short: "List the names of keys", Args: command.Between(0, 1, "at most one prefix")}
+	r.Flags(e.Env, c, true)
 	c.Flags().StringVar(&separator, "separator", "", "cut names at the first of these after the prefix, as folders do")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		ctx, stop := signals(c.Context())
+		ctx, stop := command.Signals(c.Context())
 		defer stop()
-		cl, err := r.client()
+		cl, err := r.Client()
 		if err != nil {
 			return err
 		}
@@ -172,30 +175,19 @@ func (f *casFlag) value(c *cobra.Command) (*uint64, error) {
 	}
 	n, err := strconv.ParseUint(f.cas, 10, 64)
 	if err != nil {
-		return nil, usagef("--cas=%s is not an index", f.cas)
+		return nil, command.Usagef("--cas=%s is not an index", f.cas)
 	}
 	return &n, nil
 }
 
-// value reads a value argument: text, @file or - for stdin.
-func (e *env) value(arg string) ([]byte, error) {
-	switch {
-	case arg == "-":
-		return io.ReadAll(e.in)
-	case strings.HasPrefix(arg, "@"):
-		return os.ReadFile(arg[1:])
-	}
-	return []byte(arg), nil
-}
-
 func (e *env) kvPut() *cobra.Command {
-	var d dial
+	var d command.Dial
 	var cas casFlag
 	var w client.KVWrite
 	var session string
 	var acquire, release, fromBase64 bool
-	c := &cobra.Command{Use: "put KEY [VALUE]", Short: "Write a key; the value may be @file or - for stdin", Args: between(1, 2, "a key and a value")}
-	d.flags(e, c)
+	c := &cobra.Command{Use: "put KEY [VALUE]", Short: "Write a key; the value may be @file or - for stdin", Args: command.Between(1, 2, "a key and a value")}
+	d.Flags(e.Env, c)
 	cas.flags(c)
 	f := c.Flags()
 	f.Uint64Var(&w.Flags, "flags", 0, "number to keep with the value")
@@ -205,7 +197,7 @@ func (e *env) kvPut() *cobra.Command {
 	f.BoolVar(&fromBase64, "base64", false, "the value is in base64")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if (acquire || release) && session == "" {
-			return usagef("--acquire and --release want --session")
+			return command.Usagef("--acquire and --release want --session")
 		}
 		var err error
 		if w.CAS, err = cas.value(c); err != nil {
@@ -219,16 +211,16 @@ func (e *env) kvPut() *cobra.Command {
 		}
 		value := []byte{}
 		if len(args) == 2 {
-			if value, err = e.value(args[1]); err != nil {
+			if value, err = e.Input(args[1]); err != nil {
 				return err
 			}
 		}
 		if fromBase64 {
 			if value, err = base64.StdEncoding.DecodeString(strings.TrimSpace(string(value))); err != nil {
-				return usagef("the value is not base64: %v", err)
+				return command.Usagef("the value is not base64: %v", err)
 			}
 		}
-		cl, err := d.client()
+		cl, err := d.Client()
 		if err != nil {
 			return err
 		}
@@ -237,25 +229,28 @@ func (e *env) kvPut() *cobra.Command {
 		switch {
 		case err != nil:
 			return err
+		case ok && acquire:
+			return e.Printf("Success! Lock acquired on: %s\n", key)
+		case ok && release:
+			return e.Printf("Success! Lock released on: %s\n", key)
 		case ok:
-			_, err = fmt.Fprintf(e.out, "Success! Data written to: %s\n", key)
-			return err
+			return e.Printf("Success! Data written to: %s\n", key)
 		case w.CAS != nil:
-			return fmt.Errorf("did not write %s: its ModifyIndex is not %d; see `corbel kv get --detailed %s`", key, *w.CAS, key)
+			return fmt.Errorf("Did not write to %s: its ModifyIndex is not %d; see `%s kv get -detailed %s`", key, *w.CAS, e.Program(), key)
 		case acquire:
-			return fmt.Errorf("did not lock %s: another session holds it, or its lock-delay is not over", key)
+			return fmt.Errorf("Did not lock %s: another session holds it, or its lock-delay is not over", key)
 		}
-		return fmt.Errorf("did not release %s: the session does not hold it", key)
+		return fmt.Errorf("Did not release %s: the session does not hold it", key)
 	}
 	return c
 }
 
 func (e *env) kvDelete() *cobra.Command {
-	var d dial
+	var d command.Dial
 	var cas casFlag
 	var recurse bool
-	c := &cobra.Command{Use: "delete KEY", Short: "Delete a key, or all under a prefix with --recurse", Args: between(1, 1, "one key")}
-	d.flags(e, c)
+	c := &cobra.Command{Use: "delete KEY", Short: "Delete a key, or all under a prefix with --recurse", Args: command.Between(1, 1, "one key")}
+	d.Flags(e.Env, c)
 	cas.flags(c)
 	c.Flags().BoolVar(&recurse, "recurse", false, "delete all keys under the prefix")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -264,13 +259,13 @@ func (e *env) kvDelete() *cobra.Command {
 			return err
 		}
 		if recurse && index != nil {
-			return usagef("--recurse and --cas exclude each other")
+			return command.Usagef("--recurse and --cas exclude each other")
 		}
 		key := cleanKey(args[0])
 		if key == "" && !recurse {
-			return usagef("an empty key stands for all keys: add --recurse if that is meant")
+			return command.Usagef("an empty key stands for all keys: add --recurse if that is meant")
 		}
-		cl, err := d.client()
+		cl, err := d.Client()
 		if err != nil {
 			return err
 		}
@@ -279,11 +274,11 @@ func (e *env) kvDelete() *cobra.Command {
 		case err != nil:
 			return err
 		case !ok:
-			return fmt.Errorf("did not delete %s: its ModifyIndex is not %d; see `corbel kv get --detailed %s`", key, *index, key)
+			return fmt.Errorf("Did not delete %s: its ModifyIndex is not %d; see `%s kv get -detailed %s`", key, *index, e.Program(), key)
 		case recurse:
-			_, err = fmt.Fprintf(e.out, "Success! Deleted keys with prefix: %s\n", key)
+			_, err = fmt.Fprintf(e.Out, "Success! Deleted keys with prefix: %s\n", key)
 		default:
-			_, err = fmt.Fprintf(e.out, "Success! Deleted key: %s\n", key)
+			_, err = fmt.Fprintf(e.Out, "Success! Deleted key: %s\n", key)
 		}
 		return err
 	}
@@ -298,15 +293,15 @@ type exported struct {
 }
 
 func (e *env) kvExport() *cobra.Command {
-	var d dial
-	c := &cobra.Command{Use: "export [PREFIX]", Short: "Write keys as JSON that import reads", Args: between(0, 1, "at most one prefix")}
-	d.flags(e, c)
+	var d command.Dial
+	c := &cobra.Command{Use: "export [PREFIX]", Short: "Write keys as JSON that import reads", Args: command.Between(0, 1, "at most one prefix")}
+	d.Flags(e.Env, c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cl, err := d.client()
+		cl, err := d.Client()
 		if err != nil {
 			return err
 		}
-		pairs, _, err := cl.KVList(c.Context(), cleanKey(strings.Join(args, "")), d.q)
+		pairs, _, err := cl.KVList(c.Context(), cleanKey(strings.Join(args, "")), d.Q)
 		if err != nil {
 			return err
 		}
@@ -314,7 +309,7 @@ func (e *env) kvExport() *cobra.Command {
 		for i, p := range pairs {
 			out[i] = exported{Key: p.Key, Flags: p.Flags, Value: base64.StdEncoding.EncodeToString(p.Value)}
 		}
-		enc := json.NewEncoder(e.out)
+		enc := json.NewEncoder(e.Out)
 		enc.SetEscapeHTML(false)
 		enc.SetIndent("", "\t")
 		return enc.Encode(out)
@@ -323,19 +318,19 @@ func (e *env) kvExport() *cobra.Command {
 }
 
 func (e *env) kvImport() *cobra.Command {
-	var d dial
+	var d command.Dial
 	var prefix string
-	c := &cobra.Command{Use: "import DATA", Short: "Write keys from JSON: @file, - for stdin, or the text itself", Args: between(1, 1, "data: @file, - or JSON")}
-	d.flags(e, c)
+	c := &cobra.Command{Use: "import DATA", Short: "Write keys from JSON: @file, - for stdin, or the text itself", Args: command.Between(1, 1, "data: @file, - or JSON")}
+	d.Flags(e.Env, c)
 	c.Flags().StringVar(&prefix, "prefix", "", "put this before each key")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		text, err := e.value(args[0])
+		text, err := e.Input(args[0])
 		if err != nil {
 			return err
 		}
 		var in []exported
 		if err := json.Unmarshal(text, &in); err != nil {
-			return fmt.Errorf("the data is not what `corbel kv export` writes: %w", err)
+			return fmt.Errorf("the data is not what `kv export` writes: %w", err)
 		}
 		values := make([][]byte, len(in))
 		for i, x := range in { // all or nothing as far as it can be known before
@@ -343,7 +338,7 @@ func (e *env) kvImport() *cobra.Command {
 				return errors.Join(fmt.Errorf("entry %d (%q) needs a key and a value in base64", i+1, x.Key), err)
 			}
 		}
-		cl, err := d.client()
+		cl, err := d.Client()
 		if err != nil {
 			return err
 		}
@@ -352,7 +347,7 @@ func (e *env) kvImport() *cobra.Command {
 			if _, err := cl.KVPut(c.Context(), key, values[i], client.KVWrite{Flags: x.Flags}); err != nil {
 				return fmt.Errorf("after %d of %d keys, %s: %w", i, len(in), key, err)
 			}
-			fmt.Fprintf(e.out, "Imported: %s\n", key)
+			fmt.Fprintf(e.Out, "Imported: %s\n", key)
 		}
 		return nil
 	}

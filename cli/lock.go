@@ -8,13 +8,14 @@ import (
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/client"
 	"github.com/spf13/cobra"
 )
 
 // lockOptions are the flags of lock.
 type lockOptions struct {
-	dial
+	command.Dial
 	limit        int
 	name         string
 	monitorRetry int
@@ -36,10 +37,10 @@ in its environment.
 
   corbel lock service/backup/leader ./backup.sh
   corbel lock -n 3 rollout 'systemctl restart web'`
-	c.Args = between(2, -1, "a prefix and a command")
+	c.Args = command.Between(2, -1, "a prefix and a command")
 	c.Annotations = map[string]string{childArgs: "yes"}
 	c.Flags().SetInterspersed(false)
-	o.dial.flags(e, c)
+	o.Dial.Flags(e.Env, c)
 	f := c.Flags()
 	f.IntVarP(&o.limit, "n", "n", 1, "how many may hold the lock at once")
 	f.StringVar(&o.name, "name", "", "name of the session; default tells the command and the prefix")
@@ -50,29 +51,29 @@ in its environment.
 	f.BoolVar(&o.shell, "shell", true, "run the command with the shell")
 	f.BoolVar(&o.passStdin, "pass-stdin", false, "give the command this process's input")
 	f.BoolVar(&o.verbose, "verbose", false, "tell each step")
-	f.BoolVar(&o.childCode, "child-exit-code", true, "end with the command's exit code; false: with 1 when it is not 0")
+	f.BoolVar(&o.childCode, "child-exit-code", !e.Consul, e.Words("end with the command's exit code; false: with 1 when it is not 0", "end with 2 when the command fails"))
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if o.limit < 1 {
-			return usagef("-n %d must be at least 1", o.limit)
+			return command.Usagef("-n %d must be at least 1", o.limit)
 		}
 		if o.try == 0 {
 			o.try = o.timeout
 		}
-		ctx, stop := signals(c.Context())
+		ctx, stop := command.Signals(c.Context())
 		defer stop()
-		cl, err := o.client()
+		cl, err := o.Client()
 		if err != nil {
 			return err
 		}
 		l := &locker{o: &o, cl: cl, prefix: strings.Trim(args[0], "/"), say: io.Discard}
 		if l.prefix == "" {
-			return usagef("the prefix of a lock must not be empty")
+			return command.Usagef("the prefix of a lock must not be empty")
 		}
 		if o.name == "" {
 			o.name = fmt.Sprintf("corbel lock: %s at %s", strings.Join(args[1:], " "), l.prefix)
 		}
 		if o.verbose {
-			l.say = e.err
+			l.say = e.Err
 		}
 		return e.runLocked(ctx, l, args[1:])
 	}
@@ -95,9 +96,9 @@ func (e *env) runLocked(ctx context.Context, l *locker, args []string) error {
 		defer close(monitor)
 		lost(l.monitor(held))
 	}()
-	p := childProcess{args: args, shell: l.o.shell, env: []string{"CORBEL_LOCK_HELD=true", "CONSUL_LOCK_HELD=true"}, out: e.out, err: e.err}
+	p := childProcess{args: args, shell: l.o.shell, env: []string{"CORBEL_LOCK_HELD=true", "CONSUL_LOCK_HELD=true"}, out: e.Out, err: e.Err}
 	if l.o.passStdin {
-		p.in = e.in
+		p.in = e.In
 	}
 	fmt.Fprintf(l.say, "starting %s\n", strings.Join(args, " "))
 	code, err := p.run(held)
@@ -109,10 +110,14 @@ func (e *env) runLocked(ctx context.Context, l *locker, args []string) error {
 		return fmt.Errorf("%w: %s; the command was ended", reason, l.prefix)
 	case err != nil:
 		return err
+	case code != 0 && e.Consul && l.o.childCode:
+		return command.ExitCode(2)
+	case code != 0 && e.Consul:
+		return nil
 	case code != 0 && !l.o.childCode:
-		return exitCode(1)
+		return command.ExitCode(1)
 	case code != 0:
-		return exitCode(code)
+		return command.ExitCode(code)
 	}
 	return nil
 }

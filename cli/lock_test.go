@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/kit/leaktest"
 	"corbel.dev/corbel/kit/polltest"
 )
@@ -93,7 +94,7 @@ func TestLockExcludes(t *testing.T) {
 	f.sessions["other"] = true
 	f.keys["p/.lock"] = &fakeKey{Key: "p/.lock", Flags: lockFlag, Session: "other", ModifyIndex: 5}
 	var errOut bytes.Buffer
-	e.err = &errOut
+	e.Err = &errOut
 	if code := e.run(t.Context(), []string{"lock", "-try=50ms", "p", "true"}); code != 1 || !strings.Contains(errOut.String(), "did not win the lock p within 50ms") {
 		t.Fatalf("%d %s", code, &errOut)
 	}
@@ -101,10 +102,10 @@ func TestLockExcludes(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
 	script := "echo in >> " + log + "; echo out >> " + log
 	for range 3 {
-		other := &env{in: strings.NewReader(""), out: &bytes.Buffer{}, err: &bytes.Buffer{}, getenv: e.getenv}
+		other := &env{&command.Env{In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{}, Getenv: e.Getenv}}
 		wg.Go(func() {
 			if code := other.run(t.Context(), []string{"lock", "p", script}); code != 0 {
-				t.Errorf("code %d: %s", code, other.err)
+				t.Errorf("code %d: %s", code, other.Err)
 			}
 		})
 	}

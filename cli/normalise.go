@@ -9,10 +9,29 @@ import (
 // childArgs marks commands whose arguments after the first belong to a child process.
 const childArgs = "corbel.child"
 
+// flagsEnd marks commands whose flags end at the first argument.
+const flagsEnd = "corbel.flags-end"
+
+// flagsFirst makes all commands below c read flags as Consul's do: up to the first
+// argument, so that `kv put key -5` writes -5.
+func flagsFirst(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		flagsFirst(sub)
+		if !sub.HasSubCommands() {
+			sub.Flags().SetInterspersed(false)
+			if sub.Annotations == nil {
+				sub.Annotations = map[string]string{}
+			}
+			sub.Annotations[flagsEnd] = "yes"
+		}
+	}
+}
+
 // normalise turns -long and -long=value into --long, for the flags that the called
 // command has, and for unknown ones too so that the error names them whole. It
 // leaves alone: single letters, values of flags, everything after -- and, for
-// commands that run a child, everything after the first argument.
+// commands that run a child and those of Consul's command line, everything after
+// the first argument.
 func normalise(root *cobra.Command, args []string) []string {
 	out := make([]string, 0, len(args))
 	cmd := root
@@ -35,7 +54,7 @@ func normalise(root *cobra.Command, args []string) []string {
 			out = append(out, a)
 			if sub := child(cmd, a); sub != nil {
 				cmd = sub
-			} else if cmd.Annotations[childArgs] != "" {
+			} else if cmd.Annotations[childArgs] != "" || cmd.Annotations[flagsEnd] != "" {
 				return append(out, args[i+1:]...)
 			}
 		}

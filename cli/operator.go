@@ -1,68 +1,96 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
+	"io"
 	"strconv"
 
+	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/client"
 	"github.com/spf13/cobra"
 )
 
 func (e *env) operator(c *cobra.Command) {
-	raft := &cobra.Command{Use: "raft", Short: "The servers' Raft group"}
-	group(raft, e.raftList(), e.raftRemove(), e.raftTransfer())
-	autopilot := &cobra.Command{Use: "autopilot", Short: "The servers' self-care"}
-	group(autopilot, e.autopilotGet(), e.autopilotSet(), e.autopilotState())
-	group(c, raft, autopilot)
+	command.Group(c,
+		command.Named("raft", "The servers' Raft group", e.raftList(), e.raftRemove(), e.raftTransfer()),
+		command.Named("autopilot", "The servers' self-care", e.autopilotGet(), e.autopilotSet(), e.autopilotState()),
+		command.Named("usage", "How much there is of everything", e.usageInstances()))
 }
 
 func (e *env) raftList() *cobra.Command {
-	var r reading
-	c := &cobra.Command{Use: "list-peers", Short: "List the servers and who leads", Args: between(0, 0, "no arguments")}
-	r.flags(e, c, false)
+	var r command.Reading
+	c := &cobra.Command{Use: "list-peers", Short: "List the servers and who leads", Args: command.Between(0, 0, "no arguments")}
+	r.Flags(e.Env, c, false)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cl, err := r.client()
+		cl, err := r.Client()
 		if err != nil {
 			return err
 		}
-		conf, err := cl.RaftConfiguration(c.Context(), r.q)
+		conf, err := cl.RaftConfiguration(c.Context(), r.Q)
 		if err != nil {
 			return err
 		}
-		if r.json {
-			return writeJSON(e.out, conf, false)
+		if r.JSON {
+			return command.WriteJSON(e.Out, conf, false)
 		}
-		t := table{head: []string{"NODE", "ID", "ADDRESS", "STATE", "VOTER", "LAST INDEX"}}
+		if e.Consul {
+			return writeConsulPeers(e.Out, conf.Servers)
+		}
+		t := command.Table{Head: []string{"NODE", "ID", "ADDRESS", "STATE", "VOTER", "LAST INDEX"}}
 		for _, s := range conf.Servers {
 			state := "follower"
 			if s.Leader {
 				state = "leader"
 			}
-			t.add(s.Node, s.ID, s.Address, state, strconv.FormatBool(s.Voter), strconv.FormatUint(s.LastIndex, 10))
+			t.Add(s.Node, s.ID, s.Address, state, strconv.FormatBool(s.Voter), strconv.FormatUint(s.LastIndex, 10))
 		}
-		return t.write(e.out)
+		return t.Write(e.Out)
 	}
 	return c
 }
 
+// writeConsulPeers prints the columns of `consul operator raft list-peers`.
+func writeConsulPeers(w io.Writer, servers []client.RaftServer) error {
+	var ahead uint64
+	for _, s := range servers {
+		if s.Leader {
+			ahead = s.LastIndex
+		}
+	}
+	t := command.Table{Head: []string{"Node", "ID", "Address", "State", "Voter", "RaftProtocol", "Commit Index", "Trails Leader By"}}
+	for _, s := range servers {
+		state, trails := "follower", "-"
+		if s.Leader {
+			state = "leader"
+		} else if ahead >= s.LastIndex {
+			trails = fmt.Sprintf("%d commits", ahead-s.LastIndex)
+		}
+		t.Add(s.Node, s.ID, s.Address, state, strconv.FormatBool(s.Voter), s.ProtocolVersion, strconv.FormatUint(s.LastIndex, 10), trails)
+	}
+	return t.Write(w)
+}
+
 func (e *env) raftRemove() *cobra.Command {
-	var d dial
+	var d command.Dial
 	var id, address string
-	c := &cobra.Command{Use: "remove-peer", Short: "Remove a server that will not come back", Args: between(0, 0, "no arguments")}
-	d.flags(e, c)
+	c := &cobra.Command{Use: "remove-peer", Short: "Remove a server that will not come back", Args: command.Between(0, 0, "no arguments")}
+	d.Flags(e.Env, c)
 	c.Flags().StringVar(&id, "id", "", "id of the server")
 	c.Flags().StringVar(&address, "address", "", "address of the server, host:port")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if (id == "") == (address == "") {
-			return usagef("give one of --id and --address; see `corbel operator raft list-peers`")
+			return command.Usagef("give one of --id and --address; see `%s operator raft list-peers`", e.Program())
 		}
-		cl, err := d.client()
+		cl, err := d.Client()
 		if err == nil {
 			err = cl.RaftRemove(c.Context(), id, address)
 		}
 		if err == nil {
-			_, err = fmt.Fprintf(e.out, "Removed peer %s%s\n", id, address)
+			what, name := "id", id
+			if id == "" {
+				what, name = "address", address
+			}
+			err = e.Printf("Removed peer with %s %q\n", what, name)
 		}
 		return err
 	}
@@ -70,18 +98,18 @@ func (e *env) raftRemove() *cobra.Command {
 }
 
 func (e *env) raftTransfer() *cobra.Command {
-	var d dial
+	var d command.Dial
 	var id string
-	c := &cobra.Command{Use: "transfer-leader", Short: "Hand leadership to another server", Args: between(0, 0, "no arguments")}
-	d.flags(e, c)
+	c := &cobra.Command{Use: "transfer-leader", Short: "Hand leadership to another server", Args: command.Between(0, 0, "no arguments")}
+	d.Flags(e.Env, c)
 	c.Flags().StringVar(&id, "id", "", "id of the server that shall lead; default the most advanced")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cl, err := d.client()
+		cl, err := d.Client()
 		if err == nil {
 			err = cl.RaftTransfer(c.Context(), id)
 		}
 		if err == nil {
-			_, err = fmt.Fprintln(e.out, "Success")
+			_, err = fmt.Fprintln(e.Out, "Success")
 		}
 		return err
 	}
@@ -89,33 +117,36 @@ func (e *env) raftTransfer() *cobra.Command {
 }
 
 func (e *env) autopilotGet() *cobra.Command {
-	var r reading
-	c := &cobra.Command{Use: "get-config", Short: "Show the settings", Args: between(0, 0, "no arguments")}
-	r.flags(e, c, false)
+	var r command.Reading
+	c := &cobra.Command{Use: "get-config", Short: "Show the settings", Args: command.Between(0, 0, "no arguments")}
+	r.Flags(e.Env, c, false)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cl, err := r.client()
+		cl, err := r.Client()
 		if err != nil {
 			return err
 		}
-		a, err := cl.Autopilot(c.Context(), r.q)
+		a, err := cl.Autopilot(c.Context(), r.Q)
 		if err != nil {
 			return err
 		}
-		if r.json {
-			return writeJSON(e.out, a, false)
+		if r.JSON {
+			return command.WriteJSON(e.Out, a, false)
 		}
-		_, err = fmt.Fprintf(e.out, "CleanupDeadServers = %v\nLastContactThreshold = %v\nMaxTrailingLogs = %v\nMinQuorum = %v\nServerStabilizationTime = %v\n",
+		err = e.Printf("CleanupDeadServers = %v\nLastContactThreshold = %v\nMaxTrailingLogs = %v\nMinQuorum = %v\nServerStabilizationTime = %v\n",
 			a.CleanupDeadServers, a.LastContactThreshold, a.MaxTrailingLogs, a.MinQuorum, a.ServerStabilizationTime)
+		if err == nil && e.Consul {
+			err = e.Printf("RedundancyZoneTag = %q\nDisableUpgradeMigration = %v\nUpgradeVersionTag = %q\n", a.RedundancyZoneTag, a.DisableUpgradeMigration, a.UpgradeVersionTag)
+		}
 		return err
 	}
 	return c
 }
 
 func (e *env) autopilotSet() *cobra.Command {
-	var d dial
+	var d command.Dial
 	var want client.Autopilot
-	c := &cobra.Command{Use: "set-config", Short: "Change settings; those not named stay", Args: between(0, 0, "no arguments")}
-	d.flags(e, c)
+	c := &cobra.Command{Use: "set-config", Short: "Change settings; those not named stay", Args: command.Between(0, 0, "no arguments")}
+	d.Flags(e.Env, c)
 	f := c.Flags()
 	f.BoolVar(&want.CleanupDeadServers, "cleanup-dead-servers", true, "remove failed servers once others replaced them")
 	f.StringVar(&want.LastContactThreshold, "last-contact-threshold", "", "silence after which a server counts as unhealthy")
@@ -123,11 +154,11 @@ func (e *env) autopilotSet() *cobra.Command {
 	f.UintVar(&want.MinQuorum, "min-quorum", 0, "servers that clean-up must leave")
 	f.StringVar(&want.ServerStabilizationTime, "server-stabilization-time", "", "how long a new server must be healthy before it votes")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cl, err := d.client()
+		cl, err := d.Client()
 		if err != nil {
 			return err
 		}
-		a, err := cl.Autopilot(c.Context(), client.Query{Datacenter: d.q.Datacenter})
+		a, err := cl.Autopilot(c.Context(), client.Query{Datacenter: d.Q.Datacenter})
 		if err != nil {
 			return err
 		}
@@ -152,53 +183,9 @@ func (e *env) autopilotSet() *cobra.Command {
 			err = fmt.Errorf("somebody changed the settings meanwhile: look at them with get-config and try again")
 		}
 		if err == nil {
-			_, err = fmt.Fprintln(e.out, "Configuration updated!")
+			_, err = fmt.Fprintln(e.Out, "Configuration updated!")
 		}
 		return err
-	}
-	return c
-}
-
-// autopilotServer is what state prints of a server.
-type autopilotServer struct {
-	Name, Address, NodeStatus, Status, LastContact string
-	Healthy                                        bool
-	LastIndex                                      uint64
-}
-
-func (e *env) autopilotState() *cobra.Command {
-	var r reading
-	c := &cobra.Command{Use: "state", Short: "Show the health of the servers", Args: between(0, 0, "no arguments")}
-	r.flags(e, c, false)
-	c.RunE = func(c *cobra.Command, args []string) error {
-		cl, err := r.client()
-		if err != nil {
-			return err
-		}
-		var text json.RawMessage
-		if _, err := cl.Get(c.Context(), "/v1/operator/autopilot/state", r.q, &text); err != nil {
-			return err
-		}
-		if r.json {
-			return writeJSON(e.out, text, false)
-		}
-		var state struct {
-			Healthy          bool
-			FailureTolerance int
-			Leader           string
-			Voters           []string
-			Servers          map[string]autopilotServer
-		}
-		if err := json.Unmarshal(text, &state); err != nil {
-			return fmt.Errorf("the agent's answer is not what was asked for: %w", err)
-		}
-		fmt.Fprintf(e.out, "Healthy: %v\nFailure tolerance: %d\n\n", state.Healthy, state.FailureTolerance)
-		t := table{head: []string{"NODE", "ADDRESS", "STATUS", "GOSSIP", "HEALTHY", "LAST CONTACT", "LAST INDEX"}}
-		for _, id := range sortedKeys(state.Servers) {
-			s := state.Servers[id]
-			t.add(s.Name, s.Address, s.Status, s.NodeStatus, strconv.FormatBool(s.Healthy), s.LastContact, strconv.FormatUint(s.LastIndex, 10))
-		}
-		return t.write(e.out)
 	}
 	return c
 }

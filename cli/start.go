@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/client"
 	"corbel.dev/corbel/node/config"
 	"github.com/spf13/cobra"
@@ -94,7 +95,10 @@ func (o *startOptions) flags(c *cobra.Command) {
 // load reads the configuration, at start and again at each reload.
 func (o *startOptions) load(e *env) (*config.Config, error) {
 	opts := o.Options
-	opts.Dev, opts.Server, opts.Env = o.dev, o.isServer, e.environ
+	opts.Dev, opts.Server, opts.Env = o.dev, o.isServer, e.Environ
+	if e.Consul {
+		opts.Style = config.Consul
+	}
 	opts.Flags = nil
 	for _, r := range o.raw {
 		for _, v := range r.values {
@@ -120,6 +124,9 @@ for the processes on it. It takes the flags that Consul's agent takes.
 
   corbel agent --data-dir /var/lib/corbel --retry-join 10.0.0.5 --config-dir /etc/corbel.d
   corbel agent -dev`
+	if e.Consul {
+		c.Long = "Run an agent, or with -server a server, with Consul's defaults.\n\n  consul agent -dev\n  consul agent -server -bootstrap-expect=3 -data-dir=/var/lib/consul -config-dir=/etc/consul.d"
+	}
 	o := &startOptions{}
 	c.Flags().BoolVar(&o.dev, "dev", false, "same as `corbel dev`")
 	c.Flags().BoolVar(&o.isServer, "server", false, "same as `corbel server`")
@@ -137,7 +144,7 @@ no token; the token root has all rights.
 }
 
 func (e *env) starter(c *cobra.Command, o *startOptions) {
-	c.Args = between(0, 0, "flags only")
+	c.Args = command.Between(0, 0, "flags only")
 	o.flags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cfg, err := o.load(e)
@@ -145,7 +152,7 @@ func (e *env) starter(c *cobra.Command, o *startOptions) {
 			return fmt.Errorf("cannot start: %w", err)
 		}
 		for _, w := range cfg.Warnings {
-			fmt.Fprintf(e.err, "warning: %s\n", w)
+			fmt.Fprintf(e.Err, "warning: %s\n", w)
 		}
 		p, err := newProcess(cfg)
 		if err != nil {
@@ -185,7 +192,7 @@ func (e *env) runProcess(ctx context.Context, p process, cfg *config.Config, loa
 	greeted := make(chan struct{})
 	go func() {
 		defer close(greeted)
-		if cfg.Dev {
+		if cfg.Dev && !e.Consul {
 			e.greet(ctx, cfg)
 		}
 	}()
@@ -214,7 +221,7 @@ func (e *env) reloadProcess(p process, load func() (*config.Config, error)) {
 		err = p.Reload(cfg)
 	}
 	if err != nil {
-		fmt.Fprintf(e.err, "corbel: not reloaded, the former configuration stays: %v\n", err)
+		fmt.Fprintf(e.Err, "corbel: not reloaded, the former configuration stays: %v\n", err)
 	}
 }
 
@@ -231,7 +238,7 @@ func (e *env) leaveProcess(ctx context.Context, p process, again <-chan os.Signa
 	select {
 	case err := <-left:
 		if err != nil {
-			fmt.Fprintf(e.err, "corbel: leave: %v\n", err)
+			fmt.Fprintf(e.Err, "corbel: leave: %v\n", err)
 		}
 	case <-again:
 		cancel()
@@ -252,7 +259,7 @@ func (e *env) greet(ctx context.Context, cfg *config.Config) {
 	defer cl.Close()
 	for ctx.Err() == nil {
 		if leader, err := cl.Leader(ctx); err == nil && leader != "" {
-			fmt.Fprint(e.out, greeting(cfg, addr))
+			fmt.Fprint(e.Out, greeting(cfg, addr))
 			return
 		}
 		pause(ctx, 10*time.Millisecond)

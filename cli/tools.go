@@ -4,26 +4,33 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
-	"maps"
 	"os"
 	"runtime"
-	"slices"
 
+	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/kit/version"
 	"corbel.dev/corbel/node/config"
 	"github.com/spf13/cobra"
 )
 
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
-
-func versionLine() string {
-	return fmt.Sprintf("Corbel v%s\nRevision %s\nBuild Date %s", version.Number, version.Of().Revision, version.Of().Date)
+// printVersion prints the version as text. Under Consul's name the first line is the
+// contract's: programs take it apart.
+func (e *env) printVersion() error {
+	what := "Corbel v" + version.Number
+	if e.Consul {
+		what = "Consul v" + version.Contract
+	}
+	return e.Printf("%s\nRevision %s\nBuild Date %s\n%s%s %s/%s\n", what, version.Of().Revision, version.Of().Date,
+		e.Words("", "Served by Corbel v"+version.Number+"\n"), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
+
+// protocols are the gossip protocols as the contract's version tells them.
+type protocols struct{ Default, Min, Max int }
 
 func (e *env) version(c *cobra.Command) {
 	var format string
 	var asJSON bool
-	c.Args = between(0, 0, "no arguments")
+	c.Args = command.Between(0, 0, "no arguments")
 	c.Flags().StringVar(&format, "format", "pretty", "pretty or json")
 	c.Flags().BoolVar(&asJSON, "json", false, "same as --format=json")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -32,23 +39,25 @@ func (e *env) version(c *cobra.Command) {
 		}
 		switch format {
 		case "pretty":
-			_, err := fmt.Fprintf(e.out, "%s\n%s %s/%s\n", versionLine(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
+			return e.printVersion()
 		case "json":
 			// Programs that start us choose features by Version, as by node meta: both are the contract's.
-			return writeJSON(e.out, struct{ Version, Revision, BuildDate, CorbelVersion, GoVersion string }{
-				version.Contract, version.Of().Revision, version.Of().Date, version.Number, runtime.Version()}, false)
+			return command.WriteJSON(e.Out, struct {
+				Version, Revision, Prerelease, BuildDate string
+				Protocol                                 protocols
+				CorbelVersion, GoVersion                 string
+			}{version.Contract, version.Of().Revision, "", version.Of().Date, protocols{2, 2, 3}, version.Number, runtime.Version()}, false)
 		}
-		return usagef("--format=%s must be pretty or json", format)
+		return command.Usagef("--format=%s must be pretty or json", format)
 	}
 }
 
 func (e *env) keygen(c *cobra.Command) {
-	c.Args = between(0, 0, "no arguments")
+	c.Args = command.Between(0, 0, "no arguments")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		key := make([]byte, 32)
 		_, _ = rand.Read(key) // never fails
-		_, err := fmt.Fprintln(e.out, base64.StdEncoding.EncodeToString(key))
+		_, err := fmt.Fprintln(e.Out, base64.StdEncoding.EncodeToString(key))
 		return err
 	}
 }
@@ -57,12 +66,12 @@ func (e *env) validate(c *cobra.Command) {
 	var quiet, asJSON bool
 	var format, style string
 	c.Use = "validate PATH..."
-	c.Args = between(1, -1, "files or folders of configuration")
+	c.Args = command.Between(1, -1, "files or folders of configuration")
 	c.Long = "Check configuration files and folders, all together as a process would read them.\nEvery problem is listed; nothing is started."
 	c.Flags().BoolVar(&quiet, "quiet", false, "print problems only")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.Flags().StringVar(&format, "config-format", "", "hcl or json, for files of other names")
-	c.Flags().StringVar(&style, "style", "corbel", "whose defaults hold: corbel (TLS, default-deny), consul, or dev")
+	c.Flags().StringVar(&style, "style", e.Program(), "whose defaults hold: corbel (TLS, default-deny), consul, or dev")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		o := config.Options{Style: config.Consul, Format: format}
 		switch style {
@@ -72,7 +81,7 @@ func (e *env) validate(c *cobra.Command) {
 		case "corbel":
 			o.Style = config.Corbel
 		default:
-			return usagef("--style=%s must be corbel, consul or dev", style)
+			return command.Usagef("--style=%s must be corbel, consul or dev", style)
 		}
 		for _, path := range args {
 			if info, err := os.Stat(path); err == nil && info.IsDir() {
@@ -96,19 +105,19 @@ func (e *env) validate(c *cobra.Command) {
 			} else {
 				out.Warnings = append(out.Warnings, cfg.Warnings...)
 			}
-			if werr := writeJSON(e.out, out, false); werr != nil || err == nil {
+			if werr := command.WriteJSON(e.Out, out, false); werr != nil || err == nil {
 				return werr
 			}
-			return exitCode(1)
+			return command.ExitCode(1)
 		}
 		if err != nil {
 			return fmt.Errorf("Config validation failed: %w", err)
 		}
 		for _, w := range cfg.Warnings {
-			fmt.Fprintf(e.err, "warning: %s\n", w)
+			fmt.Fprintf(e.Err, "warning: %s\n", w)
 		}
 		if !quiet {
-			_, err = fmt.Fprintln(e.out, "Configuration is valid!")
+			_, err = fmt.Fprintln(e.Out, "Configuration is valid!")
 		}
 		return err
 	}

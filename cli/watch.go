@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"strconv"
 
+	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/client"
 	"github.com/spf13/cobra"
 )
 
 // watchOptions are the flags of watch.
 type watchOptions struct {
-	dial
+	command.Dial
 	kind, key, prefix, service, tag, state string
 	passing, shell, follow                 bool
 }
@@ -31,7 +32,7 @@ printed once, or at each change with --follow.
 	c.Annotations = map[string]string{childArgs: "yes"}
 	c.Args = cobra.ArbitraryArgs
 	c.Flags().SetInterspersed(false)
-	o.dial.flags(e, c)
+	o.Dial.Flags(e.Env, c)
 	f := c.Flags()
 	f.StringVar(&o.kind, "type", "", "key, keyprefix, services, nodes, service or checks")
 	f.StringVar(&o.key, "key", "", "key, for type key")
@@ -39,14 +40,14 @@ printed once, or at each change with --follow.
 	f.StringVar(&o.service, "service", "", "service, for type service or checks")
 	f.StringVar(&o.tag, "tag", "", "tag that instances must have, for type service")
 	f.StringVar(&o.state, "state", "", "state, for type checks; default any")
-	f.StringVar(&o.q.Filter, "filter", "", "expression that results must match")
+	f.StringVar(&o.Q.Filter, "filter", "", "expression that results must match")
 	f.BoolVar(&o.passing, "passingonly", false, "only passing instances, for type service")
 	f.BoolVar(&o.shell, "shell", true, "run the command with the shell")
 	f.BoolVar(&o.follow, "follow", false, "without a command: print each change, one line each")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		ctx, stop := signals(c.Context())
+		ctx, stop := command.Signals(c.Context())
 		defer stop()
-		cl, err := o.client()
+		cl, err := o.Client()
 		if err != nil {
 			return err
 		}
@@ -77,7 +78,7 @@ func viewOf[T any](read func(context.Context, client.Query) (T, client.Meta, err
 func (o *watchOptions) view(cl *client.Client) (view, error) {
 	need := func(flag, value string) error {
 		if value == "" {
-			return usagef("--type %s wants --%s", o.kind, flag)
+			return command.Usagef("--type %s wants --%s", o.kind, flag)
 		}
 		return nil
 	}
@@ -101,17 +102,17 @@ func (o *watchOptions) view(cl *client.Client) (view, error) {
 	case "service":
 		if o.tag != "" {
 			tag := strconv.Quote(o.tag) + " in Service.Tags"
-			if o.q.Filter != "" {
-				tag = "(" + o.q.Filter + ") and " + tag
+			if o.Q.Filter != "" {
+				tag = "(" + o.Q.Filter + ") and " + tag
 			}
-			o.q.Filter = tag
+			o.Q.Filter = tag
 		}
 		return viewOf(func(ctx context.Context, q client.Query) ([]client.ServiceEntry, client.Meta, error) {
 			return cl.Service(ctx, o.service, o.passing, q)
 		}), need("service", o.service)
 	case "checks":
 		if o.service != "" && o.state != "" {
-			return nil, usagef("--service and --state exclude each other")
+			return nil, command.Usagef("--service and --state exclude each other")
 		}
 		return viewOf(func(ctx context.Context, q client.Query) ([]client.Check, client.Meta, error) {
 			if o.service != "" {
@@ -124,20 +125,20 @@ func (o *watchOptions) view(cl *client.Client) (view, error) {
 			return cl.ChecksInState(ctx, state, q)
 		}), nil
 	}
-	return nil, usagef("--type %q must be key, keyprefix, services, nodes, service or checks", o.kind)
+	return nil, command.Usagef("--type %q must be key, keyprefix, services, nodes, service or checks", o.kind)
 }
 
 // runWatch hands each state to the command, or prints it. Failed reads are told and
 // repeated; a refusal of the server ends the watch.
 func (e *env) runWatch(ctx context.Context, o *watchOptions, read view, args []string) error {
 	var last error
-	for s, err := range client.Follow(ctx, o.q, read) {
+	for s, err := range client.Follow(ctx, o.Q, read) {
 		if last = err; err != nil {
-			fmt.Fprintf(e.err, "corbel: %v\n", err)
+			fmt.Fprintf(e.Err, "corbel: %v\n", err)
 			continue
 		}
 		if len(args) == 0 {
-			if err := writeJSON(e.out, s.value, o.follow); err != nil || !o.follow {
+			if err := command.WriteJSON(e.Out, s.value, o.follow); err != nil || !o.follow {
 				return err
 			}
 			continue
@@ -147,18 +148,18 @@ func (e *env) runWatch(ctx context.Context, o *watchOptions, read view, args []s
 			return err
 		}
 		index := strconv.FormatUint(s.index, 10)
-		p := childProcess{args: args, shell: o.shell, in: &text, out: e.out, err: e.err,
+		p := childProcess{args: args, shell: o.shell, in: &text, out: e.Out, err: e.Err,
 			env: []string{"CORBEL_INDEX=" + index, "CONSUL_INDEX=" + index}}
 		code, err := p.run(ctx)
 		if err != nil {
 			return err
 		}
 		if code != 0 && ctx.Err() == nil {
-			return exitCode(code)
+			return command.ExitCode(code)
 		}
 	}
 	if last != nil {
-		return exitCode(1) // said above
+		return command.ExitCode(1) // said above
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func (c *Client) Service(ctx context.Context, name string, passing bool, q Query
 	if passing {
 		v.Set("passing", "1")
 	}
-	meta, err = c.call(ctx, http.MethodGet, "/v1/health/service/"+escape(name), v, nil, &out, q.blockFor())
+	meta, err = c.call(ctx, http.MethodGet, "/v1/health/service/"+Escape(name), v, nil, &out, q.blockFor())
 	return out, meta, err
 }
 
@@ -33,13 +33,13 @@ func (c *Client) Nodes(ctx context.Context, q Query) (out []Node, meta Meta, err
 
 // ChecksInState lists checks: any, passing, warning or critical.
 func (c *Client) ChecksInState(ctx context.Context, state string, q Query) (out []Check, meta Meta, err error) {
-	meta, err = c.Get(ctx, "/v1/health/state/"+escape(state), q, &out)
+	meta, err = c.Get(ctx, "/v1/health/state/"+Escape(state), q, &out)
 	return out, meta, err
 }
 
 // ChecksOfService lists the checks of a service's instances.
 func (c *Client) ChecksOfService(ctx context.Context, name string, q Query) (out []Check, meta Meta, err error) {
-	meta, err = c.Get(ctx, "/v1/health/checks/"+escape(name), q, &out)
+	meta, err = c.Get(ctx, "/v1/health/checks/"+Escape(name), q, &out)
 	return out, meta, err
 }
 
@@ -50,7 +50,7 @@ func (c *Client) Register(ctx context.Context, definition any) error {
 
 // Deregister takes a service from the agent, by its id.
 func (c *Client) Deregister(ctx context.Context, id string) error {
-	return c.Put(ctx, "/v1/agent/service/deregister/"+escape(id), nil, nil, nil)
+	return c.Put(ctx, "/v1/agent/service/deregister/"+Escape(id), nil, nil, nil)
 }
 
 // KVGet reads one key; nil when it does not exist, with the index to wait on.
@@ -88,7 +88,7 @@ func (c *Client) KVKeys(ctx context.Context, prefix, separator string, q Query) 
 
 // kvRead takes the contract's 404 without a text as "nothing there", with its index.
 func (c *Client) kvRead(ctx context.Context, key string, q Query, v url.Values, out any) (Meta, error) {
-	meta, err := c.call(ctx, http.MethodGet, "/v1/kv/"+escape(key), v, nil, out, q.blockFor())
+	meta, err := c.call(ctx, http.MethodGet, "/v1/kv/"+Escape(key), v, nil, out, q.blockFor())
 	var e *Error
 	if errors.As(err, &e) && e.Code == http.StatusNotFound && e.Body == "" {
 		return e.Meta, nil
@@ -121,7 +121,7 @@ func (c *Client) KVPut(ctx context.Context, key string, value []byte, w KVWrite)
 	if value == nil {
 		value = []byte{}
 	}
-	err = c.Put(ctx, "/v1/kv/"+escape(key), v, value, &ok)
+	err = c.Put(ctx, "/v1/kv/"+Escape(key), v, value, &ok)
 	return ok, err
 }
 
@@ -134,7 +134,7 @@ func (c *Client) KVDelete(ctx context.Context, key string, recurse bool, cas *ui
 	if cas != nil {
 		v.Set("cas", strconv.FormatUint(*cas, 10))
 	}
-	_, err = c.call(ctx, http.MethodDelete, "/v1/kv/"+escape(key), v, nil, &ok, 0)
+	_, err = c.call(ctx, http.MethodDelete, "/v1/kv/"+Escape(key), v, nil, &ok, 0)
 	return ok, err
 }
 
@@ -147,17 +147,26 @@ func (c *Client) CreateSession(ctx context.Context, s Session) (string, error) {
 
 // RenewSession restarts a session's TTL; IsNotFound when it has ended.
 func (c *Client) RenewSession(ctx context.Context, id string) error {
-	return c.Put(ctx, "/v1/session/renew/"+escape(id), nil, nil, nil)
+	return c.Put(ctx, "/v1/session/renew/"+Escape(id), nil, nil, nil)
 }
 
 // DestroySession ends a session.
 func (c *Client) DestroySession(ctx context.Context, id string) error {
-	return c.Put(ctx, "/v1/session/destroy/"+escape(id), nil, nil, nil)
+	return c.Put(ctx, "/v1/session/destroy/"+Escape(id), nil, nil, nil)
 }
 
 // Members lists the gossip pool as the agent sees it.
-func (c *Client) Members(ctx context.Context, q Query) (out []Member, err error) {
-	_, err = c.Get(ctx, "/v1/agent/members", q, &out)
+func (c *Client) Members(ctx context.Context, q Query) ([]Member, error) {
+	return c.MembersOf(ctx, false, q)
+}
+
+// MembersOf is Members; wan lists the servers of all datacenters instead.
+func (c *Client) MembersOf(ctx context.Context, wan bool, q Query) (out []Member, err error) {
+	v := q.values()
+	if wan {
+		v.Set("wan", "1")
+	}
+	_, err = c.call(ctx, http.MethodGet, "/v1/agent/members", v, nil, &out, 0)
 	return out, err
 }
 
@@ -174,9 +183,13 @@ func (c *Client) Leader(ctx context.Context) (out string, err error) {
 	return out, err
 }
 
-// Join makes the agent join another.
-func (c *Client) Join(ctx context.Context, addr string) error {
-	return c.Put(ctx, "/v1/agent/join/"+escape(addr), nil, nil, nil)
+// Join makes the agent join another; wan means a server of another datacenter.
+func (c *Client) Join(ctx context.Context, addr string, wan bool) error {
+	v := url.Values{}
+	if wan {
+		v.Set("wan", "1")
+	}
+	return c.Put(ctx, "/v1/agent/join/"+Escape(addr), v, nil, nil)
 }
 
 // Leave makes the agent leave and end.
@@ -185,12 +198,15 @@ func (c *Client) Leave(ctx context.Context) error {
 }
 
 // ForceLeave declares a failed member gone; prune forgets it at once.
-func (c *Client) ForceLeave(ctx context.Context, node string, prune bool) error {
+func (c *Client) ForceLeave(ctx context.Context, node string, prune, wan bool) error {
 	v := url.Values{}
+	if wan {
+		v.Set("wan", "1")
+	}
 	if prune {
 		v.Set("prune", "1")
 	}
-	return c.Put(ctx, "/v1/agent/force-leave/"+escape(node), v, nil, nil)
+	return c.Put(ctx, "/v1/agent/force-leave/"+Escape(node), v, nil, nil)
 }
 
 // Reload makes the agent read its configuration again.
@@ -206,7 +222,7 @@ func (c *Client) Maintenance(ctx context.Context, service string, enable bool, r
 	}
 	path := "/v1/agent/maintenance"
 	if service != "" {
-		path = "/v1/agent/service/maintenance/" + escape(service)
+		path = "/v1/agent/service/maintenance/" + Escape(service)
 	}
 	return c.Put(ctx, path, v, nil, nil)
 }

@@ -401,8 +401,8 @@ func (c *Client) Put(ctx context.Context, path string, query url.Values, body, o
 	return err
 }
 
-// escape keeps the slashes of a key and quotes all else.
-func escape(key string) string {
+// Escape keeps the slashes of a key and quotes all else.
+func Escape(key string) string {
 	parts := strings.Split(key, "/")
 	for i, p := range parts {
 		parts[i] = url.PathEscape(p)

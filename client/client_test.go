@@ -78,7 +78,7 @@ func TestRequests(t *testing.T) {
 			return err
 		}},
 		{"PUT /v1/agent/service/maintenance/web-1?enable=true&reason=disk", "", func() error { return c.Maintenance(ctx, "web-1", true, "disk") }},
-		{"PUT /v1/agent/force-leave/n1?prune=1", "", func() error { return c.ForceLeave(ctx, "n1", true) }},
+		{"PUT /v1/agent/force-leave/n1?prune=1", "", func() error { return c.ForceLeave(ctx, "n1", true, false) }},
 		{"DELETE /v1/operator/raft/peer?address=a%3A1", "", func() error { return c.RaftRemove(ctx, "", "a:1") }},
 		{"GET /v1/agent/self", `{"Config":{"NodeName":"n"}}`, func() error { _, err := c.Self(ctx); return err }},
 	} {

@@ -126,6 +126,9 @@ type Autopilot struct {
 	MaxTrailingLogs         uint64
 	MinQuorum               uint
 	ServerStabilizationTime string
+	RedundancyZoneTag       string
+	DisableUpgradeMigration bool
+	UpgradeVersionTag       string
 	CreateIndex             uint64
 	ModifyIndex             uint64
 }

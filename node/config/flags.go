@@ -27,6 +27,8 @@ var flagKeys = [][2]string{
 	{"log-level", "log_level"}, {"log-json", "log_json"}, {"log-file", "log_file"}, {"log-rotate-bytes", "log_rotate_bytes"},
 	{"log-rotate-duration", "log_rotate_duration"}, {"log-rotate-max-files", "log_rotate_max_files"}, {"syslog", "enable_syslog"},
 	{"pid-file", "pid_file"}, {"disable-host-node-id", "disable_host_node_id"}, {"default-query-time", "default_query_time"}, {"max-query-time", "max_query_time"},
+	{"segment", "segment"}, {"ui-content-path", "ui_content_path"}, {"allow-write-http-from", "http_config.allow_write_http_from"},
+	{"primary-gateway", "primary_gateways"}, {"auto-reload-config", "auto_reload_config"},
 	{"raft-protocol", "raft_protocol"}, {"protocol", "protocol"}, {"ui", "ui"}, {"ui-dir", "ui_dir"}, {"disable-keyring-file", "disable_keyring_file"}, {"check_output_max_size", "check_output_max_size"},
 }
 
@@ -40,7 +42,7 @@ func Flags() []Flag {
 		k, ok := s.keys[f.Key]
 		if !ok {
 			f.Usage = "no effect: " + ignoredKeys[f.Key]
-			f.Bool = f.Key == "ui" || f.Key == "disable_keyring_file"
+			f.Bool = f.Key == "ui" || f.Key == "auto_reload_config" || f.Key == "disable_keyring_file"
 			out = append(out, f)
 			continue
 		}

@@ -74,6 +74,8 @@ var ignoredKeys = map[string]string{
 	"config_entries":                        "the service mesh is not part of this version",
 	"enable_central_service_config":         "the service mesh is not part of this version",
 	"default_intention_policy":              "the service mesh is not part of this version",
+	"primary_gateways":                      "datacenters cannot be federated yet",
+	"auto_reload_config":                    "files are read again on SIGHUP and `reload`",
 	"advertise_reconnect_timeout":           "set reconnect_timeout on the servers instead",
 	"acl.enable_token_replication":          "datacenters cannot be federated yet",
 	"acl.tokens.managed_service_provider":   "there is no hosted service",

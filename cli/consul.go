@@ -1,0 +1,28 @@
+package cli
+
+// consulLine is the command line of Consul 1.21, in the order of --help.
+var consulLine = commandLine{
+	use:   "consul",
+	short: "Consul's command line, served by Corbel",
+	long:  "Consul's command line, served by Corbel: the same commands, flags, variables,\noutput and exit codes. `corbel --help` shows Corbel's own.",
+	entries: []entry{
+		{"agent", "Run a Consul agent or server", groupRun, (*env).agent},
+		{"catalog", "Look things up in the catalog", groupCatalog, (*env).catalog},
+		{"kv", "Read and write the key-value store", groupCatalog, (*env).kv},
+		{"lock", "Run a command while holding a lock", groupCatalog, (*env).lock},
+		{"maint", "Put a node or service in or out of maintenance", groupCatalog, (*env).maint},
+		{"services", "Register and deregister services", groupCatalog, (*env).services},
+		{"watch", "Wait for changes and hand them to a command", groupCatalog, (*env).watch},
+		{"force-leave", "Declare a failed member gone", groupCluster, (*env).forceLeave},
+		{"info", "Show what an agent says about itself", groupCluster, (*env).info},
+		{"join", "Make the agent join others", groupCluster, (*env).join},
+		{"leave", "Make the agent leave its cluster and end", groupCluster, (*env).leave},
+		{"members", "List agents and servers with their status", groupCluster, (*env).members},
+		{"monitor", "Follow an agent's log", groupCluster, (*env).monitor},
+		{"operator", "Look after the servers: Raft members, autopilot", groupCluster, (*env).operator},
+		{"reload", "Make the agent read its configuration again", groupCluster, (*env).reload},
+		{"keygen", "Make a key for gossip encryption", groupTools, (*env).keygen},
+		{"validate", "Check configuration files", groupTools, (*env).validate},
+		{"version", "Show the version", groupTools, (*env).version},
+	},
+}
