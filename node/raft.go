@@ -262,6 +262,17 @@ func (p *raftPlane) inConfiguration() bool {
 	return false
 }
 
+// removeFormer removes the member that had the address before: a server that lost its data comes back as somebody new.
+func (p *raftPlane) removeFormer(ctx context.Context, servers []group.Server, addr string) error {
+	for _, s := range servers {
+		if s.Address == addr && s.ID != p.b.id {
+			p.b.log.Warn("another server has this one's address now; it is removed from the group", "server", s.ID, "address", addr)
+			return p.group.Load().RemoveServer(ctx, s.ID)
+		}
+	}
+	return nil
+}
+
 func (p *raftPlane) reconcile(ctx context.Context) {
 	g := p.group.Load()
 	servers, _, err := g.Configuration()
@@ -283,7 +294,9 @@ func (p *raftPlane) reconcile(ctx context.Context) {
 			continue
 		case m.Status == member.Alive && !known:
 			p.b.log.Info("a server joins the group", "server", m.Name, "address", addr)
-			err = g.AddNonvoter(ctx, id, addr)
+			if err = p.removeFormer(ctx, servers, addr); err == nil {
+				err = g.AddNonvoter(ctx, id, addr)
+			}
 		case m.Status == member.Alive && s.Address != addr:
 			p.b.log.Info("a server has a new address", "server", m.Name, "address", addr)
 			if s.Voter {

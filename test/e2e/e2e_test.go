@@ -9,16 +9,16 @@ package e2e
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"corbel.dev/corbel/kit/testport"
 )
 
 var binDir string
@@ -72,37 +72,13 @@ func setup(e *testscript.Env) error {
 	return nil
 }
 
-var ports struct {
-	mu    sync.Mutex
-	given map[int]bool
-}
-
-// freePort returns a port that is free for TCP and UDP and was never given to
-// another script of this run.
+// freePort returns a port that is free for TCP and UDP and was never given to another script.
 func freePort() (int, error) {
-	ports.mu.Lock()
-	defer ports.mu.Unlock()
-	if ports.given == nil {
-		ports.given = map[int]bool{}
+	ports, err := testport.Free(1)
+	if err != nil {
+		return 0, err
 	}
-	for range 1000 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return 0, err
-		}
-		port := l.Addr().(*net.TCPAddr).Port
-		u, err := net.ListenPacket("udp", l.Addr().String())
-		_ = l.Close()
-		if err != nil {
-			continue
-		}
-		_ = u.Close()
-		if !ports.given[port] {
-			ports.given[port] = true
-			return port, nil
-		}
-	}
-	return 0, fmt.Errorf("no port is free")
+	return ports[0], nil
 }
 
 // code runs a command and compares its exit code: code 2 corbel nope.

@@ -16,6 +16,7 @@ import (
 
 	"corbel.dev/corbel/kit/fault"
 	"corbel.dev/corbel/kit/fault/netns"
+	"corbel.dev/corbel/kit/testport"
 )
 
 // Shape says what cluster to make.
@@ -108,11 +109,13 @@ func (l *Lab) server(shape Shape, dir string, i int) (*Server, error) {
 		s.HTTP, s.RPC, s.Serf = "unix:"+filepath.Join(dir, name+".sock"), ip+":8300", ip+":8301"
 		return s, nil
 	}
-	ports, err := freePorts(3)
+	ports, err := testport.Free(3)
 	if err != nil {
 		return nil, err
 	}
-	s.HTTP, s.RPC, s.Serf = "127.0.0.1:"+ports[0], "127.0.0.1:"+ports[1], "127.0.0.1:"+ports[2]
+	for i, field := range []*string{&s.HTTP, &s.RPC, &s.Serf} {
+		*field = "127.0.0.1:" + strconv.Itoa(ports[i])
+	}
 	return s, nil
 }
 

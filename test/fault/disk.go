@@ -265,7 +265,7 @@ func tear(dir string, cut int64) error {
 // empty folder, and must become a voter with all the data that carries a quorum.
 // It returns how long that took.
 func (l *Lab) RunWiped(ctx context.Context, seed uint64) (time.Duration, error) {
-	c, book, load, err := l.loaded(ctx, Shape{Servers: 3, HCL: []string{linearHCL, "autopilot { server_stabilization_time = \"1s\" }"}}, seed)
+	c, book, load, err := l.loaded(ctx, Shape{Servers: 3, HCL: []string{linearHCL, stableHCL}}, seed)
 	if err != nil {
 		return 0, err
 	}
@@ -311,11 +311,7 @@ func (c *Cluster) removePeer(ctx context.Context, victim *Server) error {
 		if len(others) == 0 {
 			return errors.New("nobody runs")
 		}
-		r := c.admin.At(others[0].HTTP).Do(ctx, "DELETE", "/v1/operator/raft/peer?address="+victim.RPC, nil)
-		if r.Status != http.StatusOK {
-			return errors.New(r.String())
-		}
-		return nil
+		return c.expel(ctx, others[0], victim)
 	})
 }
 

@@ -59,7 +59,7 @@ func (l *Lab) RunLinear(ctx context.Context, cfg Linear, seed uint64) (report Li
 	if cfg.Judge == 0 {
 		cfg.Judge = time.Minute
 	}
-	c, err := l.Open(ctx, Shape{Servers: 3, HCL: []string{linearHCL}})
+	c, err := l.Open(ctx, Shape{Servers: 3, HCL: []string{linearHCL, stableHCL}})
 	if err != nil {
 		return report, err
 	}

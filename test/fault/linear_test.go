@@ -9,12 +9,13 @@ import (
 func TestLinear(t *testing.T) {
 	mixes := [][]FaultKind{
 		{FaultKill, FaultPartition, FaultSlowDisk, FaultTransfer},
+		{FaultMember, FaultKill, FaultTransfer},
 		{FaultFreeze, FaultOneWay, FaultFullDisk, FaultClock},
 		{FaultKillAll, FaultStallDisk, FaultBadDisk, FaultSkew},
 	}
 	for i, faults := range mixes {
 		seed := uint64(i + 1)
-		report, err := lab.RunLinear(t.Context(), Linear{Duration: 15 * time.Second, Faults: faults}, seed)
+		report, err := lab.RunLinear(t.Context(), Linear{Duration: 12 * time.Second, Faults: faults}, seed)
 		if err != nil {
 			t.Errorf("seed %d, faults %v: %v", seed, faults, err)
 		}

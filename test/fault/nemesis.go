@@ -28,11 +28,12 @@ const (
 	FaultBadDisk   FaultKind = "baddisk"   // EIO on one's writes and syncs
 	FaultStallDisk FaultKind = "stalldisk" // one's disk hangs
 	FaultTransfer  FaultKind = "transfer"  // planned change of leader
+	FaultMember    FaultKind = "member"    // one is removed from the group and comes back, with or without its data
 )
 
 // AllFaults are all kinds, mixed.
 var AllFaults = []FaultKind{FaultKill, FaultKillAll, FaultFreeze, FaultPartition, FaultOneWay, FaultClock, FaultSkew,
-	FaultSlowDisk, FaultFullDisk, FaultBadDisk, FaultStallDisk, FaultTransfer}
+	FaultSlowDisk, FaultFullDisk, FaultBadDisk, FaultStallDisk, FaultTransfer, FaultMember}
 
 // nemesis breaks a cluster by a plan that its seed makes. It owns the cluster while it runs.
 type nemesis struct {
@@ -124,6 +125,8 @@ func (n *nemesis) once(ctx context.Context, kind FaultKind) error {
 			n.note("%v", err) // refused while there is no leader: no fault of the driver
 		}
 		return nil
+	case FaultMember:
+		return n.change(ctx)
 	default:
 		err = n.disk(ctx, kind, victim)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -165,35 +164,6 @@ func (s *Server) rssBytes() int64 {
 		}
 	}
 	return 0
-}
-
-// freePorts returns ports that were free a moment ago for TCP and UDP, all different.
-func freePorts(n int) ([]string, error) {
-	var ports []string
-	var held []func() error
-	defer func() {
-		for _, release := range held {
-			_ = release()
-		}
-	}()
-	for tries := 0; len(ports) < n; tries++ {
-		if tries > 20*n {
-			return nil, errors.New("no free ports")
-		}
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		held = append(held, l.Close)
-		_, port, _ := net.SplitHostPort(l.Addr().String())
-		u, err := net.ListenPacket("udp", "127.0.0.1:"+port)
-		if err != nil {
-			continue
-		}
-		held = append(held, u.Close)
-		ports = append(ports, port)
-	}
-	return ports, nil
 }
 
 // hopeless is an error that waiting does not mend: until gives up at once.
