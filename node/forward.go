@@ -55,7 +55,10 @@ type forwarder struct {
 	reigns *reigns
 	// servers returns the addresses of living servers, this one not among them.
 	servers func() []string
-	// hold is how long a request may wait for a leader (performance.rpc_hold_timeout).
+	// changes is closed at the next change of who leads or who is there; nil: nobody tells.
+	changes func() <-chan struct{}
+	// hold is how long a request may wait for a leader (performance.rpc_hold_timeout), counted from
+	// when there was none any more: a cluster that has long lost its quorum refuses at once.
 	hold time.Duration
 	// callTimeout bounds a request that does not block; blockTimeout one that does.
 	callTimeout, blockTimeout time.Duration
@@ -90,6 +93,10 @@ func (f *forwarder) send(ctx context.Context, req []byte, toLeader, reads bool) 
 	giveUp := time.Now().Add(f.hold)
 	wait := backoff.Backoff{Min: 20 * time.Millisecond, Max: 500 * time.Millisecond}
 	for {
+		var changed <-chan struct{}
+		if f.changes != nil {
+			changed = f.changes() // before the look at who leads
+		}
 		addr, err := f.target(toLeader)
 		if err == nil {
 			var reply []byte
@@ -98,20 +105,31 @@ func (f *forwarder) send(ctx context.Context, req []byte, toLeader, reads bool) 
 				return reply, nil
 			}
 			giveUp = giveUp.Add(time.Since(begin)) // hold is for waiting, not for a query that was parked
+		} else if toLeader && f.reigns != nil {
+			giveUp = earlier(giveUp, f.reigns.vacant().Add(f.hold))
 		}
 		again := errkind.Is(err, errkind.Unavailable) || errkind.Is(err, errkind.NotLeader) ||
 			reads && errkind.Is(err, errkind.Unknown)
 		if !again || ctx.Err() != nil || time.Now().After(giveUp) {
 			return nil, err
 		}
-		t := time.NewTimer(wait.Next())
+		t := time.NewTimer(min(wait.Next(), time.Until(giveUp)+time.Millisecond))
 		select {
 		case <-t.C:
+		case <-changed:
+			t.Stop()
 		case <-ctx.Done():
 			t.Stop()
 			return nil, err
 		}
 	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 var errReignEnded = errkind.New(errkind.Unknown, "the leader changed before it answered: outcome unknown")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -22,6 +23,9 @@ type reigns struct {
 
 	mu  sync.Mutex // guards all
 	all map[string]reign
+
+	// empty is since when no leader is known, in nanoseconds of the wall clock; 0 while one is.
+	empty atomic.Int64
 }
 
 type reign struct {
@@ -44,23 +48,44 @@ func (r *reigns) of(addr string) context.Context {
 	return ctx
 }
 
+// vacant returns since when no leader is known; a long time ago when none ever was.
+func (r *reigns) vacant() time.Time {
+	if at := r.empty.Load(); at != 0 {
+		return time.Unix(0, at)
+	}
+	return time.Now()
+}
+
+func (r *reigns) noteVacancy() {
+	if r.leader() != "" {
+		r.empty.Store(0)
+	} else {
+		r.empty.CompareAndSwap(0, time.Now().UnixNano())
+	}
+}
+
 // run follows who leads until ctx ends, and then ends all reigns.
 func (r *reigns) run(ctx context.Context) error {
 	defer r.endOthers("")
+	r.empty.Store(1)
+	timer := time.NewTimer(reignGrace)
+	defer timer.Stop()
+	timer.Stop()
+	running := false // the grace, since a reign other than the leader's was seen
 	for {
 		changed := r.changes()
-		if r.stale(r.leader()) {
-			t := time.NewTimer(reignGrace)
-			select {
-			case <-t.C:
-				r.endOthers(r.leader())
-				continue // who leads may have changed meanwhile
-			case <-ctx.Done():
-				t.Stop()
-				return nil
+		r.noteVacancy()
+		if stale := r.stale(r.leader()); stale != running {
+			running = stale
+			timer.Stop()
+			if stale {
+				timer.Reset(reignGrace)
 			}
 		}
 		select {
+		case <-timer.C:
+			r.endOthers(r.leader())
+			running = false
 		case <-changed:
 		case <-ctx.Done():
 			return nil

@@ -68,7 +68,7 @@ func New(cfg *config.Config) (*Process, error) {
 func (p *Process) build() error {
 	promapi.Declare(p.metrics)
 	servers := &catalogServers{client: p.rpc, own: func() applier { return nil }, target: p.anyServer}
-	forward := &forwarder{client: p.rpc, leader: func() string { return "" }, servers: p.otherServers,
+	forward := &forwarder{client: p.rpc, leader: func() string { return "" }, servers: p.otherServers, changes: p.pool.Changes,
 		hold: p.cfg.Raft.RPCHold, callTimeout: p.cfg.Limits.RPCClient, blockTimeout: p.cfg.Queries.MaxTime * 9 / 8}
 	if p.cfg.Server {
 		if err := p.buildRegistry(); err != nil {
@@ -81,7 +81,7 @@ func (p *Process) build() error {
 			return nil
 		}
 		servers.target = p.leaderServer
-		forward.leader = p.raft.leaderAddr
+		forward.leader, forward.changes = p.raft.leaderAddr, p.raft.LeaderChanges
 		forward.reigns = &reigns{leader: p.raft.leaderAddr, changes: p.raft.LeaderChanges}
 		p.reigns = forward.reigns
 		var err error

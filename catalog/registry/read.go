@@ -9,11 +9,12 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 )
 
-// errNoLeader is the contract's text.
-var errNoLeader = errkind.New(errkind.Unavailable, "No cluster leader")
+// errNoLeader is the contract's text. Its kind says that nothing was done here and that
+// the next leader can do it: whoever can wait for one forwards.
+var errNoLeader = errkind.New(errkind.NotLeader, "No cluster leader")
 
 // Read says whether a read of State may be answered now in the given mode.
-// Errors: NotLeader (forward to the leader), Unavailable (no leader is known).
+// Errors: NotLeader (forward to the leader; the text tells when none is known), Unavailable.
 func (r *Registry) Read(ctx context.Context, mode Mode) (Contact, error) {
 	p := r.proposer
 	if mode == Stale {

@@ -159,10 +159,10 @@ func TestDamagedSnapshotChangesNothing(t *testing.T) {
 func TestFollowerForwards(t *testing.T) {
 	r, log := newRegistry(t, Config{Metrics: telemetry.New(telemetry.Config{})}, false)
 	_, err := r.Apply(t.Context(), set("k", "v"))
-	if !errkind.Is(err, errkind.Unavailable) || errkind.Text(err) != "No cluster leader" {
+	if !errkind.Is(err, errkind.NotLeader) || errkind.Text(err) != "No cluster leader" {
 		t.Errorf("without a leader: %v", err)
 	}
-	if _, err := r.Read(t.Context(), Default); !errkind.Is(err, errkind.Unavailable) {
+	if _, err := r.Read(t.Context(), Default); !errkind.Is(err, errkind.NotLeader) {
 		t.Errorf("read without a leader: %v", err)
 	}
 	if c, err := r.Read(t.Context(), Stale); err != nil || c.KnownLeader {

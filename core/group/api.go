@@ -210,25 +210,6 @@ func (g *Group) RemoveServer(ctx context.Context, id string) error {
 	})
 }
 
-// TransferLeadership hands leadership to the named member, or to the one with the newest log when id is "".
-func (g *Group) TransferLeadership(ctx context.Context, id string) error {
-	return g.change(ctx, "transfer leadership", func(r *raft.Raft, _ time.Duration) raft.Future {
-		if id == "" {
-			return r.LeadershipTransfer()
-		}
-		for _, s := range r.GetConfiguration().Configuration().Servers {
-			if string(s.ID) == id {
-				return r.LeadershipTransferToServer(s.ID, s.Address)
-			}
-		}
-		return failedFuture{errkind.Errorf(errkind.NotFound, "no member has the id %q", id)}
-	})
-}
-
-type failedFuture struct{ err error }
-
-func (f failedFuture) Error() error { return f.err }
-
 // SnapshotNow writes a snapshot and compacts the log. Nothing new since the last one is no error.
 func (g *Group) SnapshotNow(ctx context.Context) error {
 	in := g.current.Load()

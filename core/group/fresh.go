@@ -146,7 +146,9 @@ func (f *fresh) at() time.Time {
 type inbox struct {
 	fresh *fresh
 	mute  *mute // nil unless this member lost part of its log
-	out   chan raft.RPC
+	// succession may hold a request for a pre-vote back; nil in tests.
+	succession *succession
+	out        chan raft.RPC
 }
 
 // run passes on until stop.
@@ -164,6 +166,9 @@ func (b *inbox) run(stop <-chan struct{}, in <-chan raft.RPC) {
 		if m, ok := rpc.Command.(*raft.AppendEntriesRequest); ok {
 			b.fresh.heard(m, time.Now())
 			boundCommit(m)
+		}
+		if b.holds(rpc, stop) {
+			continue
 		}
 		select {
 		case b.out <- rpc:
@@ -183,4 +188,15 @@ func boundCommit(m *raft.AppendEntriesRequest) {
 		last = m.Entries[n-1].Index
 	}
 	m.LeaderCommitIndex = min(m.LeaderCommitIndex, last)
+}
+
+// holds keeps a request back that is passed on by itself later.
+func (b *inbox) holds(rpc raft.RPC, stop <-chan struct{}) bool {
+	req, ok := rpc.Command.(*raft.RequestPreVoteRequest)
+	return ok && b.succession != nil && b.succession.asked(req, func() {
+		select {
+		case b.out <- rpc:
+		case <-stop:
+		}
+	})
 }

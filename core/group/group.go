@@ -54,7 +54,8 @@ type Group struct {
 
 type trouble struct{ err error }
 
-var errNoLeader = errkind.New(errkind.Unavailable, "No cluster leader")
+// errNoLeader is of kind NotLeader: nothing was done here, and whoever leads next can do it.
+var errNoLeader = errkind.New(errkind.NotLeader, "No cluster leader")
 
 // Open opens the stores, verifies them, and restores the newest snapshot into
 // cfg.Machine. A damaged log is an error only when this member cannot be rebuilt

@@ -109,6 +109,7 @@ type node struct {
 	fs      vfs.FS
 	machine *machine
 	dead    atomic.Bool // nothing leaves it any more, as after kill -9
+	silent  atomic.Bool // its connections stay open, and nothing leaves through them
 	conns   sync.Map
 	cancel  context.CancelFunc
 	done    chan struct{}
@@ -137,6 +138,14 @@ func (s *syncBuffer) String() string {
 type countedConn struct {
 	net.Conn
 	n *node
+}
+
+// Write loses what a silent node, or one that is cut off, sends: its connections stay.
+func (c countedConn) Write(p []byte) (int, error) {
+	if c.n.silent.Load() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
 }
 
 func (c countedConn) Close() error { c.n.conns.Delete(c.Conn); return c.Conn.Close() }

@@ -29,6 +29,9 @@ type instance struct {
 	mute    *mute
 	fresh   *fresh
 
+	succession *succession
+	reach      *reach
+
 	failure atomic.Pointer[trouble]
 	failed  chan struct{} // closed by the first failure
 	stop    chan struct{} // closed when the instance ends; its goroutines then do
@@ -38,6 +41,7 @@ type instance struct {
 	// ready is the term in which an entry of this leader was committed and applied here; 0 when it does not lead.
 	ready   atomic.Uint64
 	suspect chan struct{} // a connection from outside was lost
+	handing atomic.Bool   // leadership is being given away: nothing new is taken
 	members []Server      // what MEMBERS holds; keepNotes only
 }
 
@@ -48,11 +52,15 @@ func (g *Group) begin(s *stores) (*instance, error) {
 	in.guard = newGuard(s.log, in.fail)
 	in.streams = &streams{addr: g.cfg.LocalAddr, dialFunc: g.cfg.Dial, incoming: make(chan net.Conn), done: make(chan struct{}),
 		conns: map[*trackedConn]struct{}{}, lostIncoming: in.lostIncoming}
+	in.reach = &reach{in: in, dropped: map[string]int64{}}
 	in.peers = &peers{clock: g.cfg.Clock, base: g.cfg.Clock.Now(), self: g.cfg.LocalID, lease: g.cfg.lease(),
 		seen: map[string]*peerSeen{}, voters: in.voters}
-	in.trans = &transport{streams: in.streams, peers: in.peers, committed: in.committed,
+	in.streams.dialTimeout, in.streams.now = g.cfg.dialTimeout(), in.peers.now
+	in.trans = &transport{streams: in.streams, peers: in.peers, reach: in.reach, committed: in.committed,
 		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{Stream: in.streams, MaxPool: 3,
 			MaxRPCsInFlight: 1, Timeout: 10 * time.Second, Logger: raftLogger{log: g.cfg.Log}, MsgpackUseNewTimeFormat: true})}
+	in.succession = &succession{in: in}
+	in.trans.succession = in.succession
 	if s.lost {
 		in.mute = &mute{header: in.header}
 		in.mute.active.Store(true)
@@ -60,7 +68,7 @@ func (g *Group) begin(s *stores) (*instance, error) {
 		in.trans.mute = in.mute
 	}
 	in.fresh = &fresh{reached: in.reached, term: in.term}
-	in.trans.inbox = &inbox{fresh: in.fresh, mute: in.mute, out: make(chan raft.RPC)}
+	in.trans.inbox = &inbox{fresh: in.fresh, mute: in.mute, succession: in.succession, out: make(chan raft.RPC)}
 	in.wg.Go(func() { in.trans.inbox.run(in.stop, in.trans.NetworkTransport.Consumer()) })
 	if err := in.startRaft(); err != nil {
 		close(in.stop)
@@ -237,18 +245,6 @@ func (in *instance) startAlone() {
 	}
 }
 
-// handOver gives leadership to another member before a planned stop, within an election timeout.
-func (in *instance) handOver() {
-	if in.raft.State() != raft.Leader || len(in.voters()) < 2 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*in.g.cfg.heartbeat())
-	defer cancel()
-	if err := in.await(ctx, in.raft.LeadershipTransfer()); err != nil {
-		in.g.cfg.Log.Warn("cannot hand leadership over before the stop", "err", err)
-	}
-}
-
 // await waits for a library future, but not longer than ctx or the instance: a
 // library goroutine that was ended by a failing disk never answers.
 func (in *instance) await(ctx context.Context, f raft.Future) error {
@@ -268,7 +264,7 @@ func (in *instance) await(ctx context.Context, f raft.Future) error {
 
 // leads reports whether this server may take proposals.
 func (in *instance) leads() bool {
-	return in.raft.State() == raft.Leader && !in.streams.shut.Load() && in.raft.CurrentTerm() > in.peers.deposed.Load()
+	return in.raft.State() == raft.Leader && !in.handing.Load() && !in.streams.shut.Load() && in.raft.CurrentTerm() > in.peers.deposed.Load()
 }
 
 // shutdownWait bounds how long a stop waits for a library goroutine that hangs in a disk operation.
@@ -314,7 +310,7 @@ func (in *instance) watch() {
 		case o := <-in.observed:
 			in.observe(o)
 		case <-in.suspect:
-			in.wg.Go(dog.leaderLost)
+			in.wg.Go(in.succession.leaderLost)
 		case <-timer.C:
 			dog.look()
 			timer.Reset(step)

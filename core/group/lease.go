@@ -34,6 +34,8 @@ type peers struct {
 	confirmed atomic.Int64
 	// number counts the messages.
 	number atomic.Uint64
+	// forgone is the own term in which there is no lease any more, though this server may still lead.
+	forgone atomic.Uint64
 
 	mu   sync.Mutex // guards seen
 	seen map[string]*peerSeen
@@ -115,6 +117,17 @@ func (p *peers) depose(term uint64) {
 	p.until.Store(0)
 }
 
+// forgo gives the lease of a term up for good: another member is told to stand
+// whatever the others heard of this one. Reads of that term go through the quorum.
+func (p *peers) forgo(term uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if term > p.forgone.Load() {
+		p.forgone.Store(term)
+	}
+	p.until.Store(0)
+}
+
 // extendLocked recomputes the lease; it needs mu.
 func (p *peers) extendLocked(term uint64) {
 	voters := p.voters()
@@ -144,6 +157,9 @@ func (p *peers) extendLocked(term uint64) {
 	}
 	slices.Sort(contacts)
 	p.confirmed.Store(contacts[len(contacts)-need])
+	if term <= p.forgone.Load() {
+		return
+	}
 	p.until.Store(contacts[len(contacts)-need] + int64(p.lease)*9/10)
 }
 
@@ -176,6 +192,16 @@ func (p *peers) each(f func(id string, s peerSeen)) {
 	for id, s := range copies {
 		f(id, s)
 	}
+}
+
+// of returns a copy of what is known of one peer.
+func (p *peers) of(id string) (peerSeen, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.seen[id]; s != nil {
+		return *s, true
+	}
+	return peerSeen{}, false
 }
 
 // touch restarts a peer's standstill time.

@@ -338,7 +338,7 @@ func applyError(err error) error {
 	case errors.Is(err, raft.ErrNotLeader):
 		return errNotLeader
 	case errors.Is(err, raft.ErrLeadershipTransferInProgress):
-		return errNoLeader
+		return errNoLeader // for the moment
 	case errors.Is(err, raft.ErrEnqueueTimeout):
 		return errkind.New(errkind.Overloaded, "too many writes wait; try again later")
 	case errkind.Is(err, errkind.Unknown):

@@ -22,6 +22,9 @@ var errGateClosed = errkind.New(errkind.Unavailable, "this server's disk does no
 type streams struct {
 	addr     string
 	dialFunc func(ctx context.Context, addr string) (net.Conn, error)
+	// dialTimeout bounds dialFunc; now is the clock of peers.
+	dialTimeout time.Duration
+	now         func() int64
 	// lostIncoming hears that a connection from outside ended.
 	lostIncoming func()
 
@@ -38,6 +41,7 @@ type trackedConn struct {
 	net.Conn
 	owner  *streams
 	target string // the address that was dialled, "" when it came in
+	since  int64  // when it was made, by the streams' clock
 }
 
 // Close implements net.Conn. The end of a connection from outside, whichever side
@@ -55,7 +59,7 @@ func (c *trackedConn) Close() error {
 
 // track takes the connection into care, or closes it when the gate is shut.
 func (s *streams) track(conn net.Conn, target string) (net.Conn, error) {
-	c := &trackedConn{Conn: conn, owner: s, target: target}
+	c := &trackedConn{Conn: conn, owner: s, target: target, since: s.now()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.shut.Load() || s.ended() {
@@ -103,7 +107,7 @@ func (s *streams) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn
 	if s.shut.Load() {
 		return nil, errGateClosed
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), min(timeout, 3*time.Second))
+	ctx, cancel := context.WithTimeout(context.Background(), min(timeout, s.dialTimeout))
 	defer cancel()
 	conn, err := s.dialFunc(ctx, string(addr))
 	if err != nil {
@@ -160,8 +164,12 @@ type transport struct {
 	// committed is instance.committed.
 	committed func(term uint64) (index uint64, age time.Duration)
 	// mute refuses to vote and to ask for votes: a member that lost part of its log, until it has it back.
-	mute *mute
+	mute       *mute
+	succession *succession
+	reach      *reach
 }
+
+var errYields = errkind.New(errkind.Unavailable, "this server lets another candidate go first")
 
 var (
 	_ raft.Transport   = (*transport)(nil)
@@ -175,6 +183,13 @@ func (t *transport) Consumer() <-chan raft.RPC {
 
 // AppendEntries implements raft.Transport; heartbeats pass here too.
 func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	if !replicates(args) {
+		return t.appendEntries(id, target, args, resp)
+	}
+	return t.reach.persist(args.Term, id, func() error { return t.appendEntries(id, target, args, resp) })
+}
+
+func (t *transport) appendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	if t.streams.shut.Load() {
 		return errGateClosed
 	}
@@ -214,6 +229,9 @@ func (t *transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, 
 	if err := t.mayElect(); err != nil {
 		return err
 	}
+	if t.succession.yields() {
+		return errYields
+	}
 	return t.NetworkTransport.RequestPreVote(id, target, args, resp)
 }
 
@@ -232,5 +250,6 @@ func (t *transport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress,
 	if t.streams.shut.Load() {
 		return errGateClosed
 	}
+	t.reach.await(args.Term, id)
 	return t.NetworkTransport.InstallSnapshot(id, target, args, resp, data)
 }

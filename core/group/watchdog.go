@@ -1,11 +1,8 @@
 package group
 
 import (
-	"context"
 	"errors"
-	"math/rand/v2"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -18,7 +15,6 @@ type watchdog struct {
 	// transferring guards against a second attempt while one runs.
 	transferring atomic.Bool
 	transferred  bool // in this stall
-	losing       atomic.Bool
 }
 
 var errDiskHangs = errors.New("this server's disk does not answer")
@@ -31,8 +27,10 @@ func (w *watchdog) look() {
 		in.peers.refresh(term)
 	}
 	w.disk()
+	in.succession.look()
 	if in.raft.State() == raft.Leader {
 		w.standstill()
+		in.reach.look()
 	}
 }
 
@@ -93,6 +91,7 @@ func (w *watchdog) transfer() {
 	if best.ID == "" {
 		return
 	}
+	in.peers.forgo(in.raft.CurrentTerm()) // the election ignores it
 	var resp raft.TimeoutNowResponse
 	err := in.trans.TimeoutNow(best.ID, best.Address, &raft.TimeoutNowRequest{RPCHeader: in.header()}, &resp)
 	if err != nil {
@@ -123,59 +122,6 @@ func (w *watchdog) standstill() {
 		}
 		in.peers.touch(id)
 	})
-}
-
-// leaderLost is called when a connection from outside broke. When the leader's
-// address refuses a new one, its process is gone, and waiting out the rest of
-// the heartbeat timeout helps nobody. The lease of a leader that is alive after
-// all is respected: no election begins before the lease time has passed since
-// it was last heard, and pre-vote stays on.
-func (w *watchdog) leaderLost() {
-	in := w.in
-	addr, id := in.raft.LeaderWithID()
-	if addr == "" || string(id) == in.g.cfg.LocalID || !w.losing.CompareAndSwap(false, true) {
-		return
-	}
-	defer w.losing.Store(false)
-	if !w.refused(string(addr)) {
-		return
-	}
-	// The jitter keeps two followers from splitting the vote.
-	jitter := rand.N(in.g.cfg.lease()/3) + in.g.cfg.lease()/50
-	wait := in.g.cfg.lease() - time.Since(in.raft.LastContact()) + jitter
-	timer := in.g.cfg.Clock.NewTimer(max(wait, 0))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-in.stop:
-		return
-	}
-	if now, _ := in.raft.LeaderWithID(); now == addr && in.raft.State() == raft.Follower {
-		in.electSoon(in.g.cfg.lease() + time.Millisecond)
-	}
-}
-
-// refused reports whether the address refuses connections. A dying process's
-// listener may outlive its connections by a moment, so it asks a few times.
-func (w *watchdog) refused(addr string) bool {
-	in := w.in
-	for range 4 {
-		ctx, cancel := context.WithTimeout(context.Background(), in.g.cfg.lease()/2)
-		conn, err := in.g.cfg.Dial(ctx, addr)
-		cancel()
-		if err != nil {
-			return errors.Is(err, syscall.ECONNREFUSED)
-		}
-		_ = conn.Close() // it was opened only to see whether it can be
-		timer := in.g.cfg.Clock.NewTimer(in.g.cfg.lease() / 10)
-		select {
-		case <-timer.C:
-		case <-in.stop:
-			timer.Stop()
-			return false
-		}
-	}
-	return false
 }
 
 // electSoon lowers the timeouts to d, which makes the library look at its timer
