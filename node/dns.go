@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -85,11 +86,7 @@ func (p *Process) dnsAccess() func() dnsapi.Access {
 		return nil
 	}
 	return func() dnsapi.Access {
-		acl := p.current().ACL
-		token := acl.DNSToken
-		if token == "" {
-			token = acl.Default
-		}
+		token := cmp.Or(p.tokens.get(tokenDNS), p.tokens.get(tokenDefault))
 		grant, err := auth.Grant(token)
 		may := func(r consulapi.Resource) func(string) bool {
 			return func(name string) bool { return err == nil && grant.Allowed(r, name, consulapi.Read) == nil }

@@ -16,7 +16,7 @@ import (
 type info struct{ p *Process }
 
 // DebugConfig implements consulapi.AgentInfo.
-func (i info) DebugConfig() map[string]any { return i.p.current().Public() }
+func (i info) DebugConfig() map[string]any { return i.p.debugConfig() }
 
 // Stats implements consulapi.AgentInfo with the sections and names that tools read.
 func (i info) Stats() map[string]map[string]string {

@@ -90,7 +90,7 @@ func (l *Logs) Logger() *slog.Logger {
 	buf := &bytes.Buffer{}
 	mu := &sync.Mutex{}
 	return slog.New(&logHandler{logs: l, mu: mu, buf: buf,
-		text: slog.NewTextHandler(buf, opts), json: slog.NewJSONHandler(buf, opts)})
+		forms: [...]slog.Handler{asText: slog.NewTextHandler(buf, opts), asJSON: slog.NewJSONHandler(buf, opts), asLine: &lineHandler{buf: buf}}})
 }
 
 func nameTrace(_ []string, a slog.Attr) slog.Attr {
@@ -102,13 +102,36 @@ func nameTrace(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// logHandler renders records with slog's own handlers into one buffer.
+// The forms of a line.
+const (
+	asText = iota // the log's own
+	asJSON        // both
+	asLine        // for who follows
+	formCount
+)
+
+func logForm(json bool, plain int) int {
+	if json {
+		return asJSON
+	}
+	return plain
+}
+
+// logHandler renders records into one buffer.
 type logHandler struct {
-	logs *Logs
-	mu   *sync.Mutex // guards buf; shared by all handlers made from one Logger
-	buf  *bytes.Buffer
-	text slog.Handler
-	json slog.Handler
+	logs  *Logs
+	mu    *sync.Mutex // guards buf; shared by all handlers made from one Logger
+	buf   *bytes.Buffer
+	forms [formCount]slog.Handler
+}
+
+// each is the handler with another for each form.
+func (h *logHandler) each(next func(slog.Handler) slog.Handler) slog.Handler {
+	copied := *h
+	for i, f := range h.forms {
+		copied.forms[i] = next(f)
+	}
+	return &copied
 }
 
 // Enabled implements slog.Handler.
@@ -118,23 +141,19 @@ func (h *logHandler) Enabled(_ context.Context, level slog.Level) bool {
 
 // WithAttrs implements slog.Handler.
 func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &logHandler{h.logs, h.mu, h.buf, h.text.WithAttrs(attrs), h.json.WithAttrs(attrs)}
+	return h.each(func(f slog.Handler) slog.Handler { return f.WithAttrs(attrs) })
 }
 
 // WithGroup implements slog.Handler.
 func (h *logHandler) WithGroup(name string) slog.Handler {
-	return &logHandler{h.logs, h.mu, h.buf, h.text.WithGroup(name), h.json.WithGroup(name)}
+	return h.each(func(f slog.Handler) slog.Handler { return f.WithGroup(name) })
 }
 
-func (h *logHandler) render(ctx context.Context, r slog.Record, asJSON bool) []byte {
+func (h *logHandler) render(ctx context.Context, r slog.Record, form int) []byte {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.buf.Reset()
-	handler := h.text
-	if asJSON {
-		handler = h.json
-	}
-	if err := handler.Handle(ctx, r); err != nil {
+	if err := h.forms[form].Handle(ctx, r); err != nil {
 		return nil
 	}
 	return bytes.Clone(h.buf.Bytes())
@@ -143,20 +162,16 @@ func (h *logHandler) render(ctx context.Context, r slog.Record, asJSON bool) []b
 // Handle implements slog.Handler; it never waits and never fails.
 func (h *logHandler) Handle(ctx context.Context, r slog.Record) error {
 	l := h.logs
-	var lines [2][]byte // text, JSON
-	line := func(asJSON bool) []byte {
-		i := 0
-		if asJSON {
-			i = 1
+	var lines [formCount][]byte
+	line := func(form int) []byte {
+		if lines[form] == nil {
+			lines[form] = h.render(ctx, r, form)
 		}
-		if lines[i] == nil {
-			lines[i] = h.render(ctx, r, asJSON)
-		}
-		return lines[i]
+		return lines[form]
 	}
 	if r.Level >= l.level.Level() {
 		select {
-		case l.queue <- line(l.json):
+		case l.queue <- line(logForm(l.json, asText)):
 		default:
 			l.dropped.Add(1)
 		}
@@ -166,7 +181,7 @@ func (h *logHandler) Handle(ctx context.Context, r slog.Record) error {
 	for f := range l.followers {
 		if r.Level >= f.level {
 			select {
-			case f.lines <- line(f.json):
+			case f.lines <- line(logForm(f.json, asLine)):
 			default: // a slow follower loses lines, never the log its pace
 			}
 		}
@@ -204,7 +219,7 @@ func (l *Logs) write(line []byte) {
 		r := slog.NewRecord(nowForLog(), slog.LevelWarn, "log lines were dropped because the log could not be written fast enough", 0)
 		r.AddAttrs(slog.Uint64("lines", n))
 		h, _ := l.Logger().Handler().(*logHandler)
-		_, _ = l.out.Write(h.render(context.Background(), r, l.json))
+		_, _ = l.out.Write(h.render(context.Background(), r, logForm(l.json, asText)))
 	}
 	_, _ = l.out.Write(line)
 }

@@ -82,3 +82,29 @@ func TestFollowersHaveTheirOwnLevel(t *testing.T) {
 		t.Fatal("debug is still on after the follower left")
 	}
 }
+
+// TestFollowersReadTheContractsLines: tools match on the level in brackets.
+func TestFollowersReadTheContractsLines(t *testing.T) {
+	l := NewLogs(io.Discard, slog.LevelWarn, false)
+	log := l.Logger()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	pr, pw := io.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- l.Follow(ctx, slog.LevelInfo, false, pw, func() {}) }()
+	for !log.Enabled(t.Context(), slog.LevelInfo) {
+	}
+	log.With("part", "sync").WithGroup("g").Info("synced", "service", "a b", slog.Group("in", "n", 1))
+	buf := make([]byte, 4096)
+	n, err := pr.Read(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, got, _ := strings.Cut(string(buf[:n]), " "); got != "[INFO]  agent: synced: part=sync g.service=\"a b\" g.in.n=1\n" {
+		t.Errorf("got %q", got)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

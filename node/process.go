@@ -38,6 +38,7 @@ type base struct {
 	logs   *Logs
 	log    *slog.Logger
 
+	tokens  *ownTokens
 	metrics *telemetry.Registry
 	sinks   *sink.Set
 	wire    *wire.Wire
@@ -75,6 +76,9 @@ func newBase(cfg *config.Config) (*base, error) {
 		}
 	}
 	if b.id, err = nodeID(b.fs, cfg.DataDir, cfg.Node.ID); err != nil {
+		return nil, err
+	}
+	if b.tokens, err = newOwnTokens(b.fs, cfg); err != nil {
 		return nil, err
 	}
 	b.metrics = telemetry.New(telemetry.Config{Settings: telemetrySettings(cfg), Clock: b.clock, Logger: b.log,
@@ -260,6 +264,7 @@ func (b *base) reload(cfg *config.Config) error {
 		}
 	}
 	b.logs.SetLevel(level)
+	b.tokens.reload(&cfg.ACL)
 	for _, key := range config.NeedsRestart(b.cfg, cfg) {
 		b.log.Warn("this setting changes only with a restart", "key", key)
 	}

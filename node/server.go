@@ -133,7 +133,7 @@ func (p *Process) buildLocal(servers local.Servers) (err error) {
 	p.local, err = local.New(local.Config{
 		Node: catalog.Node{ID: p.id, Name: cfg.Node.Name, Address: cfg.Advertise.Addr, Datacenter: cfg.Node.Datacenter,
 			TaggedAddresses: p.taggedAddresses(), Meta: p.nodeMeta()},
-		Servers: servers, ClusterSize: func() int { return len(p.pool.Members()) }, ServerUp: p.serverUp,
+		Servers: servers, Tokens: p.tokens.sync, ClusterSize: func() int { return len(p.pool.Members()) }, ServerUp: p.serverUp,
 		FS: p.fs, DataDir: cfg.DataDir, Clock: p.clock, Log: p.log, Metrics: p.metrics, Checks: check.Config{},
 		EnableScriptChecks: cfg.Checks.EnableScript, EnableLocalScriptChecks: cfg.Checks.EnableLocalScript,
 		CheckUpdateInterval: interval, DiscardCheckOutput: cfg.Checks.DiscardOutput, OutputMaxSizeBytes: cfg.Checks.OutputMaxBytes,
@@ -211,9 +211,9 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 		Local: p.local, Members: apiMembers{p.pool}, Info: info{p}, Logs: p.logs, Forward: forward,
 		MetricsHandler: promapi.New(p.metrics),
 		Authorizer:     authorizer(&cfg.ACL, cfg.Dev), ACLEnabled: cfg.ACL.Enabled && !cfg.Dev, DefaultACLPolicy: defaultPolicy(cfg),
-		DefaultToken: func() string { return p.current().ACL.Default },
-		Limits:       consulapi.Limits{KVValueBytes: int64(cfg.Limits.KVMaxValueBytes), TxnBytes: int64(cfg.Limits.TxnMaxBytes)},
-		Wait:         httpx.WaitLimits{Default: cfg.Queries.DefaultTime, Max: cfg.Queries.MaxTime}, DiscoveryMaxStale: cfg.Queries.DiscoveryMaxStale,
+		DefaultToken: func() string { return p.tokens.get(tokenDefault) }, SetToken: p.setToken,
+		Limits: consulapi.Limits{KVValueBytes: int64(cfg.Limits.KVMaxValueBytes), TxnBytes: int64(cfg.Limits.TxnMaxBytes)},
+		Wait:   httpx.WaitLimits{Default: cfg.Queries.DefaultTime, Max: cfg.Queries.MaxTime}, DiscoveryMaxStale: cfg.Queries.DiscoveryMaxStale,
 		SessionTTLMin: cfg.Queries.SessionTTLMin, BlockEndpoints: cfg.HTTP.BlockEndpoints,
 		AllowWriteFrom: cfg.HTTP.AllowWriteFrom, ResponseHeaders: cfg.HTTP.ResponseHeaders,
 		Pretty: cfg.Dev, TranslateWAN: cfg.Addresses.TranslateWAN,
@@ -230,6 +230,15 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 		return err
 	}
 	return p.buildHTTP()
+}
+
+// setToken sets one of the agent's own tokens; what it lacked a right for so far is tried again.
+func (p *Process) setToken(kind, token string) error {
+	err := p.tokens.change(kind, token)
+	if err == nil {
+		p.local.SyncNow()
+	}
+	return err
 }
 
 func (p *Process) buildHTTP() (err error) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/errkind"
@@ -33,10 +34,17 @@ type catalogServers struct {
 	own func() applier
 	// target is where to send what cannot be done here.
 	target func() (string, error)
+	// allow decides on the leader whether a token may register or remove; nil allows everything.
+	allow func(token string, c catalog.Command) error
 }
 
 func (s *catalogServers) apply(ctx context.Context, c catalog.Command) error {
 	if reg := s.own(); reg != nil {
+		if s.allow != nil {
+			if err := s.allow(local.Token(ctx), c); err != nil {
+				return err
+			}
+		}
 		result, err := reg.Apply(ctx, c)
 		if err == nil {
 			return result.Err
@@ -45,7 +53,7 @@ func (s *catalogServers) apply(ctx context.Context, c catalog.Command) error {
 			return err
 		}
 	}
-	_, err := s.ask(ctx, methodApply, catalog.EncodeCommand(nil, c))
+	_, err := s.ask(ctx, methodApply, pack.Bytes(pack.String(nil, local.Token(ctx)), catalog.EncodeCommand(nil, c)))
 	return err
 }
 
@@ -171,7 +179,12 @@ func nodeRegistrations(state *catalog.State, name string) []*catalog.Register {
 // leader may do is passed on to it once.
 func handleCatalog(srv *rpc.Server, s *catalogServers) {
 	srv.Handle(methodApply, func(ctx context.Context, req []byte) ([]byte, error) {
-		c, err := catalog.DecodeCommand(req)
+		rd := pack.Read(req)
+		token, command := rd.String(), rd.Bytes()
+		if rd.Err() != nil {
+			return nil, errkind.E(errkind.Invalid, "read a registration", rd.Err())
+		}
+		c, err := catalog.DecodeCommand(command)
 		if err != nil {
 			return nil, err
 		}
@@ -180,7 +193,7 @@ func handleCatalog(srv *rpc.Server, s *catalogServers) {
 		default:
 			return nil, errkind.New(errkind.Invalid, "only registrations may come this way")
 		}
-		return nil, s.apply(ctx, c)
+		return nil, s.apply(local.WithToken(ctx, token), c)
 	})
 	srv.Handle(methodNode, func(ctx context.Context, req []byte) ([]byte, error) {
 		rd := pack.Read(req)

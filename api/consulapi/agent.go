@@ -265,21 +265,12 @@ func agentMetricsStream(q *request) error {
 	return nil
 }
 
-var tokenKinds = map[string]bool{
-	"default": true, "agent": true, "agent_recovery": true, "agent_master": true, "replication": true, "dns": true,
-	"config_file_service_registration": true, "acl_token": true, "acl_agent_token": true,
-	"acl_agent_master_token": true, "acl_replication_token": true,
-}
-
 func agentToken(q *request) error {
 	if !q.api.cfg.ACLEnabled || q.api.cfg.SetToken == nil {
 		return failWith(http.StatusUnauthorized, "ACL support disabled")
 	}
 	if err := q.allow(ResAgent, q.api.cfg.Identity.NodeName, Write); err != nil {
 		return err
-	}
-	if !tokenKinds[q.rest] {
-		return errkind.Errorf(errkind.NotFound, "Token %q is unknown", q.rest)
 	}
 	var in struct{ Token string }
 	if err := q.decode(&in); err != nil {

@@ -206,7 +206,7 @@ type Config struct {
 	ACLEnabled       bool
 	DefaultACLPolicy string // "allow" when empty
 	DefaultToken     func() string
-	// SetToken stores one of the agent's own tokens while it runs; nil while ACLs are off.
+	// SetToken stores one of the agent's own tokens; kind NotFound for a name that there is not.
 	SetToken func(kind, token string) error
 
 	Limits            Limits

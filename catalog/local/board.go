@@ -68,8 +68,8 @@ type board struct {
 	nodeDirty     bool
 	dirtyServices map[string]struct{}
 	dirtyChecks   map[string]struct{}
-	goneServices  map[string]uint64 // to be deregistered: id to the version of its removal
-	goneChecks    map[string]uint64
+	goneServices  map[string]gone // to be deregistered
+	goneChecks    map[string]gone
 	heldBack      map[string]*checkEntry // outputs to be sent later
 	attempted     uint64                 // newest version that a sync attempt saw
 	attempt       chan struct{}          // closed and replaced after each attempt
@@ -84,7 +84,7 @@ func newBoard(cfg *Config) *board {
 		checksOf: map[string]map[string]*checkEntry{}, aliases: map[string]map[string]*checkEntry{},
 		changed: make(chan struct{}), attempt: make(chan struct{}), nodeDirty: true,
 		dirtyServices: map[string]struct{}{}, dirtyChecks: map[string]struct{}{},
-		goneServices: map[string]uint64{}, goneChecks: map[string]uint64{}, heldBack: map[string]*checkEntry{},
+		goneServices: map[string]gone{}, goneChecks: map[string]gone{}, heldBack: map[string]*checkEntry{},
 		ttlSeen: map[string]time.Time{}}
 }
 
@@ -256,7 +256,7 @@ func (b *board) removeService(id string) (change, bool) {
 	close(e.replaced)
 	delete(b.services, id)
 	delete(b.dirtyServices, id)
-	b.goneServices[id] = gen
+	b.goneServices[id] = gone{gen, e.cur.Definition.Token, e.cur.Definition.file}
 	b.refreshAliasesLocked(id, 0)
 	return c, true
 }
@@ -284,7 +284,7 @@ func (b *board) removeCheckLocked(id string, e *checkEntry, gen uint64, c *chang
 		delete(b.ttlSeen, id)
 		b.ttlChanged = true
 	}
-	b.goneChecks[id] = gen
+	b.goneChecks[id] = gone{gen, e.cur.Definition.Token, e.cur.Definition.file}
 	c.stop = append(c.stop, id)
 }
 

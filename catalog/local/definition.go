@@ -29,6 +29,8 @@ type ServiceDefinition struct {
 	// Proxy is canonical JSON in the contract's field names, nil when absent.
 	Proxy   []byte
 	Connect *ConnectDefinition
+
+	file bool // brought by a definition file
 }
 
 // ConnectDefinition is the Connect stanza of a service.
@@ -80,6 +82,8 @@ type CheckDefinition struct {
 
 	// Maintenance marks the checks that maintenance mode makes; not decoded.
 	Maintenance bool
+
+	file bool // brought by a definition file
 }
 
 // Kind tells how the check is run, as Type shows it; "" when nothing says so.
@@ -184,6 +188,7 @@ func (d *ServiceDefinition) NormaliseChecks() []*CheckDefinition {
 		if n.Token == "" {
 			n.Token = d.Token
 		}
+		n.file = d.file
 		all[i] = &n
 	}
 	return all

@@ -25,10 +25,13 @@ type fakeServers struct {
 
 	calls, registers, batches, deregisters, reads int
 	hold                                          chan struct{} // registrations wait until it is closed
+
+	// tokens are those of the calls, by what was registered ("node", "s:id", "c:id") or removed ("-s:id", "-c:id").
+	tokens map[string]string
 }
 
 func newFake() *fakeServers {
-	return &fakeServers{refuse: map[string]bool{}, services: map[string]*catalog.Service{}, checks: map[string]*catalog.Check{}}
+	return &fakeServers{tokens: map[string]string{}, refuse: map[string]bool{}, services: map[string]*catalog.Service{}, checks: map[string]*catalog.Check{}}
 }
 
 func (f *fakeServers) applyLocked(r *catalog.Register) error {
@@ -71,6 +74,15 @@ func (f *fakeServers) RegisterBatch(ctx context.Context, all []*catalog.Register
 		return f.down
 	}
 	for _, r := range all {
+		if !r.SkipNodeUpdate {
+			f.tokens["node"] = Token(ctx)
+		}
+		if r.Service != nil {
+			f.tokens["s:"+r.Service.ID] = Token(ctx)
+		}
+		for _, c := range r.Checks {
+			f.tokens["c:"+c.ID] = Token(ctx)
+		}
 		if err := f.applyLocked(r); err != nil {
 			return err
 		}
@@ -78,7 +90,7 @@ func (f *fakeServers) RegisterBatch(ctx context.Context, all []*catalog.Register
 	return nil
 }
 
-func (f *fakeServers) Deregister(_ context.Context, d *catalog.Deregister) error {
+func (f *fakeServers) Deregister(ctx context.Context, d *catalog.Deregister) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls, f.deregisters = f.calls+1, f.deregisters+1
@@ -86,6 +98,7 @@ func (f *fakeServers) Deregister(_ context.Context, d *catalog.Deregister) error
 		return f.down
 	}
 	if d.ServiceID != "" {
+		f.tokens["-s:"+d.ServiceID] = Token(ctx)
 		delete(f.services, d.ServiceID)
 		maps.DeleteFunc(f.checks, func(_ string, c *catalog.Check) bool { return c.ServiceID == d.ServiceID })
 	}

@@ -39,10 +39,11 @@ func (l *Local) SetFileDefinitions(services []*ServiceDefinition, checks []*Chec
 			}
 		}
 		// Checks that the API added to the service stay; those of the former files went above.
+		d = d.inFile()
 		l.apply(d, d.NormaliseChecks(), false)
 	}
 	for _, c := range own {
-		if _, err := l.putFileCheck(c); err != nil {
+		if _, err := l.putFileCheck(c.inFile()); err != nil {
 			l.cfg.Log.Error("a check's service is not registered", "check", c.ID, "service", c.ServiceID)
 		}
 		if l.store != nil {

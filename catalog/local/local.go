@@ -20,6 +20,8 @@ import (
 // Servers is the catalog as anti-entropy needs it. Every call ends with its ctx.
 // Kinds Invalid and Denied mean refused: not tried again before the next full
 // sync. Any other error means try again soon.
+//
+// Token(ctx) is on whose behalf a call is made.
 type Servers interface {
 	Register(ctx context.Context, r *catalog.Register) error
 	// RegisterBatch applies all or, with an error, possibly some.
@@ -38,6 +40,8 @@ type Config struct {
 	Servers Servers
 	// ClusterSize is the number of hosts, which scales the stagger; nil means 1.
 	ClusterSize func() int
+	// Tokens are the agent's own tokens of now; nil means none.
+	Tokens func() Tokens
 	// ServerUp sends when a server came (back): a full sync follows soon. nil is allowed.
 	ServerUp <-chan struct{}
 
@@ -154,16 +158,16 @@ func (l *Local) RegisterService(ctx context.Context, d *ServiceDefinition, o Reg
 	if err := d.Validate(); err != nil {
 		return err
 	}
+	if d.Token == "" && o.Token != "" {
+		copied := *d
+		copied.Token = o.Token
+		d = &copied
+	}
 	checks := d.NormaliseChecks()
 	for _, c := range checks {
 		if err := l.scriptAllowed(c, false); err != nil {
 			return err
 		}
-	}
-	if d.Token == "" && o.Token != "" {
-		copied := *d
-		copied.Token = o.Token
-		d = &copied
 	}
 	version, err := l.putService(d, checks, o)
 	if err != nil {

@@ -16,13 +16,15 @@ const (
 // SetServiceMaintenance adds or removes a service's critical maintenance check.
 // It is kept across restarts when persist is set. Kind NotFound.
 func (l *Local) SetServiceMaintenance(ctx context.Context, id string, enable bool, reason string, persist bool) error {
-	if l.Service(id) == nil {
+	s := l.Service(id)
+	if s == nil {
 		return errkind.Errorf(errkind.NotFound,
 			"Unknown service ID %q. Ensure that the service ID is passed, not the service name.", id)
 	}
 	return l.setMaintenance(ctx, enable, persist, &CheckDefinition{
 		ID: catalog.ServiceMaintenancePrefix + id, Name: "Service Maintenance Mode", ServiceID: id,
 		Notes: cmp.Or(reason, defaultServiceReason), Status: "critical", Maintenance: true,
+		Token: s.Definition.Token, file: s.Definition.file,
 	})
 }
 

@@ -1,7 +1,9 @@
 package local
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"corbel.dev/corbel/catalog"
@@ -146,7 +148,15 @@ func aliasResult(checks []*catalog.Check) check.Result {
 // remoteAlias looks at another node's checks in the catalog.
 func (l *Local) remoteAlias(d *CheckDefinition) check.Probe {
 	return func(ctx context.Context) check.Result {
+		ctx = WithToken(ctx, cmp.Or(d.Token, l.cfg.tokens().own()))
 		all, err := l.cfg.Servers.NodeChecks(ctx, d.AliasNode)
+		if err == nil && d.AliasService != "" {
+			var services []*catalog.Service
+			services, err = l.cfg.Servers.NodeServices(ctx, d.AliasNode)
+			if err == nil && !slices.ContainsFunc(services, func(s *catalog.Service) bool { return s.ID == d.AliasService }) {
+				return check.Result{Status: catalog.Critical, Output: "Service " + d.AliasService + " could not be found on node " + d.AliasNode}
+			}
+		}
 		if err != nil {
 			return check.Result{Status: catalog.Critical, Output: "Unable to read the aliased node's checks: " + err.Error()}
 		}

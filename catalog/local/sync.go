@@ -105,19 +105,20 @@ func (l *Local) SyncNow() { l.poke(l.full) }
 // syncFull compares everything with the catalog and mends what differs.
 func (l *Local) syncFull(ctx context.Context) error {
 	l.met.full.Add(1)
+	reads := WithToken(ctx, l.cfg.tokens().own())
 	own, version := l.board.own()
 	name := l.cfg.Node.Name
 	var stored Stored
 	var err error
-	if stored.Node, err = call(ctx, l, func(ctx context.Context) (*catalog.Node, error) {
+	if stored.Node, err = call(reads, l, func(ctx context.Context) (*catalog.Node, error) {
 		return l.cfg.Servers.NodeInfo(ctx, name)
 	}); err == nil {
-		stored.Services, err = call(ctx, l, func(ctx context.Context) ([]*catalog.Service, error) {
+		stored.Services, err = call(reads, l, func(ctx context.Context) ([]*catalog.Service, error) {
 			return l.cfg.Servers.NodeServices(ctx, name)
 		})
 	}
 	if err == nil {
-		stored.Checks, err = call(ctx, l, func(ctx context.Context) ([]*catalog.Check, error) {
+		stored.Checks, err = call(reads, l, func(ctx context.Context) ([]*catalog.Check, error) {
 			return l.cfg.Servers.NodeChecks(ctx, name)
 		})
 	}
@@ -147,7 +148,10 @@ func (l *Local) syncChanges(ctx context.Context) error {
 		return err
 	}
 	for len(w.registers) > 0 {
-		n := min(len(w.registers), maxBatch)
+		n := 1
+		for n < min(len(w.registers), maxBatch) && w.registers[n].token == w.registers[0].token {
+			n++
+		}
 		if err := l.registerBatch(ctx, w.registers[:n]); err != nil {
 			l.met.failed.Add(1)
 			return err
@@ -165,7 +169,7 @@ func (l *Local) registerBatch(ctx context.Context, batch []registration) error {
 		regs[i] = batch[i].reg
 	}
 	l.met.registers.Add(uint64(len(regs)))
-	_, err := call(ctx, l, func(ctx context.Context) (struct{}, error) {
+	_, err := call(WithToken(ctx, batch[0].token), l, func(ctx context.Context) (struct{}, error) {
 		if len(regs) == 1 {
 			return struct{}{}, l.cfg.Servers.Register(ctx, regs[0])
 		}
@@ -174,6 +178,7 @@ func (l *Local) registerBatch(ctx context.Context, batch []registration) error {
 	switch {
 	case err == nil:
 		l.board.settle(batch)
+		l.tell(batch)
 		return nil
 	case !refused(err):
 		return err
@@ -188,6 +193,21 @@ func (l *Local) registerBatch(ctx context.Context, batch []registration) error {
 		}
 	}
 	return nil
+}
+
+// tell logs what reached the catalog.
+func (l *Local) tell(batch []registration) {
+	if !l.cfg.Log.Enabled(context.Background(), slog.LevelDebug) {
+		return
+	}
+	for _, r := range batch {
+		if r.serviceGen != 0 {
+			l.cfg.Log.Debug("synced a service", "service", r.service)
+		}
+		for _, c := range r.checks {
+			l.cfg.Log.Debug("synced a check", "check", c.id)
+		}
+	}
 }
 
 func refused(err error) bool {
@@ -225,7 +245,7 @@ func (l *Local) remove(ctx context.Context, removals []removal) error {
 
 func (l *Local) removeOne(ctx context.Context, r removal) error {
 	l.met.deregisters.Add(1)
-	_, err := call(ctx, l, func(ctx context.Context) (struct{}, error) {
+	_, err := call(WithToken(ctx, r.token), l, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, l.cfg.Servers.Deregister(ctx, &catalog.Deregister{
 			Node: l.cfg.Node.Name, ServiceID: r.service, CheckID: r.check})
 	})

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"slices"
 
 	"corbel.dev/corbel/catalog"
@@ -16,11 +17,13 @@ type work struct {
 type removal struct {
 	service, check string // one of them
 	gen            uint64
+	token          string
 }
 
 // registration is a register call and the marks that it clears.
 type registration struct {
 	reg        *catalog.Register
+	token      string // on whose behalf
 	node       bool
 	service    string
 	serviceGen uint64 // 0: checks only
@@ -34,45 +37,49 @@ type mark struct {
 
 // collect gathers what is marked. The marks stay until settle.
 func (b *board) collect() work {
+	tokens := b.cfg.tokens()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w := work{version: b.version}
 	for _, id := range sortedKeys(b.goneServices) {
-		w.removals = append(w.removals, removal{service: id, gen: b.goneServices[id]})
+		g := b.goneServices[id]
+		w.removals = append(w.removals, removal{service: id, gen: g.gen, token: g.tokenFor(tokens)})
 	}
 	for _, id := range sortedKeys(b.goneChecks) {
-		w.removals = append(w.removals, removal{check: id, gen: b.goneChecks[id]})
+		g := b.goneChecks[id]
+		w.removals = append(w.removals, removal{check: id, gen: g.gen, token: g.tokenFor(tokens)})
 	}
-	by := map[string]*registration{}
-	var order []string
-	of := func(service string) *registration {
-		r := by[service]
-		if r == nil {
-			r = &registration{service: service, node: b.nodeDirty,
-				reg: &catalog.Register{Node: b.cfg.Node, SkipNodeUpdate: !b.nodeDirty}}
-			by[service] = r
-			order = append(order, service)
+	type place struct{ service, token string }
+	by := map[place]*registration{}
+	of := func(service, token string) *registration {
+		at := place{service, token}
+		if by[at] == nil {
+			node := b.nodeDirty && token == tokens.own() // nobody else may speak for the node
+			by[at] = &registration{service: service, token: token, node: node,
+				reg: &catalog.Register{Node: b.cfg.Node, SkipNodeUpdate: !node}}
 		}
-		return r
+		return by[at]
 	}
 	if b.nodeDirty {
-		of("") // the node, with its own checks
+		of("", tokens.own()) // the node, with its own checks
 	}
 	for id := range b.dirtyServices {
 		e := b.services[id]
-		r := of(id)
+		r := of(id, e.token(tokens))
 		r.reg.Service, r.serviceGen = e.cur.Service, e.gen
 	}
 	for id := range b.dirtyChecks {
 		e := b.checks[id]
-		r := of(e.cur.Check.ServiceID)
-		r.reg.Checks = append(r.reg.Checks, e.cur.Check)
-		r.checks = append(r.checks, mark{id, e.gen})
+		of(e.cur.Check.ServiceID, e.token(tokens)).checkOf(e.cur.Check, id, e.gen)
 	}
-	slices.Sort(order)
-	for _, service := range order {
-		w.registers = append(w.registers, *by[service])
+	for _, r := range by {
+		w.registers = append(w.registers, *r)
 	}
+	slices.SortFunc(w.registers, func(a, b registration) int {
+		pa, ta := a.order()
+		pb, tb := b.order()
+		return cmp.Or(cmp.Compare(pa, pb), cmp.Compare(ta, tb), cmp.Compare(a.service, b.service))
+	})
 	return w
 }
 
@@ -99,10 +106,10 @@ func (b *board) settle(batch []registration) {
 func (b *board) removed(r removal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if r.service != "" && b.goneServices[r.service] == r.gen {
+	if r.service != "" && b.goneServices[r.service].gen == r.gen {
 		delete(b.goneServices, r.service)
 	}
-	if r.check != "" && b.goneChecks[r.check] == r.gen {
+	if r.check != "" && b.goneChecks[r.check].gen == r.gen {
 		delete(b.goneChecks, r.check)
 	}
 }
@@ -166,12 +173,12 @@ func (b *board) plan(p Plan, version uint64) {
 	}
 	for _, id := range p.RemoveServices {
 		if _, marked := b.goneServices[id]; b.services[id] == nil && !marked {
-			b.goneServices[id] = b.version
+			b.goneServices[id] = gone{gen: b.version}
 		}
 	}
 	for _, id := range p.RemoveChecks {
 		if _, marked := b.goneChecks[id]; b.checks[id] == nil && !marked {
-			b.goneChecks[id] = b.version
+			b.goneChecks[id] = gone{gen: b.version}
 		}
 	}
 }

@@ -71,14 +71,17 @@ func NeedsRestart(old, fresh *Config) []string {
 	return out
 }
 
-// Public is the configuration by key, with secrets replaced by "hidden": for
+// Hidden stands for a secret that is set.
+const Hidden = "hidden"
+
+// Public is the configuration by key, with secrets replaced by Hidden: for
 // /v1/agent/self and logs.
 func (c *Config) Public() map[string]any {
 	out := map[string]any{}
 	for path, k := range schemaOf(c).keys {
 		v := k.value.Interface()
 		if k.secret && !k.value.IsZero() {
-			v = "hidden"
+			v = Hidden
 		}
 		if d, ok := v.(time.Duration); ok {
 			v = d.String()

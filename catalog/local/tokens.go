@@ -1,0 +1,111 @@
+package local
+
+import (
+	"cmp"
+	"context"
+
+	"corbel.dev/corbel/catalog"
+)
+
+// Tokens are the agent's own, for what carries none: reading them again for each call lets
+// them change while the process runs.
+type Tokens struct {
+	// Agent is for what the agent does for itself: its node, node checks, removals.
+	Agent string
+	// Default is for registrations without a token, and stands in for the others.
+	Default string
+	// ConfigFile is for services and checks that definition files brought.
+	ConfigFile string
+}
+
+type tokenKey struct{}
+
+// WithToken says on whose behalf a call to the servers is made.
+func WithToken(ctx context.Context, token string) context.Context {
+	if token == "" {
+		return ctx
+	}
+	return context.WithValue(ctx, tokenKey{}, token)
+}
+
+// Token is the token on whose behalf a call to Servers is made; "" is none.
+func Token(ctx context.Context) string {
+	token, _ := ctx.Value(tokenKey{}).(string)
+	return token
+}
+
+func (c *Config) tokens() Tokens {
+	if c.Tokens == nil {
+		return Tokens{}
+	}
+	return c.Tokens()
+}
+
+// own is the token for the node itself.
+func (t Tokens) own() string { return cmp.Or(t.Agent, t.Default) }
+
+// of is the token for a registration: its own, else the one of its origin, else the default one.
+func (t Tokens) of(registered string, fromFile bool) string {
+	if registered == "" && fromFile {
+		registered = t.ConfigFile
+	}
+	return cmp.Or(registered, t.Default)
+}
+
+// gone is something to be deregistered: the version of its removal and the token it was registered with.
+type gone struct {
+	gen      uint64
+	token    string
+	fromFile bool
+}
+
+// tokenFor is the token for removing it: what nobody here registered is the agent's to remove.
+func (g gone) tokenFor(t Tokens) string {
+	if g.token == "" && !g.fromFile {
+		return t.own()
+	}
+	return t.of(g.token, g.fromFile)
+}
+
+func (e *serviceEntry) token(t Tokens) string {
+	return t.of(e.cur.Definition.Token, e.cur.Definition.file)
+}
+
+func (e *checkEntry) token(t Tokens) string {
+	d := e.cur.Definition
+	if d.Token == "" && d.ServiceID == "" && !d.file {
+		return t.own()
+	}
+	return t.of(d.Token, d.file)
+}
+
+// inFile marks definitions as brought by a file, without touching what was given.
+func (d *ServiceDefinition) inFile() *ServiceDefinition {
+	copied := *d
+	copied.file = true
+	return &copied
+}
+
+func (d *CheckDefinition) inFile() *CheckDefinition {
+	copied := *d
+	copied.file = true
+	return &copied
+}
+
+// order sorts registrations into calls: the node first, then services, then checks alone; within each
+// those of one token together.
+func (r *registration) order() (phase int, token string) {
+	switch {
+	case r.service == "" && r.node:
+		return 0, r.token
+	case r.reg.Service != nil:
+		return 1, r.token
+	}
+	return 2, r.token
+}
+
+// checkOf adds a check to a registration.
+func (r *registration) checkOf(c *catalog.Check, id string, gen uint64) {
+	r.reg.Checks = append(r.reg.Checks, c)
+	r.checks = append(r.checks, mark{id, gen})
+}
