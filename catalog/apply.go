@@ -16,7 +16,8 @@ type draft struct {
 	ix      tableIndexes
 	t       edits
 	changes Changes
-	last    *nodeEntry // the node that was looked up or put last
+	lastKey string // of the node that was looked up or put last
+	last    *nodeEntry
 }
 
 // edits mirrors tables.

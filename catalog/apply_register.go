@@ -89,8 +89,8 @@ func (d *draft) deregister(c *Deregister) {
 }
 
 func (d *draft) node(key string) *nodeEntry {
-	if d.last == nil || d.last.key != key {
-		d.last = findNode(d.t.nodes.Table, key)
+	if d.lastKey != key {
+		d.lastKey, d.last = key, findNode(d.t.nodes.Table, key)
 	}
 	return d.last
 }
@@ -108,7 +108,7 @@ func (d *draft) ownNode(key string) *nodeEntry {
 }
 
 func (d *draft) putNode(e *nodeEntry) {
-	d.last = e
+	d.lastKey, d.last = e.key, e
 	d.t.nodes.Set(e)
 	if e.idKey != "" {
 		d.t.nodeIDs.Set(e)
@@ -175,7 +175,7 @@ func (d *draft) removeNode(key string) {
 		d.removeCheck(c)
 	}
 	d.dropTied("n" + key)
-	d.last = nil
+	d.lastKey, d.last = "", nil
 	d.t.nodes.Delete(e)
 	if e.idKey != "" {
 		d.t.nodeIDs.Delete(e)

@@ -17,7 +17,7 @@ import (
 )
 
 // Hot answers the rows that a fleet asks for all day, without net/http: reading and
-// setting a key, and the instances of a service, also as a blocking query. Each
+// setting a key, registering, and the instances of a service, also as a blocking query. Each
 // answer is the one that API.ServeHTTP gives; whatever is not plainly one of these
 // questions is declined, and API.ServeHTTP gets it.
 //
@@ -30,6 +30,8 @@ type Hot struct {
 	kvGet  *telemetry.Timing
 	kvPut  *telemetry.Timing
 	lists  [len(hotLists)]*telemetry.Timing
+
+	registerTiming *telemetry.Timing
 
 	// base ends when Run ends: it cuts the reads and writes that are still under way.
 	base context.Context
@@ -53,6 +55,7 @@ func (a *API) Hot() *Hot {
 	h := &Hot{api: a, policy: []byte("X-Consul-Default-Acl-Policy: " + a.policy[0] + "\r\n"),
 		kvGet: a.table.kv.timings[mGet], kvPut: a.table.kv.timings[mPut],
 		crowdLimit: maxCrowds, crowds: map[question]*crowd{}}
+	h.registerTiming = a.table.exact[registerPattern].timings[mPut]
 	for i := range hotLists {
 		h.lists[i] = a.table.prefix[hotLists[i].pattern].timings[mGet]
 	}
@@ -94,6 +97,9 @@ func (h *Hot) Serve(c *hothttp.Call, r *hothttp.Request) hothttp.Outcome {
 		return h.serveGet(c, r, string(key))
 	}
 	if r.Method != hothttp.GET {
+		if string(r.Path) == registerPattern {
+			return h.serveRegister(c, r)
+		}
 		return hothttp.Decline
 	}
 	for i := range hotLists {
@@ -162,20 +168,18 @@ func (h *Hot) serveGet(c *hothttp.Call, r *hothttp.Request, key string) hothttp.
 	if raw && p != nil {
 		send = p.Value
 	}
-	outcome := hothttp.Decline
-	if !r.Gzip || len(send) <= httpx.GzipMinBytes {
-		a.queries.Add(1)
-		head := appendReadHead(h.begin(*hp, status), contact, st.KVKeyIndex(key))
-		head = append(head, format...)
-		_ = c.Reply(head, send) // a client that left is noticed by hothttp
-		*hp = head
-		h.kvGet.Observe(a.cfg.Clock.Since(begun))
-		outcome = hothttp.Done
+	a.queries.Add(1)
+	head := appendReadHead(h.begin(*hp, status), contact, st.KVKeyIndex(key))
+	head = append(head, format...)
+	if r.Gzip && len(send) > httpx.GzipMinBytes {
+		head, send = append(head, headGzip...), httpx.Gzip(send)
 	}
-	*bp = body
+	_ = c.Reply(head, send) // a client that left is noticed by hothttp
+	*bp, *hp = body, head
 	httpx.PutBuffer(bp)
 	httpx.PutBuffer(hp)
-	return outcome
+	h.kvGet.Observe(a.cfg.Clock.Since(begun))
+	return hothttp.Done
 }
 
 func (h *Hot) servePut(c *hothttp.Call, r *hothttp.Request, key string) hothttp.Outcome {

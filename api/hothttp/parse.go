@@ -169,7 +169,9 @@ func (r *Request) header(line []byte, length *int, host *bool) bool {
 		if bytes.IndexByte(value, ';') >= 0 {
 			return false
 		}
-		r.Gzip = bytes.Contains(value, []byte("gzip"))
+		for name := range bytes.SplitSeq(value, []byte{','}) {
+			r.Gzip = r.Gzip || string(trim(name)) == "gzip"
+		}
 		return true
 	}
 	return false

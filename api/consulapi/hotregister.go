@@ -1,0 +1,76 @@
+package consulapi
+
+import (
+	"corbel.dev/corbel/api/hothttp"
+	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/kit/errkind"
+)
+
+const registerPattern = "/v1/catalog/register"
+
+// serveRegister is catalogRegister for the hot path.
+func (h *Hot) serveRegister(c *hothttp.Call, r *hothttp.Request) hothttp.Outcome {
+	a := h.api
+	if len(r.Query) > 0 || int64(len(r.Body)) > a.cfg.Limits.BodyBytes {
+		return hothttp.Decline
+	}
+	begun := a.cfg.Clock.Now()
+	err := h.register(r)
+	if errkind.Is(err, errkind.NotLeader) {
+		return hothttp.Decline // nothing was done; net/http passes the request on to the leader
+	}
+	if err != nil {
+		return h.fail(c, err, write, h.registerTiming, begun)
+	}
+	hp := httpx.GetBuffer()
+	head := append(h.begin(*hp, statusOK), headJSON...)
+	_ = c.Reply(head, bodyTrue) // a client that left is noticed by hothttp
+	*hp = head
+	httpx.PutBuffer(hp)
+	h.registerTiming.Observe(a.cfg.Clock.Since(begun))
+	return hothttp.Done
+}
+
+func (h *Hot) register(r *hothttp.Request) error {
+	a := h.api
+	g, err := h.grant(r)
+	if err != nil {
+		return err
+	}
+	in := &wireRegister{}
+	if !parseRegister(string(r.Body), in) {
+		*in = wireRegister{}
+		if err := decodeJSON(r.Body, in); err != nil {
+			return err
+		}
+	}
+	if in.Datacenter != "" && in.Datacenter != a.cfg.Identity.Datacenter {
+		return errNoPath
+	}
+	cmd, err := in.command(a.cfg.Identity.Datacenter)
+	if err != nil {
+		return err
+	}
+	if !a.open {
+		if err := g.Allowed(ResNode, in.Node, Write); err != nil {
+			return err
+		}
+		if cmd.Service != nil {
+			if err := g.Allowed(ResService, cmd.Service.Name, Write); err != nil {
+				return err
+			}
+		}
+	}
+	res, err := a.cfg.Registry.Apply(h.base, cmd)
+	if errkind.Is(err, errkind.NotLeader) {
+		return err
+	}
+	a.requests.Add(1)
+	if err != nil {
+		return err
+	}
+	if res.Err != nil {
+		return refused(res.Err)
+	}
+	return nil
+}
