@@ -1,62 +1,183 @@
 package node
 
 import (
+	"cmp"
+	"context"
+	"errors"
+	"hash/fnv"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
 	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/api/dnsapi"
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/grants"
+	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/kit/errkind"
-	"corbel.dev/corbel/kit/opaque"
+	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/node/config"
 )
 
-// anonymousToken is what the contract calls the token of requests without one.
-const anonymousToken = "anonymous"
+// methodResolve is the RPC that asks a server what a token allows.
+const methodResolve = "acl.resolve"
 
-// anonymousAccessor names it in refusals.
-const anonymousAccessor = "00000000-0000-0000-0000-000000000002"
-
-// authorizer makes the access rules from the configuration: with ACLs on, the
-// management token may do everything and a request without a token what
-// acl.default_policy says. In dev, loopback only, everybody may do everything.
-func authorizer(acl *config.ACL, dev bool) consulapi.Authorizer {
-	if dev || !acl.Enabled {
-		return consulapi.AllowAll{}
-	}
-	return &tokens{management: opaque.New(acl.InitialManagement), allow: acl.DefaultPolicy == "allow"}
-}
+// resetFile, in data_dir, holds the index that lets an operator bootstrap ACLs once more.
+const resetFile = "acl-bootstrap-reset"
 
 func defaultPolicy(cfg *config.Config) string {
-	if cfg.Dev || !cfg.ACL.Enabled || cfg.ACL.DefaultPolicy == "allow" {
+	if !cfg.ACL.Enabled || cfg.ACL.DefaultPolicy == "allow" {
 		return "allow"
 	}
 	return "deny"
 }
 
-type tokens struct {
-	management opaque.Secret
-	allow      bool
+// access is what decides who may do what.
+type access struct {
+	tokens   consulapi.Authorizer
+	resolver *grants.Resolver // nil on client agents and while ACLs are off
+	keeper   *grants.Keeper   // the same
+	agent    *grants.Agent    // on client agents alone
 }
 
-// Grant implements consulapi.Authorizer.
-func (t *tokens) Grant(token string) (consulapi.Grant, error) {
-	switch {
-	case token == "" || token == anonymousToken:
-		if t.allow {
-			return consulapi.AllowAll{}, nil
-		}
-		return nobody{}, nil
-	case !t.management.Empty() && t.management.Equal(token):
-		return consulapi.AllowAll{}, nil
+func (a *access) addParts(p *Process) {
+	if a.keeper != nil {
+		p.parts.Add("acl", a.keeper.Run)
 	}
-	return nil, errkind.New(errkind.Denied, "ACL not found")
+	if a.agent != nil {
+		p.parts.Add("acl", a.agent.Run)
+	}
 }
 
-// nobody may do nothing.
-type nobody struct{}
-
-// Allowed implements consulapi.Grant.
-func (nobody) Allowed(r consulapi.Resource, name string, l consulapi.Level) error {
-	return errkind.Errorf(errkind.Denied, "Permission denied: token with AccessorID '%s' lacks permission '%s:%s' on %q",
-		anonymousAccessor, r, l, name)
+// buildAccess makes what resolves tokens: from the records on a server, by asking one on a client agent.
+func (p *Process) buildAccess() {
+	c := &p.cfg.ACL
+	if !c.Enabled {
+		p.access.tokens = consulapi.AllowAll{}
+		return
+	}
+	recovery := func() string { return p.tokens.get(tokenRecovery) }
+	allow := c.DefaultPolicy == "allow"
+	if p.registry == nil {
+		p.access.agent = grants.NewAgent(grants.AgentConfig{Fetch: p.resolveRemotely, NodeName: p.cfg.Node.Name, AllowByDefault: allow,
+			DownPolicy: c.DownPolicy, TTL: min(c.TokenTTL, c.PolicyTTL, c.RoleTTL), Recovery: recovery, Clock: p.clock, Logger: p.log})
+		p.access.tokens = p.access.agent
+		return
+	}
+	p.access.resolver = grants.NewResolver(grants.Config{
+		Now: func() (uint64, *catalog.State) {
+			generation := p.registry.Generation()
+			return generation, p.registry.State()
+		},
+		Datacenter: p.cfg.Node.Datacenter, NodeName: p.cfg.Node.Name, AllowByDefault: allow, Recovery: recovery,
+		InitialManagement: c.InitialManagement, Clock: p.clock,
+	})
+	p.access.tokens = p.access.resolver
+	p.access.keeper = grants.NewKeeper(grants.KeeperConfig{
+		Store: p.registry, Leader: p.raft, Datacenter: p.cfg.Node.Datacenter, InitialManagement: c.InitialManagement,
+		ResetIndex: p.bootstrapReset, Clock: p.clock, Logger: p.log,
+	})
+	p.rpcSrv.Handle(methodResolve, serveResolve(p.access.resolver))
 }
 
-// Class implements consulapi.Grant.
-func (nobody) Class() string { return "nobody" }
+// bootstrapReset reads the index in the reset file, or removes the file when it has done its duty.
+func (p *Process) bootstrapReset(done bool) uint64 {
+	if p.cfg.DataDir == "" {
+		return 0
+	}
+	path := filepath.Join(p.cfg.DataDir, resetFile)
+	if done {
+		if err := p.fs.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			p.log.Warn("remove this file: it would allow another ACL bootstrap", "file", path, "err", err)
+		}
+		return 0
+	}
+	data, err := vfs.ReadFile(p.fs, path)
+	if err != nil {
+		if !errors.Is(err, os.ErrNotExist) {
+			p.log.Warn("cannot read the ACL bootstrap reset file", "file", path, "err", err)
+		}
+		return 0
+	}
+	index, err := strconv.ParseUint(strings.TrimSpace(string(data)), 10, 64)
+	if err != nil {
+		p.log.Warn("the ACL bootstrap reset file holds no index", "file", path)
+	}
+	return index
+}
+
+// resolveRemotely asks a server about a token.
+func (p *Process) resolveRemotely(ctx context.Context, secret string) (grants.Resolution, error) {
+	addr, err := p.anyServer()
+	if err != nil {
+		return grants.Resolution{}, err
+	}
+	reply, err := p.rpc.Call(ctx, addr, methodResolve, pack.String(nil, secret))
+	if err != nil {
+		return grants.Resolution{}, err
+	}
+	return grants.ReadResolution(reply)
+}
+
+func serveResolve(r *grants.Resolver) rpc.Handler {
+	return func(ctx context.Context, req []byte) ([]byte, error) {
+		rd := pack.Read(req)
+		secret := rd.String()
+		if rd.Err() != nil {
+			return nil, errkind.E(errkind.Invalid, "read a token to resolve", rd.Err())
+		}
+		res, err := r.Resolve(ctx, secret)
+		if err != nil {
+			return nil, err
+		}
+		return res.AppendPack(nil), nil
+	}
+}
+
+// dnsAccess is what questions may see: what the DNS token, or else the default
+// one, may read. nil allows everything.
+func (p *Process) dnsAccess() func() dnsapi.Access {
+	if _, open := p.access.tokens.(consulapi.AllowAll); open {
+		return nil
+	}
+	var last atomic.Pointer[dnsRights]
+	return func() dnsapi.Access {
+		g, err := p.access.tokens.Grant(context.Background(), p.dnsToken()) // an agent's Grant bounds its own waiting
+		if err != nil {
+			g = nobody
+		}
+		r := last.Load()
+		if r == nil || r.grant != g {
+			r = newDNSRights(g)
+			last.Store(r)
+		}
+		return r.access
+	}
+}
+
+func (p *Process) dnsToken() string {
+	return cmp.Or(p.tokens.get(tokenDNS), p.tokens.get(tokenDefault))
+}
+
+// nobody may see nothing.
+var nobody = &acl.Grant{Authorizer: acl.Compile(acl.Deny)}
+
+// dnsRights is a grant as DNS looks at it.
+type dnsRights struct {
+	grant  *acl.Grant
+	access dnsapi.Access
+}
+
+func newDNSRights(g *acl.Grant) *dnsRights {
+	may := func(r acl.Resource) func(string) bool {
+		return func(name string) bool { return g.Allow(r, name, acl.Read) }
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(g.Class())) // answers differ only between classes
+	return &dnsRights{g, dnsapi.Access{Version: h.Sum64(), Node: may(acl.Node), Service: may(acl.Service)}}
+}

@@ -1,11 +1,9 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"time"
 
-	"corbel.dev/corbel/api/consulapi"
 	"corbel.dev/corbel/api/dnsapi"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/core/rpc"
@@ -75,26 +73,5 @@ func serveDNS(s *dnsapi.Server) rpc.Handler {
 			return nil, errkind.E(errkind.Invalid, "read a DNS question", rd.Err())
 		}
 		return s.Resolve(ctx, query, tcp), nil
-	}
-}
-
-// dnsAccess is what questions may see: what the DNS token, or else the default
-// one, may read. nil allows everything.
-func (p *Process) dnsAccess() func() dnsapi.Access {
-	auth := authorizer(&p.cfg.ACL, p.cfg.Dev)
-	if _, open := auth.(consulapi.AllowAll); open {
-		return nil
-	}
-	return func() dnsapi.Access {
-		token := cmp.Or(p.tokens.get(tokenDNS), p.tokens.get(tokenDefault))
-		grant, err := auth.Grant(token)
-		may := func(r consulapi.Resource) func(string) bool {
-			return func(name string) bool { return err == nil && grant.Allowed(r, name, consulapi.Read) == nil }
-		}
-		a := dnsapi.Access{Node: may(consulapi.ResNode), Service: may(consulapi.ResService)}
-		if err == nil && grant.Class() == "" {
-			a.Version = 1 // all rights and none are the two answers there are
-		}
-		return a
 	}
 }

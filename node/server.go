@@ -36,6 +36,7 @@ type Process struct {
 	reigns   *reigns            // nil on client agents
 	wan      *wan               // nil on client agents and with ports.serf_wan = -1
 	uploads  *uploads
+	access   access
 	local    *local.Local
 	api      *consulapi.API
 	dns      *dnsapi.Server
@@ -89,6 +90,7 @@ func (p *Process) build() error {
 			return err
 		}
 	}
+	p.buildAccess()
 	if err := p.buildLocal(servers); err != nil {
 		return err
 	}
@@ -210,7 +212,7 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 		},
 		Local: p.local, Members: apiMembers{p.pool}, Info: info{p}, Logs: p.logs, Forward: forward,
 		MetricsHandler: promapi.New(p.metrics),
-		Authorizer:     authorizer(&cfg.ACL, cfg.Dev), ACLEnabled: cfg.ACL.Enabled && !cfg.Dev, DefaultACLPolicy: defaultPolicy(cfg),
+		Authorizer:     p.access.tokens, ACLEnabled: cfg.ACL.Enabled, DefaultACLPolicy: defaultPolicy(cfg),
 		DefaultToken: func() string { return p.tokens.get(tokenDefault) }, SetToken: p.setToken,
 		Limits: consulapi.Limits{KVValueBytes: int64(cfg.Limits.KVMaxValueBytes), TxnBytes: int64(cfg.Limits.TxnMaxBytes)},
 		Wait:   httpx.WaitLimits{Default: cfg.Queries.DefaultTime, Max: cfg.Queries.MaxTime}, DiscoveryMaxStale: cfg.Queries.DiscoveryMaxStale,
@@ -297,6 +299,7 @@ func (p *Process) addParts() {
 		p.uploads.close()
 		return nil
 	})
+	p.access.addParts(p)
 	p.parts.Add("server watch", p.watchServers)
 	p.parts.Add("local", p.local.Run)
 	if len(p.cfg.Listen.DNS) > 0 {

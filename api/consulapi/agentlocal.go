@@ -180,7 +180,7 @@ func (q *request) registration() ([]byte, error) {
 }
 
 func (q *request) registerOptions() local.RegisterOptions {
-	o := local.RegisterOptions{Persist: true, Token: token(q.r, q.q, nil)}
+	o := local.RegisterOptions{Persist: true, Token: ownToken(q.r, q.q)}
 	if q.q != "" {
 		o.ReplaceExistingChecks = q.q.Has("replace-existing-checks")
 	}

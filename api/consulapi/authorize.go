@@ -1,77 +1,60 @@
 package consulapi
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
 	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/catalog/acl"
 )
 
-// Resource is what a right is about.
-type Resource string
+// Resource is what a right is about, Level how much of it is needed.
+type (
+	Resource = acl.Resource
+	Level    = acl.Level
+)
 
 // The resources of the contract's rules.
 const (
-	ResAgent    Resource = "agent"
-	ResKey      Resource = "key"
-	ResNode     Resource = "node"
-	ResService  Resource = "service"
-	ResSession  Resource = "session"
-	ResOperator Resource = "operator"
-	ResACL      Resource = "acl"
-	resNone     Resource = "" // the row is open to all
+	ResACL       = acl.ACL
+	ResAgent     = acl.Agent
+	ResEvent     = acl.Event
+	ResIntention = acl.Intention
+	ResKey       = acl.Key
+	ResKeyring   = acl.Keyring
+	ResMesh      = acl.Mesh
+	ResNode      = acl.Node
+	ResOperator  = acl.Operator
+	ResPeering   = acl.Peering
+	ResQuery     = acl.Query
+	ResService   = acl.Service
+	ResSession   = acl.Session
+	resNone      = acl.NoResource // the row is open to all
 )
-
-// Level is how much of a right is needed.
-type Level uint8
 
 // The levels, least first.
 const (
-	Read Level = iota + 1
-	List
-	Write
+	Read  = acl.Read
+	List  = acl.List
+	Write = acl.Write
 )
 
-// String returns the level as rules spell it.
-func (l Level) String() string {
-	switch l {
-	case Read:
-		return "read"
-	case List:
-		return "list"
-	}
-	return "write"
-}
-
-// Grant is what one token may do.
-type Grant interface {
-	// Allowed is nil or an error of kind Denied with the contract's text.
-	Allowed(r Resource, name string, l Level) error
-	// Class names grants that see the same answers, so that those can share an
-	// encoded body. The class of a grant that may see all is "".
-	Class() string
-}
-
-// Authorizer turns a token into rights.
+// Authorizer turns a token into rights (catalog/grants).
 type Authorizer interface {
-	// Grant fails with kind Denied for an unknown token ("ACL not found").
-	Grant(token string) (Grant, error)
+	// Grant fails with kind Denied for an unknown token ("ACL not found"); "" is the anonymous one.
+	// As long as nothing about the token changed, it returns the same pointer.
+	Grant(ctx context.Context, token string) (*acl.Grant, error)
 }
 
 // AllowAll is the Authorizer while ACLs are off.
 type AllowAll struct{}
 
 // Grant implements Authorizer.
-func (AllowAll) Grant(string) (Grant, error) { return AllowAll{}, nil }
+func (AllowAll) Grant(context.Context, string) (*acl.Grant, error) { return acl.Unlimited, nil }
 
-// Allowed implements Grant.
-func (AllowAll) Allowed(Resource, string, Level) error { return nil }
-
-// Class implements Grant.
-func (AllowAll) Class() string { return "" }
-
-// token finds the request's token; the first place that has one wins.
-func token(r *http.Request, q httpx.Query, fallback func() string) string {
+// ownToken finds the token that the request brings; the first place that has one wins.
+func ownToken(r *http.Request, q httpx.Query) string {
 	if q != "" {
 		if v, _ := q.Get("token"); v != "" {
 			return v
@@ -85,8 +68,100 @@ func token(r *http.Request, q httpx.Query, fallback func() string) string {
 			return strings.TrimSpace(rest)
 		}
 	}
-	if fallback != nil {
-		return fallback()
+	return ""
+}
+
+// token is the secret that the request is judged by: its own, or else this agent's default.
+func (q *request) token() string {
+	if t := ownToken(q.r, q.q); t != "" {
+		return t
+	}
+	if q.api.cfg.DefaultToken != nil {
+		return q.api.cfg.DefaultToken()
 	}
 	return ""
+}
+
+// authenticate resolves the request's token.
+func (q *request) authenticate() error {
+	if q.api.open {
+		return nil
+	}
+	g, err := q.api.cfg.Authorizer.Grant(q.r.Context(), q.token())
+	if err != nil {
+		return err
+	}
+	q.grant = g
+	return nil
+}
+
+// right is one right that a handler asked for.
+type right struct {
+	res   Resource
+	name  string
+	level Level
+	below bool
+}
+
+func (n *right) check(g *acl.Grant) error {
+	if n.below {
+		return g.CheckBelow(n.res, n.name, n.level)
+	}
+	return g.Check(n.res, n.name, n.level)
+}
+
+// need asks for a right and remembers it for when a parked request wakes.
+func (q *request) need(n right) error {
+	if q.api.open {
+		return nil
+	}
+	q.rights = append(q.rights, n)
+	return n.check(q.grant)
+}
+
+// allow asks for a right; rows call it before they touch anything.
+func (q *request) allow(res Resource, name string, l Level) error {
+	return q.need(right{res: res, name: name, level: l})
+}
+
+// allowBelow asks for a right on all names that begin with prefix.
+func (q *request) allowBelow(res Resource, prefix string, l Level) error {
+	return q.need(right{res: res, name: prefix, level: l, below: true})
+}
+
+// authorizeAgain is for a request that was parked: its token may be gone, or allow less.
+func (q *request) authorizeAgain() error {
+	if q.api.open {
+		return nil
+	}
+	g, err := q.api.cfg.Authorizer.Grant(q.r.Context(), q.token())
+	if err != nil {
+		return err
+	}
+	if g == q.grant {
+		return nil
+	}
+	q.grant = g
+	for i := range q.rights {
+		if err := q.rights[i].check(g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sees tells whether an object belongs into this caller's answer.
+func (q *request) sees(res Resource, name string) bool {
+	if q.api.open || q.grant.Allow(res, name, Read) {
+		return true
+	}
+	q.hidden = true
+	return false
+}
+
+// tellFiltered adds the header of an answer from which something was removed, for callers with a token.
+func (q *request) tellFiltered() {
+	if q.hidden && q.grant.Accessor != acl.AnonymousAccessor {
+		q.w.Header()["X-Consul-Results-Filtered-By-Acls"] = valueTrue
+	}
 }

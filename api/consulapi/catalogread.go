@@ -134,7 +134,7 @@ func (q *request) serviceNodes(key string, topic registry.Topic, index func(*cat
 		return err
 	}
 	return q.replyShared(key, index(st), func(b []byte) []byte {
-		return appendServiceNodes(b, st, instances(st), viewer{q.grant, &sel})
+		return appendServiceNodes(b, st, instances(st), q.viewer(&sel))
 	})
 }
 

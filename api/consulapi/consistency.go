@@ -109,6 +109,9 @@ func (q *request) read(s registry.Subject, index func(*catalog.State) uint64) (*
 		if st, contact, err = q.park(s, index); err != nil {
 			return nil, err
 		}
+		if err = q.authorizeAgain(); err != nil {
+			return nil, err
+		}
 		at = index(st)
 	}
 	q.api.queries.Add(1)
@@ -207,7 +210,13 @@ func (q *request) replyShared(key string, index uint64, encode func([]byte) []by
 	}
 	k := appendBodyKey(q.buffer(), q.grant.Class(), key, q.rest, q.q)
 	*q.buf = k
-	body := q.api.cache.Get(k, httpx.Version{Generation: q.gen, Index: index}, q.api.indented(encode))
+	body := q.api.cache.GetMarked(k, httpx.Version{Generation: q.gen, Index: index}, func(b []byte) ([]byte, bool) {
+		q.hidden = false
+		b = q.api.indented(encode)(b)
+		return b, q.hidden
+	})
+	q.hidden = body.Marked()
+	q.tellFiltered()
 	q.api.cache.WriteTo(q.w, q.r, body)
 	return nil
 }

@@ -1,10 +1,12 @@
 package consulapi
 
 import (
+	"context"
 	"errors"
 	"net/http"
 
 	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -62,10 +64,22 @@ func statusOf(err error, c class) (code int, text string, retry bool) {
 	return http.StatusInternalServerError, text, false
 }
 
+// leads reports whether this server is the leader.
+func (a *API) leads(ctx context.Context) bool {
+	c, err := a.cfg.Registry.Read(ctx, registry.Stale)
+	return err == nil && c.Leader
+}
+
+func (q *request) othersKnowBetter(err error) bool {
+	return errkind.Is(err, errkind.NotLeader) ||
+		errkind.Is(err, errkind.Denied) && q.mode != registry.Stale && q.api.cfg.Registry != nil && !q.api.leads(q.r.Context())
+}
+
 // fail answers with an error.
 func (q *request) fail(err error) {
-	// A write that met a change of leader has done nothing yet: the new leader may do it.
-	if errkind.Is(err, errkind.NotLeader) && q.route.class != own && q.api.cfg.Forward != nil {
+	// A write that met a change of leader has done nothing yet: the new leader may do it. And a
+	// server that lags behind may not know a token or a right yet: the leader has the last word.
+	if q.route.class != own && q.api.cfg.Forward != nil && q.othersKnowBetter(err) {
 		ferr := q.forward(true)
 		if ferr == errAnswered {
 			return

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/archive"
@@ -264,6 +265,26 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// tokens is an Authorizer that knows these secrets.
+type tokens map[string]*acl.Grant
+
+// Grant implements Authorizer.
+func (t tokens) Grant(_ context.Context, secret string) (*acl.Grant, error) {
+	if g := t[secret]; g != nil {
+		return g, nil
+	}
+	return nil, errkind.New(errkind.Denied, "ACL not found")
+}
+
+// rules is a grant of a policy's text under default_policy deny.
+func rules(text string) *acl.Grant {
+	parsed, err := acl.Parse(text)
+	if err != nil {
+		panic(err)
+	}
+	return &acl.Grant{Accessor: "the-accessor", Authorizer: acl.Compile(acl.Deny, parsed)}
 }
 
 // answer is a response read to its end.

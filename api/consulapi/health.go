@@ -38,7 +38,7 @@ func (q *request) entries(key string, index func(*catalog.State) uint64, instanc
 		return err
 	}
 	return q.replyShared(key, index(st), func(b []byte) []byte {
-		return appendEntries(b, st, instances(st), viewer{q.grant, &sel})
+		return appendEntries(b, st, instances(st), q.viewer(&sel))
 	})
 }
 

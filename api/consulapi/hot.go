@@ -11,6 +11,7 @@ import (
 	"corbel.dev/corbel/api/hothttp"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/telemetry"
@@ -110,23 +111,25 @@ func (h *Hot) Serve(c *hothttp.Call, r *hothttp.Request) hothttp.Outcome {
 	return hothttp.Decline
 }
 
-// grant finds the caller's rights as request.serve does.
-func (h *Hot) grant(r *hothttp.Request) (Grant, error) {
+// secret is the token that the call is judged by, as request.token finds it.
+func (h *Hot) secret(r *hothttp.Request) string {
 	if h.api.open {
-		return AllowAll{}, nil
+		return ""
 	}
-	t := string(r.Token)
-	if t == "" && h.api.cfg.DefaultToken != nil {
-		t = h.api.cfg.DefaultToken()
+	if len(r.Token) == 0 && h.api.cfg.DefaultToken != nil {
+		return h.api.cfg.DefaultToken()
 	}
-	return h.api.cfg.Authorizer.Grant(t)
+	return string(r.Token)
 }
 
-// allow asks for the right that a row needs.
-func (h *Hot) allow(r *hothttp.Request, res Resource, name string, l Level) (Grant, error) {
-	g, err := h.grant(r)
+// allow finds the caller's rights and asks for the one that a row needs.
+func (h *Hot) allow(secret string, res Resource, name string, l Level) (*acl.Grant, error) {
+	if h.api.open {
+		return acl.Unlimited, nil
+	}
+	g, err := h.api.cfg.Authorizer.Grant(h.base, secret)
 	if err == nil {
-		err = g.Allowed(res, name, l)
+		err = g.Check(res, name, l)
 	}
 	return g, err
 }
@@ -143,7 +146,7 @@ func (h *Hot) serveGet(c *hothttp.Call, r *hothttp.Request, key string) hothttp.
 		return hothttp.Decline
 	}
 	a, begun := h.api, h.api.cfg.Clock.Now()
-	if _, err := h.allow(r, ResKey, key, Read); err != nil {
+	if _, err := h.allow(h.secret(r), ResKey, key, Read); err != nil {
 		return h.fail(c, err, read, h.kvGet, begun)
 	}
 	contact, _, err := a.contact(h.base, mode, -1)
@@ -188,7 +191,7 @@ func (h *Hot) servePut(c *hothttp.Call, r *hothttp.Request, key string) hothttp.
 		return hothttp.Decline
 	}
 	begun := a.cfg.Clock.Now()
-	if _, err := h.allow(r, ResKey, key, Write); err != nil {
+	if _, err := h.allow(h.secret(r), ResKey, key, Write); err != nil {
 		return h.fail(c, err, write, h.kvPut, begun)
 	}
 	res, err := a.cfg.Registry.Apply(h.base, &catalog.KV{Verb: catalog.KVSet, Pair: catalog.KVPair{Key: key, Value: r.Body}})
@@ -217,20 +220,26 @@ func (h *Hot) servePut(c *hothttp.Call, r *hothttp.Request, key string) hothttp.
 
 // fail answers with an error as request.fail does. What another server can do is declined.
 func (h *Hot) fail(c *hothttp.Call, err error, cl class, t *telemetry.Timing, begun time.Time) hothttp.Outcome {
-	if errkind.Is(err, errkind.NotLeader) {
-		return hothttp.Decline
+	if errkind.Is(err, errkind.NotLeader) || errkind.Is(err, errkind.Denied) && !h.api.leads(h.base) {
+		return hothttp.Decline // net/http passes the request on to the leader
 	}
+	head, body := h.failure(err, cl)
+	_ = c.Reply(head, body) // a client that left is noticed by hothttp
+	t.Observe(h.api.cfg.Clock.Since(begun))
+	return hothttp.Done
+}
+
+// failure makes the answer for an error.
+func (h *Hot) failure(err error, cl class) (head, body []byte) {
 	h.api.failures.Add(1)
 	code, text, retry := statusOf(err, cl)
-	head := append([]byte("HTTP/1.1 "), strconv.Itoa(code)...)
+	head = append([]byte("HTTP/1.1 "), strconv.Itoa(code)...)
 	head = append(append(append(head, ' '), http.StatusText(code)...), "\r\n"...)
 	head = append(append(head, h.policy...), headText...)
 	if retry {
 		head = append(head, "Retry-After: 1\r\n"...)
 	}
-	_ = c.Reply(head, []byte(text)) // a client that left is noticed by hothttp
-	t.Observe(h.api.cfg.Clock.Since(begun))
-	return hothttp.Done
+	return head, []byte(text)
 }
 
 // Parts of heads; hothttp ends them.
@@ -240,6 +249,7 @@ const (
 	headJSON       = "Content-Type: application/json\r\nVary: Accept-Encoding\r\n"
 	headRaw        = "Content-Type: text/plain\r\nVary: Accept-Encoding\r\nX-Content-Type-Options: nosniff\r\nContent-Security-Policy: sandbox\r\n"
 	headText       = "Content-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n"
+	headFiltered   = "X-Consul-Results-Filtered-By-Acls: true\r\n"
 	headGzip       = "Content-Encoding: gzip\r\n"
 )
 

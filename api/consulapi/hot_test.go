@@ -176,7 +176,7 @@ func (s *stage) service(node, status string) {
 }
 
 func TestHotAnswersAsNetHTTPDoes(t *testing.T) {
-	grants := func(c *Config) { c.Authorizer, c.DefaultACLPolicy = rights{}, "deny" }
+	grants := func(c *Config) { c.Authorizer, c.DefaultACLPolicy = readers(), "deny" }
 	fallback := func(c *Config) {
 		grants(c)
 		c.DefaultToken = func() string { return "reader" }
@@ -293,34 +293,10 @@ func TestHotAnswersAsNetHTTPDoes(t *testing.T) {
 	}
 }
 
-// rights is an Authorizer with one token, reader, which may read, but not node03.
-type rights struct{}
-
-func (rights) Grant(token string) (Grant, error) {
-	switch token {
-	case "reader":
-		return readerGrant{}, nil
-	case "":
-		return anonymous{}, nil
-	}
-	return nil, errkind.New(errkind.Denied, "ACL not found")
-}
-
-type readerGrant struct{}
-
-func (readerGrant) Class() string { return "reader" }
-func (readerGrant) Allowed(r Resource, name string, l Level) error {
-	if l == Read && name != "node03" {
-		return nil
-	}
-	return errkind.New(errkind.Denied, "Permission denied: lacks permission '"+string(r)+":"+l.String()+"' on \""+name+"\"")
-}
-
-type anonymous struct{}
-
-func (anonymous) Class() string { return "anonymous" }
-func (anonymous) Allowed(Resource, string, Level) error {
-	return errkind.New(errkind.Denied, "Permission denied: anonymous token")
+// readers is an Authorizer with one token, reader, which may read, but not node03.
+func readers() Authorizer {
+	return tokens{"reader": rules(`key_prefix "" { policy = "read" } service_prefix "" { policy = "read" } node_prefix "" { policy = "read" }
+		node "node03" { policy = "deny" }`), "": rules("")}
 }
 
 func TestHotIsOnlyForPlainConfigurations(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"corbel.dev/corbel/api/hothttp"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
 )
 
@@ -31,7 +32,7 @@ const (
 type crowd struct {
 	hot   *Hot
 	asked question
-	grant Grant // of the first member; its class, which decides what is seen, is everybody's
+	grant *acl.Grant // of the first member; its class, which decides what is seen, is everybody's
 
 	mu      sync.Mutex // guards what follows; no call is answered under it
 	members deadlines
@@ -50,6 +51,8 @@ type parked struct {
 	index    uint64 // what the client has seen
 	deadline time.Time
 	begun    time.Time
+	secret   string // the token, and what it allowed when the call was parked
+	grant    *acl.Grant
 	place    int  // in the crowd's members; -1 when it is not, or no longer, among them
 	gone     bool // the client vanished before it was added
 }
@@ -60,7 +63,7 @@ func (h *Hot) park(c *hothttp.Call, k *ask) hothttp.Outcome {
 	if cr == nil {
 		return hothttp.Decline
 	}
-	m := &parked{call: c, index: k.block.Index, begun: k.begun, place: -1,
+	m := &parked{call: c, index: k.block.Index, begun: k.begun, secret: k.secret, grant: k.grant, place: -1,
 		deadline: h.api.cfg.Clock.Now().Add(httpx.Jitter(k.block.Wait))}
 	c.Park(func() { cr.leave(m) })
 	cr.add(m)
@@ -254,9 +257,12 @@ func (cr *crowd) answer(due []*parked, generation uint64, st *catalog.State) {
 	if err != nil { // a bounded staleness is what these modes promise; the header tells
 		contact = registry.Contact{LastContact: contact.LastContact}
 	}
+	h.count(len(due))
+	if due = cr.authorize(due, generation, st, contact, mode); len(due) == 0 {
+		return
+	}
 	head, body := h.compose(nil, &cr.asked, cr.grant, generation, st, contact, mode)
 	rendered := hothttp.Render(head, body)
-	h.count(len(due))
 	timing := h.lists[cr.asked.list]
 	reply := func(members []*parked) {
 		for _, m := range members {
@@ -277,6 +283,41 @@ func (cr *crowd) answer(due []*parked, generation uint64, st *catalog.State) {
 		wg.Go(func() { reply(part) })
 	}
 	wg.Wait()
+}
+
+// authorize answers the members whose rights are no longer those that they were parked with,
+// each for itself, and returns the others.
+func (cr *crowd) authorize(due []*parked, generation uint64, st *catalog.State, contact registry.Contact, mode registry.Mode) []*parked {
+	h := cr.hot
+	if h.api.open {
+		return due
+	}
+	kept := due[:0]
+	for _, m := range due {
+		g, err := h.allow(m.secret, ResService, cr.asked.name, Read)
+		if err == nil && crowdClass(g) == cr.asked.class {
+			kept = append(kept, m)
+			continue
+		}
+		var head, body []byte
+		if err != nil {
+			head, body = h.failure(err, read)
+		} else {
+			head, body = h.compose(nil, &cr.asked, g, generation, st, contact, mode)
+		}
+		_ = m.call.ReplyRendered(hothttp.Render(head, body)) // a client that left is noticed by hothttp
+		h.lists[cr.asked.list].Observe(h.api.cfg.Clock.Since(m.begun))
+	}
+	return kept
+}
+
+// crowdClass is equal for grants that get the same bytes: who has no token is not told that
+// something was left out.
+func crowdClass(g *acl.Grant) string {
+	if g.Accessor == acl.AnonymousAccessor {
+		return g.Class() + "\x00"
+	}
+	return g.Class()
 }
 
 // deadlines is a heap of members, the earliest deadline first. Each knows its place.

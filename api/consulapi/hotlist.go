@@ -9,6 +9,7 @@ import (
 	"corbel.dev/corbel/api/hothttp"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
 )
 
@@ -28,16 +29,17 @@ type question struct {
 	passing bool
 	stale   bool // asked for; otherwise the agent's default
 	gzip    bool
-	class   string // of the caller's rights
+	class   string // crowdClass of the caller's rights
 	name    string
 }
 
 // ask is one caller's question.
 type ask struct {
 	question
-	grant Grant
-	block httpx.Blocking
-	begun time.Time
+	secret string
+	grant  *acl.Grant
+	block  httpx.Blocking
+	begun  time.Time
 }
 
 // params reads the query; false for one that holds anything else.
@@ -85,7 +87,8 @@ func (h *Hot) serveList(c *hothttp.Call, r *hothttp.Request, list int) hothttp.O
 	}
 	k.name = string(r.Path[len(hotLists[list].pattern):])
 	var err error
-	if k.grant, err = h.allow(r, ResService, k.name, Read); err != nil {
+	k.secret = h.secret(r)
+	if k.grant, err = h.allow(k.secret, ResService, k.name, Read); err != nil {
 		return h.fail(c, err, read, h.lists[list], k.begun)
 	}
 	contact, mode, err := h.contact(&k.question)
@@ -94,7 +97,7 @@ func (h *Hot) serveList(c *hothttp.Call, r *hothttp.Request, list int) hothttp.O
 	}
 	generation, st := a.now()
 	if k.block.Index > 0 && st.ServiceIndex(k.name) <= k.block.Index {
-		k.class = k.grant.Class()
+		k.class = crowdClass(k.grant)
 		return h.park(c, &k)
 	}
 	hp := httpx.GetBuffer()
@@ -124,13 +127,17 @@ func (h *Hot) count(n int) { h.api.queries.Add(uint64(n)) }
 
 // compose makes the answer to a question. The head is appended to b; the body is
 // shared with all who ask the same, on whichever path.
-func (h *Hot) compose(b []byte, k *question, g Grant, generation uint64, st *catalog.State, contact registry.Contact, mode registry.Mode) (head, body []byte) {
+func (h *Hot) compose(b []byte, k *question, g *acl.Grant, generation uint64, st *catalog.State, contact registry.Contact, mode registry.Mode) (head, body []byte) {
 	index := st.ServiceIndex(k.name)
 	kp := httpx.GetBuffer()
 	key := appendBodyKey(*kp, g.Class(), hotLists[k.list].key, k.name, k.key())
-	shared := h.api.cache.Get(key, httpx.Version{Generation: generation, Index: index}, h.api.indented(func(b []byte) []byte {
-		return hotLists[k.list].encode(b, st, st.Instances(k.name), viewer{g, &selection{passing: k.passing}})
-	}))
+	shared := h.api.cache.GetMarked(key, httpx.Version{Generation: generation, Index: index}, func(b []byte) ([]byte, bool) {
+		hidden := false
+		encode := h.api.indented(func(b []byte) []byte {
+			return hotLists[k.list].encode(b, st, st.Instances(k.name), viewer{g, &selection{passing: k.passing}, &hidden})
+		})
+		return encode(b), hidden
+	})
 	*kp = key
 	httpx.PutBuffer(kp)
 	body, compressed := h.api.cache.Encoded(shared, k.gzip)
@@ -138,6 +145,9 @@ func (h *Hot) compose(b []byte, k *question, g Grant, generation uint64, st *cat
 	head = append(head, "X-Consul-Effective-Consistency: "...)
 	head = append(head, effective[mode][0]...)
 	head = append(head, "\r\nX-Consul-Query-Backend: blocking-query\r\n"...)
+	if shared.Marked() && g.Accessor != acl.AnonymousAccessor {
+		head = append(head, headFiltered...)
+	}
 	if compressed {
 		head = append(head, headGzip...)
 	}

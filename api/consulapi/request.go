@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -22,28 +23,31 @@ var errAnswered = errors.New("answered")
 // request is one request on its way through a handler. It is pooled: a handler
 // keeps no reference to it.
 type request struct {
-	api   *API
-	w     http.ResponseWriter
-	r     *http.Request
-	q     httpx.Query
-	rest  string // the path after the route's pattern
-	route *route
-	grant Grant
-	mode  registry.Mode
-	block httpx.Blocking
-	buf   *[]byte // scratch for the body read or the answer, from httpx's pool
-	bound time.Duration
-	gen   uint64 // the registry's generation, read before the State that read returned
-	bare  bool   // the body has been read into buf
+	api    *API
+	w      http.ResponseWriter
+	r      *http.Request
+	q      httpx.Query
+	rest   string // the path after the route's pattern
+	route  *route
+	grant  *acl.Grant
+	rights []right // what the handler asked for so far
+	hidden bool    // something was left out of the answer for want of rights
+	mode   registry.Mode
+	block  httpx.Blocking
+	buf    *[]byte // scratch for the body read or the answer, from httpx's pool
+	bound  time.Duration
+	gen    uint64 // the registry's generation, read before the State that read returned
+	bare   bool   // the body has been read into buf
 }
 
 func (q *request) begin(a *API, w http.ResponseWriter, r *http.Request, row *route, rest string) {
-	*q = request{api: a, w: w, r: r, q: httpx.Query(r.URL.RawQuery), rest: rest, route: row, grant: AllowAll{}, bound: -1}
+	*q = request{api: a, w: w, r: r, q: httpx.Query(r.URL.RawQuery), rest: rest, route: row, grant: acl.Unlimited, rights: q.rights[:0], bound: -1}
 }
 
 func (q *request) end() {
 	q.releaseBuffer()
-	*q = request{}
+	clear(q.rights)
+	*q = request{rights: q.rights[:0]}
 	requests.Put(q)
 }
 
@@ -79,12 +83,8 @@ func (q *request) serve() error {
 	if err := q.crossing(); err != nil {
 		return err
 	}
-	if !q.api.open {
-		g, err := q.api.cfg.Authorizer.Grant(token(q.r, q.q, q.api.cfg.DefaultToken))
-		if err != nil {
-			return err
-		}
-		q.grant = g
+	if err := q.authenticate(); err != nil {
+		return err
 	}
 	return q.route.handle(q)
 }
@@ -114,6 +114,9 @@ func (q *request) forward(toLeader bool) error {
 	if q.bare {
 		q.r.Body = io.NopCloser(bytes.NewReader(*q.buf))
 	}
+	if t := q.token(); t != "" && ownToken(q.r, q.q) == "" {
+		q.r.Header.Set("X-Consul-Token", t) // this agent's default; the other process has another
+	}
 	delete(q.w.Header(), "X-Consul-Default-Acl-Policy") // the answer brings its own
 	pass := q.api.cfg.Forward.Forward
 	if q.route.streams() {
@@ -123,19 +126,6 @@ func (q *request) forward(toLeader bool) error {
 		return err
 	}
 	return errAnswered
-}
-
-// allow asks for a right; rows call it before they touch anything.
-func (q *request) allow(res Resource, name string, l Level) error {
-	if q.api.open {
-		return nil
-	}
-	return q.grant.Allowed(res, name, l)
-}
-
-// sees tells whether an object belongs into this caller's answer.
-func (q *request) sees(res Resource, name string) bool {
-	return q.api.open || q.grant.Allowed(res, name, Read) == nil
 }
 
 // body reads the request's body into the scratch buffer.
@@ -228,6 +218,7 @@ func (q *request) replyStatus(status int, body []byte) error {
 	case q.api.cfg.Pretty:
 		body = indent(body)
 	}
+	q.tellFiltered()
 	httpx.Write(q.w, q.r, status, httpx.JSONType, body)
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/filter"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -117,11 +118,19 @@ func (s *selection) service(svc *catalog.Service) bool {
 
 // viewer is who looks at a list, and through which selection. It outlives a request.
 type viewer struct {
-	grant Grant
-	sel   *selection
+	grant  *acl.Grant
+	sel    *selection
+	hidden *bool // set when something was left out for want of rights
 }
+
+func (q *request) viewer(sel *selection) viewer { return viewer{q.grant, sel, &q.hidden} }
 
 // instance reports whether the viewer may see the instance and its node, and asked for them.
 func (v *viewer) instance(n *catalog.Node, s *catalog.Service) bool {
-	return v.grant.Allowed(ResNode, s.Node, Read) == nil && v.sel.node(n) && v.sel.service(s)
+	// By the names that are stored: the request's may be in another case.
+	if !v.grant.Allow(ResNode, s.Node, Read) || !v.grant.Allow(ResService, s.Name, Read) {
+		*v.hidden = true
+		return false
+	}
+	return v.sel.node(n) && v.sel.service(s)
 }

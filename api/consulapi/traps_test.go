@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -319,27 +320,10 @@ func TestTransportRules(t *testing.T) {
 	}
 }
 
-// denyWrites is an Authorizer for one token that may only read.
-type denyWrites struct{}
-
-func (denyWrites) Grant(token string) (Grant, error) {
-	if token != "reader" {
-		return nil, errkind.New(errkind.Denied, "ACL not found")
-	}
-	return denyWrites{}, nil
-}
-func (denyWrites) Allowed(res Resource, name string, l Level) error {
-	if l == Read || l == List {
-		return nil
-	}
-	return errkind.Errorf(errkind.Denied, "Permission denied: token lacks permission '%s:%s' on %q", res, l, name)
-}
-func (denyWrites) Class() string { return "reader" }
-
 // TestEveryRowAsksForRights walks the table: no row may answer an unknown token,
 // and no row that changes something may answer a reader.
 func TestEveryRowAsksForRights(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.Authorizer = denyWrites{} })
+	r := newRig(t, func(c *Config) { c.Authorizer = tokens{"reader": rules(acl.GlobalReadOnlyRules)} })
 	bodies := map[string]string{"/v1/catalog/register": `{"Node":"n","Address":"a"}`, "/v1/catalog/deregister": `{"Node":"n"}`,
 		"/v1/txn": `[{"KV":{"Verb":"set","Key":"a"}}]`, "/v1/agent/service/register": `{"Name":"a"}`, "/v1/agent/check/register": `{"Name":"a","TTL":"1s"}`}
 	quiet := map[string]bool{ // nothing there, so nothing to protect

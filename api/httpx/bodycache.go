@@ -42,6 +42,7 @@ type Body struct {
 	gzipOnce   sync.Once
 	gzipped    []byte
 	gzipLength []string
+	marked     bool
 
 	key        string
 	ready      chan struct{}
@@ -53,9 +54,17 @@ type Body struct {
 // Bytes returns the encoded answer; the caller may not change it.
 func (b *Body) Bytes() []byte { return b.data }
 
+// Marked tells what the encoder of GetMarked said about the body.
+func (b *Body) Marked() bool { return b.marked }
+
 // Get returns the body for key at version, calling encode (with a nil slice to append to)
 // unless it is known. Key may be a scratch buffer: it is copied when kept.
 func (c *BodyCache) Get(key []byte, v Version, encode func([]byte) []byte) *Body {
+	return c.GetMarked(key, v, func(b []byte) ([]byte, bool) { return encode(b), false })
+}
+
+// GetMarked is Get with an encoder that also says one thing about the body.
+func (c *BodyCache) GetMarked(key []byte, v Version, encode func([]byte) ([]byte, bool)) *Body {
 	c.mu.Lock()
 	if e := c.entries[string(key)]; e != nil && e.version == v {
 		c.moveToFrontLocked(e)
@@ -73,7 +82,7 @@ func (c *BodyCache) Get(key []byte, v Version, encode func([]byte) []byte) *Body
 		c.account(e) // before ready: nobody else reads or grows e yet
 		close(e.ready)
 	}()
-	e.data = encode(nil)
+	e.data, e.marked = encode(nil)
 	e.length = []string{strconv.Itoa(len(e.data))}
 	e.failed = false
 	return e

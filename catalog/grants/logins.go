@@ -1,0 +1,118 @@
+package grants
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/kit/errkind"
+)
+
+// loginTimeout bounds what asking another system about a credential may take.
+const loginTimeout = 10 * time.Second
+
+// Login trades a credential of another system for a token with what the binding rules give.
+func (k *Keeper) Login(ctx context.Context, method, credential string, meta map[string]string) (*acl.Token, error) {
+	switch {
+	case method == "":
+		return nil, invalid("missing auth method")
+	case credential == "":
+		return nil, invalid("missing bearer token")
+	}
+	st := k.cfg.Store.State()
+	m := AuthMethodByName(st, method)
+	if m == nil || k.cfg.Verifier == nil {
+		return nil, errUnknown
+	}
+	ctx, cancel := context.WithTimeout(ctx, loginTimeout)
+	defer cancel()
+	claims, err := k.cfg.Verifier.Login(ctx, m, credential)
+	if err != nil {
+		k.cfg.Logger.Info("a login was refused", "method", method, "err", err)
+		if errkind.Is(err, errkind.Denied) {
+			return nil, errkind.New(errkind.Denied, "Permission denied: "+errkind.Text(err))
+		}
+		return nil, err
+	}
+	g, err := k.earned(st, m, claims)
+	if err != nil {
+		return nil, err
+	}
+	t := acl.Token{Description: loginDescription(meta), Grants: g.Grants, AuthMethod: m.Name,
+		Local: m.TokenLocality != acl.LocalityGlobal, CreateTime: k.now()}
+	for _, name := range g.roles {
+		t.Roles = append(t.Roles, acl.Link{Name: name})
+	}
+	if m.MaxTokenTTL > 0 {
+		end := t.CreateTime.Add(time.Duration(m.MaxTokenTTL))
+		t.ExpirationTime = &end
+	}
+	return k.create(ctx, t)
+}
+
+func loginDescription(meta map[string]string) string {
+	if len(meta) == 0 {
+		return "token created via login"
+	}
+	b, _ := json.Marshal(meta) // a map of strings has a JSON
+	return "token created via login: " + string(b)
+}
+
+// earned adds up what the rules whose selectors match give. A name that is not there, or that
+// a claim made invalid, gives nothing; no rule that gives anything is a refusal.
+func (k *Keeper) earned(st *catalog.State, m *acl.AuthMethod, claims Claims) (g granted, err error) {
+	any := false
+	for _, b := range BindingRules(st) {
+		if b.AuthMethod != m.Name {
+			continue
+		}
+		if ok, err := selects(b.Selector, claims.Selectable); err != nil || !ok {
+			continue // a selector that does not fit these claims does not match
+		}
+		one, err := bind(b, claims.Vars)
+		if err != nil || !k.usable(st, &one) {
+			k.cfg.Logger.Info("a binding rule matches a login but gives nothing", "rule", b.ID, "method", m.Name)
+			continue
+		}
+		any = true
+		g.ServiceIdentities = append(g.ServiceIdentities, one.ServiceIdentities...)
+		g.NodeIdentities = append(g.NodeIdentities, one.NodeIdentities...)
+		g.TemplatedPolicies = append(g.TemplatedPolicies, one.TemplatedPolicies...)
+		g.Policies = append(g.Policies, one.Policies...)
+		g.roles = append(g.roles, one.roles...)
+	}
+	if !any {
+		return g, errkind.New(errkind.Denied, "Permission denied")
+	}
+	return g, nil
+}
+
+// usable reports whether everything that a rule gives exists and is well named.
+func (k *Keeper) usable(st *catalog.State, g *granted) bool {
+	for i := range g.NodeIdentities {
+		g.NodeIdentities[i].Datacenter = k.cfg.Datacenter
+	}
+	for _, name := range g.roles {
+		if st.RecordByName(catalog.RecordACLRole, name) == nil {
+			return false
+		}
+	}
+	return checkGrants(st, &g.Grants, k.cfg.Datacenter) == nil
+}
+
+// Logout ends the token of a login.
+func (k *Keeper) Logout(ctx context.Context, secret string) error {
+	return k.change(ctx, func(st *catalog.State) ([]catalog.RecordOp, error) {
+		r := st.RecordByName(catalog.RecordACLToken, SecretName(secret))
+		t := find[acl.Token](r)
+		switch {
+		case t == nil || t.Expired(k.now()):
+			return nil, errUnknown
+		case t.AuthMethod == "":
+			return nil, errkind.New(errkind.Denied, "Permission denied: the token was not made by a login")
+		}
+		return []catalog.RecordOp{remove(catalog.RecordACLToken, r.Key, r.ModifyIndex)}, nil
+	})
+}
