@@ -3,6 +3,7 @@ package consulapi
 import (
 	"corbel.dev/corbel/api/hothttp"
 	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/catalog/grants"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -33,7 +34,7 @@ func (h *Hot) serveRegister(c *hothttp.Call, r *hothttp.Request) hothttp.Outcome
 
 func (h *Hot) register(r *hothttp.Request) error {
 	a := h.api
-	g, err := h.grant(r)
+	g, err := h.grant(h.secret(r))
 	if err != nil {
 		return err
 	}
@@ -52,13 +53,8 @@ func (h *Hot) register(r *hothttp.Request) error {
 		return err
 	}
 	if !a.open {
-		if err := g.Allowed(ResNode, in.Node, Write); err != nil {
+		if err := grants.MayRegister(g, a.cfg.Registry.State(), cmd); err != nil {
 			return err
-		}
-		if cmd.Service != nil {
-			if err := g.Allowed(ResService, cmd.Service.Name, Write); err != nil {
-				return err
-			}
 		}
 	}
 	res, err := a.cfg.Registry.Apply(h.base, cmd)

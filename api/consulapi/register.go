@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/grants"
 )
 
 type wireRegister struct {
@@ -32,11 +33,8 @@ func catalogRegister(q *request) error {
 	if err != nil {
 		return err
 	}
-	if err := q.allow(ResNode, in.Node, Write); err != nil {
-		return err
-	}
-	if cmd.Service != nil {
-		if err := q.allow(ResService, cmd.Service.Name, Write); err != nil {
+	if !q.api.open {
+		if err := grants.MayRegister(q.grant, q.api.cfg.Registry.State(), cmd); err != nil {
 			return err
 		}
 	}
@@ -109,8 +107,11 @@ func catalogDeregister(q *request) error {
 	if in.Node == "" {
 		return failWith(http.StatusInternalServerError, "Must provide node")
 	}
-	if err := q.allow(ResNode, in.Node, Write); err != nil {
-		return err
+	cmd := &catalog.Deregister{Node: in.Node, ServiceID: in.ServiceID, CheckID: in.CheckID}
+	if !q.api.open {
+		if err := grants.MayDeregister(q.grant, q.api.cfg.Registry.State(), cmd); err != nil {
+			return err
+		}
 	}
-	return q.applyTrue(&catalog.Deregister{Node: in.Node, ServiceID: in.ServiceID, CheckID: in.CheckID})
+	return q.applyTrue(cmd)
 }
