@@ -139,15 +139,14 @@ func serveResolve(r *grants.Resolver) rpc.Handler {
 	}
 }
 
-// dnsAccess is what questions may see: what the DNS token, or else the default
-// one, may read. nil allows everything.
-func (p *Process) dnsAccess() func() dnsapi.Access {
+// dnsAccess is what a token may read over DNS. nil allows everything.
+func (p *Process) dnsAccess() func(token string) dnsapi.Access {
 	if _, open := p.access.tokens.(consulapi.AllowAll); open {
 		return nil
 	}
 	var last atomic.Pointer[dnsRights]
-	return func() dnsapi.Access {
-		g, err := p.access.tokens.Grant(context.Background(), p.dnsToken()) // an agent's Grant bounds its own waiting
+	return func(token string) dnsapi.Access {
+		g, err := p.access.tokens.Grant(context.Background(), token) // an agent's Grant bounds its own waiting
 		if err != nil {
 			g = nobody
 		}
@@ -160,6 +159,7 @@ func (p *Process) dnsAccess() func() dnsapi.Access {
 	}
 }
 
+// dnsToken is the token of this process's DNS clients: that for DNS, or else the default one.
 func (p *Process) dnsToken() string {
 	return cmp.Or(p.tokens.get(tokenDNS), p.tokens.get(tokenDefault))
 }

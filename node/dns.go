@@ -19,7 +19,10 @@ var errNoServers = errkind.New(errkind.Unavailable, "No known Consul servers")
 func (p *Process) buildDNS() (err error) {
 	cfg := dnsapi.Config{
 		Addresses: p.cfg.Listen.DNS, Datacenter: p.cfg.Node.Datacenter, Settings: dnsSettings(p.cfg),
-		Forward: dnsForwarder{p}, Metrics: p.metrics, Logger: p.log, Access: p.dnsAccess(),
+		Forward: dnsForwarder{p}, Metrics: p.metrics, Logger: p.log, Token: p.dnsToken, Access: p.dnsAccess(),
+	}
+	if p.wan != nil {
+		cfg.Remote = p.wan
 	}
 	if p.registry != nil {
 		cfg.Source = dnsSource{p}
@@ -51,7 +54,7 @@ func (s dnsSource) Lag() time.Duration {
 type dnsForwarder struct{ p *Process }
 
 // ForwardDNS implements dnsapi.Forwarder.
-func (f dnsForwarder) ForwardDNS(ctx context.Context, query []byte, tcp bool) ([]byte, error) {
+func (f dnsForwarder) ForwardDNS(ctx context.Context, a dnsapi.Asked) ([]byte, error) {
 	target := f.p.anyServer
 	if f.p.raft != nil {
 		target = f.p.leaderServer
@@ -60,18 +63,30 @@ func (f dnsForwarder) ForwardDNS(ctx context.Context, query []byte, tcp bool) ([
 	if err != nil {
 		return nil, err
 	}
-	return f.p.rpc.Call(ctx, addr, methodDNS, pack.Bytes(pack.Bool(nil, tcp), query))
+	return f.p.rpc.Call(ctx, addr, methodDNS, encodeAsked(a))
+}
+
+// Knows implements dnsapi.Remote.
+func (w *wan) Knows(dc string) bool { return w.paths.knows(dc) }
+
+// ForwardDNSTo implements dnsapi.Remote.
+func (w *wan) ForwardDNSTo(ctx context.Context, dc string, a dnsapi.Asked) ([]byte, error) {
+	return w.ask(ctx, dc, methodDNS, encodeAsked(a), true)
+}
+
+func encodeAsked(a dnsapi.Asked) []byte {
+	b := pack.Bytes(pack.Bool(nil, a.TCP), a.Query)
+	return pack.Bool(pack.String(pack.String(b, a.Token), a.Domain), a.Crossed)
 }
 
 // serveDNS answers forwarded questions.
 func serveDNS(s *dnsapi.Server) rpc.Handler {
 	return func(ctx context.Context, req []byte) ([]byte, error) {
 		rd := pack.Read(req)
-		tcp := rd.Bool()
-		query := rd.Bytes()
+		a := dnsapi.Asked{TCP: rd.Bool(), Query: rd.Bytes(), Token: rd.String(), Domain: rd.String(), Crossed: rd.Bool()}
 		if rd.Err() != nil {
 			return nil, errkind.E(errkind.Invalid, "read a DNS question", rd.Err())
 		}
-		return s.Resolve(ctx, query, tcp), nil
+		return s.Resolve(ctx, a), nil
 	}
 }

@@ -29,7 +29,7 @@ func dnsSettings(cfg *config.Config) dnsapi.Settings {
 		NodeTTL: d.NodeTTL, ServiceTTL: d.ServiceTTL, EnableTruncate: d.EnableTruncate, OnlyPassing: d.OnlyPassing,
 		UDPAnswerLimit: d.UDPAnswerLimit, ARecordLimit: d.ARecordLimit, Recursors: d.Recursors,
 		RecursorTimeout: d.RecursorTimeout, RecursorStrategy: d.RecursorStrategy,
-		DisableCompression: d.DisableCompression, OmitNodeMeta: !d.NodeMetaTXT,
+		DisableCompression: d.DisableCompression, OmitNodeMeta: !d.NodeMetaTXT, UseCache: d.UseCache, CacheMaxAge: d.CacheMaxAge,
 		SOA: dnsapi.SOA{Refresh: uint32(d.SOARefresh), Retry: uint32(d.SOARetry), Expire: uint32(d.SOAExpire), MinTTL: uint32(d.SOAMinTTL)},
 	}
 }

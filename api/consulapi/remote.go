@@ -44,6 +44,9 @@ func (q *request) remote(dc string) error {
 		return errNoPath
 	}
 	r := q.r
+	if t := q.token(); t != "" && ownToken(r, q.q) == "" {
+		r.Header.Set("X-Consul-Token", t) // this agent's default; the other datacenter has another
+	}
 	if q.bare {
 		r.Body = io.NopCloser(bytes.NewReader(*q.buf))
 	}

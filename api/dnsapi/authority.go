@@ -32,7 +32,7 @@ func (l *lookup) authority() result {
 		if n == nil || !l.allowedNode(n.Name) || l.health(inst) == catalog.Critical {
 			continue
 		}
-		name := n.Name + ".node." + l.s.cfg.Datacenter + "." + l.zone.name
+		name := n.Name + ".node." + l.dc + "." + l.zone.name
 		if !isName(name) {
 			continue
 		}
@@ -113,7 +113,7 @@ func (l *lookup) pointer(a netip.Addr) (r result, found bool) {
 		if n.service {
 			word, allowed = ".service.", l.allowedService(n.name)
 		}
-		if target := n.name + word + l.s.cfg.Datacenter + "." + l.zone.name; allowed && isName(target) {
+		if target := n.name + word + l.dc + "." + l.zone.name; allowed && isName(target) {
 			r.groups = append(r.groups, group{rr: &dns.PTR{Hdr: header(l.owner, dns.TypePTR, 0), Ptr: target}})
 		}
 	}

@@ -58,7 +58,10 @@ type Settings struct {
 	RecursorStrategy   string        // sequential or random; "" means sequential
 	DisableCompression bool
 	OmitNodeMeta       bool // enable_additional_node_meta_txt = false
-	SOA                SOA
+	// UseCache lets an agent give a server's answer again until it is CacheMaxAge old.
+	UseCache    bool
+	CacheMaxAge time.Duration
+	SOA         SOA
 }
 
 // SOA is the zone's timers in seconds; the zero value means 3600, 600, 86400 and 0.
@@ -71,14 +74,29 @@ type Source interface {
 	Lag() time.Duration
 }
 
-// Forwarder asks a server: any from a client agent, the leader from a server that is too
-// stale. query and the result are DNS messages; tcp tells that the size is not limited.
-type Forwarder interface {
-	ForwardDNS(ctx context.Context, query []byte, tcp bool) ([]byte, error)
+// Asked is a question on its way to another process.
+type Asked struct {
+	Query   []byte // a DNS message, as is the answer to it
+	TCP     bool   // the answer's size is not limited
+	Token   string // in whose name
+	Domain  string // the zone where it was asked: it is answered whatever zones the other side has; "" for reverse names
+	Crossed bool   // it comes from another datacenter, and goes to no third one
 }
 
-// Access is what the DNS token may read. Version changes whenever an answer could. A nil
-// function allows everything.
+// Forwarder asks a server: any from a client agent, the leader from a server that is too stale.
+type Forwarder interface {
+	ForwardDNS(ctx context.Context, a Asked) ([]byte, error)
+}
+
+// Remote is the way to the servers of other datacenters.
+type Remote interface {
+	// Knows tells whether that datacenter exists, whether it can be reached or not.
+	Knows(dc string) bool
+	ForwardDNSTo(ctx context.Context, dc string, a Asked) ([]byte, error)
+}
+
+// Access is what a token may read. Version differs between rights that could give different
+// answers. A nil function allows everything.
 type Access struct {
 	Version       uint64
 	Node, Service func(name string) bool
@@ -89,9 +107,12 @@ type Config struct {
 	Addresses  []string // host:port, each for UDP and TCP
 	Datacenter string   // "" means dc1
 	Settings   Settings
-	Source     Source        // nil on a client agent: zone questions are forwarded
-	Forward    Forwarder     // nil: what cannot be answered here is SERVFAIL
-	Access     func() Access // nil allows everything
+	Source     Source                    // nil on a client agent: zone questions are forwarded
+	Forward    Forwarder                 // nil: what cannot be answered here is SERVFAIL
+	Remote     Remote                    // nil: names of other datacenters do not exist
+	Queries    Queries                   // nil: there are no prepared queries
+	Token      func() string             // whose rights this process's clients have; nil is nobody's in particular
+	Access     func(token string) Access // nil allows everything
 	Metrics    *telemetry.Registry
 	Logger     *slog.Logger // nil discards
 	// SocketCount is how many UDP sockets share an address; 0 means one per core, at most 8.
@@ -100,6 +121,8 @@ type Config struct {
 	NetworkLimit int
 	// ConnLimit bounds TCP connections; 0 means 1,024.
 	ConnLimit int
+	// ConnIdle is how long a TCP connection may take for its next question, and for one; 0 means 10 s.
+	ConnIdle time.Duration
 }
 
 // zone is a domain that we answer for, in both its forms.
@@ -121,6 +144,7 @@ type Server struct {
 	cfg      Config
 	settings atomic.Pointer[settled]
 	cache    *cache
+	aged     *agedCache
 	reverse  reverseIndex
 	network  chan struct{} // a slot for each question that waits for the network
 	metrics  metrics
@@ -158,10 +182,16 @@ func New(cfg Config) (*Server, error) {
 	if cfg.ConnLimit <= 0 {
 		cfg.ConnLimit = 1024
 	}
-	if cfg.Access == nil {
-		cfg.Access = func() Access { return Access{} }
+	if cfg.ConnIdle <= 0 {
+		cfg.ConnIdle = 10 * time.Second
 	}
-	s := &Server{cfg: cfg, cache: newCache(), network: make(chan struct{}, cfg.NetworkLimit), metrics: newMetrics(cfg.Metrics)}
+	if cfg.Access == nil {
+		cfg.Access = func(string) Access { return Access{} }
+	}
+	if cfg.Token == nil {
+		cfg.Token = func() string { return "" }
+	}
+	s := &Server{cfg: cfg, cache: newCache(), aged: newAgedCache(), network: make(chan struct{}, cfg.NetworkLimit), metrics: newMetrics(cfg.Metrics)}
 	if err := s.Reload(cfg.Settings); err != nil {
 		return nil, err
 	}

@@ -175,7 +175,7 @@ func TestUDPSizesAndLimits(t *testing.T) {
 		what := fmt.Sprintf("%s %s edns %d tcp %v %+v", c.name, dns.TypeToString[c.qtype], c.edns, c.tcp, c.settings)
 		b, _ := q.Pack()
 		for range 2 {
-			raw := s.Resolve(t.Context(), b, c.tcp)
+			raw := s.Resolve(t.Context(), Asked{Query: b, TCP: c.tcp})
 			got := new(dns.Msg)
 			if err := got.Unpack(raw); err != nil {
 				t.Fatal(err)
@@ -218,7 +218,7 @@ func TestOrderIsRandomAndFair(t *testing.T) {
 	const rounds = 5000
 	for range rounds {
 		got := new(dns.Msg)
-		if err := got.Unpack(s.Resolve(t.Context(), b, false)); err != nil {
+		if err := got.Unpack(s.Resolve(t.Context(), Asked{Query: b})); err != nil {
 			t.Fatal(err)
 		}
 		for _, rr := range got.Answer {
@@ -239,7 +239,7 @@ func TestOrderIsRandomAndFair(t *testing.T) {
 func TestAccessHidesNodesAndServices(t *testing.T) {
 	w := sample(t)
 	access := Access{Version: 1}
-	s, err := New(Config{Source: w, Access: func() Access { return access }})
+	s, err := New(Config{Source: w, Access: func(string) Access { return access }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,19 +260,17 @@ func TestAccessHidesNodesAndServices(t *testing.T) {
 	}
 }
 
-type forwarder func(query []byte, tcp bool) ([]byte, error)
+type forwarder func(a Asked) ([]byte, error)
 
-func (f forwarder) ForwardDNS(_ context.Context, query []byte, tcp bool) ([]byte, error) {
-	return f(query, tcp)
-}
+func (f forwarder) ForwardDNS(_ context.Context, a Asked) ([]byte, error) { return f(a) }
 
 func TestStaleServersAndAgentsForward(t *testing.T) {
 	w := sample(t)
 	leader := newServer(t, w, Settings{})
 	forwarded := 0
-	toLeader := forwarder(func(q []byte, tcp bool) ([]byte, error) {
+	toLeader := forwarder(func(a Asked) ([]byte, error) {
 		forwarded++
-		return leader.Resolve(context.Background(), q, tcp), nil
+		return leader.Resolve(context.Background(), a), nil
 	})
 	q := query("ten.service.consul.", dns.TypeA)
 	agent, err := New(Config{Forward: toLeader})
@@ -333,11 +331,11 @@ func TestEDNSAndBadQuestions(t *testing.T) {
 	if got := ask(t, s, q, false); got.Rcode != dns.RcodeRefused {
 		t.Errorf("chaos: %v", got)
 	}
-	if got := s.Resolve(t.Context(), []byte{1, 2, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 63}, false); len(got) != 12 || got[3] != dns.RcodeFormatError {
+	if got := s.Resolve(t.Context(), Asked{Query: []byte{1, 2, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 63}}); len(got) != 12 || got[3] != dns.RcodeFormatError {
 		t.Errorf("half a name: %x", got)
 	}
 	for _, b := range [][]byte{nil, {1}, {1, 2, 0x80, 0, 0, 1, 0, 0, 0, 0, 0, 0}} {
-		if got := s.Resolve(t.Context(), b, false); got != nil {
+		if got := s.Resolve(t.Context(), Asked{Query: b}); got != nil {
 			t.Errorf("%x is answered %x", b, got)
 		}
 	}

@@ -96,8 +96,10 @@ type responder struct {
 
 // deferred is a question that needs the network.
 type deferred struct {
-	req, reply *dns.Msg
-	todo       outcome
+	verdict
+	req  *dns.Msg
+	from origin
+	key  string // under which an agent keeps the answer; "" for what it does not keep
 }
 
 func (s *Server) newResponder() *responder {
@@ -109,35 +111,41 @@ func (w *responder) observe(took time.Duration) { w.s.metrics.observe(w.qtype, t
 
 // respond answers a query from the cache, else by the slow path. The reply is valid until the
 // next call. With later set the question needs the network; with neither it deserves no reply.
-func (w *responder) respond(query []byte, tcp bool) (reply []byte, later *deferred) {
+func (w *responder) respond(query []byte, from origin) (reply []byte, later *deferred) {
 	q, key, ok := readQuestion(query, w.key[:0])
 	w.key, w.qtype = key[:0], q.qtype
 	if ok {
-		if reply := w.fromCache(query, q, key, tcp); reply != nil {
+		if reply := w.fromCache(query, q, key, from); reply != nil {
 			w.s.metrics.fast.Add(1)
 			return reply, nil
 		}
+		if w.s.cfg.Source == nil {
+			return w.asAgent(query, q, key, from)
+		}
 	}
-	return w.slowly(query, key, ok, tcp)
+	return w.slowly(query, key, ok, from)
 }
 
-func (w *responder) fromCache(query []byte, q question, key []byte, tcp bool) []byte {
+// own is the origin of this process's own clients.
+func (w *responder) own(tcp bool) origin { return origin{tcp: tcp, token: w.s.cfg.Token()} }
+
+func (w *responder) fromCache(query []byte, q question, key []byte, from origin) []byte {
 	e := w.s.cache.get(key)
 	if e == nil {
 		return nil
 	}
 	c := w.s.settings.Load()
-	if w.s.elsewhere(c) || !e.holds(c, w.s.cfg.Source.State(), w.s.cfg.Access().Version) {
+	if w.s.elsewhere(c) || !e.holds(c, w.s.cfg.Source.State(), w.s.cfg.Access(from.token).Version) {
 		return nil
 	}
-	limit := limitsFor(c, q.qtype, tcp, q.size, len(e.groups))
+	limit := limitsFor(c, q.qtype, from.tcp, q.size, len(e.groups))
 	w.order = shuffle(w.order, len(e.groups), limit.answers, w.random)
-	w.out = appendReply(w.out[:0], query, q, &e.encoded, c, limit, w.order, tcp)
+	w.out = appendReply(w.out[:0], query, q, &e.encoded, c, limit, w.order, from.tcp)
 	return w.out
 }
 
 // slowly answers by the slow path and keeps what may be kept.
-func (w *responder) slowly(query, key []byte, plain, tcp bool) (reply []byte, later *deferred) {
+func (w *responder) slowly(query, key []byte, plain bool, from origin) (reply []byte, later *deferred) {
 	s := w.s
 	req := new(dns.Msg)
 	if err := req.Unpack(query); err != nil || req.Response {
@@ -147,17 +155,17 @@ func (w *responder) slowly(query, key []byte, plain, tcp bool) (reply []byte, la
 	if len(req.Question) > 0 {
 		w.qtype = req.Question[0].Qtype
 	}
-	access, state := s.cfg.Access().Version, uint64(0)
+	access, state := s.cfg.Access(from.token).Version, uint64(0)
 	if s.cfg.Source != nil && s.cfg.Source.State() != nil {
 		state = s.cfg.Source.State().Index()
 	}
 	c := s.settings.Load()
-	m, keep, todo := s.answer(req, tcp, w.random)
-	if todo != done {
-		return nil, &deferred{req, m, todo}
+	v := s.answer(req, from, w.random)
+	if v.todo != done {
+		return nil, &deferred{verdict: v, req: req, from: from}
 	}
 	s.metrics.slow.Add(1)
-	if keep != nil && plain {
+	if keep := v.keep; keep != nil && plain {
 		_, z := within(c.zones, labelsOf(key))
 		if enc, ok := encode(keep, z); ok && z != nil {
 			e := &entry{encoded: enc, settings: c, access: access, indexOf: keep.indexOf, index: keep.index}
@@ -165,7 +173,7 @@ func (w *responder) slowly(query, key []byte, plain, tcp bool) (reply []byte, la
 			s.cache.put(key, e)
 		}
 	}
-	return s.pack(m, tcp), nil
+	return s.pack(v.reply, from.tcp), nil
 }
 
 // labelsOf reads a key's labels; a key is a name without its root, and the type.

@@ -127,7 +127,7 @@ func ask(t testing.TB, s *Server, m *dns.Msg, tcp bool) *dns.Msg {
 	}
 	var reply *dns.Msg
 	for range 2 {
-		raw := s.Resolve(context.Background(), b, tcp)
+		raw := s.Resolve(context.Background(), Asked{Query: b, TCP: tcp})
 		reply = new(dns.Msg)
 		if err := reply.Unpack(raw); err != nil {
 			t.Fatalf("%v: reply %x: %v", m.Question, raw, err)

@@ -54,9 +54,9 @@ func FuzzBothPathsAgree(f *testing.F) {
 func compare(t *testing.T, s *Server, query []byte, tcp bool, seed uint64) {
 	w := s.newResponder()
 	w.random = seeded(seed)
-	first, later := w.respond(query, tcp) // fills the cache
+	first, later := w.respond(query, origin{tcp: tcp}) // fills the cache
 	if later != nil {
-		raw := s.resolve(t.Context(), query, later.req, later.reply, later.todo, tcp)
+		raw := s.resolve(t.Context(), query, later)
 		normal(t, raw)
 		return
 	}
@@ -69,7 +69,7 @@ func compare(t *testing.T, s *Server, query []byte, tcp bool, seed uint64) {
 		return
 	}
 	w.random = seeded(seed)
-	fast := w.fromCache(query, q, key, tcp)
+	fast := w.fromCache(query, q, key, origin{tcp: tcp})
 	if fast == nil {
 		return
 	}
@@ -77,11 +77,11 @@ func compare(t *testing.T, s *Server, query []byte, tcp bool, seed uint64) {
 	if err := req.Unpack(query); err != nil {
 		t.Fatalf("the fast path took what is no message: %v", err)
 	}
-	m, _, todo := s.answer(req, tcp, seeded(seed))
-	if todo != done {
+	v := s.answer(req, origin{tcp: tcp}, seeded(seed))
+	if v.todo != done {
 		t.Fatalf("the fast path answered what the slow path leaves to others")
 	}
-	slow := s.pack(m, tcp)
+	slow := s.pack(v.reply, tcp)
 	limit := limitsFor(s.settings.Load(), q.qtype, tcp, q.size, 0).size
 	if len(fast) > limit || len(slow) > limit {
 		t.Fatalf("%d and %d bytes, limit %d", len(fast), len(slow), limit)

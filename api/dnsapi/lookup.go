@@ -2,6 +2,7 @@ package dnsapi
 
 import (
 	"encoding/hex"
+	"iter"
 	"math"
 	"net/netip"
 	"slices"
@@ -38,6 +39,7 @@ type result struct {
 type lookup struct {
 	s      *Server
 	c      *settled
+	dc     string // where the instances are
 	state  *catalog.State
 	access Access
 	zone   *zone
@@ -53,16 +55,15 @@ func (l *lookup) allowedService(name string) bool {
 // nothing is an answer without records: the name is there (or not), the type is not.
 func nothing(rcode int) result { return result{rcode: rcode, soa: true} }
 
-// zoneAnswer answers a question within a zone; rest are the labels before its domain.
-func (l *lookup) zoneAnswer(rest []string) result {
+// zoneAnswer answers a question about a place within a zone.
+func (l *lookup) zoneAnswer(p place) result {
 	switch l.qtype {
 	case dns.TypeSOA, dns.TypeNS:
 		return l.authority()
 	case dns.TypeAXFR, dns.TypeIXFR:
 		return result{rcode: dns.RcodeNotImplemented}
 	}
-	p := locate(rest)
-	if p.dc != "" && p.dc != l.s.cfg.Datacenter {
+	if l.s.foreign(p) || p.bare && l.qtype != dns.TypeSRV {
 		return nothing(dns.RcodeNameError)
 	}
 	switch p.kind {
@@ -74,6 +75,8 @@ func (l *lookup) zoneAnswer(rest []string) result {
 		return l.service(p, l.state.Instances(p.name), func(s *catalog.State) uint64 { return s.ServiceIndex(p.name) })
 	case kindConnect:
 		return l.service(p, l.state.ConnectInstances(p.name), func(s *catalog.State) uint64 { return s.ConnectIndex(p.name) })
+	case kindVirtual:
+		return l.virtual(p.name)
 	case kindAddr:
 		return l.addr(p.addr)
 	}
@@ -153,6 +156,32 @@ func (l *lookup) addr(a netip.Addr) result {
 	return r
 }
 
+// tagVirtual is the tagged address that holds a service's virtual address.
+const tagVirtual = "consul-virtual"
+
+// virtual answers with the address that the mesh gave a service.
+func (l *lookup) virtual(name string) result {
+	if !l.allowedService(name) {
+		return nothing(dns.RcodeNameError)
+	}
+	for _, instances := range []iter.Seq[*catalog.Service]{l.state.Instances(name), l.state.ConnectInstances(name)} {
+		for inst := range instances {
+			a, err := netip.ParseAddr(inst.TaggedAddresses[tagVirtual].Address)
+			if err != nil {
+				continue
+			}
+			r := result{indexOf: func(s *catalog.State) uint64 { return max(s.ServiceIndex(name), s.ConnectIndex(name)) }}
+			r.index = r.indexOf(l.state)
+			if rr := addressRR(l.owner, a, l.c.serviceTTL(name)); l.qtype == rr.Header().Rrtype || l.qtype == dns.TypeANY {
+				r.groups = []group{{rr: rr}}
+			}
+			r.soa = len(r.groups) == 0
+			return r
+		}
+	}
+	return nothing(dns.RcodeNameError)
+}
+
 // service answers with the instances that are healthy enough and carry the tag.
 func (l *lookup) service(p place, instances func(func(*catalog.Service) bool), indexOf func(*catalog.State) uint64) result {
 	exists := false
@@ -215,7 +244,7 @@ func (l *lookup) instance(r *result, inst *catalog.Service, n *catalog.Node, sta
 
 // srv appends the SRV record of an instance, and what its target resolves to.
 func (l *lookup) srv(r *result, inst *catalog.Service, n *catalog.Node, address string, status catalog.Health, ttl uint32) {
-	suffix := "." + l.s.cfg.Datacenter + "." + l.zone.name
+	suffix := "." + l.dc + "." + l.zone.name
 	target := n.Name + ".node" + suffix
 	a, err := netip.ParseAddr(address)
 	switch {

@@ -16,6 +16,8 @@ const (
 	kindService      // [<tag>.]<service>.service, _<service>._<tag>.service
 	kindConnect      // <service>.connect
 	kindAddr         // <hex address>.addr
+	kindQuery        // <query>.query, _<query>._tcp.query
+	kindVirtual      // <service>.virtual
 )
 
 // place is where a name leads. Names are in lower case.
@@ -25,10 +27,12 @@ type place struct {
 	name string // of the node or service
 	tag  string
 	addr netip.Addr
+	bare bool // _<service>._<tag>.<dc>, without the word service: for SRV alone
 }
 
 // kinds are the words before the data center and the domain.
-var kinds = map[string]kind{"node": kindNode, "service": kindService, "connect": kindConnect, "addr": kindAddr}
+var kinds = map[string]kind{"node": kindNode, "service": kindService, "connect": kindConnect, "addr": kindAddr,
+	"query": kindQuery, "virtual": kindVirtual}
 
 // locate reads the labels (lower case) that stand before the domain.
 func locate(labels []string) place {
@@ -44,6 +48,12 @@ func locate(labels []string) place {
 		p.kind, labels = kinds[labels[n-1]], labels[:n-1]
 	case n >= 2 && kinds[labels[n-2]] != kindUnknown:
 		p.kind, p.dc, labels = kinds[labels[n-2]], labels[n-1], labels[:n-2]
+	case n >= 2 && n <= 3 && strings.HasPrefix(labels[0], "_") && strings.HasPrefix(labels[1], "_"):
+		p.kind, p.bare = kindService, true
+		if n == 3 {
+			p.dc = labels[2]
+		}
+		labels = labels[:2]
 	}
 	if len(labels) == 0 {
 		return place{}
@@ -53,7 +63,11 @@ func locate(labels []string) place {
 		p.name = strings.Join(labels, ".")
 	case kindService:
 		p.service(labels)
-	case kindConnect:
+	case kindQuery:
+		if p.service(labels); p.tag != "" { // the names of queries may have dots
+			p.name = strings.Join(labels, ".")
+		}
+	case kindConnect, kindVirtual:
 		p.name = labels[len(labels)-1]
 	case kindAddr:
 		if p.addr = hexAddr(labels[0]); len(labels) != 1 || !p.addr.IsValid() {

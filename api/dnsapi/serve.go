@@ -22,7 +22,6 @@ const (
 	queryLimit    = 4096 // a query is one name and a few options
 	socketBuffer  = 4 << 20
 	writeDeadline = 2 * time.Second
-	tcpIdle       = 10 * time.Second
 )
 
 // endpoint is one address: its TCP listener and its UDP sockets.
@@ -230,7 +229,7 @@ func (l *udpLoop) handle(ctx context.Context, in []ipv4.Message, wg *sync.WaitGr
 	for i := range in {
 		m := &in[i]
 		query := m.Buffers[0][:m.N]
-		reply, later := l.w.respond(query, false)
+		reply, later := l.w.respond(query, l.w.own(false))
 		if later != nil {
 			l.later(ctx, query, m, later, wg)
 			continue
@@ -282,7 +281,7 @@ func (l *udpLoop) later(ctx context.Context, query []byte, m *ipv4.Message, d *d
 	}
 	wg.Go(func() {
 		defer func() { <-s.network }()
-		send(s.resolve(ctx, copied, d.req, d.reply, d.todo, false))
+		send(s.resolve(ctx, copied, d))
 		s.metrics.observe(qtype, time.Since(begin))
 	})
 }

@@ -173,8 +173,8 @@ func TestAllocations(t *testing.T) {
 	s := newServer(t, sample(t), Settings{})
 	w := s.newResponder()
 	b, _ := query("ten.service.consul.", dns.TypeA).Pack()
-	w.respond(b, false)
-	if n := testing.AllocsPerRun(100, func() { w.respond(b, false) }); n != 0 {
+	w.respond(b, origin{})
+	if n := testing.AllocsPerRun(100, func() { w.respond(b, origin{}) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -187,7 +187,7 @@ func BenchmarkRespond(b *testing.B) {
 			w := s.newResponder()
 			b.ReportAllocs()
 			for b.Loop() {
-				w.respond(raw, false)
+				w.respond(raw, origin{})
 			}
 		})
 		b.Run("slow"+dns.TypeToString[qtype], func(b *testing.B) {
@@ -195,8 +195,7 @@ func BenchmarkRespond(b *testing.B) {
 			for b.Loop() {
 				req := new(dns.Msg)
 				_ = req.Unpack(raw)
-				m, _, _ := s.answer(req, false, seeded(1))
-				s.pack(m, false)
+				s.pack(s.answer(req, origin{}, seeded(1)).reply, false)
 			}
 		})
 	}

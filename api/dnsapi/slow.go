@@ -69,12 +69,30 @@ const (
 	done    outcome = iota // the message is the reply
 	recurse                // ask the recursors
 	forward                // ask a server
+	cross                  // ask a server of another datacenter
+	execute                // run a prepared query
 	chase                  // the message is the reply but for what its CNAME leads to
 )
 
-// answer is the slow path: it decides what a question deserves. With done and chase it gives the
-// reply; when the result may be kept, keep is not nil.
-func (s *Server) answer(req *dns.Msg, tcp bool, random *rand.Rand) (reply *dns.Msg, keep *result, todo outcome) {
+// origin is where a question comes from.
+type origin struct {
+	tcp     bool
+	crossed bool   // from another datacenter
+	token   string // in whose name
+	extra   *zone  // of the process that forwarded it; nil for a client's own
+}
+
+// verdict is what a question deserves.
+type verdict struct {
+	todo  outcome
+	reply *dns.Msg // with done; with chase, all but what its CNAME leads to; else its frame
+	keep  *result  // what of it may be kept; nil for nothing
+	place place    // with cross and execute
+	zone  *zone    // of the name; nil for reverse names and those of others
+}
+
+// answer is the slow path: it decides what a question deserves.
+func (s *Server) answer(req *dns.Msg, from origin, random *rand.Rand) verdict {
 	c := s.settings.Load()
 	m := new(dns.Msg)
 	m.SetReply(req)
@@ -85,52 +103,87 @@ func (s *Server) answer(req *dns.Msg, tcp bool, random *rand.Rand) (reply *dns.M
 		if rcode == dns.RcodeBadVers {
 			setOPT(m, req)
 		}
-		return m, nil, done
+		return verdict{reply: m}
 	}
 	q := req.Question[0]
 	labels := dns.SplitDomainName(strings.ToLower(q.Name))
 	rest, z := within(c.zones, labels)
+	if z == nil && from.extra != nil {
+		if inside, _ := within([]zone{*from.extra}, labels); inside != nil {
+			rest, z = inside, from.extra
+		}
+	}
 	address, isReverse := reverseAddr(labels)
 	isReverse = isReverse && (q.Qtype == dns.TypePTR || q.Qtype == dns.TypeANY)
 	if z == nil && !isReverse {
 		if len(c.recursors) > 0 {
-			return m, nil, recurse
+			return verdict{todo: recurse, reply: m}
 		}
 		m.Rcode = dns.RcodeRefused
 		setOPT(m, req)
-		return m, nil, done
+		return verdict{reply: m}
 	}
-	if todo := s.elsewhere(c); todo {
-		return m, nil, forward
+	if s.elsewhere(c) {
+		return verdict{todo: forward, reply: m, zone: z}
 	}
-	l := lookup{s: s, c: c, state: s.cfg.Source.State(), access: s.cfg.Access(), zone: z, owner: q.Name, qtype: q.Qtype}
+	l := lookup{s: s, c: c, dc: s.cfg.Datacenter, state: s.cfg.Source.State(), access: s.cfg.Access(from.token), zone: z, owner: q.Name, qtype: q.Qtype}
 	var r result
 	if isReverse {
 		l.zone = &c.zones[0]
 		var found bool
 		if r, found = l.pointer(address); !found {
 			if len(c.recursors) > 0 {
-				return m, nil, recurse
+				return verdict{todo: recurse, reply: m}
 			}
 			r = nothing(dns.RcodeNameError)
 		}
 	} else {
-		r = l.zoneAnswer(rest)
+		p := locate(rest)
+		if todo := s.beyond(p, q.Qtype, from); todo != done {
+			return verdict{todo: todo, reply: m, place: p, zone: z}
+		}
+		r = l.zoneAnswer(p)
 	}
-	m.Authoritative = true
-	var edns uint16
+	limit := limitsFor(c, q.Qtype, from.tcp, ednsSize(req), len(r.groups))
+	s.assemble(m, req, c, l.zone, &r, limit, shuffle(nil, len(r.groups), limit.answers, random), from.tcp)
+	switch {
+	case r.chase != "":
+		return verdict{todo: chase, reply: m}
+	case r.indexOf != nil && !c.DisableCompression && z != from.extra:
+		return verdict{reply: m, keep: &r}
+	}
+	return verdict{reply: m}
+}
+
+// beyond tells what of the network a name in our zone needs: another datacenter, or the run of a
+// prepared query. done means that the catalog here has the answer, if only that the name does not exist.
+func (s *Server) beyond(p place, qtype uint16, from origin) outcome {
+	switch qtype {
+	case dns.TypeSOA, dns.TypeNS, dns.TypeAXFR, dns.TypeIXFR:
+		return done // the zone's, whatever the name
+	}
+	if s.foreign(p) {
+		if from.crossed || s.cfg.Remote == nil || !s.cfg.Remote.Knows(p.dc) {
+			return done
+		}
+		return cross
+	}
+	if p.kind == kindQuery && s.cfg.Queries != nil {
+		return execute
+	}
+	return done
+}
+
+// foreign tells that a name is another datacenter's. An address is the same everywhere.
+func (s *Server) foreign(p place) bool {
+	return p.dc != "" && p.dc != s.cfg.Datacenter && p.kind != kindAddr
+}
+
+func ednsSize(req *dns.Msg) uint16 {
 	if opt := req.IsEdns0(); opt != nil {
-		edns = opt.UDPSize()
+		return opt.UDPSize()
 	}
-	limit := limitsFor(c, q.Qtype, tcp, edns, len(r.groups))
-	s.assemble(m, req, c, l.zone, &r, limit, shuffle(nil, len(r.groups), limit.answers, random), tcp)
-	if r.chase != "" {
-		return m, nil, chase
-	}
-	if r.indexOf != nil && !c.DisableCompression {
-		return m, &r, done
-	}
-	return m, nil, done
+	return 0
 }
 
 // refuse finds what is wrong with a question before its name is looked at.
@@ -169,7 +222,7 @@ func (s *Server) elsewhere(c *settled) bool {
 
 // assemble puts a result into the reply, in the given order, cut to the limit.
 func (s *Server) assemble(m, req *dns.Msg, c *settled, z *zone, r *result, limit limits, order []uint32, tcp bool) {
-	m.Rcode = r.rcode
+	m.Rcode, m.Authoritative = r.rcode, true
 	m.Ns = append(m.Ns, r.ns...)
 	if r.soa {
 		m.Ns = append(m.Ns, soa(c, z, time.Now()))
@@ -231,25 +284,54 @@ func setOPT(m, req *dns.Msg) {
 }
 
 // resolve finishes what needs the network. It always gives a reply.
-func (s *Server) resolve(ctx context.Context, query []byte, req, m *dns.Msg, todo outcome, tcp bool) []byte {
+func (s *Server) resolve(ctx context.Context, query []byte, d *deferred) []byte {
 	c := s.settings.Load()
-	switch todo {
+	m, tcp := d.reply, d.from.tcp
+	switch d.todo {
 	case recurse:
-		return s.pack(s.askRecursors(ctx, c, req, m, tcp), tcp)
-	case forward:
-		if s.cfg.Forward != nil {
-			ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
-			defer cancel()
-			if reply, err := s.cfg.Forward.ForwardDNS(ctx, query, tcp); err == nil && len(reply) >= headerSize {
-				return reply
-			}
+		return s.pack(s.askRecursors(ctx, c, d.req, m, tcp), tcp)
+	case forward, cross:
+		if reply := s.hand(ctx, c, query, d); reply != nil {
+			return reply
 		}
 		m.Rcode = dns.RcodeServerFailure
-		setOPT(m, req)
+		setOPT(m, d.req)
+	case execute:
+		if s.runQuery(ctx, c, d); d.todo == chase {
+			s.follow(ctx, c, d.req, m, d.from)
+		}
 	case chase:
-		s.follow(ctx, c, req, m, tcp)
+		s.follow(ctx, c, d.req, m, d.from)
 	}
 	return s.pack(m, tcp)
+}
+
+// hand passes a question on to another process and returns its answer; nil for none.
+func (s *Server) hand(ctx context.Context, c *settled, query []byte, d *deferred) (reply []byte) {
+	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
+	defer cancel()
+	a := Asked{Query: query, TCP: d.from.tcp, Token: d.from.token, Crossed: d.from.crossed}
+	if d.zone != nil {
+		a.Domain = d.zone.name
+	}
+	var err error
+	switch {
+	case d.todo == cross:
+		a.Crossed = true
+		reply, err = s.cfg.Remote.ForwardDNSTo(ctx, d.place.dc, a)
+	case s.cfg.Forward != nil:
+		reply, err = s.cfg.Forward.ForwardDNS(ctx, a)
+	}
+	if err != nil || len(reply) < headerSize {
+		s.cfg.Logger.Debug("a server does not answer", "question", d.req.Question, "datacenter", d.place.dc, "error", err)
+		return nil
+	}
+	reply[3] &^= 0x80 // whether recursion is available depends on whom the client asked
+	if len(c.recursors) > 0 {
+		reply[3] |= 0x80
+	}
+	s.aged.put(d.key, c, reply)
+	return reply
 }
 
 // pack encodes a message; one that cannot be encoded is a server failure.
@@ -268,20 +350,26 @@ func (s *Server) pack(m *dns.Msg, tcp bool) []byte {
 	return b
 }
 
-// Resolve answers one encoded question, as a Forwarder's other end does for another
-// process. nil means that the question deserves no reply. It is bounded by ctx and its own deadlines.
-func (s *Server) Resolve(ctx context.Context, query []byte, tcp bool) []byte {
+// Resolve answers a question of another process, as the other end of a Forwarder or Remote.
+// nil means that it deserves no reply. It is bounded by ctx and its own deadlines.
+func (s *Server) Resolve(ctx context.Context, a Asked) []byte {
+	from := origin{tcp: a.TCP, crossed: a.Crossed, token: a.Token}
+	if a.Domain != "" {
+		if z, err := newZone(a.Domain); err == nil {
+			from.extra = &z
+		}
+	}
 	w, ok := s.responders.Get().(*responder)
 	if !ok {
 		w = s.newResponder()
 	}
 	begin := time.Now()
-	reply, later := w.respond(query, tcp)
+	reply, later := w.respond(a.Query, from)
 	reply = bytes.Clone(reply) // the responder's own buffer is another's soon
 	qtype := w.qtype
 	s.responders.Put(w)
 	if later != nil {
-		reply = s.resolve(ctx, query, later.req, later.reply, later.todo, tcp)
+		reply = s.resolve(ctx, a.Query, later)
 	}
 	s.metrics.observe(qtype, time.Since(begin))
 	return reply

@@ -58,7 +58,7 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 	var size [2]byte
 	query := make([]byte, 0, 512)
 	for ctx.Err() == nil {
-		if conn.SetDeadline(time.Now().Add(tcpIdle)) != nil || ctx.Err() != nil {
+		if conn.SetDeadline(time.Now().Add(s.cfg.ConnIdle)) != nil || ctx.Err() != nil {
 			return
 		}
 		if _, err := io.ReadFull(conn, size[:]); err != nil {
@@ -77,7 +77,7 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 			return
 		}
 		begin := time.Now()
-		reply, later := w.respond(query, true)
+		reply, later := w.respond(query, w.own(true))
 		if later != nil {
 			reply = s.resolveWithin(ctx, query, later)
 		}
@@ -101,5 +101,5 @@ func (s *Server) resolveWithin(ctx context.Context, query []byte, d *deferred) [
 		return s.overloaded(d)
 	}
 	defer func() { <-s.network }()
-	return s.resolve(ctx, query, d.req, d.reply, d.todo, true)
+	return s.resolve(ctx, query, d)
 }
