@@ -17,7 +17,7 @@ func (h *Hot) serveRegister(c *hothttp.Call, r *hothttp.Request) hothttp.Outcome
 	}
 	begun := a.cfg.Clock.Now()
 	err := h.register(r)
-	if errkind.Is(err, errkind.NotLeader) {
+	if errkind.Is(err, errkind.NotLeader) || err == errElsewhere {
 		return hothttp.Decline // nothing was done; net/http passes the request on to the leader
 	}
 	if err != nil {
@@ -31,6 +31,9 @@ func (h *Hot) serveRegister(c *hothttp.Call, r *hothttp.Request) hothttp.Outcome
 	h.registerTiming.Observe(a.cfg.Clock.Since(begun))
 	return hothttp.Done
 }
+
+// errElsewhere is a registration for another datacenter: net/http passes it on.
+var errElsewhere = errkind.New(errkind.Unavailable, "another datacenter's")
 
 func (h *Hot) register(r *hothttp.Request) error {
 	a := h.api
@@ -46,7 +49,7 @@ func (h *Hot) register(r *hothttp.Request) error {
 		}
 	}
 	if in.Datacenter != "" && in.Datacenter != a.cfg.Identity.Datacenter {
-		return errNoPath
+		return errElsewhere
 	}
 	cmd, err := in.command(a.cfg.Identity.Datacenter)
 	if err != nil {
