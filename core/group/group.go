@@ -259,6 +259,9 @@ func (g *Group) restoreNewest(s *stores) error {
 			g.fsm.advance(meta.Index)
 			return nil
 		}
+		if unreadable(err) {
+			return err
+		}
 		g.cfg.Log.Error("cannot restore a snapshot; trying the one before", "snapshot", meta.ID, "err", err)
 		s.snaps.forget(meta.ID)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -35,6 +36,7 @@ type instance struct {
 	failure atomic.Pointer[trouble]
 	failed  chan struct{} // closed by the first failure
 	stop    chan struct{} // closed when the instance ends; its goroutines then do
+	ended   chan struct{} // closed when nothing more is answered
 	wg      sync.WaitGroup
 
 	observed chan raft.Observation
@@ -47,7 +49,7 @@ type instance struct {
 
 // begin builds an instance. On an error everything is closed again.
 func (g *Group) begin(s *stores) (*instance, error) {
-	in := &instance{g: g, stores: s, failed: make(chan struct{}), stop: make(chan struct{}),
+	in := &instance{g: g, stores: s, failed: make(chan struct{}), stop: make(chan struct{}), ended: make(chan struct{}),
 		observed: make(chan raft.Observation, 64), suspect: make(chan struct{}, 1)}
 	in.guard = newGuard(s.log, in.fail)
 	in.streams = &streams{addr: g.cfg.LocalAddr, dialFunc: g.cfg.Dial, incoming: make(chan net.Conn), done: make(chan struct{}),
@@ -143,14 +145,8 @@ func (in *instance) startRaft() (err error) {
 	if err := in.recoverCluster(logs); err != nil {
 		return err
 	}
-	exists, err := raft.HasExistingState(logs, in.guard, in.stores.snaps)
-	if err != nil {
-		return err
-	}
-	if !exists && !in.stores.lost && len(g.cfg.Bootstrap) > 0 {
-		if err := raft.BootstrapCluster(in.config(), logs, in.guard, in.stores.snaps, in.trans, configuration(g.cfg.Bootstrap)); err != nil {
-			return errkind.E(errkind.Internal, "bootstrap", err)
-		}
+	if err := in.bootstrap(logs); err != nil {
+		return errkind.E(errkind.Of(err), "bootstrap", err)
 	}
 	in.raft, err = raft.NewRaft(in.config(), g.fsm, logs, in.guard, in.stores.snaps, in.trans)
 	if err != nil {
@@ -166,6 +162,41 @@ func (in *instance) startRaft() (err error) {
 		return false
 	}))
 	return nil
+}
+
+// currentTermKey is where the library keeps its term; bootstrapTerm is what a first configuration has.
+const (
+	currentTermKey = "CurrentTerm"
+	bootstrapTerm  = 1
+)
+
+// bootstrap writes the first members into an empty log. A process that died, or whose disk failed,
+// between the term and the entry left a term alone: the library calls that a member with a state, which
+// then waits for others for ever. So the entry is missing as long as nobody else's term came in.
+func (in *instance) bootstrap(logs raft.LogStore) error {
+	boot := in.g.cfg.Bootstrap
+	if in.stores.lost || len(boot) == 0 {
+		return nil
+	}
+	exists, err := raft.HasExistingState(logs, in.guard, in.stores.snaps)
+	if err != nil {
+		return err
+	}
+	if !exists {
+		return raft.BootstrapCluster(in.config(), logs, in.guard, in.stores.snaps, in.trans, configuration(boot))
+	}
+	last, err := logs.LastIndex()
+	if err != nil {
+		return err
+	}
+	term, err := in.guard.GetUint64([]byte(currentTermKey))
+	if err != nil {
+		return err
+	}
+	if list, _ := in.stores.snaps.List(); last > 0 || len(list) > 0 || term > bootstrapTerm {
+		return nil
+	}
+	return logs.StoreLog(&raft.Log{Index: 1, Term: bootstrapTerm, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(configuration(boot))})
 }
 
 func configuration(list []Server) raft.Configuration {
@@ -249,6 +280,7 @@ func (in *instance) startAlone() {
 // library goroutine that was ended by a failing disk never answers.
 func (in *instance) await(ctx context.Context, f raft.Future) error {
 	done := make(chan error, 1)
+	in.bound(f)
 	go func() { done <- f.Error() }()
 	select {
 	case err := <-done:
@@ -259,6 +291,18 @@ func (in *instance) await(ctx context.Context, f raft.Future) error {
 		return in.failure.Load().err
 	case <-in.stop:
 		return raft.ErrRaftShutdown
+	}
+}
+
+// bound lets a future end with the instance. What waits in the library's queues when one of its goroutines
+// was ended by a failing disk is never answered, and would keep the goroutine that waits for it for ever.
+func (in *instance) bound(f raft.Future) {
+	v := reflect.ValueOf(f)
+	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
+		return
+	}
+	if field := v.Elem().FieldByName("ShutdownCh"); field.IsValid() && field.CanSet() {
+		field.Set(reflect.ValueOf(in.ended)) // the library reads it in Error alone, which nobody has called yet
 	}
 }
 
@@ -294,6 +338,7 @@ func (in *instance) shutdown() {
 		_ = in.streams.Close() // the others shall see that this member is gone
 		g.cfg.Log.Error("raft does not stop because a disk operation does not return; it is left behind")
 	}
+	close(in.ended)
 	g.batch.abandonAll()
 }
 

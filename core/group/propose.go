@@ -284,6 +284,7 @@ func (b *batcher) send() {
 	b.out[f] = struct{}{}
 	b.outMu.Unlock()
 	f.future = in.raft.Apply(entry, b.g.cfg.QueueWait)
+	in.bound(f.future)
 	go b.collect(f) // ends with the entry; abandonAll speaks for one that never does
 }
 

@@ -151,10 +151,14 @@ func (g *Group) finishMove() error {
 	if _, err := g.cfg.FS.Stat(g.logDir()); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if _, err := g.cfg.FS.Stat(g.rebuildPath()); errors.Is(err, fs.ErrNotExist) {
+	_, err := g.cfg.FS.Stat(g.rebuildPath())
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	err := g.cfg.FS.Rename(g.logDir()+".new", g.logDir())
+	if err != nil {
+		return err // it says nothing about what is there
+	}
+	err = g.cfg.FS.Rename(g.logDir()+".new", g.logDir())
 	if errors.Is(err, fs.ErrNotExist) {
 		return errkind.Errorf(errkind.Corrupt, "%s is gone in the middle of a rebuild", g.logDir())
 	}

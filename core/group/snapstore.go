@@ -54,6 +54,9 @@ func openSnapStore(fsys vfs.FS, dir string, log *slog.Logger) (*snapStore, error
 		}
 		listed[id] = true
 		meta, err := s.load(id)
+		if unreadable(err) {
+			return nil, errkind.E(errkind.Of(err), "verify snapshot "+id, err)
+		}
 		if err != nil {
 			s.setAside(id, err)
 			continue
@@ -70,6 +73,12 @@ func openSnapStore(fsys vfs.FS, dir string, log *slog.Logger) (*snapStore, error
 	}
 	s.sortLocked()
 	return s, nil
+}
+
+// unreadable reports whether the disk refused: then nobody knows whether the file is damaged, and it stays where it is.
+func unreadable(err error) bool {
+	var refused *fs.PathError
+	return errors.As(err, &refused) && !errors.Is(err, fs.ErrNotExist)
 }
 
 func (s *snapStore) path(name string) string { return filepath.Join(s.dir, name) }
@@ -132,6 +141,9 @@ func (s *snapStore) List() ([]*raft.SnapshotMeta, error) {
 // Open implements raft.SnapshotStore; it verifies the file before it hands it out.
 func (s *snapStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	meta, err := s.load(id)
+	if unreadable(err) {
+		return nil, nil, errkind.E(errkind.Of(err), "open snapshot "+id, err)
+	}
 	if err != nil {
 		s.mu.Lock()
 		s.metas = slices.DeleteFunc(s.metas, func(m *raft.SnapshotMeta) bool { return m.ID == id })

@@ -11,7 +11,7 @@ import (
 )
 
 // Deadline is how long Until waits: far beyond what a loaded machine needs.
-const Deadline = 15 * time.Second
+const Deadline = 45 * time.Second
 
 // Until waits until cond is true, or fails the test at once after Deadline with
 // the text of what, formatted with args.

@@ -14,6 +14,8 @@ type Crash struct {
 	Servers int // 1 or 3
 	Cycles  int
 	Writers int // default 6
+	// Load is how long the load of a cycle lasts at most; default 400 ms.
+	Load time.Duration
 	// Snapshots makes servers compact all the time (A9).
 	Snapshots bool
 }
@@ -33,6 +35,9 @@ func (l *Lab) RunCrash(ctx context.Context, cfg Crash, seed uint64) (report Cras
 	if cfg.Writers == 0 {
 		cfg.Writers = 6
 	}
+	if cfg.Load == 0 {
+		cfg.Load = 400 * time.Millisecond
+	}
 	shape := Shape{Servers: cfg.Servers, HCL: []string{linearHCL}}
 	if cfg.Snapshots {
 		shape.HCL = append(shape.HCL, snapshotHCL)
@@ -50,7 +55,7 @@ func (l *Lab) RunCrash(ctx context.Context, cfg Crash, seed uint64) (report Cras
 	load := newWriters(c, book, seed, cfg.Writers)
 	defer load.close()
 	for range cfg.Cycles {
-		took, err := c.crashOnce(ctx, rng, load, book)
+		took, err := c.crashOnce(ctx, cfg.Load, rng, load, book)
 		if err != nil {
 			return report, fmt.Errorf("cycle %d: %w\n%s", report.Cycles+1, errors.Join(err, c.Damage()), c.logs())
 		}
@@ -66,10 +71,10 @@ func (l *Lab) RunCrash(ctx context.Context, cfg Crash, seed uint64) (report Cras
 
 // crashOnce loads, kills at a random instant, restarts, and looks. It returns the
 // time from the start of the processes until consistent reads were answered.
-func (c *Cluster) crashOnce(ctx context.Context, rng *rand.Rand, load *writers, book *ledger) (time.Duration, error) {
+func (c *Cluster) crashOnce(ctx context.Context, limit time.Duration, rng *rand.Rand, load *writers, book *ledger) (time.Duration, error) {
 	load.start(ctx)
 	defer load.stop()
-	if err := wait(ctx, time.Duration(50+rng.IntN(350))*time.Millisecond); err != nil {
+	if err := wait(ctx, limit/8+time.Duration(rng.Int64N(int64(limit-limit/8)))); err != nil {
 		return 0, err
 	}
 	victims := c.Servers

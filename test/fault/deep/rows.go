@@ -20,26 +20,32 @@ type row struct {
 	name string
 	// what its unit and its times are, for the table.
 	what string
-	run  func(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error)
+	// share is how much of the time it gets beside the others, takes how long a seed needs at least.
+	share float64
+	takes time.Duration
+	// alone rows measure latencies: nothing runs beside them.
+	alone bool
+	run   func(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error)
 }
 
 var rows = []row{
-	{"linear", "A1, A2: histories of 60 s, all faults mixed, 8 clients", linear},
-	{"crash-three", "A4: kill -9 cycles of three servers; time from start to consistent reads",
-		crash(faultrun.Crash{Servers: 3, Cycles: 20})},
-	{"crash-one", "A4: kill -9 cycles of one server; time from start to consistent reads",
-		crash(faultrun.Crash{Servers: 1, Cycles: 60})},
-	{"crash-compacted", "A9: kill -9 cycles of three servers that snapshot all the time",
+	{"linear", "A1, A2: histories of 60 s, all faults mixed, 8 clients", 20, 90 * time.Second, false, linear},
+	{"crash-three", "A4: kill -9 cycles of three servers; time from start to consistent reads", 44, 40 * time.Second, false,
+		crash(faultrun.Crash{Servers: 3, Cycles: 25, Writers: 4, Load: 150 * time.Millisecond})},
+	{"crash-one", "A4: kill -9 cycles of one server; time from start to consistent reads", 14, 25 * time.Second, false,
+		crash(faultrun.Crash{Servers: 1, Cycles: 40, Writers: 4, Load: 150 * time.Millisecond})},
+	{"crash-compacted", "A9: kill -9 cycles of three servers that snapshot all the time", 7, 30 * time.Second, false,
 		crash(faultrun.Crash{Servers: 3, Cycles: 15, Snapshots: true})},
-	{"watch", "A3: blocking queries of keys, prefixes and services across faults, 30 s", watch},
-	{"disk-errors", "A7: ENOSPC and EIO on each kind of operation, after ever more that go well; worst time until writes resume", diskErrors},
-	{"disk-stall", "A8: the disk of the leader hangs for 1, 5, 30 s; time until the next write", stall},
-	{"torn", "A4: bytes cut off the newest segment of one of three", torn},
-	{"wiped", "E: a member that lost everything is replaced; time until it votes", wiped},
-	{"failover", "E: leader kill -9; time until the first acknowledged write", failover},
-	{"transfer", "E: planned change of leader; longest gap between writes", transfer},
-	{"rolling", "E: rolling restart of three; longest gap between consistent reads of clients that retry", rolling},
-	{"cut", "E: the leader cut off in network namespaces; time until the next write", cut},
+	{"watch", "A3: blocking queries of keys, prefixes and services across faults, 30 s", 5, 40 * time.Second, false, watch},
+	{"disk-errors", "A7: ENOSPC and EIO on each kind of operation, after ever more that go well; worst time until writes resume", 4,
+		20 * time.Second, false, diskErrors},
+	{"torn", "A4: bytes cut off the newest segment of one of three", 3, 8 * time.Second, false, torn},
+	{"wiped", "E: a member that lost everything is replaced; time until it votes", 3, 25 * time.Second, false, wiped},
+	{"disk-stall", "A8: the disk of the leader hangs for 1, 5, 30 s; time until the next write", 1, 90 * time.Second, true, stall},
+	{"failover", "E: leader kill -9; time until the first acknowledged write", 1, 25 * time.Second, true, failover},
+	{"transfer", "E: planned change of leader; longest gap between writes", 1, 25 * time.Second, true, transfer},
+	{"rolling", "E: rolling restart of three; longest gap between consistent reads of clients that retry", 1, 8 * time.Second, true, rolling},
+	{"cut", "E: the leader cut off in network namespaces; time until the next write", 1, 40 * time.Second, true, cut},
 }
 
 func names() []string {
@@ -110,7 +116,7 @@ func rolling(ctx context.Context, l *faultrun.Lab, _ uint64) (done, error) {
 
 func cut(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
 	if err := netns.Available(); err != nil {
-		return done{}, errors.Join(errors.New("NOT RUN"), err)
+		return done{}, errors.Join(errNotRun, err)
 	}
 	r, err := l.RunNamespaces(ctx, seed)
 	return done{map[string]int{"cuts": 1}, []time.Duration{r.Resumed}}, err
