@@ -106,7 +106,7 @@ func (p *Process) build() error {
 	p.rpcSrv.Handle(methodDNS, serveDNS(p.dns))
 	p.rpcSrv.Handle(methodPing, servePing())
 	if p.cfg.Server {
-		handleCatalog(p.rpcSrv, servers)
+		handleCatalog(p.rpcSrv, servers, p.api)
 	}
 	p.addParts()
 	return nil
@@ -214,8 +214,9 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 		MetricsHandler: promapi.New(p.metrics),
 		Authorizer:     p.access.tokens, ACLEnabled: cfg.ACL.Enabled, DefaultACLPolicy: defaultPolicy(cfg),
 		DefaultToken: func() string { return p.tokens.get(tokenDefault) }, SetToken: p.setToken,
-		Limits: consulapi.Limits{KVValueBytes: int64(cfg.Limits.KVMaxValueBytes), TxnBytes: int64(cfg.Limits.TxnMaxBytes)},
-		Wait:   httpx.WaitLimits{Default: cfg.Queries.DefaultTime, Max: cfg.Queries.MaxTime}, DiscoveryMaxStale: cfg.Queries.DiscoveryMaxStale,
+		RequestLimits: requestLimitsOf(cfg),
+		Limits:        consulapi.Limits{KVValueBytes: int64(cfg.Limits.KVMaxValueBytes), TxnBytes: int64(cfg.Limits.TxnMaxBytes)},
+		Wait:          httpx.WaitLimits{Default: cfg.Queries.DefaultTime, Max: cfg.Queries.MaxTime}, DiscoveryMaxStale: cfg.Queries.DiscoveryMaxStale,
 		SessionTTLMin: cfg.Queries.SessionTTLMin, BlockEndpoints: cfg.HTTP.BlockEndpoints,
 		AllowWriteFrom: cfg.HTTP.AllowWriteFrom, ResponseHeaders: cfg.HTTP.ResponseHeaders,
 		Pretty: cfg.Dev, TranslateWAN: cfg.Addresses.TranslateWAN,
@@ -391,9 +392,15 @@ func (p *Process) Reload(cfg *config.Config) error {
 	if err := p.base.reload(cfg); err != nil {
 		return errors.Join(err, p.loadDefinitions(p.current()))
 	}
+	p.api.SetRequestLimits(requestLimitsOf(cfg))
 	p.keep(cfg)
 	p.log.Info("reloaded the configuration")
 	return nil
+}
+
+func requestLimitsOf(cfg *config.Config) consulapi.RequestLimits {
+	l := &cfg.Limits
+	return consulapi.RequestLimits{Mode: l.RequestMode, ReadRate: l.RequestReadRate, WriteRate: l.RequestWriteRate}
 }
 
 // OnReload says how to read the configuration again when the API asks for it.

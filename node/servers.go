@@ -175,10 +175,21 @@ func nodeRegistrations(state *catalog.State, name string) []*catalog.Register {
 	return list
 }
 
+// requestLimits is the part of the API that counts what reaches this server.
+type requestLimits interface {
+	AdmitWrite(op, remote string) error
+	AdmitRead(op, remote string) error
+}
+
 // handleCatalog serves the RPCs of anti-entropy on a server. What only the
 // leader may do is passed on to it once.
-func handleCatalog(srv *rpc.Server, s *catalogServers) {
+//
+// They count against the server's request limits as what they are in the contract: reads and writes of the catalog.
+func handleCatalog(srv *rpc.Server, s *catalogServers, limits requestLimits) {
 	srv.Handle(methodApply, func(ctx context.Context, req []byte) ([]byte, error) {
+		if err := limits.AdmitWrite("Catalog.Register", rpc.Peer(ctx)); err != nil {
+			return nil, errkind.E(errkind.Overloaded, "", err)
+		}
 		rd := pack.Read(req)
 		token, command := rd.String(), rd.Bytes()
 		if rd.Err() != nil {
@@ -196,6 +207,9 @@ func handleCatalog(srv *rpc.Server, s *catalogServers) {
 		return nil, s.apply(local.WithToken(ctx, token), c)
 	})
 	srv.Handle(methodNode, func(ctx context.Context, req []byte) ([]byte, error) {
+		if err := limits.AdmitRead("Catalog.NodeServices", rpc.Peer(ctx)); err != nil {
+			return nil, errkind.E(errkind.Overloaded, "", err)
+		}
 		rd := pack.Read(req)
 		name := rd.String()
 		if rd.Err() != nil {

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -29,6 +30,9 @@ type API struct {
 	queries  *telemetry.Counter
 	failures *telemetry.Counter
 	requests *telemetry.Counter
+	limits   requestLimits
+	// logDropped counts refusals that were not logged.
+	logDropped *telemetry.Counter
 }
 
 // New checks the configuration and builds the tables; it starts nothing.
@@ -46,7 +50,11 @@ func New(cfg Config) (*API, error) {
 		queries:  cfg.Metrics.Counter("rpc.query"),
 		requests: cfg.Metrics.Counter("rpc.request"),
 		failures: cfg.Metrics.Counter("rpc.request_error"),
+		limits:   requestLimits{lines: limit.NewBucket(logPerSecond, logPerSecond), started: cfg.Clock.Now()},
+
+		logDropped: cfg.Metrics.Counter("rpc.rate_limit.log_dropped"),
 	}
+	a.SetRequestLimits(cfg.RequestLimits)
 	_, a.open = cfg.Authorizer.(AllowAll)
 	a.table = newTable(routes(), cfg.Metrics)
 	cfg.Metrics.GaugeFunc("rpc.queries_blocking", func() float64 { return float64(a.blocking.Load()) })

@@ -210,6 +210,7 @@ type Config struct {
 	SetToken func(kind, token string) error
 
 	Limits            Limits
+	RequestLimits     RequestLimits
 	Wait              httpx.WaitLimits
 	DiscoveryMaxStale time.Duration
 	SessionTTLMin     time.Duration // [10 s]

@@ -19,12 +19,13 @@ var (
 type statusError struct {
 	status int
 	text   string
+	retry  bool // the client shall try again in a second
 }
 
 // Error implements error.
 func (e *statusError) Error() string { return e.text }
 
-func failWith(status int, text string) error { return &statusError{status, text} }
+func failWith(status int, text string) error { return &statusError{status: status, text: text} }
 
 // refused turns a command's refusal into the contract's 500, keeping the
 // kinds that have a status of their own.
@@ -40,7 +41,7 @@ func refused(err error) error {
 func statusOf(err error, c class) (code int, text string, retry bool) {
 	var s *statusError
 	if errors.As(err, &s) {
-		return s.status, s.text, false
+		return s.status, s.text, s.retry
 	}
 	text = errkind.Text(err)
 	switch errkind.Of(err) {

@@ -88,6 +88,43 @@ func (h *Hot) Serve(c *hothttp.Call, r *hothttp.Request) hothttp.Outcome {
 		bytes.Contains(r.Path, []byte("/.")) && hasDotSegment(string(r.Path)) {
 		return hothttp.Decline
 	}
+	if h.api.limits.now.Load() == nil {
+		return h.serve(c, r)
+	}
+	row, t, cl := h.row(r)
+	if row == "" {
+		return hothttp.Decline
+	}
+	taken, err := h.api.admit(cl, func() string { return row }, "")
+	if err != nil {
+		return h.fail(c, err, cl, t, h.api.cfg.Clock.Now())
+	}
+	outcome := h.serve(c, r)
+	if outcome == hothttp.Decline {
+		taken.Return() // it is counted where it is served
+	}
+	return outcome
+}
+
+// row names the row of a request as request.op does, "" when it is none of this path's.
+func (h *Hot) row(r *hothttp.Request) (name string, t *telemetry.Timing, c class) {
+	switch {
+	case bytes.HasPrefix(r.Path, kvPath):
+		if r.Method == hothttp.PUT {
+			return "PUT " + kvPattern, h.kvPut, write
+		}
+		return "GET " + kvPattern, h.kvGet, read
+	case r.Method == hothttp.GET:
+		for i := range hotLists {
+			if bytes.HasPrefix(r.Path, []byte(hotLists[i].pattern)) {
+				return "GET " + hotLists[i].pattern, h.lists[i], read
+			}
+		}
+	}
+	return "", nil, read
+}
+
+func (h *Hot) serve(c *hothttp.Call, r *hothttp.Request) hothttp.Outcome {
 	if key, ok := bytes.CutPrefix(r.Path, kvPath); ok {
 		if len(key) == 0 {
 			return hothttp.Decline

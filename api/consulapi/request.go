@@ -80,6 +80,11 @@ func (q *request) serve() error {
 	if q.route.class != own && q.api.cfg.Registry == nil {
 		return q.forward(false)
 	}
+	if !q.route.exempt() {
+		if _, err := q.api.admit(q.route.class, q.op, q.r.RemoteAddr); err != nil {
+			return err
+		}
+	}
 	if err := q.crossing(); err != nil {
 		return err
 	}
@@ -88,6 +93,9 @@ func (q *request) serve() error {
 	}
 	return q.route.handle(q)
 }
+
+// op names the request in metrics and logs.
+func (q *request) op() string { return q.r.Method + " " + q.route.pattern }
 
 // tenancy refuses namespaces and partitions other than the default ones.
 func (q *request) tenancy() error {

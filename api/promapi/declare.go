@@ -22,7 +22,7 @@ var declared = []struct {
 	}},
 	{telemetry.KindCounter, []string{
 		"raft.apply", "raft.state.leader", "raft.state.candidate", "raft.state.follower", "raft.barrier", "raft.verify_leader",
-		"rpc.request", "rpc.request_error", "rpc.query", "rpc.cross-dc", "rpc.accept_conn", "rpc.rate_limit.exceeded",
+		"rpc.request", "rpc.request_error", "rpc.query", "rpc.cross-dc", "rpc.accept_conn", "rpc.rate_limit.exceeded", "rpc.rate_limit.log_dropped",
 		"dns.stale_queries",
 	}},
 	{telemetry.KindGauge, []string{
