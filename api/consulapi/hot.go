@@ -114,7 +114,11 @@ func (h *Hot) row(r *hothttp.Request) (name string, t *telemetry.Timing, c class
 			return "PUT " + kvPattern, h.kvPut, write
 		}
 		return "GET " + kvPattern, h.kvGet, read
-	case r.Method == hothttp.GET:
+	case r.Method != hothttp.GET:
+		if string(r.Path) == registerPattern {
+			return "PUT " + registerPattern, h.registerTiming, write
+		}
+	default:
 		for i := range hotLists {
 			if bytes.HasPrefix(r.Path, []byte(hotLists[i].pattern)) {
 				return "GET " + hotLists[i].pattern, h.lists[i], read

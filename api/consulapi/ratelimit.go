@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/limit"
 )
 
@@ -96,15 +95,10 @@ func (a *API) exceeded(l *limiter, c class, name, remote string) error {
 	if !l.enforcing {
 		return nil
 	}
-	if c == write && a.leads() {
+	if c == write && a.leads(context.Background()) {
 		return overLimit(http.StatusServiceUnavailable) // no other server can do it
 	}
 	return overLimit(http.StatusTooManyRequests)
-}
-
-func (a *API) leads() bool {
-	c, err := a.cfg.Registry.Read(context.Background(), registry.Stale)
-	return err == nil && c.Leader
 }
 
 // AdmitWrite is admit for what agents write past the HTTP API; op names it.
