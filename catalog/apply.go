@@ -25,10 +25,13 @@ type edits struct {
 	nodes, nodeIDs     table.Edit[*nodeEntry]
 	services           table.Edit[*serviceEntry]
 	instances, connect table.Edit[*serviceEntry]
+	touched            table.Edit[*touchEntry]
+	nodeAges           table.Edit[*Node]
 	names, dests       table.Edit[*nameEntry]
 	tags               table.Edit[tagCount]
 	checks, byOwner    table.Edit[*checkEntry]
-	kv                 table.Edit[*KVPair]
+	kv, kvAges         table.Edit[*KVPair]
+	gone, goneAges     table.Edit[*goneEntry]
 	graves, graveAges  table.Edit[*grave]
 	dirs               table.Edit[*dirEntry]
 	sessions           table.Edit[keyed[*Session]]
@@ -45,6 +48,8 @@ func (s *State) draft() *draft {
 		names: t.names.Edit(), dests: t.dests.Edit(), tags: t.tags.Edit(),
 		checks: t.checks.Edit(), byOwner: t.byOwner.Edit(),
 		kv: t.kv.Edit(), graves: t.graves.Edit(), graveAges: t.graveAges.Edit(), dirs: t.dirs.Edit(),
+		kvAges: t.kvAges.Edit(), nodeAges: t.nodeAges.Edit(), touched: t.touched.Edit(),
+		gone: t.gone.Edit(), goneAges: t.goneAges.Edit(),
 		sessions: t.sessions.Edit(), nodeSess: t.nodeSess.Edit(), locks: t.locks.Edit(),
 		records: t.records.edit(),
 	}}
@@ -58,6 +63,8 @@ func (d *draft) state() *State {
 		names: t.names.Done(), dests: t.dests.Done(), tags: t.tags.Done(),
 		checks: t.checks.Done(), byOwner: t.byOwner.Done(),
 		kv: t.kv.Done(), graves: t.graves.Done(), graveAges: t.graveAges.Done(), dirs: t.dirs.Done(),
+		kvAges: t.kvAges.Done(), nodeAges: t.nodeAges.Done(), touched: t.touched.Done(),
+		gone: t.gone.Done(), goneAges: t.goneAges.Done(),
 		sessions: t.sessions.Done(), nodeSess: t.nodeSess.Done(), locks: t.locks.Done(),
 		records: t.records.done(),
 	}}
@@ -81,6 +88,11 @@ func (d *draft) fork() {
 	t.kv.Fork()
 	t.graves.Fork()
 	t.graveAges.Fork()
+	t.kvAges.Fork()
+	t.nodeAges.Fork()
+	t.touched.Fork()
+	t.gone.Fork()
+	t.goneAges.Fork()
 	t.dirs.Fork()
 	t.sessions.Fork()
 	t.nodeSess.Fork()
@@ -145,6 +157,9 @@ func (d *draft) command(c Command, r *Result) {
 		r.OK, r.Err = d.records(c)
 	case *ReapTombstones:
 		d.reap(c.Index)
+		r.OK = true
+	case *Horizon:
+		d.raiseHorizon(c.Index)
 		r.OK = true
 	default:
 		r.Err = refuse("unknown command %T", c)

@@ -110,6 +110,10 @@ func (d *draft) setPair(old, p *KVPair, session string, lockIndex uint64) {
 		}
 	}
 	d.t.kv.Set(next)
+	if old != nil {
+		d.t.kvAges.Delete(old)
+	}
+	d.t.kvAges.Set(next)
 	d.touchKey(next.Key)
 	d.changes.KV = append(d.changes.KV, Change[KVPair]{old, next, d.at})
 }
@@ -124,6 +128,7 @@ func (d *draft) deletePair(old *KVPair) {
 		d.t.locks.Delete(pair[struct{}]{a: old.Session, b: old.Key})
 	}
 	d.t.kv.Delete(old)
+	d.t.kvAges.Delete(old)
 	g := &grave{d.at, old.Key}
 	d.t.graves.Set(g)
 	d.t.graveAges.Set(g)
@@ -165,6 +170,7 @@ func (d *draft) touchKey(key string) {
 
 // reap forgets the tombstones up to index, and the folders in which nothing is left.
 func (d *draft) reap(index uint64) {
+	d.reapGone(index)
 	var old []*grave
 	for g := range d.t.graveAges.All() {
 		if g.index > index {
@@ -174,6 +180,7 @@ func (d *draft) reap(index uint64) {
 	}
 	for _, g := range old {
 		d.touch()
+		d.ix.horizon = max(d.ix.horizon, g.index)
 		d.t.graveAges.Delete(g)
 		d.t.graves.Delete(g)
 	}

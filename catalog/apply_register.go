@@ -124,6 +124,7 @@ func (d *draft) setNode(key string, n *Node) {
 		next.CreateIndex, next.ModifyIndex = d.at, d.at
 		d.shareNode(key, &next)
 		d.putNode(&nodeEntry{epoch: d.epoch, key: lower(next.Name), idKey: lower(next.ID), node: &next, index: d.at, checksIndex: d.at})
+		d.back(goneEntry{kind: goneNode, name: next.Name})
 	} else {
 		old := e.node
 		next.Name = old.Name // the case stays as first registered: services and checks carry it too
@@ -141,11 +142,13 @@ func (d *draft) setNode(key string, n *Node) {
 		}
 		next.CreateIndex, next.ModifyIndex = old.CreateIndex, d.at
 		shareNodeStrings(&next, old)
+		d.t.nodeAges.Delete(old)
 		own := *e
 		own.epoch, own.idKey, own.node, own.index = d.epoch, idKey, &next, d.at
 		d.putNode(&own)
 		d.touchServicesOf(key)
 	}
+	d.t.nodeAges.Set(&next)
 	d.ix.nodes = d.at
 	var before *Node
 	if e != nil {
@@ -180,6 +183,8 @@ func (d *draft) removeNode(key string) {
 	if e.idKey != "" {
 		d.t.nodeIDs.Delete(e)
 	}
+	d.t.nodeAges.Delete(e.node)
+	d.leave(goneEntry{kind: goneNode, name: e.node.Name})
 	d.ix.nodes, d.ix.nodeGone = d.at, d.at
 	d.changes.Nodes = append(d.changes.Nodes, Change[Node]{e.node, nil, d.at})
 }

@@ -90,17 +90,21 @@ func (d *draft) removeService(s *serviceEntry) {
 // joinName puts s under its name. fresh: it was not there before; retagged: its tags are to be counted.
 func (d *draft) joinName(s *serviceEntry, fresh, retagged bool) {
 	d.t.instances.Set(s)
+	if fresh {
+		d.back(goneEntry{kind: goneInstance, name: s.nameKey, node: s.Node, id: s.ID})
+	}
 	e := d.ownName(&d.t.names, s.nameKey)
 	if e == nil {
 		e = &nameEntry{epoch: d.epoch, key: s.nameKey, checksIndex: d.at, summary: ServiceSummary{Name: s.Name}}
 		d.t.names.Set(e)
+		d.back(goneEntry{kind: goneName, name: s.Name})
 	}
 	if fresh {
 		e.count++
 		e.summary.Instances = e.count
 	}
 	if retagged {
-		d.countTags(e, s.Tags, 1)
+		d.countRow(e, s.Tags, 1)
 	}
 	d.touchName(e, false)
 }
@@ -108,16 +112,20 @@ func (d *draft) joinName(s *serviceEntry, fresh, retagged bool) {
 // leaveName takes old's tags out of the count and, when it goes for good, old itself.
 func (d *draft) leaveName(old *serviceEntry, gone bool) {
 	e := d.ownName(&d.t.names, old.nameKey)
-	d.countTags(e, old.Tags, -1)
+	d.countRow(e, old.Tags, -1)
 	if !gone {
 		return // joinName follows and does the rest
 	}
 	d.t.instances.Delete(old)
+	d.untouch(old)
+	d.leave(goneEntry{kind: goneInstance, name: old.nameKey, node: old.Node, id: old.ID})
 	e.count--
 	e.summary.Instances = e.count
 	d.touchName(e, true)
 	if e.count == 0 {
 		d.t.names.Delete(e)
+		d.leave(goneEntry{kind: goneName, name: e.summary.Name})
+		d.ix.list = d.at
 		d.ix.serviceGone = d.at
 	}
 }
@@ -174,6 +182,7 @@ func (d *draft) touchName(e *nameEntry, checks bool) {
 func (d *draft) touchInstance(s *serviceEntry, checks bool) {
 	if e := d.ownName(&d.t.names, s.nameKey); e != nil {
 		d.touchName(e, checks)
+		d.noteTouch(s)
 	}
 	if s.destKey != "" {
 		if e := d.ownName(&d.t.dests, s.destKey); e != nil {

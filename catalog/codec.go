@@ -60,6 +60,8 @@ func readCommand(op Op, r *pack.Reader) Command {
 		return readRecords(r)
 	case OpReapTombstones:
 		return &ReapTombstones{Index: r.Uint()}
+	case OpHorizon:
+		return &Horizon{Index: r.Uint()}
 	}
 	return nil
 }
@@ -148,6 +150,12 @@ func (*ReapTombstones) Op() Op { return OpReapTombstones }
 
 // AppendPack implements Command.
 func (c *ReapTombstones) AppendPack(b []byte) []byte { return pack.Uint(b, c.Index) }
+
+// Op implements Command.
+func (*Horizon) Op() Op { return OpHorizon }
+
+// AppendPack implements Command.
+func (c *Horizon) AppendPack(b []byte) []byte { return pack.Uint(b, c.Index) }
 
 // Op implements Command.
 func (*Txn) Op() Op { return OpTxn }

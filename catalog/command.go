@@ -24,6 +24,7 @@ const (
 	OpReapTombstones Op = 7
 	OpRegisterBatch  Op = 8
 	OpRecords        Op = 9
+	OpHorizon        Op = 10
 )
 
 // Register upserts a node, optionally one service of it and any number of
@@ -77,6 +78,11 @@ type SessionDestroy struct{ ID string }
 
 // ReapTombstones forgets deletions up to and including Index.
 type ReapTombstones struct{ Index uint64 }
+
+// Horizon makes the State's index pass Index and forgets, up to there, what changed
+// when: after a restore of an older snapshot no index that was ever given to a client
+// may name a State of the new history.
+type Horizon struct{ Index uint64 }
 
 // TxnVerb is what a node, service or check operation of a Txn does.
 type TxnVerb uint8

@@ -25,6 +25,8 @@ type loader struct {
 	names   map[string]*bucket
 	dests   map[string]*bucket
 	owned   []*checkEntry // the checks of one node
+	pairs   []*KVPair     // to be put in the order of their age
+	hosts   []*Node       // the same
 }
 
 // bucket collects what is found under one service name.
@@ -88,7 +90,7 @@ func (l *loader) one(section int, first bool, r *pack.Reader) {
 			return
 		}
 		e.summary.Name = name
-		e.index, e.checksIndex = r.Uint(), r.Uint()
+		e.index, e.checksIndex, e.listIndex = r.Uint(), r.Uint(), r.Uint()
 	case sectionDests:
 		e := findName(t.dests.Table, r.String())
 		if e == nil || !l.inOrder(first, e.key, "") {
@@ -100,6 +102,7 @@ func (l *loader) one(section int, first bool, r *pack.Reader) {
 		p := ReadKVPair(r)
 		if l.inOrder(first, p.Key, "") {
 			t.kv.Load(p)
+			l.pairs = append(l.pairs, p)
 		}
 		if p.Session != "" {
 			t.locks.Set(pair[struct{}]{a: p.Session, b: p.Key})
@@ -120,6 +123,8 @@ func (l *loader) one(section int, first bool, r *pack.Reader) {
 		l.loadSession(first, ReadSession(r))
 	case sectionRecords:
 		l.loadRecord(first, ReadRecord(r))
+	case sectionGone:
+		l.loadGone(first, r)
 	}
 }
 
@@ -135,6 +140,7 @@ func (l *loader) loadNode(first bool, r *pack.Reader) {
 	}
 	l.node = e
 	l.d.t.nodes.Load(e)
+	l.hosts = append(l.hosts, n)
 	if n.ID != "" {
 		l.d.t.nodeIDs.Set(e)
 	}
@@ -164,6 +170,9 @@ func (l *loader) loadService(first bool, r *pack.Reader) {
 	s.nameKey = b.entry.key
 	l.d.t.services.Load(s)
 	b.services = append(b.services, s)
+	if at := r.Uint(); at > 0 {
+		l.d.t.touched.Set(&touchEntry{epoch: 1, index: at, name: s.nameKey, node: s.nodeKey, id: s.ID})
+	}
 	b.entry.summary.Name = s.Name
 	for _, tag := range s.Tags {
 		if b.tags == nil {
@@ -216,6 +225,11 @@ func (l *loader) index() {
 		}
 	}
 	l.names, l.dests = nil, nil
+	slices.SortFunc(l.hosts, compareNodeAge)
+	for _, n := range l.hosts {
+		t.nodeAges.Load(n)
+	}
+	l.hosts = nil
 }
 
 // flushOwned puts one node's checks in the order of their services.
@@ -288,6 +302,10 @@ func (l *loader) loadRecord(first bool, r *Record) {
 func (l *loader) complete() bool {
 	l.index()
 	t := &l.d.t
+	slices.SortFunc(l.pairs, compareKVAge)
+	for _, p := range l.pairs {
+		t.kvAges.Load(p)
+	}
 	for _, names := range []*table.Edit[*nameEntry]{&t.names, &t.dests} {
 		for e := range names.All() {
 			if e.index == 0 {

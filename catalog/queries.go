@@ -372,8 +372,15 @@ func (s *State) SessionsIndex() uint64 { return floor(s.indexes.sessions) }
 
 // OldestTombstone is the index of the oldest deletion that is still remembered; 0 when there is none.
 func (s *State) OldestTombstone() uint64 {
-	if oldest, ok := s.tables.graveAges.Min(); ok {
-		return oldest.index
+	key, haveKey := s.tables.graveAges.Min()
+	gone, haveGone := s.tables.goneAges.Min()
+	switch {
+	case haveKey && haveGone:
+		return min(key.index, gone.index)
+	case haveKey:
+		return key.index
+	case haveGone:
+		return gone.index
 	}
 	return 0
 }

@@ -37,6 +37,7 @@ const (
 	sectionSessions
 	sectionRecordKinds
 	sectionRecords
+	sectionGone
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -78,7 +79,7 @@ func (s *State) WriteTo(w io.Writer) (int64, error) {
 	out.flush()
 	out.record(func(b []byte) []byte {
 		ix := &s.indexes
-		for _, v := range []uint64{snapshotVersion, s.index, ix.nodes, ix.services, ix.checks, ix.sessions, ix.kv, ix.nodeGone, ix.serviceGone} {
+		for _, v := range []uint64{snapshotVersion, s.index, ix.nodes, ix.services, ix.checks, ix.sessions, ix.kv, ix.nodeGone, ix.serviceGone, ix.horizon, ix.list} {
 			b = pack.Uint(b, v)
 		}
 		return b
@@ -90,6 +91,10 @@ func (s *State) WriteTo(w io.Writer) (int64, error) {
 		out.record(func(b []byte) []byte { return AppendSession(b, item.v) })
 	}
 	s.writeRecords(out)
+	out.section(sectionGone, s.tables.gone.Len())
+	for item := range s.tables.gone.All() {
+		out.record(item.appendPack)
+	}
 	sum := out.sum
 	out.record(func(b []byte) []byte { return pack.Uint(pack.Uint(b, sectionEnd), uint64(sum)) })
 	if out.err == nil {
@@ -108,7 +113,7 @@ func (s *State) writeCatalog(out *sink) {
 	}
 	out.section(sectionServices, t.services.Len())
 	for item := range t.services.All() {
-		out.record(func(b []byte) []byte { return AppendService(b, &item.Service) })
+		out.record(func(b []byte) []byte { return pack.Uint(AppendService(b, &item.Service), touchedAt(t.touched, item)) })
 	}
 	out.section(sectionChecks, t.checks.Len())
 	for item := range t.checks.All() {
@@ -118,7 +123,7 @@ func (s *State) writeCatalog(out *sink) {
 	for item := range t.names.All() {
 		out.record(func(b []byte) []byte {
 			b = pack.String(b, item.summary.Name)
-			return pack.Uint(pack.Uint(b, item.index), item.checksIndex)
+			return pack.Uint(pack.Uint(pack.Uint(b, item.index), item.checksIndex), item.listIndex)
 		})
 	}
 	out.section(sectionDests, t.dests.Len())
@@ -236,6 +241,9 @@ func ReadState(r io.Reader) (*State, error) {
 	ix := &l.d.ix
 	for _, v := range []*uint64{&ix.nodes, &ix.services, &ix.checks, &ix.sessions, &ix.kv, &ix.nodeGone, &ix.serviceGone} {
 		*v = head.Uint()
+	}
+	if ix.horizon = l.d.index; head.More() {
+		ix.horizon, ix.list = head.Uint(), head.Uint()
 	}
 	l.merge(head)
 	for in.err == nil {

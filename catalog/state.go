@@ -24,6 +24,8 @@ type tableIndexes struct {
 	nodeGone                              uint64 // last deregistration of a node
 	serviceGone                           uint64 // last time a service name, or what a name connects to, lost its last instance
 	records                               [recordKinds]uint64
+	list                                  uint64 // last change of a row of the list of services
+	horizon                               uint64 // newest deletion that was forgotten: what was before cannot be told as changes
 }
 
 // tables are the primary tables and their indexes. Names of nodes and services
@@ -35,14 +37,19 @@ type tables struct {
 	services  table.Table[*serviceEntry]   // by node, id
 	instances table.Table[*serviceEntry]   // by name, node, id
 	connect   table.Table[*serviceEntry]   // by what it connects to, node, id
+	touched   table.Table[*touchEntry]     // instances that changed by their checks or nodes, by name, node, id
+	nodeAges  table.Table[*Node]           // by ModifyIndex, name
 	names     table.Table[*nameEntry]      // service names
 	dests     table.Table[*nameEntry]      // what proxies and native instances connect to
 	tags      table.Table[tagCount]        // by service name, tag: for names with many tags
 	checks    table.Table[*checkEntry]     // by node, id
 	byOwner   table.Table[*checkEntry]     // by node, service id ("" for node checks), id
 	kv        table.Table[*KVPair]         // by key
+	kvAges    table.Table[*KVPair]         // by ModifyIndex, key
 	graves    table.Table[*grave]          // tombstones by key
 	graveAges table.Table[*grave]          // tombstones by index of the deletion
+	gone      table.Table[*goneEntry]      // what left the catalog, by kind, name, node, id
+	goneAges  table.Table[*goneEntry]      // the same by index
 	dirs      table.Table[*dirEntry]       // key up to and including a slash -> newest index below
 	sessions  table.Table[keyed[*Session]] // by ID
 	nodeSess  table.Table[pair[*Session]]  // by node, id
@@ -131,6 +138,7 @@ type nameEntry struct {
 	count       int
 	index       uint64 // instances, their checks, their nodes and the nodes' checks
 	checksIndex uint64 // the instances' checks
+	listIndex   uint64 // its row of the list of services
 	summary     ServiceSummary
 	// tagCounts says how often each of the summary's tags occurs. Of names with more
 	// than fewTags it is nil, and the tags table says it.
@@ -181,6 +189,8 @@ func Empty() *State {
 		services:  table.New(compareServices),
 		instances: table.New(compareInstances),
 		connect:   table.New(compareConnect),
+		touched:   table.New(compareTouched),
+		nodeAges:  table.New(compareNodeAge),
 		names:     table.New(func(a, b *nameEntry) int { return strings.Compare(a.key, b.key) }),
 		dests:     table.New(func(a, b *nameEntry) int { return strings.Compare(a.key, b.key) }),
 		tags:      table.New(compareTag),
@@ -189,6 +199,9 @@ func Empty() *State {
 		kv:        table.New(func(a, b *KVPair) int { return strings.Compare(a.Key, b.Key) }),
 		graves:    table.New(func(a, b *grave) int { return strings.Compare(a.key, b.key) }),
 		graveAges: table.New(compareGraveAge),
+		kvAges:    table.New(compareKVAge),
+		gone:      table.New(compareGone),
+		goneAges:  table.New(compareGoneAge),
 		dirs:      table.New(func(a, b *dirEntry) int { return strings.Compare(a.key, b.key) }),
 		sessions:  table.New(compareKeyed[*Session]),
 		nodeSess:  table.New(comparePair[*Session]),

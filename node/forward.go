@@ -77,7 +77,7 @@ func (f *forwarder) Forward(w http.ResponseWriter, r *http.Request, toLeader boo
 		return err
 	}
 	timeout := f.callTimeout
-	if r.URL.Query().Has("index") {
+	if query := r.URL.Query(); query.Has("index") || query.Has("since") {
 		timeout = f.blockTimeout
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), timeout)

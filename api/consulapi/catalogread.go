@@ -24,6 +24,9 @@ func catalogNodes(q *request) error {
 	if err != nil {
 		return err
 	}
+	if q.asksSince() {
+		return nodesSince(q, &sel)
+	}
 	st, err := q.read(registry.Subject{Topic: registry.TopicNodes}, (*catalog.State).NodesIndex)
 	if err != nil {
 		return err
@@ -43,6 +46,9 @@ func catalogServices(q *request) error {
 	sel, err := q.selection(filter.ServiceNodes)
 	if err != nil {
 		return err
+	}
+	if q.asksSince() {
+		return servicesSince(q, &sel)
 	}
 	st, err := q.read(registry.Subject{Topic: registry.TopicServices}, (*catalog.State).ServicesIndex)
 	if err != nil {

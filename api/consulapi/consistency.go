@@ -39,7 +39,11 @@ func (q *request) readParams() error {
 		}
 	}
 	var err error
-	q.block, err = httpx.ParseBlocking(q.q, q.api.cfg.Wait)
+	query := q.q
+	if q.after != "" { // since blocks as index does
+		query = httpx.Query("index=" + q.after + "&wait=" + q.q.Value("wait"))
+	}
+	q.block, err = httpx.ParseBlocking(query, q.api.cfg.Wait)
 	return err
 }
 
@@ -237,7 +241,7 @@ func appendBodyKey(k []byte, class, key, rest string, query httpx.Query) []byte 
 			} else {
 				value = ""
 			}
-		case "tag", "filter", "node-meta", "separator", "seperator":
+		case "tag", "filter", "node-meta", "separator", "seperator", "since":
 		default: // does not shape an answer
 			continue
 		}

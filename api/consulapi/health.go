@@ -11,6 +11,9 @@ import (
 
 func healthService(q *request) error {
 	name := q.rest
+	if q.asksSince() {
+		return entriesSince(q)
+	}
 	return q.entries("health", func(s *catalog.State) uint64 { return s.ServiceIndex(name) },
 		func(s *catalog.State) iter.Seq[*catalog.Service] { return s.Instances(name) })
 }

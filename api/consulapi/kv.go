@@ -17,6 +17,12 @@ var errMissingKey = invalidf("Missing key name")
 
 func kvGet(q *request) error {
 	if q.q != "" {
+		if q.q.Has("since") {
+			if !q.q.Has("recurse") {
+				return errSinceAlone
+			}
+			return kvSince(q)
+		}
 		if q.q.Has("recurse") {
 			return kvRecurse(q)
 		}

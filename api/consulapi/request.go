@@ -34,6 +34,7 @@ type request struct {
 	hidden bool    // something was left out of the answer for want of rights
 	mode   registry.Mode
 	block  httpx.Blocking
+	after  string  // the index of a read of changes, "" for any other
 	buf    *[]byte // scratch for the body read or the answer, from httpx's pool
 	bound  time.Duration
 	gen    uint64 // the registry's generation, read before the State that read returned

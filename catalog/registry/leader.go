@@ -56,6 +56,7 @@ func (r *Registry) lead(ctx context.Context) {
 	var duties sync.WaitGroup
 	duties.Go(func() { r.expireSessions(ctx) })
 	duties.Go(func() { r.reapTombstones(ctx) })
+	duties.Go(func() { r.passOutdone(ctx) })
 	if r.cfg.Members != nil {
 		duties.Go(func() { r.reconcileMembers(ctx) })
 	}
@@ -86,6 +87,29 @@ func (r *Registry) reapTombstones(ctx context.Context) {
 			return
 		case <-timer.C:
 			timer.Reset(r.cfg.TombstoneStep)
+		}
+	}
+}
+
+// passOutdone makes the index pass those that an older snapshot took away when it was
+// restored. An index that a client got before would else name another State one day,
+// and what changed since it would be told wrong.
+func (r *Registry) passOutdone(ctx context.Context) {
+	for {
+		restored := *r.restored.Load()
+		if index := r.outdone.Load(); index >= r.State().Index() {
+			if err := r.duty(ctx, &catalog.Horizon{Index: index}); err != nil && ctx.Err() == nil {
+				r.cfg.Logger.Warn("the index has not passed those of before the restore; trying again", "index", index, "err", err)
+				if !r.pause(ctx, reconcileRetry) {
+					return
+				}
+				continue
+			}
+		}
+		select {
+		case <-restored:
+		case <-ctx.Done():
+			return
 		}
 	}
 }

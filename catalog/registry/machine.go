@@ -75,6 +75,9 @@ func (r *Registry) Restore(in io.Reader) error {
 	if err != nil {
 		return errkind.E(errkind.Of(err), "restore catalog", err)
 	}
+	if prev := r.State().Index(); next.Index() < prev {
+		r.outdone.Store(max(prev, r.outdone.Load())) // restores come one at a time
+	}
 	r.state.Store(next)
 	r.generation.Add(1)
 	generation := make(chan struct{})

@@ -81,7 +81,7 @@ func costKind(op catalog.Op) int {
 		return 3
 	case catalog.OpTxn:
 		return 4
-	case catalog.OpReapTombstones:
+	case catalog.OpReapTombstones, catalog.OpHorizon:
 		return 5
 	case catalog.OpRecords:
 		return 6

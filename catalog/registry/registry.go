@@ -92,8 +92,10 @@ type Registry struct {
 	// restored is closed and replaced when the State is replaced by a snapshot.
 	restored   atomic.Pointer[chan struct{}]
 	generation atomic.Uint64
-	stopped    chan struct{} // closed when Run begins to end
-	stopOnce   sync.Once
+	// outdone is the highest index that a restore of an older snapshot took away: clients may still hold it.
+	outdone  atomic.Uint64
+	stopped  chan struct{} // closed when Run begins to end
+	stopOnce sync.Once
 
 	delays lockDelays
 	ttl    *ttlTimers
