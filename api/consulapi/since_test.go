@@ -203,6 +203,10 @@ func (f forwardTo) Forward(w http.ResponseWriter, r *http.Request, _ bool) error
 	return nil
 }
 
+func (f forwardTo) ForwardStream(w http.ResponseWriter, r *http.Request, toLeader bool) error {
+	return f.Forward(w, r, toLeader)
+}
+
 func TestSinceBlocks(t *testing.T) {
 	r := newRig(t, nil)
 	r.want("PUT", "/v1/kv/a/x", "1", 200, "true")
