@@ -251,7 +251,7 @@ func TestSinceIsRefusedOrReset(t *testing.T) {
 
 // What a token may not see is in neither list.
 func TestSinceAsksForRights(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.Authorizer, c.DefaultACLPolicy = rights{}, "deny" })
+	r := newRig(t, func(c *Config) { c.Authorizer, c.DefaultACLPolicy = readers(), "deny" })
 	for _, node := range []string{"node03", "node04"} {
 		put(t, r.store, &catalog.Register{Node: catalog.Node{Name: node}, Service: &catalog.Service{ID: "web", Name: "web"}})
 	}
