@@ -219,7 +219,7 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 		Wait:          httpx.WaitLimits{Default: cfg.Queries.DefaultTime, Max: cfg.Queries.MaxTime}, DiscoveryMaxStale: cfg.Queries.DiscoveryMaxStale,
 		SessionTTLMin: cfg.Queries.SessionTTLMin, BlockEndpoints: cfg.HTTP.BlockEndpoints,
 		AllowWriteFrom: cfg.HTTP.AllowWriteFrom, ResponseHeaders: cfg.HTTP.ResponseHeaders,
-		Pretty: cfg.Dev, TranslateWAN: cfg.Addresses.TranslateWAN,
+		NoCache: !cfg.HTTP.UseCache, Pretty: cfg.Dev, TranslateWAN: cfg.Addresses.TranslateWAN,
 		Clock: p.clock, Logger: p.log, Metrics: p.metrics,
 	}
 	if p.registry != nil {
@@ -305,6 +305,9 @@ func (p *Process) addParts() {
 	p.parts.Add("local", p.local.Run)
 	if len(p.cfg.Listen.DNS) > 0 {
 		p.parts.Add("dns", p.dns.Run)
+	}
+	if c := p.api.Cache(); c != nil {
+		p.parts.Add("agent cache", c.Run)
 	}
 	if p.http != nil {
 		p.parts.Add("http", p.http.Run)

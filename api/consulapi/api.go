@@ -23,7 +23,9 @@ type API struct {
 	gate     httpx.Gate
 	cache    *httpx.BodyCache
 	filters  filterCache
-	open     bool // every request has every right
+	kept     keptAnswers
+	agent    *AgentCache // nil on a server
+	open     bool        // every request has every right
 	blocking atomic.Int64
 	policy   []string // value of X-Consul-Default-ACL-Policy
 	started  time.Time
@@ -56,6 +58,9 @@ func New(cfg Config) (*API, error) {
 	}
 	a.SetRequestLimits(cfg.RequestLimits)
 	_, a.open = cfg.Authorizer.(AllowAll)
+	if cfg.Registry == nil {
+		a.agent = &AgentCache{api: a}
+	}
 	a.table = newTable(routes(), cfg.Metrics)
 	cfg.Metrics.GaugeFunc("rpc.queries_blocking", func() float64 { return float64(a.blocking.Load()) })
 	return a, nil

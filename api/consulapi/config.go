@@ -218,6 +218,7 @@ type Config struct {
 	BlockEndpoints    []string
 	AllowWriteFrom    []string
 	ResponseHeaders   map[string]string
+	NoCache           bool // http_config.use_cache is off: ?cached is answered fresh
 	Pretty            bool // indent JSON without being asked: for a process that a person tries out
 	TranslateWAN      bool // translate_wan_addrs: told to clients in a header
 

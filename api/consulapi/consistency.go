@@ -27,7 +27,7 @@ func (q *request) readParams() error {
 	case stale && consistent:
 		return invalidf("Cannot specify ?stale with ?consistent, conflicting semantics.")
 	case consistent && q.q.Has("cached"):
-		return invalidf("Cannot specify ?cached with ?consistent, conflicting semantics.")
+		return errCachedConsistent
 	case consistent:
 		q.mode = registry.Consistent
 	case stale:
@@ -38,6 +38,7 @@ func (q *request) readParams() error {
 			return err
 		}
 	}
+	q.staleWhenKept()
 	var err error
 	query := q.q
 	if q.after != "" { // since blocks as index does
@@ -46,6 +47,8 @@ func (q *request) readParams() error {
 	q.block, err = httpx.ParseBlocking(query, q.api.cfg.Wait)
 	return err
 }
+
+var errCachedConsistent = invalidf("Cannot specify ?cached with ?consistent, conflicting semantics.")
 
 func (q *request) maxStale(discovery bool) error {
 	if v, _ := q.q.Get("max_stale"); v != "" {
@@ -176,6 +179,9 @@ func (q *request) readHeaders(c registry.Contact, index uint64) {
 	h["X-Consul-Index"] = indexHeader(index)
 	h["X-Consul-Knownleader"] = boolHeader(c.KnownLeader)
 	h["X-Consul-Lastcontact"] = contactHeader(c)
+	if q.cached != 0 {
+		cacheHeaders(h, q.cached == cacheHit, time.Duration(contactMillis(c))*time.Millisecond)
+	}
 	if q.discovery() {
 		h["X-Consul-Effective-Consistency"] = effective[q.mode]
 		h["X-Consul-Query-Backend"] = backend

@@ -39,6 +39,8 @@ type request struct {
 	bound  time.Duration
 	gen    uint64 // the registry's generation, read before the State that read returned
 	bare   bool   // the body has been read into buf
+	// cached is cacheMiss or cacheHit on a server when the client asked for the cache.
+	cached int
 }
 
 func (q *request) begin(a *API, w http.ResponseWriter, r *http.Request, row *route, rest string) {
@@ -79,7 +81,7 @@ func (q *request) serve() error {
 		}
 	}
 	if q.route.class != own && q.api.cfg.Registry == nil {
-		return q.forward(false)
+		return q.answer((*request).forwardToAny)
 	}
 	if !q.route.exempt() {
 		if _, err := q.api.admit(q.route.class, q.op, q.r.RemoteAddr); err != nil {
@@ -92,7 +94,27 @@ func (q *request) serve() error {
 	if err := q.authenticate(); err != nil {
 		return err
 	}
-	return q.route.handle(q)
+	return q.answer(q.route.handle)
+}
+
+// answer answers by handle, or from the cache where the client allows that.
+func (q *request) answer(handle func(*request) error) error {
+	kind, control, err := q.cacheKind()
+	switch {
+	case err != nil:
+		return err
+	case kind == uncached:
+		return handle(q)
+	}
+	return q.answerCached(kind, control, handle)
+}
+
+// forwardToAny passes the request to a server, from a client agent.
+func (q *request) forwardToAny() error {
+	if q.streams() {
+		q.w = streamed{q.w}
+	}
+	return q.forward(false)
 }
 
 // op names the request in metrics and logs.

@@ -35,7 +35,7 @@ func (c *filterCache) get(s *filter.Schema, text string) (*filter.Filter, error)
 	}
 	f, err := filter.Compile(s, text)
 	if err != nil {
-		return nil, errkind.New(errkind.Invalid, "Failed to create filter: "+err.Error())
+		return nil, errkind.New(errkind.Invalid, "Failed to create filter: Failed to create boolean expression evaluator: "+err.Error())
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
