@@ -1,0 +1,282 @@
+package consulapi
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/kit/errkind"
+)
+
+var configRoutes = []route{
+	{"PUT", "/v1/config", write, ResService, configSet},
+	{"GET", "/v1/config/", read, ResService, configGet},
+	{"DELETE", "/v1/config/", write, ResService, configDelete},
+}
+
+// configRight is the right that an entry of the kind needs.
+func (q *request) configRight(kind, name string, l Level) error {
+	switch kind {
+	case entry.ServiceIntentions:
+		return q.allow(ResIntention, name, l)
+	case entry.ProxyDefaults, entry.Mesh, entry.ExportedServices, entry.JWTProvider:
+		if l == Read {
+			return nil
+		}
+		return q.allow(ResMesh, "", l)
+	}
+	return q.allow(ResService, name, l)
+}
+
+// configSee tells whether an entry belongs into a list for this caller.
+func (q *request) configSee(kind, name string) bool { return q.configRight(kind, name, Read) == nil }
+
+// casParam reads ?cas=, which may be missing.
+func (q *request) casParam() (index uint64, given bool, err error) {
+	v, given := q.q.Get("cas")
+	if !given {
+		return 0, false, nil
+	}
+	if index, err = strconv.ParseUint(v, 10, 64); err != nil {
+		return 0, true, invalidf("error parsing cas value: %v", err)
+	}
+	return index, true, nil
+}
+
+func configSet(q *request) error {
+	raw, err := q.body(q.api.cfg.Limits.BodyBytes)
+	if err != nil {
+		return err
+	}
+	if err := soundJSON(raw); err != nil {
+		return invalidf("Request decode failed: %v", err)
+	}
+	e, err := entry.Decode(raw)
+	if err != nil {
+		return err
+	}
+	base := e.Base()
+	if err := q.configRight(base.Kind, base.Name, Write); err != nil {
+		return err
+	}
+	index, cas, err := q.casParam()
+	if err != nil {
+		return err
+	}
+	value, err := entry.Encode(e)
+	if err != nil {
+		return err
+	}
+	op := catalog.RecordOp{Verb: catalog.RecordSet, Record: catalog.Record{Kind: catalog.RecordConfigEntry,
+		Key: entry.Key(base.Kind, base.Name), Value: value, ModifyIndex: index}}
+	if cas {
+		op.Verb = catalog.RecordCAS
+	}
+	ok, err := q.configApply(base.Kind, base.Name, e, op)
+	if err != nil {
+		return err
+	}
+	return q.replyBool(ok)
+}
+
+// configTries is how often a change is made again because what it was checked against has changed meanwhile.
+const configTries = 8
+
+// configApply checks the entries that remain or come (e is nil for a deletion) against
+// each other and proposes op, which is refused when one of those changed on the way.
+func (q *request) configApply(kind, name string, e entry.Entry, op catalog.RecordOp) (bool, error) {
+	// The State to check against must be the leader's newest.
+	if _, err := q.api.cfg.Registry.Read(q.r.Context(), registry.Default); err != nil {
+		return false, err
+	}
+	for range configTries {
+		st := q.api.cfg.Registry.State()
+		ops, err := configGraph(st, kind, name, e)
+		if err != nil {
+			return false, failWith(http.StatusInternalServerError, err.Error())
+		}
+		result, err := q.api.cfg.Registry.Apply(q.r.Context(), &catalog.Records{Ops: append(ops, op)})
+		if err == nil {
+			err = result.Err
+		}
+		if err != nil {
+			return false, refused(err)
+		}
+		if result.OK {
+			return true, nil
+		}
+		if now := st.Record(op.Record.Kind, op.Record.Key); casLost(op, now) {
+			return false, nil
+		}
+	}
+	return false, errkind.New(errkind.Overloaded, "config entries change too fast")
+}
+
+// casLost tells whether it is the operation's own index that did not compare.
+func casLost(op catalog.RecordOp, now *catalog.Record) bool {
+	if op.Verb != catalog.RecordCAS && op.Verb != catalog.RecordDeleteCAS {
+		return false
+	}
+	return now == nil && op.Record.ModifyIndex != 0 || now != nil && now.ModifyIndex != op.Record.ModifyIndex
+}
+
+// configGraph checks all services that the change may break; the operations hold
+// what was looked at as it was.
+func configGraph(st *catalog.State, kind, name string, e entry.Entry) ([]catalog.RecordOp, error) {
+	get := func(k, n string) entry.Entry {
+		if k == kind && n == name {
+			return e
+		}
+		return configEntry(st, k, n)
+	}
+	services := []string{name}
+	switch kind {
+	case entry.ServiceDefaults, entry.ServiceRouter, entry.ServiceSplitter, entry.ServiceResolver:
+	case entry.ProxyDefaults:
+		services = services[:0]
+		for _, k := range []string{entry.ServiceRouter, entry.ServiceSplitter} {
+			for r := range st.Records(catalog.RecordConfigEntry, k+"/") {
+				services = append(services, strings.TrimPrefix(r.Key, k+"/"))
+			}
+		}
+	default:
+		return nil, nil
+	}
+	var ops []catalog.RecordOp
+	held := map[string]bool{entry.Key(kind, name): true}
+	for _, service := range services {
+		if err := entry.CheckGraph(get, service); err != nil {
+			return nil, err
+		}
+		for _, key := range entry.Related(service) {
+			if held[key] {
+				continue
+			}
+			held[key] = true
+			r := catalog.Record{Kind: catalog.RecordConfigEntry, Key: key}
+			if now := st.Record(r.Kind, key); now != nil {
+				r.ModifyIndex = now.ModifyIndex
+			}
+			ops = append(ops, catalog.RecordOp{Verb: catalog.RecordCheck, Record: r})
+		}
+	}
+	return ops, nil
+}
+
+// configEntry returns a stored entry, nil when it is not there.
+func configEntry(st *catalog.State, kind, name string) entry.Entry {
+	r := st.Record(catalog.RecordConfigEntry, entry.Key(kind, name))
+	if r == nil {
+		return nil
+	}
+	e, err := entry.Load(kind, r.Value)
+	if err != nil {
+		return nil // it was valid when it was stored
+	}
+	return e
+}
+
+// configPath splits the rest of the path into kind and name.
+func (q *request) configPath() (kind, name string, err error) {
+	kind, name, _ = strings.Cut(q.rest, "/")
+	if !entry.Known(kind) {
+		return "", "", invalidf("invalid config entry kind: %s", kind)
+	}
+	return kind, name, nil
+}
+
+func configGet(q *request) error {
+	kind, name, err := q.configPath()
+	if err != nil {
+		return err
+	}
+	if name == "" {
+		return configList(q, kind)
+	}
+	if err := q.configRight(kind, name, Read); err != nil {
+		return err
+	}
+	key := entry.Key(kind, name)
+	st, err := q.read(registry.RecordSubject(catalog.RecordConfigEntry, key), func(s *catalog.State) uint64 {
+		return s.RecordIndex(catalog.RecordConfigEntry, key)
+	})
+	if err != nil {
+		return err
+	}
+	r := st.Record(catalog.RecordConfigEntry, key)
+	if r == nil {
+		return failWith(http.StatusNotFound, "Config entry not found for \""+kind+"\" / \""+name+"\"")
+	}
+	return q.replyScratch(appendConfigEntry(q.buffer(), r))
+}
+
+// appendConfigEntry appends the stored object with its indexes at the end.
+func appendConfigEntry(b []byte, r *catalog.Record) []byte {
+	b = append(b, r.Value[:len(r.Value)-1]...)
+	b = append(b, `,"CreateIndex":`...)
+	b = strconv.AppendUint(b, r.CreateIndex, 10)
+	b = append(b, `,"ModifyIndex":`...)
+	b = strconv.AppendUint(b, r.ModifyIndex, 10)
+	return append(b, '}')
+}
+
+func configList(q *request, kind string) error {
+	f, err := configFilter(kind, q.q.Value("filter"))
+	if err != nil {
+		return err
+	}
+	st, err := q.read(registry.RecordsSubject(catalog.RecordConfigEntry), func(s *catalog.State) uint64 {
+		return s.RecordsIndex(catalog.RecordConfigEntry)
+	})
+	if err != nil {
+		return err
+	}
+	list := listWriter{b: q.buffer()}
+	for r := range st.Records(catalog.RecordConfigEntry, kind+"/") {
+		keep, err := f(r)
+		if err != nil {
+			return err
+		}
+		if keep && q.configSee(kind, strings.TrimPrefix(r.Key, kind+"/")) {
+			list.b = appendConfigEntry(list.next(), r)
+		}
+	}
+	return q.replyScratch(list.end())
+}
+
+func configDelete(q *request) error {
+	kind, name, err := q.configPath()
+	if err != nil {
+		return err
+	}
+	if name == "" {
+		return failWith(http.StatusNotFound, "Must provide both a kind and name to delete")
+	}
+	if err := q.configRight(kind, name, Write); err != nil {
+		return err
+	}
+	index, cas, err := q.casParam()
+	if err != nil {
+		return err
+	}
+	op := catalog.RecordOp{Verb: catalog.RecordDelete, Record: catalog.Record{Kind: catalog.RecordConfigEntry, Key: entry.Key(kind, name), ModifyIndex: index}}
+	if cas {
+		if index == 0 {
+			return q.replyBool(false)
+		}
+		op.Verb = catalog.RecordDeleteCAS
+	}
+	ok, err := q.configApply(kind, name, nil, op)
+	switch {
+	case err != nil:
+		return err
+	case cas:
+		return q.replyBool(ok)
+	}
+	return q.reply([]byte("{}"))
+}
+
