@@ -1,13 +1,13 @@
 package consulapi
 
 import (
-	"errors"
 	"net/http"
 	"strconv"
 	"strings"
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/catalog/filter"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -224,8 +224,16 @@ func appendConfigEntry(b []byte, r *catalog.Record) []byte {
 	return append(b, '}')
 }
 
+// configSchema is what a filter may ask of an entry of any kind.
+var configSchema = filter.NewSchema(map[string]func(*entry.Common) string{
+	"Kind": func(e *entry.Common) string { return e.Kind },
+	"Name": func(e *entry.Common) string { return e.Name },
+}, nil, map[string]func(*entry.Common) map[string]string{
+	"Meta": func(e *entry.Common) map[string]string { return e.Meta },
+})
+
 func configList(q *request, kind string) error {
-	f, err := configFilter(kind, q.q.Value("filter"))
+	f, err := q.filter(configSchema)
 	if err != nil {
 		return err
 	}
@@ -237,13 +245,16 @@ func configList(q *request, kind string) error {
 	}
 	list := listWriter{b: q.buffer()}
 	for r := range st.Records(catalog.RecordConfigEntry, kind+"/") {
-		keep, err := f(r)
-		if err != nil {
-			return err
+		if !q.configSee(kind, strings.TrimPrefix(r.Key, kind+"/")) {
+			continue
 		}
-		if keep && q.configSee(kind, strings.TrimPrefix(r.Key, kind+"/")) {
-			list.b = appendConfigEntry(list.next(), r)
+		if f != nil {
+			e := configEntry(st, kind, strings.TrimPrefix(r.Key, kind+"/"))
+			if e == nil || !f.Match(e.Base()) {
+				continue
+			}
 		}
+		list.b = appendConfigEntry(list.next(), r)
 	}
 	return q.replyScratch(list.end())
 }
@@ -279,4 +290,3 @@ func configDelete(q *request) error {
 	}
 	return q.reply([]byte("{}"))
 }
-

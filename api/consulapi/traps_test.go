@@ -1,6 +1,7 @@
 package consulapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -325,7 +326,10 @@ func TestTransportRules(t *testing.T) {
 func TestEveryRowAsksForRights(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Authorizer = tokens{"reader": rules(acl.GlobalReadOnlyRules)} })
 	bodies := map[string]string{"/v1/catalog/register": `{"Node":"n","Address":"a"}`, "/v1/catalog/deregister": `{"Node":"n"}`,
-		"/v1/txn": `[{"KV":{"Verb":"set","Key":"a"}}]`, "/v1/agent/service/register": `{"Name":"a"}`, "/v1/agent/check/register": `{"Name":"a","TTL":"1s"}`}
+		"/v1/txn": `[{"KV":{"Verb":"set","Key":"a"}}]`, "/v1/agent/service/register": `{"Name":"a"}`, "/v1/agent/check/register": `{"Name":"a","TTL":"1s"}`,
+		"/v1/config": `{"Kind":"service-defaults","Name":"a"}`, "/v1/connect/intentions/exact": `{"Action":"allow"}`}
+	rests := map[string]string{"/v1/config/": "service-defaults/x"}
+	params := map[string]string{"/v1/connect/intentions/exact": "source=a&destination=b&"}
 	quiet := map[string]bool{ // nothing there, so nothing to protect
 		"/v1/session/destroy/": true, "/v1/session/renew/": true, "/v1/agent/service/deregister/": true, "/v1/agent/service/maintenance/": true,
 		"/v1/agent/check/deregister/": true, "/v1/agent/check/pass/": true, "/v1/agent/check/warn/": true, "/v1/agent/check/fail/": true,
@@ -335,9 +339,9 @@ func TestEveryRowAsksForRights(t *testing.T) {
 		for m := range strings.FieldsSeq(row.methods) {
 			target := row.pattern
 			if strings.HasSuffix(target, "/") {
-				target += "x"
+				target += cmp.Or(rests[target], "x")
 			}
-			target += "?enable=true&"
+			target += "?enable=true&" + params[target]
 			if a := r.do(m, target+"token=stranger", bodies[row.pattern]); a.status != 403 || a.body != "ACL not found" {
 				t.Errorf("%s %s for a stranger: %d %s", m, target, a.status, a.body)
 			}

@@ -34,7 +34,9 @@ func Protocol(get Getter, service string) string {
 }
 
 // IsHTTP tells whether requests can be told apart in the protocol.
-func IsHTTP(protocol string) bool { return slices.Contains([]string{"http", "http2", "grpc"}, protocol) }
+func IsHTTP(protocol string) bool {
+	return slices.Contains([]string{"http", "http2", "grpc"}, protocol)
+}
 
 // CheckGraph returns why a service's entries do not work together: routes and splits
 // need a protocol with requests, and redirects must end.

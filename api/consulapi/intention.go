@@ -1,0 +1,368 @@
+package consulapi
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/catalog/filter"
+	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/kit/errkind"
+)
+
+// The intentions API is a view of the service-intentions entries: what it writes is an
+// entry, and what an entry says it shows (contract section 19).
+var intentionRoutes = []route{
+	{"GET", "/v1/connect/intentions", read, ResIntention, intentionList},
+	{"GET", "/v1/connect/intentions/exact", read, ResIntention, intentionGet},
+	{"PUT", "/v1/connect/intentions/exact", write, ResIntention, intentionSet},
+	{"DELETE", "/v1/connect/intentions/exact", write, ResIntention, intentionDelete},
+	{"GET", "/v1/connect/intentions/match", read, ResIntention, intentionMatch},
+	{"GET", "/v1/connect/intentions/check", read, ResIntention, intentionCheck},
+}
+
+// wireIntention is one intention as clients see it.
+type wireIntention struct {
+	ID                   string `json:",omitempty"`
+	Description          string `json:",omitempty"`
+	SourceNS             string
+	SourceName           string
+	SourcePartition      string `json:",omitempty"`
+	SourcePeer           string `json:",omitempty"`
+	DestinationNS        string
+	DestinationName      string
+	DestinationPartition string `json:",omitempty"`
+	SourceType           string
+	Action               string             `json:",omitempty"`
+	Permissions          []entry.Permission `json:",omitempty"`
+	DefaultAddr          string             `json:",omitempty"`
+	DefaultPort          int                `json:",omitempty"`
+	Meta                 map[string]string
+	Precedence           int
+	CreatedAt, UpdatedAt time.Time
+	Hash                 []byte `json:",omitempty"`
+	CreateIndex          uint64
+	ModifyIndex          uint64
+}
+
+// intentionsOf lists what one entry says, in the order of evaluation.
+func intentionsOf(r *catalog.Record) []wireIntention {
+	e, err := entry.Load(entry.ServiceIntentions, r.Value)
+	if err != nil {
+		return nil // it was valid when it was stored
+	}
+	var list []wireIntention
+	for _, s := range e.(*entry.Intentions).Sources {
+		in := wireIntention{ID: s.LegacyID, Description: s.Description, SourceNS: "default", SourceName: s.Name, SourcePeer: s.Peer,
+			DestinationNS: "default", DestinationName: e.Base().Name, SourceType: s.Type, Action: s.Action, Permissions: s.Permissions,
+			Meta: s.LegacyMeta, Precedence: s.Precedence, CreateIndex: r.CreateIndex, ModifyIndex: r.ModifyIndex}
+		if s.LegacyCreateTime != nil {
+			in.CreatedAt = *s.LegacyCreateTime
+		}
+		if s.LegacyUpdateTime != nil {
+			in.UpdatedAt = *s.LegacyUpdateTime
+		}
+		if in.Meta == nil {
+			in.Meta = map[string]string{}
+		}
+		list = append(list, in)
+	}
+	return list
+}
+
+const intentionsPrefix = entry.ServiceIntentions + "/"
+
+// allIntentions lists those that keep picks, highest precedence first.
+func allIntentions(st *catalog.State, keep func(*wireIntention) bool) []wireIntention {
+	list := []wireIntention{}
+	for r := range st.Records(catalog.RecordConfigEntry, intentionsPrefix) {
+		for _, in := range intentionsOf(r) {
+			if keep(&in) {
+				list = append(list, in)
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b wireIntention) int {
+		return cmp.Or(cmp.Compare(b.Precedence, a.Precedence), strings.Compare(a.DestinationName, b.DestinationName), strings.Compare(a.SourceName, b.SourceName))
+	})
+	return list
+}
+
+func (q *request) readIntentions() (*catalog.State, error) {
+	return q.read(registry.RecordsSubject(catalog.RecordConfigEntry), func(s *catalog.State) uint64 {
+		return s.RecordsIndex(catalog.RecordConfigEntry)
+	})
+}
+
+var intentionSchema = filter.NewSchema(map[string]func(*wireIntention) string{
+	"ID":              func(i *wireIntention) string { return i.ID },
+	"Description":     func(i *wireIntention) string { return i.Description },
+	"SourceNS":        func(i *wireIntention) string { return i.SourceNS },
+	"SourceName":      func(i *wireIntention) string { return i.SourceName },
+	"DestinationNS":   func(i *wireIntention) string { return i.DestinationNS },
+	"DestinationName": func(i *wireIntention) string { return i.DestinationName },
+	"SourceType":      func(i *wireIntention) string { return i.SourceType },
+	"Action":          func(i *wireIntention) string { return i.Action },
+}, map[string]func(*wireIntention) int{
+	"Precedence": func(i *wireIntention) int { return i.Precedence },
+}, map[string]func(*wireIntention) map[string]string{
+	"Meta": func(i *wireIntention) map[string]string { return i.Meta },
+})
+
+func intentionList(q *request) error {
+	f, err := q.filter(intentionSchema)
+	if err != nil {
+		return err
+	}
+	st, err := q.readIntentions()
+	if err != nil {
+		return err
+	}
+	return q.replyValue(allIntentions(st, func(in *wireIntention) bool {
+		return q.sees(ResIntention, in.DestinationName) && (f == nil || f.Match(in))
+	}))
+}
+
+// intentionName reads "name", "ns/name" or "partition/ns/name", with default for what
+// only the enterprise edition has; peer is set for "peer:peer/name" where that may stand.
+func intentionName(param, text string, peers bool) (name, peer string, err error) {
+	if text == "" {
+		return "", "", invalidf("required query parameter '%s' not set", param)
+	}
+	if rest, ok := strings.CutPrefix(text, "peer:"); ok && peers {
+		peer, name, ok = strings.Cut(rest, "/")
+		if !ok || peer == "" || name == "" {
+			return "", "", invalidf("error parsing %s %q: expected peer:PEER/NAME", param, text)
+		}
+		return name, peer, nil
+	}
+	parts := strings.Split(text, "/")
+	for _, p := range parts[:len(parts)-1] {
+		if p != "default" {
+			return "", "", invalidf("error parsing %s %q: namespaces and partitions other than default are an enterprise feature", param, text)
+		}
+	}
+	if name = parts[len(parts)-1]; len(parts) > 3 || name == "" {
+		return "", "", invalidf("error parsing %s %q: expected NAME", param, text)
+	}
+	return name, "", nil
+}
+
+// exact reads the pair that ?source= and ?destination= name.
+func (q *request) exact() (source, peer, destination string, err error) {
+	if source, peer, err = intentionName("source", q.q.Value("source"), true); err == nil {
+		destination, _, err = intentionName("destination", q.q.Value("destination"), false)
+	}
+	return source, peer, destination, err
+}
+
+func intentionGet(q *request) error {
+	source, peer, destination, err := q.exact()
+	if err != nil {
+		return err
+	}
+	if err := q.allow(ResIntention, destination, Read); err != nil {
+		return err
+	}
+	key := entry.Key(entry.ServiceIntentions, destination)
+	st, err := q.read(registry.RecordSubject(catalog.RecordConfigEntry, key), func(s *catalog.State) uint64 {
+		return s.RecordIndex(catalog.RecordConfigEntry, key)
+	})
+	if err != nil {
+		return err
+	}
+	if r := st.Record(catalog.RecordConfigEntry, key); r != nil {
+		for _, in := range intentionsOf(r) {
+			if in.SourceName == source && in.SourcePeer == peer {
+				return q.replyValue(in)
+			}
+		}
+	}
+	return failWith(http.StatusNotFound, "Intention not found")
+}
+
+func intentionSet(q *request) error {
+	source, peer, destination, err := q.exact()
+	if err != nil {
+		return err
+	}
+	if err := q.allow(ResIntention, destination, Write); err != nil {
+		return err
+	}
+	var in wireIntention
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	now := q.api.cfg.Clock.Now().UTC()
+	next := &entry.Source{Name: source, Peer: peer, Action: strings.ToLower(in.Action), Permissions: in.Permissions, Type: in.SourceType,
+		Description: in.Description, LegacyMeta: in.Meta, LegacyCreateTime: &now, LegacyUpdateTime: &now}
+	err = q.editIntentions(destination, func(e *entry.Intentions) (bool, error) {
+		i := slices.IndexFunc(e.Sources, func(s *entry.Source) bool { return s.Name == source && s.Peer == peer })
+		if i < 0 {
+			e.Sources = append(e.Sources, next)
+			return true, nil
+		}
+		old := e.Sources[i]
+		next.LegacyCreateTime, next.LegacyID = old.LegacyCreateTime, old.LegacyID
+		next.Precedence, next.LegacyUpdateTime = old.Precedence, old.LegacyUpdateTime
+		if next.Type == "" {
+			next.Type = old.Type
+		}
+		if sameJSON(next, old) {
+			return false, nil // nothing to write: nobody is woken
+		}
+		next.LegacyUpdateTime = &now
+		e.Sources[i] = next
+		return true, nil
+	})
+	if err != nil {
+		return err
+	}
+	return q.replyBool(true)
+}
+
+func sameJSON(a, b any) bool {
+	x, err1 := json.Marshal(a)
+	y, err2 := json.Marshal(b)
+	return err1 == nil && err2 == nil && string(x) == string(y)
+}
+
+func intentionDelete(q *request) error {
+	source, peer, destination, err := q.exact()
+	if err != nil {
+		return err
+	}
+	if err := q.allow(ResIntention, destination, Write); err != nil {
+		return err
+	}
+	err = q.editIntentions(destination, func(e *entry.Intentions) (bool, error) {
+		before := len(e.Sources)
+		e.Sources = slices.DeleteFunc(e.Sources, func(s *entry.Source) bool { return s.Name == source && s.Peer == peer })
+		return len(e.Sources) != before, nil
+	})
+	if err != nil {
+		return err
+	}
+	return q.replyBool(true)
+}
+
+// editIntentions changes one destination's entry, again when another change came between.
+func (q *request) editIntentions(destination string, edit func(*entry.Intentions) (changed bool, err error)) error {
+	if _, err := q.api.cfg.Registry.Read(q.r.Context(), registry.Default); err != nil {
+		return err
+	}
+	key := entry.Key(entry.ServiceIntentions, destination)
+	for range configTries {
+		e := &entry.Intentions{Common: entry.Common{Kind: entry.ServiceIntentions, Name: destination}}
+		op := catalog.RecordOp{Verb: catalog.RecordCAS, Record: catalog.Record{Kind: catalog.RecordConfigEntry, Key: key}}
+		if r := q.api.cfg.Registry.State().Record(catalog.RecordConfigEntry, key); r != nil {
+			stored, err := entry.Load(entry.ServiceIntentions, r.Value)
+			if err != nil {
+				return err
+			}
+			e, op.Record.ModifyIndex = stored.(*entry.Intentions), r.ModifyIndex
+		}
+		changed, err := edit(e)
+		if err != nil || !changed {
+			return err
+		}
+		if len(e.Sources) == 0 {
+			op.Verb = catalog.RecordDeleteCAS
+		} else {
+			e.Normalize()
+			if err := e.Validate(); err != nil {
+				return errkind.E(errkind.Invalid, "", err)
+			}
+			if op.Record.Value, err = entry.Encode(e); err != nil {
+				return err
+			}
+		}
+		result, err := q.api.cfg.Registry.Apply(q.r.Context(), &catalog.Records{Ops: []catalog.RecordOp{op}})
+		if err == nil {
+			err = result.Err
+		}
+		if err != nil {
+			return refused(err)
+		}
+		if result.OK {
+			return nil
+		}
+	}
+	return errkind.New(errkind.Overloaded, "intentions change too fast")
+}
+
+// intentionMatch answers what proxies poll: the intentions that concern each name.
+func intentionMatch(q *request) error {
+	by := q.q.Value("by")
+	if by != "source" && by != "destination" {
+		return invalidf("required query parameter 'by' not set: must be one of source or destination")
+	}
+	var names []string
+	for k, v := range q.q.Pairs() {
+		if k == "name" {
+			name, _, err := intentionName("name", v, false)
+			if err != nil {
+				return err
+			}
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return invalidf("required query parameter 'name' not set")
+	}
+	for _, name := range names {
+		if err := q.allow(ResIntention, name, Read); err != nil {
+			return err
+		}
+	}
+	st, err := q.readIntentions()
+	if err != nil {
+		return err
+	}
+	out := map[string][]wireIntention{}
+	for _, name := range names {
+		out[name] = matching(st, by, name)
+	}
+	return q.replyValue(out)
+}
+
+func matching(st *catalog.State, by, name string) []wireIntention {
+	return allIntentions(st, func(in *wireIntention) bool {
+		at := in.DestinationName
+		if by == "source" {
+			at = in.SourceName
+		}
+		return at == name || at == "*"
+	})
+}
+
+// intentionCheck decides one pair: the first that matches, else the default.
+func intentionCheck(q *request) error {
+	source, peer, destination, err := q.exact()
+	if err != nil {
+		return err
+	}
+	if t := q.q.Value("source-type"); t != "" && t != "consul" {
+		return invalidf("unknown source-type %q: only consul is known", t)
+	}
+	if err := q.allow(ResIntention, destination, Read); err != nil {
+		return err
+	}
+	st, err := q.readIntentions()
+	if err != nil {
+		return err
+	}
+	allowed := q.api.cfg.DefaultACLPolicy == "allow"
+	for _, in := range matching(st, "destination", destination) {
+		if (in.SourceName == source || in.SourceName == "*") && in.SourcePeer == peer {
+			allowed = in.Action == entry.Allow // permissions depend on the request: they count as deny here
+			break
+		}
+	}
+	return q.replyValue(struct{ Allowed bool }{allowed})
+}
