@@ -528,6 +528,19 @@ func TestStalledLeaderDisk(t *testing.T) {
 	polltest.Until(t, func() bool { return !l.current.Load().streams.shut.Load() }, "its transport to be open again")
 }
 
+// TestIdleLeaderWithStalledDisk: nobody writes, and still the leadership goes to a member whose disk answers.
+func TestIdleLeaderWithStalledDisk(t *testing.T) {
+	t.Parallel()
+	nodes := cluster(t, 3, func(_ int, n *node) {
+		n.fs = vfs.NewFaulty(vfs.OS{})
+		n.adjust = func(c *Config) { c.unit = 500 * time.Millisecond }
+	})
+	l := leader(t, nodes)
+	l.fs.(*vfs.Faulty).Inject(vfs.Rule{Name: "hang", Ops: vfs.OpSync | vfs.OpWrite, Stall: true})
+	leader(t, others(nodes, l))
+	l.fs.(*vfs.Faulty).LiftAll()
+}
+
 func TestStalledFollowerDisk(t *testing.T) {
 	t.Parallel()
 	nodes := cluster(t, 3, func(_ int, n *node) { n.fs = vfs.NewFaulty(vfs.OS{}) })
@@ -650,6 +663,33 @@ func TestDamagedSingleServerRefusesToGuess(t *testing.T) {
 		t.Fatalf("started with a damaged log: %v", err)
 	}
 	n.Group = nil
+}
+
+// TestFormerMemberIsNotImpersonated: who lost everything and comes back as somebody else, at the old address, must
+// neither vote nor acknowledge for the member that it was: what that one acknowledged is gone.
+func TestFormerMemberIsNotImpersonated(t *testing.T) {
+	t.Parallel()
+	nodes := cluster(t, 3, nil)
+	l := leader(t, nodes)
+	propose(t, l, "a")
+	rest := others(nodes, l)
+	victim, third := rest[0], rest[1]
+	victim.stop()
+	third.stop()
+	victim.id, victim.dir, victim.boot = "somebody else", t.TempDir(), nil
+	victim.start()
+	// Alone with an impostor the leader has no quorum.
+	polltest.Until(t, func() bool { return !l.LeaseHeld() }, "the leader to be without a quorum")
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	if _, err := l.Propose(ctx, []byte("b")); err == nil {
+		t.Error("a write was acknowledged by a member that is not of the group")
+	}
+	if victim.machine.has("a") {
+		t.Error("it took the log of the member that it was")
+	}
+	third.start()
+	insist(t, []*node{l, third}, "c")
 }
 
 func TestPeersJSON(t *testing.T) {

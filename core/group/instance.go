@@ -53,7 +53,8 @@ func (g *Group) begin(s *stores) (*instance, error) {
 		observed: make(chan raft.Observation, 64), suspect: make(chan struct{}, 1)}
 	in.guard = newGuard(s.log, in.fail)
 	in.streams = &streams{addr: g.cfg.LocalAddr, dialFunc: g.cfg.Dial, incoming: make(chan net.Conn), done: make(chan struct{}),
-		conns: map[*trackedConn]struct{}{}, lostIncoming: in.lostIncoming}
+		conns: map[*trackedConn]struct{}{}, lostIncoming: in.lostIncoming,
+		self: g.cfg.LocalID, member: in.memberAt}
 	in.reach = &reach{in: in, dropped: map[string]int64{}}
 	in.peers = &peers{clock: g.cfg.Clock, base: g.cfg.Clock.Now(), self: g.cfg.LocalID, lease: g.cfg.lease(),
 		seen: map[string]*peerSeen{}, voters: in.voters}
@@ -232,6 +233,18 @@ func (in *instance) voters() []string {
 		}
 	}
 	return ids
+}
+
+// memberAt returns the id of the member with an address in the latest configuration, "" when there is none.
+func (in *instance) memberAt(addr string) string {
+	if r := in.live.Load(); r != nil {
+		for _, s := range r.GetConfiguration().Configuration().Servers {
+			if string(s.Address) == addr {
+				return string(s.ID)
+			}
+		}
+	}
+	return ""
 }
 
 // fail ends the instance; the first failure counts. It never blocks.

@@ -3,6 +3,7 @@ package group
 import (
 	"context"
 	"io"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -27,6 +28,9 @@ type streams struct {
 	now         func() int64
 	// lostIncoming hears that a connection from outside ended.
 	lostIncoming func()
+	self         string
+	// member returns the id of the member at an address, "" when none is known.
+	member func(addr string) string
 
 	incoming chan net.Conn // unbuffered: a connection has an owner at every moment
 	done     chan struct{}
@@ -42,6 +46,48 @@ type trackedConn struct {
 	owner  *streams
 	target string // the address that was dialled, "" when it came in
 	since  int64  // when it was made, by the streams' clock
+	met    bool   // the greeting was read; used by the one goroutine that reads
+}
+
+// A connection begins with a greeting: its version, and whom it is for by id, with the length before it; no id
+// means that the caller does not know. A server that lost its data and comes back as somebody new has the address
+// of the member that it was: without the greeting it would acknowledge and vote in that one's name.
+const greetingVersion = 1
+
+func greeting(id string) []byte {
+	if len(id) > math.MaxUint8 {
+		id = ""
+	}
+	return append([]byte{greetingVersion, byte(len(id))}, id...)
+}
+
+// Read implements net.Conn. The first one on a connection from outside reads the greeting too.
+func (c *trackedConn) Read(p []byte) (int, error) {
+	if c.target == "" && !c.met {
+		if err := c.meet(); err != nil {
+			return 0, err
+		}
+		c.met = true
+	}
+	return c.Conn.Read(p)
+}
+
+func (c *trackedConn) meet() error {
+	var head [2]byte
+	if _, err := io.ReadFull(c.Conn, head[:]); err != nil {
+		return err
+	}
+	if head[0] != greetingVersion {
+		return errkind.Errorf(errkind.Invalid, "a Raft connection with greeting version %d: its server runs another program", head[0])
+	}
+	id := make([]byte, head[1])
+	if _, err := io.ReadFull(c.Conn, id); err != nil {
+		return err
+	}
+	if len(id) > 0 && string(id) != c.owner.self {
+		return errkind.Errorf(errkind.Invalid, "a Raft connection for the member %s, which had this address before; this is %s", id, c.owner.self)
+	}
+	return nil
 }
 
 // Close implements net.Conn. The end of a connection from outside, whichever side
@@ -113,6 +159,12 @@ func (s *streams) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn
 	if err != nil {
 		return nil, err
 	}
+	_ = conn.SetWriteDeadline(time.Now().Add(timeout)) // a connection without deadlines is bounded by the watchdog
+	if _, err := conn.Write(greeting(s.member(string(addr)))); err != nil {
+		_ = conn.Close() // the first error is the one to report
+		return nil, err
+	}
+	_ = conn.SetWriteDeadline(time.Time{})
 	return s.track(conn, string(addr))
 }
 

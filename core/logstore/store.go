@@ -116,6 +116,7 @@ type Store struct {
 	wmu  sync.Mutex // serialises writers; taken before mu
 	buf  []byte     // under wmu: the records being written
 	mark *markFile  // under wmu
+	idle int        // under wmu: seconds since the last write
 
 	mu   sync.RWMutex // guards man and segs against readers
 	man  manifest
@@ -346,7 +347,8 @@ func (s *Store) appendLocked(logs []*raft.Log) error {
 	return nil
 }
 
-// Run watches for operations that hang, and flushes the mark once a second. It
+// Run watches for operations that hang, flushes the mark once a second, and writes it
+// again when there was nothing to write, so that a disk is known to answer. It
 // returns after stop is closed, and after a flush that hangs has returned.
 func (s *Store) Run(stop <-chan struct{}) {
 	var wg sync.WaitGroup
@@ -372,15 +374,31 @@ func (s *Store) flushMarks(stop <-chan struct{}) {
 func (s *Store) flushMark() {
 	s.wmu.Lock()
 	defer s.wmu.Unlock()
-	if s.usable() != nil || !s.mark.dirty {
+	if s.usable() != nil {
+		return
+	}
+	if s.mark.dirty {
+		s.idle = 0
+	} else if s.idle++; s.idle < idleProbe {
 		return
 	}
 	began := s.watch.begin(opMark)
 	defer s.watch.end(opMark, began)
+	if s.idle >= idleProbe {
+		s.idle = 0
+		if err := s.mark.set(s.mark.last, false); err != nil {
+			_ = s.fail("probe", err) // kept as the poison
+			return
+		}
+	}
 	if err := s.mark.flush(); err != nil {
-		_ = s.fail("mark", err) // kept as the poison
+		_ = s.fail("mark", err)
 	}
 }
+
+// idleProbe is how many seconds without a write it takes until one is made to see whether the disk still
+// answers: a leader whose disk hangs would otherwise be found out by the first client that writes.
+const idleProbe = 2
 
 // InFlight returns how long the oldest write that is running now has been running; 0 when none is.
 func (s *Store) InFlight() time.Duration { return s.watch.oldest() }

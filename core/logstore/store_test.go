@@ -510,6 +510,39 @@ func TestStallIsSeenWhileItLasts(t *testing.T) {
 	s.Close()
 }
 
+// TestIdleDiskIsProbed: a disk that hangs or fails is noticed although nobody writes.
+func TestIdleDiskIsProbed(t *testing.T) {
+	faulty := vfs.NewFaulty(vfs.NewMem())
+	facts := make(chan Stall, 8)
+	s, err := Open(Config{Group: "test", Dir: "/log", FS: faulty, SegmentBytes: testSegment, StallAfter: 20 * time.Millisecond,
+		OnStall: func(st Stall) { facts <- st }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, s, 1, 3, 1, 100)
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() { s.Run(stop); close(done) }()
+	faulty.Inject(vfs.Rule{Name: "hang", Ops: vfs.OpSync, Stall: true})
+	if begun := polltest.Get(t, facts, "the stall to be reported"); begun.Ended {
+		t.Fatalf("%+v", begun)
+	}
+	faulty.Inject(vfs.Rule{Name: "broken", Ops: vfs.OpSync, Err: syscall.EIO})
+	faulty.Lift("hang")
+	polltest.Until(t, func() bool { return s.Err() != nil }, "the failing disk to be noticed")
+	close(stop)
+	<-done
+	faulty.LiftAll()
+	s.Close()
+	again, err := open(t, faulty)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if last, _ := again.LastIndex(); last != 3 {
+		t.Fatalf("the last index is %d", last)
+	}
+}
+
 func FuzzOpenDamagedSegment(f *testing.F) {
 	mem := vfs.NewMem()
 	s, err := open(f, mem)
