@@ -11,8 +11,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	hdr "github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // WatchOptions are the options of the fan-out bench.
@@ -36,39 +34,77 @@ type watcher struct {
 	raw   syscall.RawConn
 	index uint64
 	req   []byte
+
+	took   time.Duration // of the last answer; read by others between the rounds only
+	length int
+	state  answerState
+	err    error // of the read under way
+	// look is set for the few watchers that look for the change in the answer's body.
+	look  func() []byte
+	saw   bool
+	carry []byte // the end of the bytes before, while the change was not seen
+	onFD  func(fd uintptr) bool
+	begun *atomic.Int64
 }
 
 var watchBuffers = sync.Pool{New: func() any { b := make([]byte, 128<<10); return &b }}
 
-// await reads one whole answer and returns its index and length.
-func (w *watcher) await() (index uint64, length int, err error) {
-	var state answerState
-	for !state.done && err == nil {
-		var inner error
-		err = w.raw.Read(func(fd uintptr) bool {
-			buf := watchBuffers.Get().(*[]byte)
-			defer watchBuffers.Put(buf)
-			n, readErr := syscall.Read(int(fd), *buf)
-			switch {
-			case readErr == syscall.EAGAIN || readErr == syscall.EINTR:
-				return false
-			case readErr != nil:
-				inner = readErr
-			case n == 0:
-				inner = errors.New("the server closed the connection")
-			default:
-				inner = state.feed((*buf)[:n])
-			}
-			return true
-		})
-		err = errors.Join(err, inner)
+// await reads one whole answer.
+func (w *watcher) await() error {
+	w.state = answerState{head: w.state.head[:0]}
+	w.saw, w.carry = w.look == nil, w.carry[:0]
+	for !w.state.done {
+		w.err = nil
+		if err := errors.Join(w.raw.Read(w.onFD), w.err); err != nil {
+			return err
+		}
 	}
-	return state.index, state.got, err
+	w.took = time.Since(time.Unix(0, w.begun.Load()))
+	switch s := &w.state; {
+	case s.index <= w.index:
+		return fmt.Errorf("an answer has index %d, which is not past %d", s.index, w.index)
+	case !s.chunked && s.got != s.want:
+		return fmt.Errorf("an answer has %d bytes and says %d", s.got, s.want)
+	case !w.saw:
+		return fmt.Errorf("the answer of index %d does not show the change %q", s.index, w.look())
+	}
+	w.index, w.length = w.state.index, w.state.got
+	return nil
+}
+
+// read takes what the socket has.
+func (w *watcher) read(fd uintptr) bool {
+	buf := watchBuffers.Get().(*[]byte)
+	defer watchBuffers.Put(buf)
+	n, err := syscall.Read(int(fd), *buf)
+	switch {
+	case err == syscall.EAGAIN || err == syscall.EINTR:
+		return false
+	case err != nil:
+		w.err = err
+	case n == 0:
+		w.err = errors.New("the server closed the connection")
+	default:
+		w.search((*buf)[:n])
+		w.err = w.state.feed((*buf)[:n])
+	}
+	return true
+}
+
+// search looks for the change in the answer's next bytes.
+func (w *watcher) search(p []byte) {
+	if w.saw {
+		return
+	}
+	want := w.look()
+	w.carry = append(w.carry, p[:min(len(p), len(want))]...)
+	w.saw = bytes.Contains(p, want) || bytes.Contains(w.carry, want)
+	w.carry = append(w.carry[:0], p[max(0, len(p)-len(want)):]...)
 }
 
 // answerState follows one HTTP answer over several reads.
 type answerState struct {
-	head    []byte
+	head    []byte // of an answer whose head came in pieces
 	inBody  bool
 	chunked bool
 	want    int
@@ -82,18 +118,24 @@ var chunkEnd = []byte("0\r\n\r\n")
 
 func (s *answerState) feed(p []byte) error {
 	if !s.inBody {
-		s.head = append(s.head, p...)
-		i := bytes.Index(s.head, []byte("\r\n\r\n"))
+		if len(s.head) > 0 {
+			s.head = append(s.head, p...)
+			p = s.head
+		}
+		i := bytes.Index(p, []byte("\r\n\r\n"))
 		if i < 0 {
-			if len(s.head) > 64<<10 {
+			if len(p) > 64<<10 {
 				return errors.New("answer header past 64 KiB")
+			}
+			if len(s.head) == 0 {
+				s.head = append(s.head, p...)
 			}
 			return nil
 		}
-		if err := s.parseHead(s.head[:i]); err != nil {
+		if err := s.parseHead(p[:i]); err != nil {
 			return err
 		}
-		p = s.head[i+4:]
+		p = p[i+4:]
 		s.inBody = true
 	}
 	s.got += len(p)
@@ -112,7 +154,13 @@ func (s *answerState) parseHead(head []byte) (err error) {
 	if !bytes.HasPrefix(head, []byte("HTTP/1.1 200")) {
 		return fmt.Errorf("answer is not 200: %.60q", head)
 	}
-	for line := range bytes.SplitSeq(head, []byte("\r\n")) {
+	for len(head) > 0 {
+		line := head
+		if i := bytes.IndexByte(head, '\n'); i >= 0 {
+			line, head = head[:i], head[i+1:]
+		} else {
+			head = nil
+		}
 		switch {
 		case hasFold(line, headerLength):
 			s.want, err = strconv.Atoi(string(bytes.TrimSpace(line[len(headerLength):])))
@@ -131,13 +179,9 @@ func (s *answerState) parseHead(head []byte) (err error) {
 const watchedService = "edge"
 
 // park sends the blocking query for what follows the watcher's index.
-func (w *watcher) park(host, token string) error {
-	w.req = w.req[:0]
-	w.req = fmt.Appendf(w.req, "GET /v1/health/service/%s?index=%d&wait=300s HTTP/1.1\r\nHost: %s\r\n", watchedService, w.index, host)
-	if token != "" {
-		w.req = fmt.Appendf(w.req, "X-Consul-Token: %s\r\n", token)
-	}
-	w.req = append(w.req, "\r\n"...)
+func (w *watcher) park(tail []byte) error {
+	w.req = append(w.req[:0], "GET /v1/health/service/"+watchedService+"?index="...)
+	w.req = append(strconv.AppendUint(w.req, w.index, 10), tail...)
 	_, err := w.nc.Write(w.req)
 	return err
 }
@@ -183,81 +227,147 @@ func RunWatch(ctx context.Context, o WatchOptions) (*Result, error) {
 	return r, r.addFloors(ctx, &o.Options)
 }
 
+// lookEvery is how many watchers there are for one that searches each answer for the change.
+const lookEvery = 50
+
+// crowd is the watchers and what they tell.
+type crowd struct {
+	list             []*watcher
+	tail             []byte // of each query, behind the index
+	begun            atomic.Int64
+	change           atomic.Pointer[[]byte] // what the answers must show
+	parked, answered tally
+
+	mu     sync.Mutex // guards failed
+	failed error
+}
+
+// tally counts to a number and tells when it is reached.
+type tally struct {
+	left    atomic.Int64
+	reached chan struct{}
+}
+
+func (t *tally) start(n int) {
+	t.left.Store(int64(n))
+	select {
+	case <-t.reached:
+	default:
+	}
+}
+
+func (t *tally) add() {
+	if t.left.Add(-1) == 0 {
+		t.reached <- struct{}{}
+	}
+}
+
+func (t *tally) wait(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	select {
+	case <-t.reached:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%d are missing: %w", t.left.Load(), ctx.Err())
+	}
+}
+
+func (c *crowd) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failed = errors.Join(c.failed, err)
+}
+
+func (c *crowd) failure() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failed
+}
+
+// run asks again and again until ctx ends.
+func (c *crowd) run(ctx context.Context, w *watcher) {
+	stop := context.AfterFunc(ctx, func() { _ = w.nc.Close() })
+	defer stop()
+	for {
+		if err := w.park(c.tail); err != nil {
+			return
+		}
+		c.parked.add()
+		err := w.await()
+		if err != nil && ctx.Err() == nil {
+			c.fail(err)
+		}
+		c.answered.add()
+		if err != nil {
+			return
+		}
+	}
+}
+
 func watchRounds(ctx context.Context, c *cluster, o *WatchOptions) (*Row, error) {
 	hist := newHistogram()
-	var began, length atomic.Int64
-	var mu sync.Mutex
-	var failed error
-	answered, parked := make(chan struct{}, o.Watchers), make(chan struct{}, o.Watchers)
+	all := &crowd{parked: tally{reached: make(chan struct{}, 1)}, answered: tally{reached: make(chan struct{}, 1)}}
+	all.tail = fmt.Appendf(nil, "&wait=300s HTTP/1.1\r\nHost: %s\r\n", c.http)
+	if o.Token != "" {
+		all.tail = fmt.Appendf(all.tail, "X-Consul-Token: %s\r\n", o.Token)
+	}
+	all.tail = append(all.tail, "\r\n"...)
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() { cancel(); wg.Wait() }()
 	o.say("opening %d watchers ...", o.Watchers)
-	for range o.Watchers {
+	all.parked.start(o.Watchers)
+	for i := range o.Watchers {
 		w, err := openWatcher(ctx, c)
 		if err != nil {
 			return nil, err
 		}
-		wg.Go(func() {
-			stop := context.AfterFunc(ctx, func() { _ = w.nc.Close() })
-			defer stop()
-			for {
-				if err := w.park(c.http, o.Token); err != nil {
-					return
-				}
-				parked <- struct{}{}
-				index, n, err := w.await()
-				took := time.Since(time.Unix(0, began.Load()))
-				mu.Lock()
-				if err != nil {
-					if ctx.Err() == nil {
-						failed = errors.Join(failed, err)
-					}
-					mu.Unlock()
-					answered <- struct{}{}
-					return
-				}
-				record(hist, took)
-				mu.Unlock()
-				w.index = index
-				length.Store(int64(n))
-				answered <- struct{}{}
-			}
-		})
+		w.begun, w.onFD = &all.begun, w.read
+		if i%lookEvery == 0 {
+			w.look = func() []byte { return *all.change.Load() }
+		}
+		all.list = append(all.list, w)
+		wg.Go(func() { all.run(ctx, w) })
 	}
 	rss := int64(0)
 	for round := range o.Rounds {
-		if err := drain(ctx, parked, o.Watchers); err != nil {
-			return nil, fmt.Errorf("waiting for the watchers to park: %w", err)
+		if err := all.parked.wait(ctx); err != nil {
+			return nil, fmt.Errorf("waiting for the watchers to park: %w", errors.Join(err, all.failure()))
 		}
 		settle(ctx, 300*time.Millisecond)
 		rss = max(rss, c.rssBytes())
-		raw := request("PUT", c.http, "/v1/catalog/register", o.Token, instance(watchedService, 1<<20, 9000+round))
-		began.Store(time.Now().UnixNano())
-		if _, err := runCount(ctx, c.http, 1, 1, func(int) []byte { return raw }); err != nil {
-			return nil, fmt.Errorf("make the change: %w", err)
-		}
-		if err := drain(ctx, answered, o.Watchers); err != nil {
-			return nil, fmt.Errorf("waiting for the answers: %w", err)
-		}
-		mu.Lock()
-		err := failed
-		mu.Unlock()
-		if err != nil {
+		if err := all.round(ctx, c, o, 9000+round); err != nil {
 			return nil, err
 		}
+		slowest := time.Duration(0)
+		for _, w := range all.list {
+			record(hist, w.took)
+			slowest = max(slowest, w.took)
+		}
 		rss = max(rss, c.rssBytes())
-		o.say("round %d of %d: max so far %.1f ms", round+1, o.Rounds, float64(maxLocked(&mu, hist))/1000)
+		o.say("round %d of %d: max %.1f ms", round+1, o.Rounds, slowest.Seconds()*1000)
 	}
 	return &Row{What: fmt.Sprintf("one change to %d watchers, %d instances", o.Watchers, o.Instances),
 		Requests: int64(o.Watchers * o.Rounds), Millis: millis(hist), RSSBytes: rss,
-		Note: fmt.Sprintf("answer of %d bytes, %d rounds", length.Load(), o.Rounds)}, nil
+		Note: fmt.Sprintf("answer of %d bytes, %d rounds", all.list[0].length, o.Rounds)}, nil
 }
 
-func maxLocked(mu *sync.Mutex, h *hdr.Histogram) int64 {
-	mu.Lock()
-	defer mu.Unlock()
-	return h.Max()
+// round makes one change and waits until every watcher has read its answer.
+func (all *crowd) round(ctx context.Context, c *cluster, o *WatchOptions, port int) error {
+	raw := request("PUT", c.http, "/v1/catalog/register", o.Token, instance(watchedService, 1<<20, port))
+	change := fmt.Appendf(nil, `"Port":%d`, port)
+	all.change.Store(&change)
+	all.parked.start(len(all.list)) // who is answered asks again at once
+	all.answered.start(len(all.list))
+	all.begun.Store(time.Now().UnixNano())
+	if _, err := runCount(ctx, c.http, 1, 1, func(int) []byte { return raw }); err != nil {
+		return fmt.Errorf("make the change: %w", err)
+	}
+	if err := all.answered.wait(ctx); err != nil {
+		return fmt.Errorf("waiting for the answers: %w", errors.Join(err, all.failure()))
+	}
+	return all.failure()
 }
 
 // openWatcher connects and learns the current index.
@@ -280,20 +390,7 @@ func openWatcher(ctx context.Context, c *cluster) (*watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &watcher{nc: conn.nc, raw: raw, index: r.index}, nil
-}
-
-func drain(ctx context.Context, ch <-chan struct{}, n int) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	for i := range n {
-		select {
-		case <-ch:
-		case <-ctx.Done():
-			return fmt.Errorf("%d of %d after %w", i, n, ctx.Err())
-		}
-	}
-	return nil
+	return &watcher{nc: conn.nc, raw: raw, index: r.index, length: r.length}, nil
 }
 
 // settle leaves the machine quiet for a moment, so that one round's tail does not count in the next.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/api/hothttp"
@@ -37,6 +38,9 @@ type Hot struct {
 	// base ends when Run ends: it cuts the reads and writes that are still under way.
 	base context.Context
 	cut  context.CancelFunc
+
+	// round is the answer that many are being given at the moment, nil when there is none.
+	round atomic.Pointer[round]
 
 	crowdLimit int
 	mu         sync.RWMutex // guards crowds, ctx and entering a crowd; taken before a crowd's own lock

@@ -19,8 +19,6 @@ const (
 	maxCrowds = 10_000
 	// crowdLinger keeps a crowd whose members were all answered: they ask again at once.
 	crowdLinger = time.Second
-	// soloReplies is how many members one goroutine answers before it is worth to split the work.
-	soloReplies = 64
 )
 
 // crowd is all parked calls that ask the same. One goroutine watches the subject
@@ -59,6 +57,9 @@ type parked struct {
 
 // park makes the call wait in the crowd of its question.
 func (h *Hot) park(c *hothttp.Call, k *ask) hothttp.Outcome {
+	if r := h.round.Load(); r != nil {
+		r.help()
+	}
 	cr := h.enter(k)
 	if cr == nil {
 		return hothttp.Decline
@@ -262,27 +263,17 @@ func (cr *crowd) answer(due []*parked, generation uint64, st *catalog.State) {
 		return
 	}
 	head, body := h.compose(nil, &cr.asked, cr.grant, generation, st, contact, mode)
-	rendered := hothttp.Render(head, body)
-	timing := h.lists[cr.asked.list]
-	reply := func(members []*parked) {
-		for _, m := range members {
-			_ = m.call.ReplyRendered(rendered) // a client that left is noticed by hothttp
-			timing.Observe(h.api.cfg.Clock.Since(m.begun))
+	r := &round{answer: hothttp.Render(head, body), due: due, timing: h.lists[cr.asked.list], clock: h.api.cfg.Clock}
+	r.chunks.Add((len(due) + soloReplies - 1) / soloReplies)
+	if workers := runtime.GOMAXPROCS(0); len(due) > soloReplies && workers > 1 {
+		h.round.CompareAndSwap(nil, r)
+		defer h.round.CompareAndSwap(r, nil)
+		for range min(workers, len(due)/soloReplies) - 1 {
+			h.wg.Go(r.help)
 		}
 	}
-	workers := runtime.GOMAXPROCS(0)
-	if len(due) <= soloReplies || workers == 1 {
-		reply(due)
-		return
-	}
-	var wg sync.WaitGroup
-	share := (len(due) + workers - 1) / workers
-	for len(due) > 0 {
-		part := due[:min(share, len(due))]
-		due = due[len(part):]
-		wg.Go(func() { reply(part) })
-	}
-	wg.Wait()
+	r.help()
+	r.chunks.Wait()
 }
 
 // authorize answers the members whose rights are no longer those that they were parked with,

@@ -50,13 +50,21 @@ func (c *Call) Reply(head, body []byte) error {
 	return err
 }
 
+// joinRendered is the size up to which a shared answer's body is copied behind its
+// head, once, so that each call it is given to costs a plain write.
+const joinRendered = 256 << 10
+
 // Rendered is one whole answer, head and body, that any number of calls may be
-// given: nothing of it is copied. It never changes.
+// given: nothing of it is copied for them. It never changes.
 type Rendered struct{ head, body []byte }
 
 // Render joins head and body (as for Reply) into an answer to be shared. It
-// keeps body.
+// may keep body.
 func Render(head, body []byte) Rendered {
+	if len(body) <= joinRendered {
+		b := finishHead(append(make([]byte, 0, len(head)+128+len(body)), head...), len(body))
+		return Rendered{head: append(b, body...)}
+	}
 	b := finishHead(append(make([]byte, 0, len(head)+128), head...), len(body))
 	return Rendered{head: b, body: body}
 }

@@ -1,0 +1,45 @@
+package consulapi
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"corbel.dev/corbel/api/hothttp"
+	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/telemetry"
+)
+
+// soloReplies is how many members of a round one goroutine takes at a time.
+const soloReplies = 32
+
+// round is one answer on its way to many members.
+//
+// Whoever is answered asks again at once. On a busy machine those requests wake as
+// many goroutines as there are members, and the goroutines that still answer the
+// last members get their turn behind them all. So a request that is about to be
+// parked first helps the round that is under way to its end: it would have had to
+// wait anyhow, and whoever has not been answered has waited longer.
+type round struct {
+	answer hothttp.Rendered
+	due    []*parked
+	timing *telemetry.Timing
+	clock  clock.Clock
+
+	next   atomic.Int64 // how many chunks of due were taken
+	chunks sync.WaitGroup
+}
+
+// help answers members until there are none left to take.
+func (r *round) help() {
+	for {
+		from := int(r.next.Add(1)-1) * soloReplies
+		if from >= len(r.due) {
+			return
+		}
+		for _, m := range r.due[from:min(from+soloReplies, len(r.due))] {
+			_ = m.call.ReplyRendered(r.answer) // a client that left is noticed by hothttp
+			r.timing.Observe(r.clock.Since(m.begun))
+		}
+		r.chunks.Done()
+	}
+}
