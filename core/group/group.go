@@ -107,7 +107,7 @@ func (g *Group) Run(ctx context.Context) error {
 
 // lives runs one instance after the other until ctx ends.
 func (g *Group) lives(ctx context.Context) {
-	retry := backoff.Backoff{Min: 200 * time.Millisecond, Max: 10 * time.Second}
+	retry := backoff.Backoff{Min: 200 * time.Millisecond, Max: 4 * time.Second}
 	for ctx.Err() == nil {
 		began := g.cfg.Clock.Now()
 		err := g.live(ctx)
