@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strings"
 
+	"corbel.dev/corbel/cli/access"
 	"corbel.dev/corbel/cli/command"
 	"github.com/spf13/cobra"
 )
@@ -118,6 +119,11 @@ type commandLine struct {
 	entries          []entry
 }
 
+// on makes a top-level command of a builder of another package.
+func on(build func(*command.Env, *cobra.Command)) func(*env, *cobra.Command) {
+	return func(e *env, c *cobra.Command) { build(e.Env, c) }
+}
+
 // own is Corbel's command line, in the order of --help.
 var own = commandLine{
 	use:   "corbel",
@@ -134,6 +140,9 @@ var own = commandLine{
 		{"lock", "Run a command while holding a lock", groupCatalog, (*env).lock},
 		{"watch", "Wait for changes and hand them to a command", groupCatalog, (*env).watch},
 		{"maint", "Put a node or service in or out of maintenance", groupCatalog, (*env).maint},
+		{"acl", "Look after tokens, policies and roles", groupAccess, on(access.ACL)},
+		{"login", "Turn a proof of identity into a token", groupAccess, on(access.Login)},
+		{"logout", "End the token of a login", groupAccess, on(access.Logout)},
 		{"members", "List agents and servers with their status", groupCluster, (*env).members},
 		{"join", "Make the agent join others", groupCluster, (*env).join},
 		{"leave", "Make the agent leave its cluster and end", groupCluster, (*env).leave},

@@ -1,5 +1,7 @@
 package cli
 
+import "corbel.dev/corbel/cli/access"
+
 // consulLine is the command line of Consul 1.21, in the order of --help.
 var consulLine = commandLine{
 	use:   "consul",
@@ -13,6 +15,9 @@ var consulLine = commandLine{
 		{"maint", "Put a node or service in or out of maintenance", groupCatalog, (*env).maint},
 		{"services", "Register and deregister services", groupCatalog, (*env).services},
 		{"watch", "Wait for changes and hand them to a command", groupCatalog, (*env).watch},
+		{"acl", "Look after tokens, policies and roles", groupAccess, on(access.ACL)},
+		{"login", "Turn a proof of identity into a token", groupAccess, on(access.Login)},
+		{"logout", "End the token of a login", groupAccess, on(access.Logout)},
 		{"force-leave", "Declare a failed member gone", groupCluster, (*env).forceLeave},
 		{"info", "Show what an agent says about itself", groupCluster, (*env).info},
 		{"join", "Make the agent join others", groupCluster, (*env).join},

@@ -17,7 +17,7 @@ func (c *Client) Services(ctx context.Context, q Query) (out map[string][]string
 
 // Service lists the instances of a service with their checks; passing leaves out all others.
 func (c *Client) Service(ctx context.Context, name string, passing bool, q Query) (out []ServiceEntry, meta Meta, err error) {
-	v := q.values()
+	v := q.Values()
 	if passing {
 		v.Set("passing", "1")
 	}
@@ -55,7 +55,7 @@ func (c *Client) Deregister(ctx context.Context, id string) error {
 
 // KVGet reads one key; nil when it does not exist, with the index to wait on.
 func (c *Client) KVGet(ctx context.Context, key string, q Query) (*KVPair, Meta, error) {
-	pairs, meta, err := c.kv(ctx, key, q, q.values())
+	pairs, meta, err := c.kv(ctx, key, q, q.Values())
 	if err != nil || len(pairs) == 0 {
 		return nil, meta, err
 	}
@@ -64,7 +64,7 @@ func (c *Client) KVGet(ctx context.Context, key string, q Query) (*KVPair, Meta,
 
 // KVList reads all keys under a prefix in lexical order.
 func (c *Client) KVList(ctx context.Context, prefix string, q Query) ([]KVPair, Meta, error) {
-	v := q.values()
+	v := q.Values()
 	v.Set("recurse", "")
 	return c.kv(ctx, prefix, q, v)
 }
@@ -77,7 +77,7 @@ func (c *Client) kv(ctx context.Context, key string, q Query, v url.Values) (out
 
 // KVKeys reads the names under a prefix, up to the next separator when one is given.
 func (c *Client) KVKeys(ctx context.Context, prefix, separator string, q Query) (out []string, meta Meta, err error) {
-	v := q.values()
+	v := q.Values()
 	v.Set("keys", "")
 	if separator != "" {
 		v.Set("separator", separator)
@@ -162,7 +162,7 @@ func (c *Client) Members(ctx context.Context, q Query) ([]Member, error) {
 
 // MembersOf is Members; wan lists the servers of all datacenters instead.
 func (c *Client) MembersOf(ctx context.Context, wan bool, q Query) (out []Member, err error) {
-	v := q.values()
+	v := q.Values()
 	if wan {
 		v.Set("wan", "1")
 	}

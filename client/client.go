@@ -208,7 +208,8 @@ type Query struct {
 	NodeMeta   map[string]string
 }
 
-func (q Query) values() url.Values {
+// Values are the parameters of the query.
+func (q Query) Values() url.Values {
 	v := url.Values{}
 	if q.Index > 0 {
 		v.Set("index", strconv.FormatUint(q.Index, 10))
@@ -289,7 +290,7 @@ func IsNotFound(err error) bool {
 	return errors.As(err, &e) && e.Code == http.StatusNotFound
 }
 
-// Do sends one request. body may be nil, []byte, an io.Reader or a value for JSON.
+// Do sends one request. path may carry parameters already. body may be nil, []byte, an io.Reader or a value for JSON.
 // The caller closes the answer's body and cancels ctx to end a stream. Answers
 // other than 2xx come back as *Error.
 func (c *Client) Do(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, error) {
@@ -309,7 +310,11 @@ func (c *Client) Do(ctx context.Context, method, path string, query url.Values, 
 	}
 	target := c.base + path
 	if len(query) > 0 {
-		target += "?" + query.Encode()
+		mark := "?"
+		if strings.Contains(path, "?") {
+			mark = "&"
+		}
+		target += mark + query.Encode()
 	}
 	req, err := http.NewRequestWithContext(ctx, method, target, payload)
 	if err != nil {
@@ -392,12 +397,18 @@ func metaOf(h http.Header) Meta {
 
 // Get reads path into out, blocking as q says.
 func (c *Client) Get(ctx context.Context, path string, q Query, out any) (Meta, error) {
-	return c.call(ctx, http.MethodGet, path, q.values(), nil, out, q.blockFor())
+	return c.call(ctx, http.MethodGet, path, q.Values(), nil, out, q.blockFor())
 }
 
 // Put sends body to path and decodes the answer into out.
 func (c *Client) Put(ctx context.Context, path string, query url.Values, body, out any) error {
 	_, err := c.call(ctx, http.MethodPut, path, query, body, out, 0)
+	return err
+}
+
+// Send sends body to path by a method and decodes the answer into out.
+func (c *Client) Send(ctx context.Context, method, path string, query url.Values, body, out any) error {
+	_, err := c.call(ctx, method, path, query, body, out, 0)
 	return err
 }
 

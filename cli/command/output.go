@@ -72,6 +72,9 @@ func (f *Fields) Add(name, value string) {
 // Line appends a line as it is.
 func (f *Fields) Line(text string) { f.b.WriteString(text + "\n") }
 
+// String is what was added.
+func (f *Fields) String() string { return f.b.String() }
+
 // Write prints what was added.
 func (f *Fields) Write(w io.Writer) error {
 	_, err := io.WriteString(w, f.b.String())

@@ -1,0 +1,214 @@
+// Package access holds the commands around rights: acl, login and logout.
+//
+// They send what the HTTP contract says and print the server's answer: nothing is
+// decided here. Ids may be given by a beginning that only one object has. A secret
+// is printed only where the answer is about that secret.
+package access
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+
+	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/client"
+	"github.com/spf13/cobra"
+)
+
+// ACL builds `acl`.
+func ACL(e *command.Env, c *cobra.Command) {
+	command.Group(c,
+		bootstrap(e),
+		command.Named("token", "What callers present", tokenCreate(e), tokenClone(e), tokenRead(e), tokenUpdate(e), tokenDelete(e), tokenList(e)),
+		command.Named("policy", "Named sets of rules", policyCreate(e), policyRead(e), policyUpdate(e), policyDelete(e), policyList(e)),
+		command.Named("role", "Named sets of policies", roleCreate(e), roleRead(e), roleUpdate(e), roleDelete(e), roleList(e)),
+		command.Named("auth-method", "Proofs of identity that become tokens", methodCreate(e), methodRead(e), methodUpdate(e), methodDelete(e), methodList(e)),
+		command.Named("binding-rule", "What a login may do", bindingCreate(e), bindingRead(e), bindingUpdate(e), bindingDelete(e), bindingList(e)),
+		command.Named("templated-policy", "Built-in policies with variables", templatedList(e), templatedRead(e), templatedPreview(e)),
+		setAgentToken(e))
+}
+
+// send sends body and prints the object that comes back: as JSON, or by print.
+func send[T any](ctx context.Context, e *command.Env, r *command.Reading, cl *client.Client, method, path string, body any, print func(*T, bool) string) error {
+	var text json.RawMessage
+	if err := cl.Send(ctx, method, path, r.Q.Values(), body, &text); err != nil {
+		return err
+	}
+	return show(e, r, text, func(v *T) string { return print(v, false) })
+}
+
+// show prints one answer: as JSON, or by print.
+func show[T any](e *command.Env, r *command.Reading, text json.RawMessage, print func(*T) string) error {
+	if r.JSON {
+		return command.WriteJSON(e.Out, text, false)
+	}
+	var v T
+	if err := command.Decode(text, &v); err != nil {
+		return err
+	}
+	return e.Printf("%s", print(&v))
+}
+
+// read asks for one object and prints it.
+func read[T any](ctx context.Context, e *command.Env, r *command.Reading, cl *client.Client, path string, print func(*T) string) error {
+	var text json.RawMessage
+	if _, err := cl.Get(ctx, path, r.Q, &text); err != nil {
+		return err
+	}
+	return show(e, r, text, print)
+}
+
+// list asks for many and prints them, with an empty line between where print says so.
+func list[T any](ctx context.Context, e *command.Env, r *command.Reading, cl *client.Client, path string, print func(*T) string) error {
+	return read(ctx, e, r, cl, path, func(all *[]T) string {
+		var b strings.Builder
+		for i := range *all {
+			b.WriteString(print(&(*all)[i]))
+		}
+		return b.String()
+	})
+}
+
+// remove deletes one object and says so.
+func remove(ctx context.Context, e *command.Env, d *command.Dial, cl *client.Client, what, path, name string) error {
+	q := client.Query{Datacenter: d.Q.Datacenter}
+	if err := cl.Send(ctx, http.MethodDelete, path+client.Escape(name), q.Values(), nil, nil); err != nil {
+		return err
+	}
+	return e.Printf("%s %q deleted successfully\n", what, name)
+}
+
+// named is what tells objects apart in lists.
+type named struct{ ID, AccessorID, Name string }
+
+// idOf completes an id from its beginning. An exact name is good too. path lists the objects.
+func idOf(ctx context.Context, cl *client.Client, d *command.Dial, path, what, given string) (string, error) {
+	if len(given) == 36 {
+		return given, nil
+	}
+	var all []named
+	if _, err := cl.Get(ctx, path, d.Q, &all); err != nil {
+		return "", fmt.Errorf("look for the %s %s: %w", what, given, err)
+	}
+	found := ""
+	for _, n := range all {
+		id := n.ID + n.AccessorID
+		switch {
+		case n.Name == given && n.Name != "":
+			return id, nil
+		case !strings.HasPrefix(id, given):
+		case found != "":
+			return "", fmt.Errorf("several %s ids begin with %q: give more of it", what, given)
+		default:
+			found = id
+		}
+	}
+	if found == "" {
+		return "", fmt.Errorf("no %s has an id that begins with %q; see `acl %s list`", what, given, what)
+	}
+	return found, nil
+}
+
+func bootstrap(e *command.Env) *cobra.Command {
+	return command.Read(e, "bootstrap [FILE]", "Make the first management token; FILE (- is stdin) holds the secret that it shall have", command.Between(0, 1, "at most one file"),
+		func(ctx context.Context, r *command.Reading, cl *client.Client, args []string) error {
+			var body any
+			if len(args) == 1 {
+				text, err := e.FileOrStdin(args[0])
+				if err != nil {
+					return err
+				}
+				body = map[string]string{"BootstrapSecret": strings.TrimSpace(string(text))}
+			}
+			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/bootstrap", body, tokenText)
+		})
+}
+
+// agentTokens are the kinds of set-agent-token with the names of the contract.
+var agentTokens = map[string]string{"default": "default", "agent": "agent", "recovery": "agent_recovery", "master": "agent_master", "replication": "replication",
+	"config_file_service_registration": "config_file_service_registration", "dns": "dns"}
+
+func setAgentToken(e *command.Env) *cobra.Command {
+	kinds := strings.Join(command.SortedKeys(agentTokens), ", ")
+	return command.Act(e, "set-agent-token KIND TOKEN", "Give the agent a token to use itself: "+kinds, command.Between(2, 2, "a kind and a token"),
+		func(ctx context.Context, d *command.Dial, cl *client.Client, args []string) error {
+			kind, ok := agentTokens[args[0]]
+			if !ok {
+				return command.Usagef("unknown kind %q: it must be one of %s", args[0], kinds)
+			}
+			if err := cl.Put(ctx, "/v1/agent/token/"+kind, nil, map[string]string{"Token": args[1]}, nil); err != nil {
+				return err
+			}
+			return e.Printf("ACL token %q set successfully\n", args[0])
+		})
+}
+
+// Login builds `login`.
+func Login(e *command.Env, c *cobra.Command) {
+	var d command.Dial
+	var method, kind, bearerFile, sink string
+	var meta []string
+	c.Args = command.Between(0, 0, "no arguments")
+	d.Flags(e, c)
+	f := c.Flags()
+	f.StringVar(&method, "method", "", "name of the auth method")
+	f.StringVar(&kind, "type", "", "no effect: the method knows its type")
+	f.StringVar(&bearerFile, "bearer-token-file", "", "file that holds the proof of identity")
+	f.StringVar(&sink, "token-sink-file", "", "file that the secret is written to, for its owner alone")
+	f.StringArrayVar(&meta, "meta", nil, "name=value to keep with the token (repeat)")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if method == "" || bearerFile == "" || sink == "" {
+			return command.Usagef("login wants --method, --bearer-token-file and --token-sink-file")
+		}
+		pairs, err := command.Pairs("meta", meta)
+		if err != nil {
+			return err
+		}
+		bearer, err := client.ReadToken(bearerFile)
+		if err == nil && bearer == "" {
+			err = fmt.Errorf("%s is empty: it must hold the proof of identity", bearerFile)
+		}
+		if err != nil {
+			return err
+		}
+		cl, err := d.Client()
+		if err != nil {
+			return err
+		}
+		var token client.Token
+		body := map[string]any{"AuthMethod": method, "BearerToken": bearer, "Meta": pairs}
+		q := client.Query{Datacenter: d.Q.Datacenter}
+		if err := cl.Send(c.Context(), http.MethodPost, "/v1/acl/login", q.Values(), body, &token); err != nil {
+			return err
+		}
+		if err := writeSecret(sink, token.SecretID); err != nil {
+			// A token that nobody knows must not stay behind.
+			return errors.Join(err, cl.Send(c.Context(), http.MethodDelete, "/v1/acl/token/"+token.AccessorID, q.Values(), nil, nil))
+		}
+		return nil
+	}
+}
+
+// writeSecret replaces the file as a whole: a reader sees the old secret or the new one.
+func writeSecret(path, secret string) error {
+	next := path + ".new"
+	if err := os.WriteFile(next, []byte(secret), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, path)
+}
+
+// Logout builds `logout`.
+func Logout(e *command.Env, c *cobra.Command) {
+	made := command.Act(e, "logout", "", command.Between(0, 0, "no arguments"),
+		func(ctx context.Context, d *command.Dial, cl *client.Client, _ []string) error {
+			q := client.Query{Datacenter: d.Q.Datacenter}
+			return cl.Send(ctx, http.MethodPost, "/v1/acl/logout", q.Values(), nil, nil)
+		})
+	c.Args, c.RunE = made.Args, made.RunE
+	c.Flags().AddFlagSet(made.Flags())
+}

@@ -1,0 +1,234 @@
+package access
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/client"
+	"github.com/spf13/cobra"
+)
+
+// tokenText prints a token as Consul's command line does; meta adds hash and indexes.
+func tokenText(t *client.Token, meta bool) string {
+	f := command.Fields{Width: 18}
+	f.Add("AccessorID", t.AccessorID)
+	f.Add("SecretID", t.SecretID)
+	f.Add("Description", t.Description)
+	f.Add("Local", fmt.Sprint(t.Local))
+	if t.AuthMethod != "" {
+		f.Add("Auth Method", t.AuthMethod)
+	}
+	f.Add("Create Time", fmt.Sprint(t.CreateTime))
+	if t.ExpirationTime != nil && !t.ExpirationTime.IsZero() {
+		f.Add("Expiration Time", fmt.Sprint(*t.ExpirationTime))
+	}
+	if meta {
+		f.Add("Hash", fmt.Sprintf("%x", t.Hash))
+		f.Add("Create Index", fmt.Sprint(t.CreateIndex))
+		f.Add("Modify Index", fmt.Sprint(t.ModifyIndex))
+	}
+	var b strings.Builder
+	b.WriteString(f.String())
+	linksText(&b, "Policies", "", t.Policies)
+	linksText(&b, "Roles", "", t.Roles)
+	identitiesText(&b, "", t.ServiceIdentities, t.NodeIdentities, t.TemplatedPolicies)
+	for i, p := range t.ExpandedPolicies {
+		if i == 0 {
+			b.WriteString("=== Rules of its policies ===\n")
+		}
+		b.WriteString(policyText(&p, meta))
+	}
+	for i, r := range t.ExpandedRoles {
+		if i == 0 {
+			b.WriteString("=== Its roles ===\n")
+		}
+		b.WriteString(roleText(&r, meta))
+	}
+	return b.String()
+}
+
+// tokenFlags are the flags of create and update.
+type tokenFlags struct {
+	description, accessor, secret, ttl string
+	local, meta                        bool
+	policies, roles                    links
+	identities                         identities
+}
+
+func (t *tokenFlags) flags(c *cobra.Command, update bool) {
+	f := c.Flags()
+	f.StringVar(&t.description, "description", "", "text for people")
+	f.BoolVar(&t.meta, "meta", false, "print hash and indexes too")
+	t.policies.flags(c, "policy", "policies", update)
+	t.roles.flags(c, "role", "roles", update)
+	t.identities.flags(c, update)
+	if !update {
+		f.StringVar(&t.accessor, "accessor", "", "accessor id that it shall have, a UUID")
+		f.StringVar(&t.secret, "secret", "", "secret id that it shall have, a UUID")
+		f.StringVar(&t.ttl, "expires-ttl", "", "it ends by itself after this time")
+		f.BoolVar(&t.local, "local", false, "it holds in this datacenter only")
+	}
+}
+
+// apply lays the flags over a token.
+func (t *tokenFlags) apply(ctx context.Context, cl *client.Client, d *command.Dial, token *client.Token) error {
+	var err error
+	token.Description = cmp.Or(t.description, token.Description)
+	if token.Policies, err = t.policies.apply(ctx, cl, d, token.Policies); err != nil {
+		return err
+	}
+	if token.Roles, err = t.roles.apply(ctx, cl, d, token.Roles); err != nil {
+		return err
+	}
+	token.ServiceIdentities = t.identities.servicesAfter(token.ServiceIdentities)
+	if token.NodeIdentities, err = t.identities.nodesAfter(token.NodeIdentities); err != nil {
+		return err
+	}
+	token.TemplatedPolicies, err = t.identities.templatedAfter(token.TemplatedPolicies)
+	return err
+}
+
+func tokenCreate(e *command.Env) *cobra.Command {
+	var t tokenFlags
+	c := command.Read(e, "create", "Make a token", command.Between(0, 0, "flags only"),
+		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
+			token := client.Token{AccessorID: t.accessor, SecretID: t.secret, Local: t.local, ExpirationTTL: t.ttl}
+			if err := t.apply(ctx, cl, &r.Dial, &token); err != nil {
+				return err
+			}
+			if len(token.Policies)+len(token.Roles)+len(token.ServiceIdentities)+len(token.NodeIdentities)+len(token.TemplatedPolicies) == 0 {
+				return command.Usagef("a token wants at least one of --policy-name, --policy-id, --role-name, --role-id, --service-identity, --node-identity and --templated-policy")
+			}
+			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/token", token, func(v *client.Token, _ bool) string { return tokenText(v, t.meta) })
+		})
+	t.flags(c, false)
+	return c
+}
+
+// tokenID is the flag that names a token, under both of its names.
+type tokenID struct{ accessor, old string }
+
+func (t *tokenID) flags(c *cobra.Command) {
+	c.Flags().StringVar(&t.accessor, "accessor-id", "", "accessor id of the token, or its beginning")
+	c.Flags().StringVar(&t.old, "id", "", "same as --accessor-id")
+}
+
+func (t *tokenID) find(ctx context.Context, cl *client.Client, d *command.Dial) (string, error) {
+	given := cmp.Or(t.accessor, t.old)
+	if given == "" {
+		return "", command.Usagef("give the token with --accessor-id; see `acl token list`")
+	}
+	if given == "anonymous" {
+		return "00000000-0000-0000-0000-000000000002", nil
+	}
+	return idOf(ctx, cl, d, "/v1/acl/tokens", "token", given)
+}
+
+func tokenClone(e *command.Env) *cobra.Command {
+	var id tokenID
+	var description string
+	c := command.Read(e, "clone", "Make a token with the rights of another", command.Between(0, 0, "flags only"),
+		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
+			full, err := id.find(ctx, cl, &r.Dial)
+			if err != nil {
+				return err
+			}
+			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/token/"+full+"/clone", map[string]string{"Description": description}, tokenText)
+		})
+	id.flags(c)
+	c.Flags().StringVar(&description, "description", "", "text for people; default the other's")
+	return c
+}
+
+func tokenRead(e *command.Env) *cobra.Command {
+	var id tokenID
+	var self, meta, expanded bool
+	c := command.Read(e, "read", "Show a token", command.Between(0, 0, "flags only"),
+		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
+			path := "/v1/acl/token/self"
+			if !self {
+				full, err := id.find(ctx, cl, &r.Dial)
+				if err != nil {
+					return err
+				}
+				path = "/v1/acl/token/" + full
+			}
+			if expanded {
+				path += "?expanded=true"
+			}
+			return read(ctx, e, r, cl, path, func(t *client.Token) string { return tokenText(t, meta) })
+		})
+	id.flags(c)
+	c.Flags().BoolVar(&self, "self", false, "the token of this call")
+	c.Flags().BoolVar(&meta, "meta", false, "print hash and indexes too")
+	c.Flags().BoolVar(&expanded, "expanded", false, "print the rules behind it too")
+	return c
+}
+
+func tokenUpdate(e *command.Env) *cobra.Command {
+	var id tokenID
+	var t tokenFlags
+	c := command.Read(e, "update", "Change a token; what no flag names stays", command.Between(0, 0, "flags only"),
+		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
+			full, err := id.find(ctx, cl, &r.Dial)
+			if err != nil {
+				return err
+			}
+			var token client.Token
+			if _, err := cl.Get(ctx, "/v1/acl/token/"+full, r.Q, &token); err != nil {
+				return err
+			}
+			if err := t.apply(ctx, cl, &r.Dial, &token); err != nil {
+				return err
+			}
+			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/token/"+full, token, func(v *client.Token, _ bool) string { return tokenText(v, t.meta) })
+		})
+	id.flags(c)
+	t.flags(c, true)
+	return c
+}
+
+func tokenDelete(e *command.Env) *cobra.Command {
+	var id tokenID
+	c := command.Act(e, "delete", "Delete a token", command.Between(0, 0, "flags only"),
+		func(ctx context.Context, d *command.Dial, cl *client.Client, _ []string) error {
+			full, err := id.find(ctx, cl, d)
+			if err != nil {
+				return err
+			}
+			return remove(ctx, e, d, cl, "Token", "/v1/acl/token/", full)
+		})
+	id.flags(c)
+	return c
+}
+
+func tokenList(e *command.Env) *cobra.Command {
+	var meta bool
+	var policy, role, method, service string
+	c := command.Read(e, "list", "List tokens", command.Between(0, 0, "flags only"),
+		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
+			q := url.Values{}
+			for name, value := range map[string]string{"policy": policy, "role": role, "authmethod": method, "servicename": service} {
+				if value != "" {
+					q.Set(name, value)
+				}
+			}
+			path := "/v1/acl/tokens"
+			if len(q) > 0 {
+				path += "?" + q.Encode()
+			}
+			return list(ctx, e, r, cl, path, func(t *client.Token) string { return tokenText(t, meta) + "\n" })
+		})
+	f := c.Flags()
+	f.BoolVar(&meta, "meta", false, "print hash and indexes too")
+	f.StringVar(&policy, "policy", "", "only tokens with the policy of this id")
+	f.StringVar(&role, "role", "", "only tokens with the role of this id")
+	f.StringVar(&method, "auth-method", "", "only tokens of this auth method")
+	f.StringVar(&service, "service-name", "", "only tokens with this service's identity")
+	return c
+}
