@@ -21,6 +21,8 @@ import (
 
 	"corbel.dev/corbel/cli/access"
 	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/cli/meshcmd"
+	"corbel.dev/corbel/cli/snapshots"
 	"github.com/spf13/cobra"
 )
 
@@ -140,6 +142,9 @@ var own = commandLine{
 		{"lock", "Run a command while holding a lock", groupCatalog, (*env).lock},
 		{"watch", "Wait for changes and hand them to a command", groupCatalog, (*env).watch},
 		{"maint", "Put a node or service in or out of maintenance", groupCatalog, (*env).maint},
+		{"config", "Read and write config entries of the mesh", groupMesh, on(meshcmd.Config)},
+		{"intention", "Say which services may talk to which", groupMesh, on(meshcmd.Intention)},
+		{"connect", "Run proxies and look after the mesh's authority", groupMesh, on(meshcmd.Connect)},
 		{"acl", "Look after tokens, policies and roles", groupAccess, on(access.ACL)},
 		{"login", "Turn a proof of identity into a token", groupAccess, on(access.Login)},
 		{"logout", "End the token of a login", groupAccess, on(access.Logout)},
@@ -149,6 +154,7 @@ var own = commandLine{
 		{"force-leave", "Declare a failed member gone", groupCluster, (*env).forceLeave},
 		{"operator", "Look after the servers: Raft members, autopilot", groupCluster, (*env).operator},
 		{"info", "Show what an agent says about itself", groupCluster, (*env).info},
+		{"snapshot", "Save, restore and inspect the state of the servers", groupCluster, on(snapshots.Command)},
 		{"monitor", "Follow an agent's log", groupCluster, (*env).monitor},
 		{"reload", "Make the agent read its configuration again", groupCluster, (*env).reload},
 		{"validate", "Check configuration files", groupTools, (*env).validate},

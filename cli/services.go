@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/cli/meshcmd"
 	"corbel.dev/corbel/client"
 	"corbel.dev/corbel/node/config"
 	"github.com/spf13/cobra"
@@ -22,10 +23,10 @@ func (e *env) services(c *cobra.Command) {
 	c.Long = "List, show, register and deregister services.\n\n  corbel services register --name web --port 8080\n  corbel services list\n  corbel services show web --watch\n  corbel services deregister web"
 	if e.Consul {
 		c.Long = ""
-		command.Group(c, e.servicesRegister(), e.servicesDeregister())
+		command.Group(c, e.servicesRegister(), e.servicesDeregister(), meshcmd.ExportServices(e.Env))
 		return
 	}
-	command.Group(c, e.servicesList(), e.servicesShow(), e.servicesRegister(), e.servicesDeregister())
+	command.Group(c, e.servicesList(), e.servicesShow(), e.servicesRegister(), e.servicesDeregister(), meshcmd.ExportServices(e.Env))
 }
 
 func (e *env) servicesList() *cobra.Command {

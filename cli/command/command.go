@@ -173,6 +173,12 @@ func Read(e *Env, use, short string, args cobra.PositionalArgs, run func(ctx con
 	return c
 }
 
+// Absent makes a command that says why there is none, and ends with 1.
+func Absent(name, short, why string) *cobra.Command {
+	return &cobra.Command{Use: name, Short: short, Hidden: true, DisableFlagParsing: true,
+		RunE: func(*cobra.Command, []string) error { return errors.New(why) }}
+}
+
 // Input reads an argument that may be text, @file or - for stdin. What it reads is bounded.
 func (e *Env) Input(arg string) ([]byte, error) {
 	switch {

@@ -11,6 +11,51 @@ import (
 	"strings"
 )
 
+// entryLists are the fields of config entries that hold lists of objects, beside those
+// of definitions; in lower case without underscores.
+var entryLists = []string{"sources", "permissions", "routes", "splits", "listeners", "services", "targets", "overrides", "hashpolicies",
+	"header", "queryparam", "certificates", "hostnames", "parents", "rules", "filters", "matches", "members", "consumers", "providers", "addresses"}
+
+// ReadObject reads one object in HCL or JSON from text: a config entry, or settings
+// of the mesh's authority. name is for messages; its ending tells the form.
+func ReadObject(name string, text []byte) (map[string]any, error) {
+	format := strings.TrimPrefix(filepath.Ext(name), ".")
+	if format != "hcl" && format != "json" {
+		format = ""
+	}
+	tree, err := parse(text, format)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	markLists(tree)
+	return plain(tree), nil
+}
+
+// markLists turns blocks that stand for lists into lists, however many there are.
+func markLists(tree map[string]any) {
+	for name, v := range tree {
+		switch v := v.(type) {
+		case map[string]any:
+			markLists(v)
+		case []any:
+			for _, item := range v {
+				if object, ok := item.(map[string]any); ok {
+					markLists(object)
+				}
+			}
+		case blocks:
+			list := make([]any, len(v))
+			for i, object := range v {
+				markLists(object)
+				list[i] = object
+			}
+			if slices.Contains(entryLists, strings.ToLower(strings.ReplaceAll(name, "_", ""))) {
+				tree[name] = list
+			}
+		}
+	}
+}
+
 // ReadDefinitions reads services and checks from a file of nothing else, "-" being
 // stdin: what `corbel services register` sends to the agent.
 func ReadDefinitions(path string, stdin io.Reader) (Definitions, error) {

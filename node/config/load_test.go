@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -246,4 +247,27 @@ func sortedNames(m map[string]string) []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// TestReadObject: HCL blocks become objects, or lists where config entries have lists.
+func TestReadObject(t *testing.T) {
+	for _, tt := range []struct{ in, want string }{
+		{`Kind = "service-intentions" Name = "db" Sources { Name = "web" Action = "allow" }`, `{"Kind":"service-intentions","Name":"db","Sources":[{"Action":"allow","Name":"web"}]}`},
+		{`Kind = "proxy-defaults" Config { protocol = "http" }`, `{"Config":{"protocol":"http"},"Kind":"proxy-defaults"}`},
+		{`Subsets = { v1 = { Filter = "x" } } Sources = [ { Name = "a" Permissions = [ { HTTP { PathPrefix = "/" } } ] } ]`,
+			`{"Sources":[{"Name":"a","Permissions":[{"HTTP":{"PathPrefix":"/"}}]}],"Subsets":{"v1":{"Filter":"x"}}}`},
+		{`{"Kind":"mesh","N":1.5}`, `{"Kind":"mesh","N":1.5}`},
+	} {
+		object, err := ReadObject("-", []byte(tt.in))
+		if err != nil {
+			t.Errorf("%s: %v", tt.in, err)
+			continue
+		}
+		if got, err := json.Marshal(object); err != nil || string(got) != tt.want {
+			t.Errorf("%s\n got %s\nwant %s", tt.in, got, tt.want)
+		}
+	}
+	if _, err := ReadObject("x.json", []byte("{")); err == nil {
+		t.Error("half an object was read")
+	}
 }
