@@ -2,9 +2,11 @@ package node
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -16,13 +18,14 @@ import (
 const nodeIDFile = "node-id"
 
 // nodeID returns the configured id, or the one kept in dir, which is made at
-// the first start. Without a dir it is new each time.
-func nodeID(fsys vfs.FS, dir, configured string) (string, error) {
+// the first start: from the machine's own when fromMachine is set, else by chance. Without a
+// dir it is made each time.
+func nodeID(fsys vfs.FS, dir, configured string, fromMachine bool) (string, error) {
 	if configured != "" {
 		return strings.ToLower(configured), nil
 	}
 	if dir == "" {
-		return newUUID(), nil
+		return makeID(fromMachine), nil
 	}
 	path := filepath.Join(dir, nodeIDFile)
 	data, err := vfs.ReadFile(fsys, path)
@@ -36,17 +39,32 @@ func nodeID(fsys vfs.FS, dir, configured string) (string, error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("read the node id: %w", err)
 	}
-	id := newUUID()
+	id := makeID(fromMachine)
 	if err := vfs.WriteFileAtomic(fsys, path, []byte(id+"\n"), 0o600); err != nil {
 		return "", fmt.Errorf("keep the node id: %w", err)
 	}
 	return id, nil
 }
 
+// makeID makes an id for this host.
+func makeID(fromMachine bool) string {
+	if fromMachine {
+		if data, err := os.ReadFile("/etc/machine-id"); err == nil && len(data) >= 32 {
+			sum := sha256.Sum256(append([]byte("corbel node id "), data...)) // what the machine's id is may not be told
+			return uuidOf([16]byte(sum[:16]))
+		}
+	}
+	return newUUID()
+}
+
 // newUUID returns a random UUID, version 4 (RFC 9562).
 func newUUID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
+	return uuidOf(b)
+}
+
+func uuidOf(b [16]byte) string {
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }

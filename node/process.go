@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -64,7 +62,7 @@ func newBase(cfg *config.Config) (*base, error) {
 	if !ok {
 		return nil, fmt.Errorf("log_level: %q is none of TRACE, DEBUG, INFO, WARN, ERROR", cfg.Logging.Level)
 	}
-	out, err := logWriter(&cfg.Logging)
+	out, err := logWriter(&cfg.Logging, in.Clock())
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +73,7 @@ func newBase(cfg *config.Config) (*base, error) {
 			return nil, fmt.Errorf("data_dir: %w", err)
 		}
 	}
-	if b.id, err = nodeID(b.fs, cfg.DataDir, cfg.Node.ID); err != nil {
+	if b.id, err = nodeID(b.fs, cfg.DataDir, cfg.Node.ID, !cfg.Node.DisableHostID); err != nil {
 		return nil, err
 	}
 	if b.tokens, err = newOwnTokens(b.fs, cfg); err != nil {
@@ -93,29 +91,13 @@ func newBase(cfg *config.Config) (*base, error) {
 	return b, b.openNetwork()
 }
 
-// logWriter is where log lines go: stderr, and the file when one is named.
-func logWriter(l *config.Logging) (io.Writer, error) {
-	if l.File == "" {
-		return os.Stderr, nil
-	}
-	path := l.File
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		path = filepath.Join(path, "corbel.log")
-	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
-	if err != nil {
-		return nil, fmt.Errorf("log_file: %w", err)
-	}
-	return io.MultiWriter(os.Stderr, file), nil
-}
-
 func (b *base) openNetwork() error {
 	cfg := b.cfg
 	id, err := wireTLS(cfg)
 	if err != nil {
 		return err
 	}
-	if b.wire, err = wire.New(wire.Config{Bind: cfg.Listen.RPC, TLS: id, Faults: b.faults.Net(), Log: b.log}); err != nil {
+	if b.wire, err = wire.New(wire.Config{Bind: cfg.Listen.RPC, TLS: id, HeaderTimeout: cfg.Limits.RPCHandshake, Faults: b.faults.Net(), Log: b.log}); err != nil {
 		return fmt.Errorf("ports.server: %w", err)
 	}
 	b.rpcSrv = rpc.NewServer(rpc.ServerConfig{Log: b.log})

@@ -6,13 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/api/consulapi"
 	"corbel.dev/corbel/api/dnsapi"
-	"corbel.dev/corbel/api/hothttp"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/api/promapi"
 	"corbel.dev/corbel/catalog"
@@ -41,7 +40,8 @@ type Process struct {
 	api      *consulapi.API
 	dns      *dnsapi.Server
 	http     *httpx.Server
-	hot      *consulapi.Hot // nil where each request goes through net/http
+	hot      *consulapi.Hot             // nil where each request goes through net/http
+	https    atomic.Pointer[tls.Config] // of the HTTPS port; replaced by Reload
 	serverUp chan struct{}
 	left     chan struct{} // told when the process left on request: it ends
 	reload   func(context.Context) error
@@ -217,7 +217,7 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 		RequestLimits: requestLimitsOf(cfg),
 		Limits:        consulapi.Limits{KVValueBytes: int64(cfg.Limits.KVMaxValueBytes), TxnBytes: int64(cfg.Limits.TxnMaxBytes)},
 		Wait:          httpx.WaitLimits{Default: cfg.Queries.DefaultTime, Max: cfg.Queries.MaxTime}, DiscoveryMaxStale: cfg.Queries.DiscoveryMaxStale,
-		SessionTTLMin: cfg.Queries.SessionTTLMin, BlockEndpoints: cfg.HTTP.BlockEndpoints,
+		SessionTTLMin: cfg.Queries.SessionTTLMin, AllowUnprintable: cfg.Limits.AllowUnprintable, BlockEndpoints: cfg.HTTP.BlockEndpoints,
 		AllowWriteFrom: cfg.HTTP.AllowWriteFrom, ResponseHeaders: cfg.HTTP.ResponseHeaders,
 		NoCache: !cfg.HTTP.UseCache, Pretty: cfg.Dev, TranslateWAN: cfg.Addresses.TranslateWAN,
 		Clock: p.clock, Logger: p.log, Metrics: p.metrics,
@@ -232,6 +232,7 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 	if p.api, err = consulapi.New(c); err != nil {
 		return err
 	}
+	p.api.SetForwardRate(cfg.Limits.RPCRate, cfg.Limits.RPCMaxBurst)
 	return p.buildHTTP()
 }
 
@@ -242,44 +243,6 @@ func (p *Process) setToken(kind, token string) error {
 		p.local.SyncNow()
 	}
 	return err
-}
-
-func (p *Process) buildHTTP() (err error) {
-	cfg := p.cfg
-	var listen []httpx.Listen
-	for _, addr := range cfg.Listen.HTTP {
-		listen = append(listen, httpx.Listen{Address: addr})
-	}
-	if len(cfg.Listen.HTTPS) > 0 {
-		var t *tls.Config
-		if t, err = httpsTLS(cfg); err != nil {
-			return err
-		}
-		for _, addr := range cfg.Listen.HTTPS {
-			listen = append(listen, httpx.Listen{Address: addr, TLS: t})
-		}
-	}
-	if len(listen) == 0 {
-		return nil
-	}
-	most := cfg.Limits.HTTPMaxConns
-	if most == 0 {
-		most = -1
-	}
-	p.hot = p.api.Hot()
-	var hot hothttp.Handler // a nil *Hot is no nil Handler
-	if p.hot != nil {
-		hot = p.hot
-	}
-	p.http, err = httpx.NewServer(httpx.ServerConfig{
-		Name: "catalog", Hot: hot, Listen: listen, Handler: p.withProfiles(p.api), MaxConnsPerClient: most, ExemptLoopback: cfg.Dev,
-		MaxHeaderBytes: cfg.HTTP.MaxHeaderBytes, Logger: p.log, Metrics: p.metrics,
-		Unix: httpx.UnixMode{User: cfg.Addresses.SocketUser, Group: cfg.Addresses.SocketGroup, Mode: cfg.Addresses.SocketMode},
-	})
-	if err != nil {
-		return err
-	}
-	return p.http.Bind()
 }
 
 func (p *Process) addParts() {
@@ -386,6 +349,13 @@ func (p *Process) current() *config.Config {
 // Reload applies a fresh configuration: definitions, log level, TLS, tokens,
 // telemetry and DNS. All or nothing as far as the configuration can be wrong.
 func (p *Process) Reload(cfg *config.Config) error {
+	var https *tls.Config
+	if p.https.Load() != nil {
+		var err error
+		if https, err = httpsTLS(cfg); err != nil {
+			return err
+		}
+	}
 	if err := p.loadDefinitions(cfg); err != nil {
 		return err
 	}
@@ -395,7 +365,16 @@ func (p *Process) Reload(cfg *config.Config) error {
 	if err := p.base.reload(cfg); err != nil {
 		return errors.Join(err, p.loadDefinitions(p.current()))
 	}
+	if https != nil {
+		p.https.Store(https)
+	}
+	if p.http != nil {
+		p.http.SetMaxConnsPerClient(maxConns(cfg))
+	}
 	p.api.SetRequestLimits(requestLimitsOf(cfg))
+	p.api.SetDiscoveryMaxStale(cfg.Queries.DiscoveryMaxStale)
+	p.local.SetDiscardOutput(cfg.Checks.DiscardOutput)
+	p.api.SetForwardRate(cfg.Limits.RPCRate, cfg.Limits.RPCMaxBurst)
 	p.keep(cfg)
 	p.log.Info("reloaded the configuration")
 	return nil

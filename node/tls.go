@@ -55,7 +55,7 @@ func httpsTLS(cfg *config.Config) (*tls.Config, error) {
 		return nil, fmt.Errorf("tls.https.tls_cipher_suites: %w", err)
 	}
 	c := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: b.MinTLS(), CipherSuites: suites,
-		NextProtos: []string{"h2", "http/1.1"}}
+		NextProtos: []string{"http/1.1"}}
 	if b.VerifyIncoming {
 		if roots == nil {
 			return nil, errors.New("tls.https.verify_incoming: needs ca_file or ca_path")

@@ -25,14 +25,17 @@ type API struct {
 	filters  filterCache
 	kept     keptAnswers
 	agent    *AgentCache // nil on a server
-	open     bool        // every request has every right
-	blocking atomic.Int64
-	policy   []string // value of X-Consul-Default-ACL-Policy
-	started  time.Time
-	queries  *telemetry.Counter
-	failures *telemetry.Counter
-	requests *telemetry.Counter
-	limits   requestLimits
+	outgoing outgoing
+	// discoveryStale is discovery_max_stale of now.
+	discoveryStale atomic.Int64
+	open           bool // every request has every right
+	blocking       atomic.Int64
+	policy         []string // value of X-Consul-Default-ACL-Policy
+	started        time.Time
+	queries        *telemetry.Counter
+	failures       *telemetry.Counter
+	requests       *telemetry.Counter
+	limits         requestLimits
 	// logDropped counts refusals that were not logged.
 	logDropped *telemetry.Counter
 }
@@ -58,6 +61,8 @@ func New(cfg Config) (*API, error) {
 	}
 	a.SetRequestLimits(cfg.RequestLimits)
 	_, a.open = cfg.Authorizer.(AllowAll)
+	a.outgoing.meter(cfg.Metrics)
+	a.discoveryStale.Store(int64(cfg.DiscoveryMaxStale))
 	if cfg.Registry == nil {
 		a.agent = &AgentCache{api: a}
 	}

@@ -17,8 +17,8 @@ func (q *request) readParams() error {
 	q.mode = registry.Default
 	discovery := q.discovery()
 	if q.q == "" {
-		if discovery && q.api.cfg.DiscoveryMaxStale > 0 {
-			q.mode, q.bound = registry.Stale, q.api.cfg.DiscoveryMaxStale
+		if discovery && q.api.discoveryStale.Load() > 0 {
+			q.mode, q.bound = registry.Stale, time.Duration(q.api.discoveryStale.Load())
 		}
 		return nil
 	}
@@ -59,8 +59,8 @@ func (q *request) maxStale(discovery bool) error {
 		q.mode, q.bound = registry.Stale, d
 		return nil
 	}
-	if discovery && q.api.cfg.DiscoveryMaxStale > 0 {
-		q.mode, q.bound = registry.Stale, q.api.cfg.DiscoveryMaxStale
+	if discovery && q.api.discoveryStale.Load() > 0 {
+		q.mode, q.bound = registry.Stale, time.Duration(q.api.discoveryStale.Load())
 	}
 	return nil
 }

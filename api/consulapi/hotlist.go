@@ -116,8 +116,8 @@ func (h *Hot) contact(k *question) (registry.Contact, registry.Mode, error) {
 	switch {
 	case k.stale:
 		mode = registry.Stale
-	case h.api.cfg.DiscoveryMaxStale > 0:
-		mode, bound = registry.Stale, h.api.cfg.DiscoveryMaxStale
+	case h.api.discoveryStale.Load() > 0:
+		mode, bound = registry.Stale, time.Duration(h.api.discoveryStale.Load())
 	}
 	return h.api.contact(h.base, mode, bound)
 }

@@ -153,7 +153,16 @@ func (q *request) forward(toLeader bool) error {
 	if q.route.streams() {
 		pass = q.api.cfg.Forward.ForwardStream
 	}
+	client := q.api.cfg.Registry == nil
+	if client {
+		if err := q.api.outgoing.take(); err != nil {
+			return err
+		}
+	}
 	if err := pass(q.w, q.r, toLeader); err != nil {
+		if client {
+			q.api.outgoing.failed.Add(1)
+		}
 		return err
 	}
 	return errAnswered

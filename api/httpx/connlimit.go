@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -28,7 +29,7 @@ func refuseConn(w http.ResponseWriter, _ *http.Request) {
 
 // connLimit counts open connections by client address.
 type connLimit struct {
-	max            int
+	max            atomic.Int64 // below 0: none
 	exemptLoopback bool
 	refusals       *telemetry.Counter
 	refused        *refusedListener
@@ -38,17 +39,19 @@ type connLimit struct {
 }
 
 func newConnLimit(most int, exemptLoopback bool, m *telemetry.Registry) *connLimit {
-	return &connLimit{
-		max: most, exemptLoopback: exemptLoopback, conns: map[netip.Addr]int{},
+	c := &connLimit{
+		exemptLoopback: exemptLoopback, conns: map[netip.Addr]int{},
 		refusals: m.Counter("http.connections_refused"),
 		refused:  &refusedListener{queue: make(chan net.Conn, refuseQueue), done: make(chan struct{})},
 	}
+	c.max.Store(int64(most))
+	return c
 }
 
 func (c *connLimit) take(a netip.Addr) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.conns[a] >= c.max {
+	if most := c.max.Load(); most >= 0 && int64(c.conns[a]) >= most {
 		return false
 	}
 	c.conns[a]++
@@ -106,9 +109,6 @@ func (l *limitedListener) secure(c net.Conn) net.Conn {
 }
 
 func (c *connLimit) counted(conn net.Conn) (netip.Addr, bool) {
-	if c.max < 0 {
-		return netip.Addr{}, false
-	}
 	ap, ok := conn.RemoteAddr().(*net.TCPAddr)
 	if !ok {
 		return netip.Addr{}, false

@@ -111,6 +111,9 @@ func setDefault[T int | time.Duration](v *T, d T) {
 	}
 }
 
+// SetMaxConnsPerClient changes the limit for connections to come; negative: no limit.
+func (s *Server) SetMaxConnsPerClient(most int) { s.limit.max.Store(int64(most)) }
+
 // Bind opens the listeners; on an error none stays open.
 func (s *Server) Bind() error {
 	s.mu.Lock()

@@ -391,6 +391,13 @@ func (*Local) poke(c chan struct{}) {
 	}
 }
 
+// SetDiscardOutput says whether the outputs of checks to come are dropped.
+func (l *Local) SetDiscardOutput(discard bool) {
+	l.board.mu.Lock()
+	defer l.board.mu.Unlock()
+	l.board.cfg.DiscardCheckOutput = discard
+}
+
 // awaitSync waits until a sync that saw version was attempted, at most SyncWait.
 func (l *Local) awaitSync(ctx context.Context, version uint64) {
 	timer := l.cfg.Clock.NewTimer(l.cfg.SyncWait)

@@ -65,7 +65,6 @@ func (l *loader) numbers() {
 	}{
 		{"ports.dns", p.DNS, false}, {"ports.http", p.HTTP, false}, {"ports.https", p.HTTPS, false}, {"ports.grpc", p.GRPC, false},
 		{"ports.grpc_tls", p.GRPCTLS, false}, {"ports.serf_lan", p.SerfLAN, true}, {"ports.serf_wan", p.SerfWAN, false}, {"ports.server", p.Server, c.Server},
-		{"ports.expose_min_port", p.ExposeMin, false}, {"ports.expose_max_port", p.ExposeMax, false},
 		{"ports.sidecar_min_port", p.SidecarMin, false}, {"ports.sidecar_max_port", p.SidecarMax, false},
 	} {
 		switch {
@@ -79,7 +78,7 @@ func (l *loader) numbers() {
 			used[port.v] = port.key
 		}
 	}
-	if p.ExposeMin > p.ExposeMax || p.SidecarMin > p.SidecarMax {
+	if p.SidecarMin > p.SidecarMax {
 		l.fail("ports: a min_port is above its max_port")
 	}
 	for _, n := range []struct {
@@ -88,7 +87,7 @@ func (l *loader) numbers() {
 		low int
 	}{
 		{"retry_max", c.Gossip.RetryMax, 0}, {"retry_max_wan", c.Gossip.RetryMaxWAN, 0}, {"raft_snapshot_threshold", c.Raft.SnapshotThreshold, 1}, {"raft_trailing_logs", c.Raft.TrailingLogs, 1},
-		{"limits.http_max_conns_per_client", c.Limits.HTTPMaxConns, 0}, {"limits.rpc_max_conns_per_client", c.Limits.RPCMaxConns, 0},
+		{"limits.http_max_conns_per_client", c.Limits.HTTPMaxConns, 0},
 		{"limits.rpc_max_burst", c.Limits.RPCMaxBurst, 1}, {"limits.kv_max_value_size", c.Limits.KVMaxValueBytes, 1}, {"limits.txn_max_req_len", c.Limits.TxnMaxBytes, 1},
 		{"check_output_max_size", c.Checks.OutputMaxBytes, 1}, {"http_config.max_header_bytes", c.HTTP.MaxHeaderBytes, 4096},
 		{"dns_config.udp_answer_limit", c.DNS.UDPAnswerLimit, 0}, {"dns_config.a_record_limit", c.DNS.ARecordLimit, 0},

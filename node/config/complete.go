@@ -292,6 +292,30 @@ func (l *loader) federation() {
 	}
 }
 
+// joinAddresses fills in templates. Cloud providers are not asked: each such entry is named and left out.
+func (l *loader) joinAddresses(key string, all []string, o Options) []string {
+	resolve := o.Template
+	if resolve == nil {
+		resolve = template.Parse
+	}
+	var out []string
+	for _, addr := range all {
+		switch {
+		case strings.Contains(addr, "provider="):
+			l.warn(fmt.Sprintf("%s %q has no effect: cloud providers are not asked for addresses; name the servers or a DNS name of theirs", key, addr))
+		case strings.Contains(addr, "{{"):
+			text, err := resolve(addr)
+			if err != nil {
+				l.fail(fmt.Sprintf("%s: template %q: %v", key, addr, err))
+			}
+			out = append(out, strings.Fields(text)...)
+		default:
+			out = append(out, addr)
+		}
+	}
+	return out
+}
+
 // cluster checks how servers find each other.
 func (l *loader) cluster(o Options) {
 	c := l.cfg
@@ -317,6 +341,8 @@ func (l *loader) cluster(o Options) {
 	if r.Multiplier < 1 || r.Multiplier > 10 {
 		l.fail(fmt.Sprintf("performance.raft_multiplier %d must be 1 to 10", r.Multiplier))
 	}
+	c.Gossip.RetryJoin = l.joinAddresses("retry_join", c.Gossip.RetryJoin, o)
+	c.Gossip.StartJoin = l.joinAddresses("start_join", c.Gossip.StartJoin, o)
 	if c.Gossip.Encrypt != "" {
 		key, err := base64.StdEncoding.DecodeString(c.Gossip.Encrypt)
 		if n := len(key); err != nil || n != 16 && n != 24 && n != 32 {
@@ -334,7 +360,7 @@ func (l *loader) cluster(o Options) {
 		{"max_query_time", c.Queries.MaxTime, time.Second}, {"session_ttl_min", c.Queries.SessionTTLMin, time.Second},
 		{"check_update_interval", c.Checks.UpdateInterval, 0}, {"performance.leave_drain_time", r.LeaveDrain, 0},
 		{"performance.rpc_hold_timeout", r.RPCHold, time.Second}, {"limits.rpc_client_timeout", c.Limits.RPCClient, time.Second},
-		{"limits.https_handshake_timeout", c.Limits.HTTPSHandshake, time.Millisecond}, {"limits.rpc_handshake_timeout", c.Limits.RPCHandshake, time.Millisecond},
+		{"limits.rpc_handshake_timeout", c.Limits.RPCHandshake, time.Millisecond},
 		{"telemetry.prometheus_retention_time", c.Telemetry.PrometheusRetention, 0}, {"dns_config.recursor_timeout", c.DNS.RecursorTimeout, time.Millisecond},
 		{"autopilot.last_contact_threshold", c.Autopilot.LastContactThreshold, time.Millisecond}, {"autopilot.server_stabilization_time", c.Autopilot.ServerStabilizationTime, 0},
 		{"acl.token_ttl", c.ACL.TokenTTL, 0}, {"acl.policy_ttl", c.ACL.PolicyTTL, 0}, {"acl.role_ttl", c.ACL.RoleTTL, 0},

@@ -91,8 +91,6 @@ type Ports struct {
 	SerfLAN    int `key:"serf_lan" def:"8301" doc:"gossip over UDP and TCP"`
 	SerfWAN    int `key:"serf_wan" def:"8302" doc:"gossip between the servers of all datacenters; -1 joins none"`
 	Server     int `key:"server" def:"8300" doc:"server RPC and Raft"`
-	ExposeMin  int `key:"expose_min_port" def:"21500" doc:"first port for exposed checks"`
-	ExposeMax  int `key:"expose_max_port" def:"21755" doc:"last port for exposed checks"`
 	SidecarMin int `key:"sidecar_min_port" def:"21000" doc:"first port for sidecars"`
 	SidecarMax int `key:"sidecar_max_port" def:"21255" doc:"last port for sidecars"`
 }
@@ -169,9 +167,9 @@ type Raft struct {
 	Multiplier        int           `key:"performance.raft_multiplier" def:"1" doc:"1 to 10: scales all Raft timeouts"`
 	LeaveDrain        time.Duration `key:"performance.leave_drain_time" def:"5s" doc:"how long a leaving server still answers"`
 	RPCHold           time.Duration `key:"performance.rpc_hold_timeout" def:"7s" doc:"how long a request waits for a leader"`
-	SnapshotThreshold int           `key:"raft_snapshot_threshold" def:"16384" opt:"reload" doc:"log entries between snapshots"`
-	SnapshotInterval  time.Duration `key:"raft_snapshot_interval" def:"30s" opt:"reload" doc:"how often that is looked at"`
-	TrailingLogs      int           `key:"raft_trailing_logs" def:"10240" opt:"reload" doc:"log entries kept behind a snapshot"`
+	SnapshotThreshold int           `key:"raft_snapshot_threshold" def:"16384" doc:"log entries between snapshots"`
+	SnapshotInterval  time.Duration `key:"raft_snapshot_interval" def:"30s" doc:"how often that is looked at"`
+	TrailingLogs      int           `key:"raft_trailing_logs" def:"10240" doc:"log entries kept behind a snapshot"`
 	ReadReplica       bool          `key:"read_replica" doc:"serve reads without a vote"`
 }
 
@@ -222,11 +220,10 @@ type HTTP struct {
 
 // Limits bound what others may ask of this process.
 type Limits struct {
+	AllowUnprintable bool          `key:"disable_http_unprintable_char_filter" doc:"take request paths with characters that cannot be printed"`
 	HTTPMaxConns     int           `key:"limits.http_max_conns_per_client" def:"200" opt:"reload" doc:"HTTP connections per source address; 0 is no limit"`
-	HTTPSHandshake   time.Duration `key:"limits.https_handshake_timeout" def:"5s" doc:"time for a TLS handshake on HTTPS"`
 	RPCHandshake     time.Duration `key:"limits.rpc_handshake_timeout" def:"5s" doc:"time for a TLS handshake on RPC"`
-	RPCClient        time.Duration `key:"limits.rpc_client_timeout" def:"60s" opt:"reload" doc:"time for an RPC that does not block"`
-	RPCMaxConns      int           `key:"limits.rpc_max_conns_per_client" def:"100" doc:"RPC connections per source address; 0 is no limit"`
+	RPCClient        time.Duration `key:"limits.rpc_client_timeout" def:"60s" doc:"time for an RPC that does not block"`
 	RPCRate          float64       `key:"limits.rpc_rate" def:"-1" opt:"reload" doc:"RPCs per second an agent may send; -1 is no limit"`
 	RPCMaxBurst      int           `key:"limits.rpc_max_burst" def:"1000" opt:"reload" doc:"burst above rpc_rate"`
 	KVMaxValueBytes  int           `key:"limits.kv_max_value_size" def:"524288" doc:"largest KV value"`
