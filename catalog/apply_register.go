@@ -3,12 +3,19 @@ package catalog
 import "slices"
 
 func (d *draft) registerBatch(c *RegisterBatch, r *Result) {
+	saved := *d
+	if c.Atomic {
+		d.fork()
+	}
 	for i, one := range c.Registrations {
 		d.begin()
 		if err := d.register(one); err != nil {
 			r.TxnErrors = append(r.TxnErrors, TxnError{OpIndex: i, What: err.Error()})
 		}
 		d.end()
+	}
+	if c.Atomic && len(r.TxnErrors) > 0 {
+		*d = saved
 	}
 	d.begin() // each took its own index: none is left for the batch
 	r.OK = len(r.TxnErrors) == 0

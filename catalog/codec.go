@@ -43,6 +43,7 @@ func readCommand(op Op, r *pack.Reader) Command {
 			c.Registrations = append(c.Registrations, readRegister(in))
 			r.Merge(in)
 		}
+		c.Atomic = r.Bool()
 		return c
 	case OpDeregister:
 		return &Deregister{Node: r.String(), ServiceID: r.String(), CheckID: r.String()}
@@ -109,7 +110,7 @@ func (c *RegisterBatch) AppendPack(b []byte) []byte {
 		b, mark = pack.Begin(b)
 		b = pack.End(r.AppendPack(b), mark)
 	}
-	return b
+	return pack.Bool(b, c.Atomic)
 }
 
 // Op implements Command.

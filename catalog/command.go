@@ -37,8 +37,13 @@ type Register struct {
 	Checks         []*Check
 }
 
-// RegisterBatch applies several registrations as one command with one index each.
-type RegisterBatch struct{ Registrations []*Register }
+// RegisterBatch applies several registrations as one command with one index each. The
+// refused ones are in Result.TxnErrors.
+type RegisterBatch struct {
+	Registrations []*Register
+	// Atomic applies all of them or, when one is refused, none.
+	Atomic bool
+}
 
 // Deregister removes a service, a check, or (both empty) a whole node.
 type Deregister struct{ Node, ServiceID, CheckID string }

@@ -37,9 +37,12 @@ func (m *model) clone() *model {
 // apply returns whether the command succeeded; the index grows if the content changed.
 func (m *model) apply(c Command) bool {
 	if batch, ok := c.(*RegisterBatch); ok {
-		all := true
+		all, before := true, m.clone()
 		for _, one := range batch.Registrations {
 			all = m.apply(one) && all
+		}
+		if batch.Atomic && !all {
+			*m = *before
 		}
 		return all
 	}
@@ -486,7 +489,7 @@ func (d drawer) command(m *model) Command {
 	case 0, 1, 2:
 		return d.register()
 	case 3:
-		return &RegisterBatch{Registrations: []*Register{d.register(), d.register()}}
+		return &RegisterBatch{Registrations: []*Register{d.register(), d.register()}, Atomic: rapid.Bool().Draw(d.t, "atomic")}
 	case 4:
 		return &Deregister{Node: pick(d, someNodes, "node"), ServiceID: pick(d, []string{"", "i1", "i2"}, "s"), CheckID: pick(d, []string{"", "c1"}, "c")}
 	case 5, 6, 7:

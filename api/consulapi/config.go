@@ -176,6 +176,7 @@ type Limits struct {
 	KVValueBytes int64 // [512 KiB]
 	TxnBytes     int64 // [512 KiB, at least KVValueBytes]
 	BodyBytes    int64 // all other bodies [1 MiB]
+	ListBytes    int64 // lists of registrations [8 MiB]
 	PathBytes    int   // [8 KiB]
 	QueryBytes   int   // [64 KiB]
 	CacheBytes   int   // encoded answers [64 MiB]
@@ -247,6 +248,7 @@ func (c *Config) complete() error {
 	orDefault(&c.Limits.TxnBytes, 512<<10)
 	c.Limits.TxnBytes = max(c.Limits.TxnBytes, c.Limits.KVValueBytes)
 	orDefault(&c.Limits.BodyBytes, 1<<20)
+	orDefault(&c.Limits.ListBytes, 8<<20)
 	orDefault(&c.Limits.PathBytes, 8<<10)
 	orDefault(&c.Limits.QueryBytes, 64<<10)
 	orDefault(&c.SessionTTLMin, 10*time.Second)

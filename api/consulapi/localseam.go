@@ -17,6 +17,7 @@ type Local interface {
 	ServiceHealth(id string) (status string, s *local.Service, checks []*local.Check)
 	ServicesNamed(name string) []string
 	RegisterService(ctx context.Context, d *local.ServiceDefinition, o local.RegisterOptions) error
+	RegisterServices(ctx context.Context, list []*local.ServiceDefinition, o local.RegisterOptions) error
 	DeregisterService(ctx context.Context, id string) error
 	RegisterCheck(ctx context.Context, d *local.CheckDefinition, o local.RegisterOptions) error
 	DeregisterCheck(ctx context.Context, id string) error

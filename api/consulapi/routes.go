@@ -29,6 +29,7 @@ var sessionRoutes = []route{
 
 var catalogRoutes = []route{
 	{"PUT", "/v1/catalog/register", write, ResNode, catalogRegister},
+	{"PUT", "/v1/catalog/register-batch", write, ResNode, catalogRegisterMany},
 	{"PUT", "/v1/catalog/deregister", write, ResNode, catalogDeregister},
 	{"GET", "/v1/catalog/datacenters", read, resNone, catalogDatacenters},
 	{"GET", "/v1/catalog/nodes", read, ResNode, catalogNodes},
@@ -78,6 +79,7 @@ var agentRoutes = []route{
 	{"GET", "/v1/agent/health/service/id/", own, ResService, onLocal(agentHealthByID)},
 	{"GET", "/v1/agent/health/service/name/", own, ResService, onLocal(agentHealthByName)},
 	{"PUT", "/v1/agent/service/register", own, ResService, onLocal(agentServiceRegister)},
+	{"PUT", "/v1/agent/services/register", own, ResService, onLocal(agentServicesRegister)},
 	{"PUT", "/v1/agent/service/deregister/", own, ResService, onLocal(agentServiceDeregister)},
 	{"PUT", "/v1/agent/service/maintenance/", own, ResService, onLocal(agentServiceMaintenance)},
 	{"GET", "/v1/agent/checks", own, ResNode, onLocal(agentChecks)},

@@ -1,6 +1,7 @@
 package consulapi
 
 import (
+	"encoding/base64"
 	"net/http"
 	"strconv"
 
@@ -105,14 +106,30 @@ func levelOf(reads bool) Level {
 	return Write
 }
 
+// decodedBytes is the size of a transaction as limits.txn_max_req_len counts it: of its
+// body, but with each value at its own size, not at that of its base64.
+func decodedBytes(body []byte, ops []wireTxnOp) int64 {
+	n := len(body)
+	for i := range ops {
+		if kv := ops[i].KV; kv != nil {
+			n -= base64.StdEncoding.EncodedLen(len(kv.Value)) - len(kv.Value)
+		}
+	}
+	return int64(n)
+}
+
 func txn(q *request) error {
-	b, err := q.body(q.api.cfg.Limits.TxnBytes)
+	most := q.api.cfg.Limits.TxnBytes
+	b, err := q.body(most + most/3 + 4*maxTxnOps) // what base64 may add
 	if err != nil {
 		return err
 	}
 	var in []wireTxnOp
 	if err := decodeJSON(b, &in); err != nil {
 		return err
+	}
+	if n := decodedBytes(b, in); n > most {
+		return errkind.Errorf(errkind.TooLarge, "Transaction of %d bytes, values counted as decoded, is over the limit of %d: see limits.txn_max_req_len", n, most)
 	}
 	if len(in) > maxTxnOps {
 		return errkind.Errorf(errkind.TooLarge, "Transaction contains too many operations (%d > %d)", len(in), maxTxnOps)

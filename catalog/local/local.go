@@ -155,8 +155,28 @@ type RegisterOptions struct {
 // RegisterService registers or replaces a service with its checks, and waits
 // for a sync attempt. The result does not depend on the sync. Kinds: Invalid.
 func (l *Local) RegisterService(ctx context.Context, d *ServiceDefinition, o RegisterOptions) error {
-	if err := d.Validate(); err != nil {
+	r, err := l.prepare(d, o)
+	if err != nil {
 		return err
+	}
+	version, err := l.putService(r.d, r.checks, o)
+	if err != nil {
+		return err
+	}
+	l.poke(l.kick)
+	l.awaitSync(ctx, version)
+	return nil
+}
+
+// prepared is a definition that may be registered.
+type prepared struct {
+	d      *ServiceDefinition
+	checks []*CheckDefinition
+}
+
+func (l *Local) prepare(d *ServiceDefinition, o RegisterOptions) (prepared, error) {
+	if err := d.Validate(); err != nil {
+		return prepared{}, err
 	}
 	if d.Token == "" && o.Token != "" {
 		copied := *d
@@ -166,15 +186,10 @@ func (l *Local) RegisterService(ctx context.Context, d *ServiceDefinition, o Reg
 	checks := d.NormaliseChecks()
 	for _, c := range checks {
 		if err := l.scriptAllowed(c, false); err != nil {
-			return err
+			return prepared{}, err
 		}
 	}
-	version, err := l.putService(d, checks, o)
-	if err != nil {
-		return err
-	}
-	l.awaitSync(ctx, version)
-	return nil
+	return prepared{d, checks}, nil
 }
 
 func (l *Local) putService(d *ServiceDefinition, checks []*CheckDefinition, o RegisterOptions) (uint64, error) {
@@ -189,14 +204,21 @@ func (l *Local) putService(d *ServiceDefinition, checks []*CheckDefinition, o Re
 			return 0, errkind.E(errkind.Internal, "persist service", err)
 		}
 	}
-	return l.apply(d, checks, o.ReplaceExistingChecks), nil
+	return l.put(d, checks, o.ReplaceExistingChecks), nil
 }
 
-// apply changes the board and the runner.
+// apply is put, and lets the syncer tell it.
 func (l *Local) apply(d *ServiceDefinition, checks []*CheckDefinition, replaceChecks bool) uint64 {
+	version := l.put(d, checks, replaceChecks)
+	l.poke(l.kick)
+	return version
+}
+
+// put changes the board and the runner. The syncer is to be told.
+func (l *Local) put(d *ServiceDefinition, checks []*CheckDefinition, replaceChecks bool) uint64 {
 	l.order.Lock()
 	c := l.board.putService(d, checks, replaceChecks)
-	l.follow(c)
+	l.run(c)
 	l.order.Unlock()
 	if l.store != nil {
 		for _, id := range c.dropped {
@@ -206,18 +228,22 @@ func (l *Local) apply(d *ServiceDefinition, checks []*CheckDefinition, replaceCh
 	return c.version
 }
 
-// follow makes the runner do what the board decided. The caller holds order.
+// follow makes the runner do what the board decided, and the syncer tell it. The caller holds order.
 func (l *Local) follow(c change) {
-	if c.version == 0 {
-		return
+	if c.version > 0 {
+		l.run(c)
+		l.poke(l.kick)
 	}
+}
+
+// run makes the runner do what the board decided. The caller holds order.
+func (l *Local) run(c change) {
 	for _, id := range c.stop {
 		l.runner.Remove(id)
 	}
 	for _, s := range c.start {
 		l.start(s)
 	}
-	l.poke(l.kick)
 }
 
 // DeregisterService removes a service and its checks. Kind NotFound.

@@ -226,8 +226,8 @@ type Limits struct {
 	RPCClient        time.Duration `key:"limits.rpc_client_timeout" def:"60s" doc:"time for an RPC that does not block"`
 	RPCRate          float64       `key:"limits.rpc_rate" def:"-1" opt:"reload" doc:"RPCs per second an agent may send; -1 is no limit"`
 	RPCMaxBurst      int           `key:"limits.rpc_max_burst" def:"1000" opt:"reload" doc:"burst above rpc_rate"`
-	KVMaxValueBytes  int           `key:"limits.kv_max_value_size" def:"524288" doc:"largest KV value"`
-	TxnMaxBytes      int           `key:"limits.txn_max_req_len" def:"524288" doc:"largest transaction body"`
+	KVMaxValueBytes  int           `key:"limits.kv_max_value_size" def:"524288" doc:"largest KV value, as stored"`
+	TxnMaxBytes      int           `key:"limits.txn_max_req_len" def:"524288" doc:"largest transaction body, its values counted as stored"`
 	RequestMode      string        `key:"limits.request_limits.mode" def:"disabled" opt:"reload" doc:"disabled, permissive or enforcing"`
 	RequestReadRate  float64       `key:"limits.request_limits.read_rate" def:"-1" opt:"reload" doc:"reads per second a server accepts; -1 is no limit"`
 	RequestWriteRate float64       `key:"limits.request_limits.write_rate" def:"-1" opt:"reload" doc:"writes per second a server accepts; -1 is no limit"`

@@ -1,0 +1,35 @@
+package local
+
+import (
+	"context"
+
+	"corbel.dev/corbel/kit/errkind"
+)
+
+// RegisterServices registers or replaces many services as RegisterService does, and
+// waits for one sync attempt that tells them all. All definitions are looked at before
+// the first is taken: a wrong one gives an error of kind Invalid that names its place,
+// and nothing is registered.
+func (l *Local) RegisterServices(ctx context.Context, list []*ServiceDefinition, o RegisterOptions) error {
+	ready := make([]prepared, len(list))
+	for i, d := range list {
+		var err error
+		if ready[i], err = l.prepare(d, o); err != nil {
+			return errkind.Errorf(errkind.Of(err), "service %d of the list: %s", i, errkind.Text(err))
+		}
+	}
+	var version uint64
+	for _, r := range ready {
+		v, err := l.putService(r.d, r.checks, o)
+		if err != nil {
+			l.poke(l.kick) // for those before
+			return err
+		}
+		version = v
+	}
+	if version > 0 {
+		l.poke(l.kick)
+		l.awaitSync(ctx, version)
+	}
+	return nil
+}
