@@ -10,6 +10,7 @@ const startBound = 15 * time.Second
 
 // TestCrash is A4 and A9 in short: kill -9 at random instants, one server and three.
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	for name, cfg := range map[string]Crash{
 		"one":              {Servers: 1, Cycles: 10},
 		"three":            {Servers: 3, Cycles: 5},

@@ -10,6 +10,7 @@ import (
 
 // TestDiskErrors is A7 in short: every kind of operation fails once with each error.
 func TestDiskErrors(t *testing.T) {
+	t.Parallel()
 	report, err := lab.RunDiskErrors(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
@@ -35,6 +36,7 @@ func TestDiskStall(t *testing.T) {
 
 // TestTornRecord: what a member loses off the end of its log comes back from the others.
 func TestTornRecord(t *testing.T) {
+	t.Parallel()
 	for seed, cut := range []int64{1, 3000} {
 		if err := lab.RunTorn(t.Context(), cut, uint64(seed)); err != nil {
 			t.Error(err)
@@ -43,6 +45,7 @@ func TestTornRecord(t *testing.T) {
 }
 
 func TestWipedMember(t *testing.T) {
+	t.Parallel()
 	took, err := lab.RunWiped(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,8 @@
 // `go run ./test/fault/deep` runs the same scenarios for as long as it is given
 // and adds up totals in docs/reliability.md.
 //
+// Tests that judge answers run side by side; those that judge times run alone, first.
+//
 // A scenario is a function of a context, a Lab, and a seed that returns a report
 // and an error: the error says which promise was broken. Everything random in the
 // driver comes from the seed; what the processes make of it depends on the

@@ -36,6 +36,7 @@ func run(m *testing.M) int {
 }
 
 func TestSmoke(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{1, 3} {
 		c, err := lab.Open(t.Context(), Shape{Servers: n})
 		if err != nil {

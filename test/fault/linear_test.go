@@ -1,12 +1,14 @@
 package faultrun
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
 
 // TestLinear is A1 and A2 in short: every kind of fault comes in one of the histories.
 func TestLinear(t *testing.T) {
+	t.Parallel()
 	mixes := [][]FaultKind{
 		{FaultKill, FaultPartition, FaultSlowDisk, FaultTransfer},
 		{FaultMember, FaultKill, FaultTransfer},
@@ -15,14 +17,17 @@ func TestLinear(t *testing.T) {
 	}
 	for i, faults := range mixes {
 		seed := uint64(i + 1)
-		report, err := lab.RunLinear(t.Context(), Linear{Duration: 12 * time.Second, Faults: faults}, seed)
-		if err != nil {
-			t.Errorf("seed %d, faults %v: %v", seed, faults, err)
-		}
-		t.Logf("seed %d: %d operations (%d unknown, %d failed), %d of locks, faults %v", seed, report.Operations, report.Unknown,
-			report.Failed, report.LockOperations, report.Faults)
-		b := report.Bounds
-		t.Logf("seed %d: default reads %d, oldest %s; stale reads %d (%d without a leader), oldest %s, at most %s older than stated",
-			seed, b.DefaultReads, b.DefaultMax, b.StaleReads, b.StaleWithoutLeader, b.StaleMax, b.StaleOver)
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			report, err := lab.RunLinear(t.Context(), Linear{Duration: 12 * time.Second, Faults: faults}, seed)
+			if err != nil {
+				t.Errorf("faults %v: %v", faults, err)
+			}
+			t.Logf("%d operations (%d unknown, %d failed), %d of locks, faults %v", report.Operations, report.Unknown,
+				report.Failed, report.LockOperations, report.Faults)
+			b := report.Bounds
+			t.Logf("default reads %d, oldest %s; stale reads %d (%d without a leader), oldest %s, at most %s older than stated",
+				b.DefaultReads, b.DefaultMax, b.StaleReads, b.StaleWithoutLeader, b.StaleMax, b.StaleOver)
+		})
 	}
 }

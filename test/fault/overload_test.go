@@ -7,6 +7,7 @@ import (
 
 // TestSinks is B1 in counted work: no sink holds up start or writes, and drops are counted.
 func TestSinks(t *testing.T) {
+	t.Parallel()
 	for _, kind := range Sinks[1:] {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel() // each waits mostly for the sink's own period

@@ -7,6 +7,7 @@ import (
 
 // TestWatch is A3 in short.
 func TestWatch(t *testing.T) {
+	t.Parallel()
 	faults := []FaultKind{FaultKill, FaultTransfer, FaultFreeze, FaultPartition, FaultKillAll}
 	report, err := lab.RunWatch(t.Context(), Watch{Duration: 12 * time.Second, Faults: faults}, 1)
 	if err != nil {
@@ -17,6 +18,7 @@ func TestWatch(t *testing.T) {
 
 // TestWatchAcrossCut: a watcher's connection to a former leader may stay silent for ever.
 func TestWatchAcrossCut(t *testing.T) {
+	t.Parallel()
 	took, err := lab.RunPartitionedWatch(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
@@ -26,6 +28,7 @@ func TestWatchAcrossCut(t *testing.T) {
 
 // TestVanishingWatchers: two thousand clients go without a word.
 func TestVanishingWatchers(t *testing.T) {
+	t.Parallel()
 	base, peak, end, err := lab.RunVanishing(t.Context(), 2000)
 	if err != nil {
 		t.Fatal(err)
