@@ -20,9 +20,12 @@ import (
 	"strings"
 
 	"corbel.dev/corbel/cli/access"
+	"corbel.dev/corbel/cli/certs"
 	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/cli/gossipcmd"
 	"corbel.dev/corbel/cli/meshcmd"
 	"corbel.dev/corbel/cli/snapshots"
+	"corbel.dev/corbel/cli/trouble"
 	"github.com/spf13/cobra"
 )
 
@@ -148,6 +151,9 @@ var own = commandLine{
 		{"acl", "Look after tokens, policies and roles", groupAccess, on(access.ACL)},
 		{"login", "Turn a proof of identity into a token", groupAccess, on(access.Login)},
 		{"logout", "End the token of a login", groupAccess, on(access.Logout)},
+		{"event", "Send an event to all nodes", groupCluster, on(gossipcmd.Event)},
+		{"keyring", "Look after the keys of gossip encryption", groupCluster, on(gossipcmd.Keyring)},
+		{"rtt", "Estimate the round trip between two nodes", groupCluster, on(gossipcmd.RTT)},
 		{"members", "List agents and servers with their status", groupCluster, (*env).members},
 		{"join", "Make the agent join others", groupCluster, (*env).join},
 		{"leave", "Make the agent leave its cluster and end", groupCluster, (*env).leave},
@@ -157,6 +163,8 @@ var own = commandLine{
 		{"snapshot", "Save, restore and inspect the state of the servers", groupCluster, on(snapshots.Command)},
 		{"monitor", "Follow an agent's log", groupCluster, (*env).monitor},
 		{"reload", "Make the agent read its configuration again", groupCluster, (*env).reload},
+		{"tls", "Make the certificates of a cluster", groupTools, on(certs.TLS)},
+		{"troubleshoot", "Find out why services do not reach each other", groupMesh, on(trouble.Command)},
 		{"validate", "Check configuration files", groupTools, (*env).validate},
 		{"bench", "Measure Corbel, or the system that it replaces", groupTools, (*env).bench},
 		{"keygen", "Make a key for gossip encryption", groupTools, (*env).keygen},

@@ -2,8 +2,13 @@ package cli
 
 import (
 	"corbel.dev/corbel/cli/access"
+	"corbel.dev/corbel/cli/certs"
+	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/cli/gossipcmd"
 	"corbel.dev/corbel/cli/meshcmd"
 	"corbel.dev/corbel/cli/snapshots"
+	"corbel.dev/corbel/cli/trouble"
+	"github.com/spf13/cobra"
 )
 
 // consulLine is the command line of Consul 1.21, in the order of --help.
@@ -25,17 +30,29 @@ var consulLine = commandLine{
 		{"acl", "Look after tokens, policies and roles", groupAccess, on(access.ACL)},
 		{"login", "Turn a proof of identity into a token", groupAccess, on(access.Login)},
 		{"logout", "End the token of a login", groupAccess, on(access.Logout)},
+		{"exec", "Run a command on other nodes (does not exist)", groupCluster, (*env).exec},
 		{"force-leave", "Declare a failed member gone", groupCluster, (*env).forceLeave},
 		{"info", "Show what an agent says about itself", groupCluster, (*env).info},
 		{"join", "Make the agent join others", groupCluster, (*env).join},
 		{"leave", "Make the agent leave its cluster and end", groupCluster, (*env).leave},
+		{"event", "Send an event to all nodes", groupCluster, on(gossipcmd.Event)},
+		{"keyring", "Look after the keys of gossip encryption", groupCluster, on(gossipcmd.Keyring)},
+		{"rtt", "Estimate the round trip between two nodes", groupCluster, on(gossipcmd.RTT)},
 		{"members", "List agents and servers with their status", groupCluster, (*env).members},
 		{"snapshot", "Save, restore and inspect the state of the servers", groupCluster, on(snapshots.Command)},
 		{"monitor", "Follow an agent's log", groupCluster, (*env).monitor},
 		{"operator", "Look after the servers: Raft members, autopilot", groupCluster, (*env).operator},
 		{"reload", "Make the agent read its configuration again", groupCluster, (*env).reload},
 		{"keygen", "Make a key for gossip encryption", groupTools, (*env).keygen},
+		{"tls", "Make the certificates of a cluster", groupTools, on(certs.TLS)},
+		{"troubleshoot", "Find out why services do not reach each other", groupMesh, on(trouble.Command)},
 		{"validate", "Check configuration files", groupTools, (*env).validate},
 		{"version", "Show the version", groupTools, (*env).version},
 	},
+}
+
+// exec says why there is none: no agent of ours runs what a stranger sends, whatever its configuration says.
+func (e *env) exec(c *cobra.Command) {
+	why := command.Absent("exec", c.Short, "agents do not run commands for others (remote exec is off for good): use ssh, or `event` with `watch` on the nodes")
+	c.DisableFlagParsing, c.RunE = true, why.RunE
 }

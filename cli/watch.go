@@ -12,10 +12,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// watchTypes are the types of watch.
+const watchTypes = "key, keyprefix, services, nodes, service, checks, event, connect_roots, connect_leaf or agent_service"
+
 // watchOptions are the flags of watch.
 type watchOptions struct {
 	command.Dial
 	kind, key, prefix, service, tag, state string
+	name                                   string
 	passing, shell, follow                 bool
 }
 
@@ -34,10 +38,11 @@ printed once, or at each change with --follow.
 	c.Flags().SetInterspersed(false)
 	o.Dial.Flags(e.Env, c)
 	f := c.Flags()
-	f.StringVar(&o.kind, "type", "", "key, keyprefix, services, nodes, service or checks")
+	f.StringVar(&o.kind, "type", "", watchTypes)
+	f.StringVar(&o.name, "name", "", "name of events, for type event; default all")
 	f.StringVar(&o.key, "key", "", "key, for type key")
 	f.StringVar(&o.prefix, "prefix", "", "prefix, for type keyprefix")
-	f.StringVar(&o.service, "service", "", "service, for type service or checks")
+	f.StringVar(&o.service, "service", "", "service, for type service, checks or connect_leaf; its id for agent_service")
 	f.StringVar(&o.tag, "tag", "", "tag that instances must have, for type service")
 	f.StringVar(&o.state, "state", "", "state, for type checks; default any")
 	f.StringVar(&o.Q.Filter, "filter", "", "expression that results must match")
@@ -74,14 +79,17 @@ func viewOf[T any](read func(context.Context, client.Query) (T, client.Meta, err
 	}
 }
 
+// need complains about a flag that the type wants.
+func (o *watchOptions) need(flag, value string) error {
+	if value == "" {
+		return command.Usagef("--type %s wants --%s", o.kind, flag)
+	}
+	return nil
+}
+
 // view picks the read of the watch's type and checks that its flags are there.
 func (o *watchOptions) view(cl *client.Client) (view, error) {
-	need := func(flag, value string) error {
-		if value == "" {
-			return command.Usagef("--type %s wants --%s", o.kind, flag)
-		}
-		return nil
-	}
+	need := o.need
 	switch o.kind {
 	case "key":
 		return viewOf(func(ctx context.Context, q client.Query) (*client.KVPair, client.Meta, error) {
@@ -125,7 +133,7 @@ func (o *watchOptions) view(cl *client.Client) (view, error) {
 			return cl.ChecksInState(ctx, state, q)
 		}), nil
 	}
-	return nil, command.Usagef("--type %q must be key, keyprefix, services, nodes, service or checks", o.kind)
+	return o.localView(cl)
 }
 
 // runWatch hands each state to the command, or prints it. Failed reads are told and
