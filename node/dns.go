@@ -25,7 +25,7 @@ func (p *Process) buildDNS() (err error) {
 		cfg.Remote = p.wan
 	}
 	if p.registry != nil {
-		cfg.Source = dnsSource{p}
+		cfg.Source, cfg.Queries = dnsSource{p}, dnsQueries{p.api}
 	}
 	if p.dns, err = dnsapi.New(cfg); err != nil {
 		return err

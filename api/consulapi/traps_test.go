@@ -328,7 +328,7 @@ func TestEveryRowAsksForRights(t *testing.T) {
 	bodies := map[string]string{"/v1/catalog/register": `{"Node":"n","Address":"a"}`, "/v1/catalog/deregister": `{"Node":"n"}`,
 		"/v1/catalog/register-batch": `[{"Node":"n","Address":"a"}]`, "/v1/agent/services/register": `[{"Name":"a"}]`,
 		"/v1/txn": `[{"KV":{"Verb":"set","Key":"a"}}]`, "/v1/agent/service/register": `{"Name":"a"}`, "/v1/agent/check/register": `{"Name":"a","TTL":"1s"}`,
-		"/v1/config": `{"Kind":"service-defaults","Name":"a"}`, "/v1/connect/intentions/exact": `{"Action":"allow"}`}
+		"/v1/query": `{"Name":"a","Service":{"Service":"a"}}`, "/v1/query/": `{"Name":"a","Service":{"Service":"a"}}`, "/v1/config": `{"Kind":"service-defaults","Name":"a"}`, "/v1/connect/intentions/exact": `{"Action":"allow"}`}
 	rests := map[string]string{"/v1/config/": "service-defaults/x"}
 	params := map[string]string{"/v1/connect/intentions/exact": "source=a&destination=b&"}
 	quiet := map[string]bool{ // nothing there, so nothing to protect

@@ -1,0 +1,153 @@
+package consulapi
+
+import (
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/query"
+	"corbel.dev/corbel/kit/errkind"
+)
+
+// queryRun is how a prepared query is run.
+type queryRun struct {
+	ctx     context.Context
+	grant   *acl.Grant
+	token   string
+	limit   int  // 0: none
+	connect bool // ask for what connects to the service, whatever the query says
+	near    string
+}
+
+// queryRun reads the parameters of a run.
+func (q *request) queryRun() (queryRun, error) {
+	run := queryRun{ctx: q.r.Context(), grant: q.grant, token: q.token(), near: q.q.Value("near")}
+	if v := q.q.Value("limit"); v != "" {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < 0 {
+			return run, invalidf("Invalid limit value %q: expected a whole number", v)
+		}
+		run.limit = n
+	}
+	if v, ok := q.q.Get("connect"); ok {
+		on, err := strconv.ParseBool(v)
+		if v != "" && err != nil {
+			return run, invalidf("Invalid value for ?connect")
+		}
+		run.connect = on || v == ""
+	}
+	return run, nil
+}
+
+// params are the run's parameters for another datacenter.
+func (r *queryRun) params(definition string) string {
+	p := url.Values{"definition": {definition}}
+	if r.limit > 0 {
+		p.Set("limit", strconv.Itoa(r.limit))
+	}
+	if r.connect {
+		p.Set("connect", "true")
+	}
+	return p.Encode()
+}
+
+// runQuery picks instances here, or where the query fails over to.
+func (a *API) runQuery(ctx context.Context, run queryRun, st *catalog.State, d *query.Definition) (queryAnswer, error) {
+	run.ctx = ctx
+	if run.connect {
+		d.Service.Connect = true
+	}
+	grant, err := a.queryGrant(&run, d)
+	if err != nil {
+		return queryAnswer{}, err
+	}
+	picked := d.Service.Pick(st)
+	if !a.open {
+		picked = slices.DeleteFunc(picked, func(i query.Instance) bool {
+			return grant.Check(ResService, i.Service.Name, Read) != nil || grant.Check(ResNode, i.Node.Name, Read) != nil
+		})
+	}
+	if len(picked) == 0 {
+		token := run.token
+		if d.Token != "" {
+			token = d.Token
+		}
+		return a.failover(run, func(dc, path string) (int, []byte, error) { return a.ExecuteRemote(ctx, dc, path, token) }, d)
+	}
+	rand.Shuffle(len(picked), func(i, j int) { picked[i], picked[j] = picked[j], picked[i] })
+	if run.limit > 0 && len(picked) > run.limit {
+		picked = picked[:run.limit]
+	}
+	return queryAnswer{picked: picked}, nil
+}
+
+// QueryResult is the outcome of a prepared query for DNS.
+type QueryResult struct {
+	Datacenter string // where the instances are
+	Instances  []query.Instance
+	TTL        time.Duration // negative: the query has none of its own
+}
+
+// ExecuteQuery runs the query of that name in token's name, on a server. The error is of kind
+// NotFound when there is no such query, Denied when the token is not known.
+func (a *API) ExecuteQuery(ctx context.Context, name, token string) (QueryResult, error) {
+	_, st := a.now()
+	d, err := query.Find(st, name)
+	if err != nil {
+		return QueryResult{}, err
+	}
+	if d == nil {
+		return QueryResult{}, errkind.New(errkind.NotFound, "Query not found")
+	}
+	run := queryRun{ctx: ctx, token: token, grant: acl.Unlimited}
+	if !a.open {
+		if run.grant, err = a.cfg.Authorizer.Grant(ctx, token); err != nil {
+			return QueryResult{}, err
+		}
+	}
+	got, err := a.runQuery(ctx, run, st, d)
+	if err != nil {
+		return QueryResult{}, err
+	}
+	if got.raw != nil {
+		return remoteInstances(d.TTL(), got.raw)
+	}
+	return QueryResult{a.cfg.Identity.Datacenter, got.picked, d.TTL()}, nil
+}
+
+// remoteInstances reads what DNS needs of another datacenter's answer.
+func remoteInstances(ttl time.Duration, raw []byte) (QueryResult, error) {
+	var got struct {
+		Datacenter string
+		Nodes      []struct {
+			Node    wireNode
+			Service wireService
+			Checks  []struct{ Status string }
+		}
+	}
+	if err := json.Unmarshal(raw, &got); err != nil {
+		return QueryResult{}, errkind.E(errkind.Unavailable, "answer from another datacenter", err)
+	}
+	result := QueryResult{Datacenter: got.Datacenter, TTL: ttl}
+	for i := range got.Nodes {
+		n := &got.Nodes[i]
+		service, err := n.Service.service(n.Node.Node)
+		if err != nil {
+			return QueryResult{}, err
+		}
+		in := query.Instance{Node: n.Node.node(), Service: service}
+		for _, c := range n.Checks {
+			status, _ := catalog.ParseHealth(strings.ToLower(c.Status))
+			in.Status = max(in.Status, status)
+		}
+		result.Instances = append(result.Instances, in)
+	}
+	return result, nil
+}

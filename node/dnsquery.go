@@ -1,0 +1,25 @@
+package node
+
+import (
+	"context"
+	"net/netip"
+
+	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/api/dnsapi"
+)
+
+// dnsQueries runs prepared queries for DNS, as the HTTP API does.
+type dnsQueries struct{ api *consulapi.API }
+
+// ExecuteDNS implements dnsapi.Queries.
+func (q dnsQueries) ExecuteDNS(ctx context.Context, name, token string, _ netip.Addr) (dnsapi.QueryAnswer, error) {
+	got, err := q.api.ExecuteQuery(ctx, name, token)
+	if err != nil {
+		return dnsapi.QueryAnswer{}, err
+	}
+	answer := dnsapi.QueryAnswer{Datacenter: got.Datacenter, TTL: got.TTL}
+	for _, i := range got.Instances {
+		answer.Instances = append(answer.Instances, dnsapi.QueryInstance{Node: i.Node, Service: i.Service, Status: i.Status})
+	}
+	return answer, nil
+}
