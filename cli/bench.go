@@ -42,7 +42,7 @@ so that figures of different machines compare. Progress goes to stderr.
 		simple("floor", "What this machine can do at best: fsync, HTTP, gRPC", bench.RunFloor),
 		simple("kv", "Writes and reads of the key-value store", bench.RunKV),
 		simple("register", "Catalog registrations of distinct nodes and services", bench.RunRegister),
-		e.benchHealth(), e.benchWatch(), e.benchDNS(), e.benchFleet(), e.benchCompare(), e.benchHello())
+		e.benchHealth(), e.benchWatch(), e.benchDNS(), e.benchFleet(), e.benchSinks(), e.benchCompare(), e.benchHello())
 }
 
 // benchCommand makes a command with the flags that all benches share.
@@ -137,6 +137,17 @@ func (e *env) benchFleet() *cobra.Command {
 	e.runs(c, b, func(ctx context.Context) (report, error) {
 		o.Options = b.Options
 		return orNil(bench.RunFleet(ctx, o))
+	})
+	return c
+}
+
+func (e *env) benchSinks() *cobra.Command {
+	b, o := &benchFlags{}, bench.SinksOptions{}
+	c := e.benchCommand("sinks", "What telemetry sinks that take nothing cost the writes, in pairs of runs", b)
+	c.Flags().IntVar(&o.Pairs, "pairs", 20, "pairs of runs, one with and one without the sinks")
+	e.runs(c, b, func(ctx context.Context) (report, error) {
+		o.Options = b.Options
+		return orNil(bench.RunSinks(ctx, o))
 	})
 	return c
 }

@@ -41,6 +41,10 @@ const (
 	drainTimeout   = 500 * time.Millisecond
 	minBackoff     = 250 * time.Millisecond
 	maxBackoff     = 10 * time.Second
+	// provenAfter is how long a connection must have taken what it was given before the
+	// next failure counts as a first one: a peer that accepts and never reads takes the
+	// first 200 kB of each connection, again and again.
+	provenAfter = 5 * time.Second
 )
 
 // Resolver looks up a host name; net.DefaultResolver is one.
@@ -107,6 +111,8 @@ type Outlet struct {
 	queue chan packet
 	// current is the resolved address; nil while there is none.
 	current atomic.Pointer[string]
+	// resting is until when nothing is tried after a failure, in Unix nanoseconds; 0 while things go well.
+	resting atomic.Int64
 	kick    chan struct{} // asks for a resolution before its time
 
 	dropped, sent, failures *telemetry.Counter
@@ -153,6 +159,12 @@ func (o *Outlet) Offer(b []byte, lines int) bool {
 	}
 }
 
+// Stuck tells that a packet offered now would be dropped: a producer can then save
+// itself the making of packets. It ends by itself, so ask again.
+func (o *Outlet) Stuck() bool {
+	return len(o.queue) == cap(o.queue) || o.cfg.Clock.Now().UnixNano() < o.resting.Load()
+}
+
 // Drop counts lines that the producer gave up by itself.
 func (o *Outlet) Drop(lines int) { o.dropped.Add(uint64(lines)) }
 
@@ -193,6 +205,7 @@ type writer struct {
 	failing bool
 	retryAt time.Time
 	backoff time.Duration
+	since   time.Time // when conn was dialled
 	frame   []byte
 }
 
@@ -211,7 +224,10 @@ func (w *writer) deliver(ctx context.Context, p packet) {
 		return
 	}
 	w.o.sent.Add(uint64(p.lines))
-	w.backoff = 0
+	if now.Sub(w.since) >= provenAfter {
+		w.backoff = 0
+	}
+	w.o.resting.Store(0)
 	if w.failing {
 		w.failing = false
 		w.o.cfg.Registry.Publish(telemetry.SinkRecovered{Sink: w.o.cfg.Sink})
@@ -254,7 +270,7 @@ func (w *writer) connect(ctx context.Context) error {
 		w.conn = nil // a typed nil from a dialer is not a connection
 		return err
 	}
-	w.address = *address
+	w.address, w.since = *address, w.o.cfg.Clock.Now()
 	return nil
 }
 
@@ -282,6 +298,7 @@ func (w *writer) fail(ctx context.Context, p packet, err error) {
 	w.o.failures.Add(1)
 	w.backoff = min(max(2*w.backoff, minBackoff), maxBackoff)
 	w.retryAt = w.o.cfg.Clock.Now().Add(w.backoff)
+	w.o.resting.Store(w.retryAt.UnixNano())
 	select {
 	case w.o.kick <- struct{}{}:
 	default:

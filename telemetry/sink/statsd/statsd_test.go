@@ -3,6 +3,7 @@ package statsd
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"io"
 	"math"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/DataDog/datadog-go/v5/statsd"
@@ -265,6 +267,62 @@ func TestSamplesStandForAllObservations(t *testing.T) {
 				t.Fatalf("a value that came alone reads %f, want %f", values[0], sum)
 			}
 		})
+	})
+}
+
+// While the outlet takes nothing, no line is written: what happened is counted as dropped,
+// and what comes after the outage is told as it is.
+func TestAnOutageCostsNoLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := telemetry.New(telemetry.Config{Settings: telemetry.Settings{PrefixFilter: []string{"-consul.telemetry"}}})
+		var mu sync.Mutex
+		broken, got := true, ""
+		dial := func(context.Context, string, string) (net.Conn, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if broken {
+				return nil, errors.New("nobody is there")
+			}
+			near, far := net.Pipe()
+			go func() {
+				b, _ := io.ReadAll(far)
+				mu.Lock()
+				defer mu.Unlock()
+				got += string(b)
+			}()
+			return near, nil
+		}
+		s := New(Config{Dialect: Statsite, Registry: r, Outlet: outlet.Config{Sink: "test", Registry: r,
+			Target: outlet.Target{Network: "tcp", Address: "127.0.0.1:1"}, Dial: dial}})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = s.Run(ctx) })
+		counter, gauge, timing := r.Counter("c"), r.Gauge("g"), r.Timing("t")
+		gauge.Set(7)
+		for range 600 { // a minute
+			counter.Add(1)
+			timing.Observe(time.Millisecond)
+			time.Sleep(100 * time.Millisecond)
+		}
+		dropped := r.Counter("telemetry.sink.dropped", "sink", "test").Value()
+		if dropped < 300 || dropped > 1300 { // one a second of the counter, each of the timing
+			t.Errorf("%d lines were counted as dropped", dropped)
+		}
+		mu.Lock()
+		broken = false
+		mu.Unlock()
+		time.Sleep(15 * time.Second) // past the longest pause between attempts
+		synctest.Wait()
+		counter.Add(5)
+		time.Sleep(2 * time.Second)
+		cancel()
+		wg.Wait()
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if !strings.Contains(got, "consul.c:5|c\n") || !strings.Contains(got, ".g:7|g\n") {
+			t.Errorf("after the outage came %q", got)
+		}
 	})
 }
 

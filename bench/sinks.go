@@ -1,0 +1,167 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// SinksOptions are the options of the bench of blocked telemetry sinks.
+type SinksOptions struct {
+	Options
+	// Pairs is how many pairs of runs are made, one with and one without the sinks.
+	Pairs int
+}
+
+// RunSinks measures what telemetry sinks that take nothing cost the writes: two servers,
+// one of them with a dogstatsd socket and an OTLP endpoint that accept and never read and
+// a statsd name that does not resolve. Runs alternate; the row's ratios are with over
+// without, pair by pair.
+func RunSinks(ctx context.Context, o SinksOptions) (*Result, error) {
+	if o.Pairs == 0 {
+		o.Pairs = 20
+	}
+	if o.Duration == 0 {
+		o.Duration = 2 * time.Second
+	}
+	if o.Pairs < 1 || o.Pairs > 1000 {
+		return nil, fmt.Errorf("--pairs: must be between 1 and 1000, not %d", o.Pairs)
+	}
+	if o.Target != "" {
+		return nil, errors.New("--target: this bench starts the two servers that it compares")
+	}
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	deaf, err := listenDeaf()
+	if err != nil {
+		return nil, err
+	}
+	defer deaf.close()
+	plain, blocked := o.Options, o.Options
+	plain.ServerArgs = append(slices.Clone(o.ServerArgs), "-hcl", `telemetry { prometheus_retention_time = "1h" }`)
+	blocked.ServerArgs = append(slices.Clone(o.ServerArgs), "-hcl", fmt.Sprintf(
+		`telemetry { prometheus_retention_time = "1h" dogstatsd_addr = "unixstream://%s" statsd_address = "metrics.invalid:8125" otlp_endpoint = "http://%s" }`,
+		deaf.path, deaf.tcp.Addr()))
+	without, err := openCluster(ctx, &plain)
+	if err != nil {
+		return nil, err
+	}
+	defer without.close()
+	with, err := openCluster(ctx, &blocked)
+	if err != nil {
+		return nil, err
+	}
+	defer with.close()
+	r := newResult("sinks", &o.Options)
+	if err := sinkPairs(ctx, &o, without, with, r); err != nil {
+		return nil, err
+	}
+	dropped, err := droppedLines(ctx, with)
+	if err != nil {
+		return nil, err
+	}
+	r.Rows[len(r.Rows)-1].Note += ", dropped " + dropped
+	return r, nil
+}
+
+func sinkPairs(ctx context.Context, o *SinksOptions, without, with *cluster, r *Result) error {
+	var p99, rate []float64
+	var off, on []float64
+	for pair := range o.Pairs {
+		order := []*cluster{without, with}
+		if pair%2 == 1 {
+			slices.Reverse(order)
+		}
+		loads := map[*cluster]*loadResult{}
+		for _, c := range order {
+			load, err := runLoad(ctx, loadSpec{addr: c.http, connections: o.Connections, duration: o.Duration, warmup: o.Duration / 10,
+				next: func(int, int64) []byte {
+					return request("PUT", c.http, fmt.Sprintf("/v1/kv/bench/%d", rand.IntN(kvKeys)), "", make([]byte, kvValueBytes))
+				}})
+			if err != nil {
+				return err
+			}
+			loads[c] = load
+		}
+		a, b := millis(loads[without].hist)["p99"], millis(loads[with].hist)["p99"]
+		off, on = append(off, a), append(on, b)
+		p99 = append(p99, b/a)
+		rate = append(rate, float64(loads[with].requests)/float64(loads[without].requests))
+		o.say("pair %d of %d: p99 %.2f ms without, %.2f ms with the sinks", pair+1, o.Pairs, a, b)
+	}
+	what := fmt.Sprintf("KV PUT -c%d, p99 ", o.Connections)
+	r.Rows = append(r.Rows,
+		Row{What: what + "without sinks", Millis: map[string]float64{"p99": median(off)}},
+		Row{What: what + "with three blocked sinks", Millis: map[string]float64{"p99": median(on)},
+			Note: fmt.Sprintf("median ratio of p99 %.3f, of the rate %.3f, %d pairs of %s", median(p99), median(rate), o.Pairs, o.Duration)})
+	return nil
+}
+
+func median(list []float64) float64 {
+	sorted := slices.Sorted(slices.Values(list))
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
+// droppedLines proves that the sinks were blocked: what the server says that it dropped.
+func droppedLines(ctx context.Context, c *cluster) (string, error) {
+	conn, err := dialWire(ctx, c.http, 64<<10)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close() }()
+	r, err := conn.do(request("GET", c.http, "/v1/agent/metrics?format=prometheus", c.opts.Token, nil), true, ioDeadline)
+	if err != nil {
+		return "", err
+	}
+	var found []string
+	for line := range strings.SplitSeq(string(r.body), "\n") {
+		if name, rest, ok := strings.Cut(line, "telemetry_sink_dropped"); ok && !strings.HasPrefix(name, "#") {
+			labels, count, _ := strings.Cut(strings.TrimPrefix(rest, "_total"), " ")
+			found = append(found, strings.Trim(labels, "{}")+" "+count)
+		}
+	}
+	if len(found) == 0 {
+		return "", errors.New("the server with blocked sinks counted no drops: they were not blocked")
+	}
+	return strings.Join(found, ", "), nil
+}
+
+// deafPeers accept connections, in the kernel, and never read.
+type deafPeers struct {
+	dir, path string
+	unix, tcp net.Listener
+}
+
+func listenDeaf() (*deafPeers, error) {
+	dir, err := os.MkdirTemp("", "corbel-deaf")
+	if err != nil {
+		return nil, err
+	}
+	d := &deafPeers{dir: dir, path: filepath.Join(dir, "dsd")}
+	if d.unix, err = net.Listen("unix", d.path); err == nil {
+		d.tcp, err = net.Listen("tcp", "127.0.0.1:0")
+	}
+	if err != nil {
+		d.close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *deafPeers) close() {
+	for _, l := range []net.Listener{d.unix, d.tcp} {
+		if l != nil {
+			_ = l.Close()
+		}
+	}
+	_ = os.RemoveAll(d.dir)
+}
