@@ -135,6 +135,7 @@ func (p *Process) buildLocal(servers local.Servers) (err error) {
 	p.local, err = local.New(local.Config{
 		Node: catalog.Node{ID: p.id, Name: cfg.Node.Name, Address: cfg.Advertise.Addr, Datacenter: cfg.Node.Datacenter,
 			TaggedAddresses: p.taggedAddresses(), Meta: p.nodeMeta()},
+		SidecarMinPort: cfg.Ports.SidecarMin, SidecarMaxPort: cfg.Ports.SidecarMax,
 		Servers: servers, Tokens: p.tokens.sync, ClusterSize: func() int { return len(p.pool.Members()) }, ServerUp: p.serverUp,
 		FS: p.fs, DataDir: cfg.DataDir, Clock: p.clock, Log: p.log, Metrics: p.metrics, Checks: check.Config{},
 		EnableScriptChecks: cfg.Checks.EnableScript, EnableLocalScriptChecks: cfg.Checks.EnableLocalScript,

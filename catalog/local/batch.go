@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"slices"
 
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -11,12 +12,18 @@ import (
 // the first is taken: a wrong one gives an error of kind Invalid that names its place,
 // and nothing is registered.
 func (l *Local) RegisterServices(ctx context.Context, list []*ServiceDefinition, o RegisterOptions) error {
-	ready := make([]prepared, len(list))
+	if slices.ContainsFunc(list, (*ServiceDefinition).wantsSidecar) {
+		l.sidecars.Lock()
+		defer l.sidecars.Unlock()
+	}
+	ready := make([]prepared, 0, len(list))
+	taken := map[int]bool{}
 	for i, d := range list {
-		var err error
-		if ready[i], err = l.prepare(d, o); err != nil {
+		some, err := l.prepare(d, o, taken)
+		if err != nil {
 			return errkind.Errorf(errkind.Of(err), "service %d of the list: %s", i, errkind.Text(err))
 		}
+		ready = append(ready, some...)
 	}
 	var version uint64
 	for _, r := range ready {

@@ -29,6 +29,8 @@ type ServiceDefinition struct {
 	// Proxy is canonical JSON in the contract's field names, nil when absent.
 	Proxy   []byte
 	Connect *ConnectDefinition
+	// AutoSidecar marks the proxy that another service's registration asked for; not decoded.
+	AutoSidecar bool `json:",omitempty"`
 
 	file bool // brought by a definition file
 }

@@ -16,5 +16,5 @@
 // sync that saw its change was attempted, at most Config.SyncWait. No lock is
 // held while calling servers, disks or observers.
 //
-// Not here: serving HTTP, sidecar registration, reading configuration files.
+// Not here: serving HTTP, reading configuration files.
 package local

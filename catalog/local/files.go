@@ -14,6 +14,12 @@ type fileSet struct{ services, checks map[string]bool }
 // of it, or nothing and an error that names each problem. Checks that did not
 // change keep running. Files win over the API for the same id.
 func (l *Local) SetFileDefinitions(services []*ServiceDefinition, checks []*CheckDefinition) error {
+	l.sidecars.Lock()
+	defer l.sidecars.Unlock()
+	services, err := l.splitAll(services)
+	if err != nil {
+		return err
+	}
 	next, own, err := l.checkFiles(services, checks)
 	if err != nil {
 		return err

@@ -61,6 +61,8 @@ type Config struct {
 	CheckUpdateInterval time.Duration
 	DiscardCheckOutput  bool
 	OutputMaxSizeBytes  int // 0 means 4 KiB
+	// SidecarMinPort and SidecarMaxPort are the ports for sidecars that name none; 0 means 21000 and 21255.
+	SidecarMinPort, SidecarMaxPort int
 	// SyncWait bounds how long a registration waits for its sync attempt; 0 means 2 s.
 	SyncWait time.Duration
 	// CallTimeout bounds each call to the servers; 0 means 10 s.
@@ -93,6 +95,7 @@ func (c *Config) complete() error {
 	}
 	c.CheckUpdateInterval = cmp.Or(c.CheckUpdateInterval, 5*time.Minute)
 	c.OutputMaxSizeBytes = cmp.Or(c.OutputMaxSizeBytes, check.DefaultOutputBytes)
+	c.SidecarMinPort, c.SidecarMaxPort = cmp.Or(c.SidecarMinPort, 21000), cmp.Or(c.SidecarMaxPort, 21255)
 	c.SyncWait = cmp.Or(c.SyncWait, 2*time.Second)
 	c.CallTimeout = cmp.Or(c.CallTimeout, 10*time.Second)
 	if c.Checks.Clock == nil {
@@ -117,11 +120,13 @@ type Local struct {
 	full   chan struct{} // capacity 1: a full sync is wanted
 	// stripes order the changes of one id: its file and its entry change as one.
 	stripes [64]sync.Mutex
-	order   sync.Mutex         // the board and the runner change as one; no I/O under it
-	files   sync.RWMutex       // write: a change of all file definitions; read: one registration
-	fromFS  fileSet            // guarded by files
-	orphans []*CheckDefinition // from before the restart, whose service is not there yet; guarded by files
-	met     metrics
+	// sidecars is held from the choice of a sidecar's port until it is registered. Taken before all others.
+	sidecars sync.Mutex
+	order    sync.Mutex         // the board and the runner change as one; no I/O under it
+	files    sync.RWMutex       // write: a change of all file definitions; read: one registration
+	fromFS   fileSet            // guarded by files
+	orphans  []*CheckDefinition // from before the restart, whose service is not there yet; guarded by files
+	met      metrics
 }
 
 // New builds a Local and loads what was registered before from DataDir.
@@ -152,14 +157,10 @@ type RegisterOptions struct {
 	Token string
 }
 
-// RegisterService registers or replaces a service with its checks, and waits
-// for a sync attempt. The result does not depend on the sync. Kinds: Invalid.
+// RegisterService registers or replaces a service with its checks, and with the sidecar that it
+// asks for, and waits for a sync attempt. The result does not depend on the sync. Kinds: Invalid.
 func (l *Local) RegisterService(ctx context.Context, d *ServiceDefinition, o RegisterOptions) error {
-	r, err := l.prepare(d, o)
-	if err != nil {
-		return err
-	}
-	version, err := l.putService(r.d, r.checks, o)
+	version, err := l.register(d, o)
 	if err != nil {
 		return err
 	}
@@ -168,28 +169,59 @@ func (l *Local) RegisterService(ctx context.Context, d *ServiceDefinition, o Reg
 	return nil
 }
 
+// register registers a service and the sidecar that it asks for. The syncer is to be told.
+func (l *Local) register(d *ServiceDefinition, o RegisterOptions) (uint64, error) {
+	if d.wantsSidecar() {
+		l.sidecars.Lock() // until the port that is chosen is taken
+		defer l.sidecars.Unlock()
+	}
+	all, err := l.prepare(d, o, map[int]bool{})
+	if err != nil {
+		return 0, err
+	}
+	var version uint64
+	for _, r := range all {
+		if version, err = l.putService(r.d, r.checks, o); err != nil {
+			return 0, err
+		}
+	}
+	return version, nil
+}
+
 // prepared is a definition that may be registered.
 type prepared struct {
 	d      *ServiceDefinition
 	checks []*CheckDefinition
 }
 
-func (l *Local) prepare(d *ServiceDefinition, o RegisterOptions) (prepared, error) {
+// prepare checks a definition: the service, and its sidecar when it asks for one. The caller then
+// holds sidecars; taken are the ports that no sidecar may get, to which those of d are added.
+func (l *Local) prepare(d *ServiceDefinition, o RegisterOptions, taken map[int]bool) ([]prepared, error) {
 	if err := d.Validate(); err != nil {
-		return prepared{}, err
+		return nil, err
 	}
 	if d.Token == "" && o.Token != "" {
 		copied := *d
 		copied.Token = o.Token
 		d = &copied
 	}
-	checks := d.NormaliseChecks()
-	for _, c := range checks {
-		if err := l.scriptAllowed(c, false); err != nil {
-			return prepared{}, err
+	taken[d.Port] = true
+	service, proxy, err := l.split(d, taken)
+	if err != nil {
+		return nil, err
+	}
+	all := []prepared{{d: service, checks: service.NormaliseChecks()}}
+	if proxy != nil {
+		all = append(all, prepared{d: proxy, checks: proxy.NormaliseChecks()})
+	}
+	for _, r := range all {
+		for _, c := range r.checks {
+			if err := l.scriptAllowed(c, false); err != nil {
+				return nil, err
+			}
 		}
 	}
-	return prepared{d, checks}, nil
+	return all, nil
 }
 
 func (l *Local) putService(d *ServiceDefinition, checks []*CheckDefinition, o RegisterOptions) (uint64, error) {
@@ -250,12 +282,25 @@ func (l *Local) run(c change) {
 func (l *Local) DeregisterService(ctx context.Context, id string) error {
 	l.files.RLock()
 	version, err := l.dropService(id)
+	if err == nil {
+		version = l.dropSidecar(id, version)
+	}
 	l.files.RUnlock()
 	if err != nil {
 		return err
 	}
 	l.awaitSync(ctx, version)
 	return nil
+}
+
+// dropSidecar removes the proxy that a service's registration brought, and returns the newest version.
+func (l *Local) dropSidecar(id string, version uint64) uint64 {
+	if s := l.Service(id + sidecarSuffix); s != nil && s.Definition.AutoSidecar {
+		if v, err := l.dropService(id + sidecarSuffix); err == nil {
+			return v
+		}
+	}
+	return version
 }
 
 func (l *Local) dropService(id string) (uint64, error) {

@@ -64,6 +64,9 @@ func (l *Local) reap() {
 	for id, reason := range l.board.overdue(l.cfg.Clock.Now()) {
 		l.files.RLock()
 		_, err := l.dropService(id)
+		if err == nil {
+			l.dropSidecar(id, 0)
+		}
 		l.files.RUnlock()
 		if err != nil && !errkind.Is(err, errkind.NotFound) {
 			l.cfg.Log.Error("cannot remove a critical service", "service", id, "error", err)
