@@ -131,7 +131,7 @@ func (s autopilotSource) Servers() []group.ServerInfo {
 			status = group.MemberLeft
 		}
 		list = append(list, group.ServerInfo{ID: m.Tags["id"], Name: m.Name, Address: memberRPC(m), Version: version.Contract,
-			Status: status, Meta: m.Tags})
+			Status: status, Replica: m.Tags["read_replica"] == "1", Meta: m.Tags})
 	}
 	return list
 }

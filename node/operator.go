@@ -2,12 +2,10 @@ package node
 
 import (
 	"context"
-	"time"
 
 	"corbel.dev/corbel/api/consulapi"
 	"corbel.dev/corbel/core/group"
 	"corbel.dev/corbel/kit/errkind"
-	"corbel.dev/corbel/node/config"
 )
 
 // operator is the catalog's Raft group as its operators see it.
@@ -112,31 +110,6 @@ func (o operator) TransferLeader(ctx context.Context, id string) error {
 	return g.TransferLeadership(ctx, id)
 }
 
-// Autopilot implements consulapi.Operator.
-func (o operator) Autopilot() consulapi.AutopilotConfig {
-	c := group.DefaultAutopilotConfig()
-	if pilot := o.raft.autopilot.Load(); pilot != nil {
-		c = pilot.Config()
-	}
-	return consulapi.AutopilotConfig{CleanupDeadServers: c.CleanupDeadServers, LastContactThreshold: c.LastContactThreshold,
-		MaxTrailingLogs: c.MaxTrailingLogs, MinQuorum: c.MinQuorum, ServerStabilizationTime: c.ServerStabilizationTime}
-}
-
-// SetAutopilot implements consulapi.Operator. The setting holds on this server
-// until it restarts: each server's configuration file is what lasts.
-func (o operator) SetAutopilot(_ context.Context, c consulapi.AutopilotConfig, cas bool) (bool, error) {
-	pilot := o.raft.autopilot.Load()
-	if pilot == nil {
-		return false, errForming
-	}
-	if cas && c.ModifyIndex != o.Autopilot().ModifyIndex {
-		return false, nil
-	}
-	err := pilot.SetConfig(group.AutopilotConfig{CleanupDeadServers: c.CleanupDeadServers, LastContactThreshold: c.LastContactThreshold,
-		MaxTrailingLogs: c.MaxTrailingLogs, MinQuorum: c.MinQuorum, ServerStabilizationTime: c.ServerStabilizationTime})
-	return err == nil, err
-}
-
 // AutopilotHealth implements consulapi.Operator.
 func (o operator) AutopilotHealth() consulapi.AutopilotHealth {
 	pilot := o.raft.autopilot.Load()
@@ -150,13 +123,8 @@ func (o operator) AutopilotHealth() consulapi.AutopilotHealth {
 	h := consulapi.AutopilotHealth{Healthy: state.Healthy, FailureTolerance: state.FailureTolerance}
 	for _, s := range state.Servers {
 		h.Servers = append(h.Servers, consulapi.ServerHealth{ID: s.ID, Name: s.Name, Address: s.Address,
-			SerfStatus: memberStatus(o.raft.b.pool, s.ID), Version: s.Version, Leader: s.Leader, Voter: s.Voter, Healthy: s.Healthy,
+			SerfStatus: memberStatus(o.raft.b.pool, s.ID), NodeStatus: string(s.Status), Replica: s.Replica, Version: s.Version, Leader: s.Leader, Voter: s.Voter, Healthy: s.Healthy,
 			LastContact: s.LastContact, LastTerm: s.LastTerm, LastIndex: s.LastIndex, StableSince: s.StableSince})
 	}
 	return h
-}
-
-func autopilotConfig(a *config.Autopilot) group.AutopilotConfig {
-	return group.AutopilotConfig{CleanupDeadServers: a.CleanupDeadServers, LastContactThreshold: max(a.LastContactThreshold, 200*time.Millisecond),
-		MaxTrailingLogs: uint64(a.MaxTrailingLogs), MinQuorum: uint(a.MinQuorum), ServerStabilizationTime: a.ServerStabilizationTime}
 }

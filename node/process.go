@@ -260,4 +260,10 @@ func (b *base) keep(cfg *config.Config) {
 	b.cfg = cfg
 }
 
+func (b *base) current() *config.Config {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.cfg
+}
+
 var errNoData = errors.New("data_dir: is required")

@@ -121,7 +121,7 @@ func (p *raftPlane) run(ctx context.Context) error {
 		_ = p.listener.Close()
 		return err
 	}
-	pilot := group.NewAutopilot(g, autopilotSource{p.b.pool}, autopilotConfig(&cfg.Autopilot), func(id string) {
+	pilot := group.NewAutopilot(g, autopilotSource{p.b.pool}, groupPilot(p.pilotConfig(p.machine.State())), func(id string) {
 		// Gossip must not wait for a disk or a quorum: a failed member is forgotten by name.
 		for _, m := range serverMembers(p.b.pool) {
 			if m.Tags["id"] == id {
@@ -135,6 +135,7 @@ func (p *raftPlane) run(ctx context.Context) error {
 	var parts life.Group
 	parts.Add("group", g.Run)
 	parts.Add("autopilot", pilot.Run)
+	parts.Add("autopilot's configuration", p.followPilot)
 	parts.Add("servers", p.followMembers)
 	return parts.Run(ctx)
 }

@@ -341,12 +341,6 @@ func (p *Process) watchServers(ctx context.Context) error {
 	}
 }
 
-func (p *Process) current() *config.Config {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.cfg
-}
-
 // Reload applies a fresh configuration: definitions, log level, TLS, tokens,
 // telemetry and DNS. All or nothing as far as the configuration can be wrong.
 func (p *Process) Reload(cfg *config.Config) error {

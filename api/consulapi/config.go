@@ -92,6 +92,8 @@ type RaftServer struct {
 type ServerHealth struct {
 	ID, Name, Address, SerfStatus, Version string
 	Leader, Voter, Healthy                 bool
+	Replica                                bool   // never gets a vote
+	NodeStatus                             string // what gossip says, in autopilot's words: alive, failed, left
 	LastContact                            time.Duration
 	LastTerm, LastIndex                    uint64
 	StableSince                            time.Time

@@ -168,6 +168,9 @@ func autopilotSet(q *request) error {
 		}
 	}
 	ok, err := op.SetAutopilot(q.r.Context(), c, cas)
+	if errkind.Is(err, errkind.Invalid) {
+		return err
+	}
 	if err != nil {
 		return refused(err)
 	}
@@ -247,7 +250,10 @@ func autopilotState(q *request) error {
 	}{Healthy: h.Healthy, FailureTolerance: h.FailureTolerance, OptimisticFailureTolerance: h.FailureTolerance,
 		Servers: map[string]server{}, Voters: []string{}}
 	for _, s := range h.Servers {
-		status := "non-voter"
+		status, kind := "non-voter", "voter"
+		if s.Replica {
+			status, kind = "read-replica", "read-replica"
+		}
 		switch {
 		case s.Leader:
 			status, out.Leader = "leader", s.ID
@@ -257,9 +263,9 @@ func autopilotState(q *request) error {
 		if s.Voter {
 			out.Voters = append(out.Voters, s.ID)
 		}
-		out.Servers[s.ID] = server{ID: s.ID, Name: s.Name, Address: s.Address, NodeStatus: s.SerfStatus, Version: s.Version,
+		out.Servers[s.ID] = server{ID: s.ID, Name: s.Name, Address: s.Address, NodeStatus: s.NodeStatus, Version: s.Version,
 			LastContact: span(s.LastContact), LastTerm: s.LastTerm, LastIndex: s.LastIndex, Healthy: s.Healthy,
-			StableSince: s.StableSince.UTC(), Status: status, NodeType: "voter", Meta: map[string]string{}}
+			StableSince: s.StableSince.UTC(), Status: status, NodeType: kind, Meta: map[string]string{}}
 	}
 	return q.replyValue(out)
 }

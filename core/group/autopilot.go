@@ -3,6 +3,7 @@ package group
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,7 +45,9 @@ const (
 type ServerInfo struct {
 	ID, Name, Address, Version string
 	Status                     MemberStatus
-	Meta                       map[string]string
+	// Replica serves reads and never gets a vote.
+	Replica bool
+	Meta    map[string]string
 }
 
 // MemberSource tells which servers there are and how far their logs are.
@@ -69,6 +72,14 @@ type AutopilotConfig struct {
 func DefaultAutopilotConfig() AutopilotConfig {
 	return AutopilotConfig{CleanupDeadServers: true, LastContactThreshold: 200 * time.Millisecond, MaxTrailingLogs: 250,
 		ServerStabilizationTime: 10 * time.Second}
+}
+
+// Check reports what SetConfig would refuse.
+func (c AutopilotConfig) Check() error {
+	if c.LastContactThreshold < 0 || c.ServerStabilizationTime < 0 {
+		return errkind.New(errkind.Invalid, "autopilot: LastContactThreshold and ServerStabilizationTime must not be below zero")
+	}
+	return nil
 }
 
 // AutopilotState is the health of the group as its leader sees it.
@@ -103,8 +114,8 @@ func (a *Autopilot) Config() AutopilotConfig { return *a.config.Load() }
 // SetConfig puts another configuration in force. The caller replicates it. A zero
 // LastContactThreshold means the least there is: clients send only what they change.
 func (a *Autopilot) SetConfig(cfg AutopilotConfig) error {
-	if cfg.LastContactThreshold < 0 || cfg.ServerStabilizationTime < 0 {
-		return errkind.New(errkind.Invalid, "autopilot: LastContactThreshold and ServerStabilizationTime must not be below zero")
+	if err := cfg.Check(); err != nil {
+		return err
 	}
 	a.config.Store(&cfg)
 	return nil
@@ -143,7 +154,7 @@ func (a *Autopilot) lead(ctx context.Context, in *instance) {
 	defer cancel()
 	ap := autopilot.New(in.raft, delegate{a, in}, autopilot.WithLogger(raftLogger{log: a.g.cfg.Log.With("part", "autopilot")}),
 		autopilot.WithUpdateInterval(a.update), autopilot.WithReconcileInterval(a.reconcile),
-		autopilot.WithPromoter(autopilot.DefaultPromoter()))
+		autopilot.WithPromoter(promoter{new(autopilot.StablePromoter)}))
 	a.mu.Lock()
 	a.ap = ap
 	a.mu.Unlock()
@@ -174,6 +185,33 @@ func (a *Autopilot) RemoveDeadServers() {
 	}
 }
 
+// nodeReplica is the contract's word for a server that never gets a vote.
+const nodeReplica autopilot.NodeType = "read-replica"
+
+// promoter gives votes as the library's does, and none to replicas.
+type promoter struct{ *autopilot.StablePromoter }
+
+// GetNodeTypes implements autopilot.Promoter: they are what KnownServers said.
+func (promoter) GetNodeTypes(_ *autopilot.Config, s *autopilot.State) map[raft.ServerID]autopilot.NodeType {
+	types := make(map[raft.ServerID]autopilot.NodeType, len(s.Servers))
+	for id, server := range s.Servers {
+		types[id] = server.Server.NodeType
+	}
+	return types
+}
+
+// CalculatePromotionsAndDemotions implements autopilot.Promoter.
+func (p promoter) CalculatePromotionsAndDemotions(c *autopilot.Config, s *autopilot.State) autopilot.RaftChanges {
+	changes := p.StablePromoter.CalculatePromotionsAndDemotions(c, s)
+	changes.Promotions = slices.DeleteFunc(changes.Promotions, func(id raft.ServerID) bool { return s.Servers[id].Server.NodeType == nodeReplica })
+	for id, server := range s.Servers {
+		if server.Server.NodeType == nodeReplica && server.State == autopilot.RaftVoter {
+			changes.Demotions = append(changes.Demotions, id)
+		}
+	}
+	return changes
+}
+
 // delegate answers the library's questions for one leadership.
 type delegate struct {
 	a  *Autopilot
@@ -201,9 +239,13 @@ func (d delegate) KnownServers() map[raft.ServerID]*autopilot.Server {
 		case MemberLeft:
 			status = autopilot.NodeLeft
 		}
+		kind := autopilot.NodeVoter
+		if s.Replica {
+			kind = nodeReplica
+		}
 		id := raft.ServerID(s.ID)
 		out[id] = &autopilot.Server{ID: id, Name: s.Name, Address: raft.ServerAddress(s.Address), NodeStatus: status, Version: s.Version,
-			Meta: s.Meta, RaftVersion: 3, IsLeader: id == leaderID, NodeType: autopilot.NodeVoter}
+			Meta: s.Meta, RaftVersion: 3, IsLeader: id == leaderID, NodeType: kind}
 	}
 	return out
 }
@@ -236,7 +278,7 @@ func (d delegate) NotifyState(s *autopilot.State) {
 	for id, server := range s.Servers {
 		out.Servers[string(id)] = ServerHealth{
 			ServerInfo: ServerInfo{ID: string(id), Name: server.Server.Name, Address: string(server.Server.Address), Version: server.Server.Version,
-				Status: MemberStatus(server.Server.NodeStatus), Meta: server.Server.Meta},
+				Status: MemberStatus(server.Server.NodeStatus), Replica: server.Server.NodeType == nodeReplica, Meta: server.Server.Meta},
 			Leader: server.State == autopilot.RaftLeader, Voter: server.HasVotingRights(), Healthy: server.Health.Healthy,
 			StableSince: server.Health.StableSince, LastContact: server.Stats.LastContact, LastTerm: server.Stats.LastTerm, LastIndex: server.Stats.LastIndex,
 		}

@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -83,4 +84,43 @@ func TestAutopilotPromotesAndCleansUp(t *testing.T) {
 	known.set(late, MemberFailed)
 	a.RemoveDeadServers()
 	polltest.Within(t, 30*time.Second, func() bool { return voters() == 3 }, "the failed member to be removed")
+}
+
+// A replica serves reads: it never gets a vote, and loses one that it was given.
+func TestAutopilotReplicas(t *testing.T) {
+	t.Parallel()
+	nodes := cluster(t, 4, nil)
+	l := leader(t, nodes)
+	known := &roster{list: map[string]ServerInfo{}}
+	for _, n := range nodes {
+		known.set(n, MemberAlive)
+	}
+	replica := others(nodes, l)[0]
+	known.list[replica.id] = ServerInfo{ID: replica.id, Name: replica.id, Address: replica.addr, Status: MemberAlive, Replica: true}
+	cfg := DefaultAutopilotConfig()
+	cfg.ServerStabilizationTime = 100 * time.Millisecond
+	cfg.LastContactThreshold = 5 * time.Second // a loaded test machine
+	a := NewAutopilot(l.Group, known, cfg, nil)
+	a.update, a.reconcile = 50*time.Millisecond, 200*time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = a.Run(ctx) })
+	defer func() { cancel(); wg.Wait() }()
+	votes := func() bool {
+		list, _, err := l.Configuration()
+		return err == nil && slices.ContainsFunc(list, func(s Server) bool { return s.ID == replica.id && s.Voter })
+	}
+	polltest.Until(t, func() bool { return !votes() }, "the replica to lose its vote")
+	polltest.Until(t, func() bool {
+		s, ok := a.State()
+		return ok && s.Healthy && s.FailureTolerance == 1 && s.Servers[replica.id].Replica && !s.Servers[replica.id].Voter
+	}, "a healthy state of three voters and a replica")
+	// Two more rounds of health and reconciliation, and it still has none.
+	for range 2 {
+		seen := a.state.Load()
+		polltest.Until(t, func() bool { return a.state.Load() != seen }, "another look")
+	}
+	if votes() {
+		t.Fatal("the replica got a vote")
+	}
 }

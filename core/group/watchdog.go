@@ -1,7 +1,9 @@
 package group
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -14,7 +16,8 @@ type watchdog struct {
 	in *instance
 	// transferring guards against a second attempt while one runs.
 	transferring atomic.Bool
-	transferred  bool // in this stall
+	tries        int   // to give leadership away in this stall
+	tried        int64 // when the last one began, by peers.now
 }
 
 var errDiskHangs = errors.New("this server's disk does not answer")
@@ -56,16 +59,18 @@ func (w *watchdog) disk() {
 			in.g.announce()
 		}
 	case hanging > 2*election:
-		if leads && !w.transferred && w.transferring.CompareAndSwap(false, true) {
-			w.transferred = true
+		// The one that is told may lose its election, or hang itself: then another one is.
+		if leads && in.peers.now()-w.tried > int64(election/2) && w.transferring.CompareAndSwap(false, true) {
+			try := w.tries
+			w.tries, w.tried = w.tries+1, in.peers.now()
 			in.g.cfg.Log.Error("disk write hangs; handing leadership over", "hanging_for", hanging)
 			in.wg.Go(func() {
 				defer w.transferring.Store(false)
-				w.transfer()
+				w.transfer(try)
 			})
 		}
 	case hanging < election:
-		w.transferred = false
+		w.tries, w.tried = 0, 0
 		if in.streams.shut.Load() {
 			in.g.cfg.Log.Warn("disk answers again; the Raft transport is open")
 			in.streams.setGate(false)
@@ -74,28 +79,32 @@ func (w *watchdog) disk() {
 	}
 }
 
-// transfer tells the voter with the longest log to stand for election. The
-// library's own transfer goes through its main goroutine, which hangs in the write.
-func (w *watchdog) transfer() {
+// transfer tells a voter to stand for election: first the one with the longest log of those
+// that answer, at the next try the next one. The library's own transfer goes through
+// its main goroutine, which hangs in the write.
+func (w *watchdog) transfer(try int) {
 	in := w.in
-	var best raft.Server
-	var most uint64
-	known := map[string]peerSeen{}
-	in.peers.each(func(id string, s peerSeen) { known[id] = s })
+	term, now := in.raft.CurrentTerm(), in.peers.now()
+	type candidate struct {
+		raft.Server
+		match uint64
+	}
+	var list []candidate
 	for _, s := range in.raft.GetConfiguration().Configuration().Servers {
-		if seen, ok := known[string(s.ID)]; ok && s.Suffrage == raft.Voter && string(s.ID) != in.g.cfg.LocalID &&
-			(best.ID == "" || seen.match > most) {
-			best, most = s, seen.match
+		seen, ok := in.peers.of(string(s.ID))
+		if ok && s.Suffrage == raft.Voter && string(s.ID) != in.g.cfg.LocalID && seen.term == term && now-seen.contact < int64(in.g.cfg.heartbeat()) {
+			list = append(list, candidate{s, seen.match})
 		}
 	}
-	if best.ID == "" {
+	if len(list) == 0 {
 		return
 	}
-	in.peers.forgo(in.raft.CurrentTerm()) // the election ignores it
+	slices.SortFunc(list, func(a, b candidate) int { return cmp.Compare(b.match, a.match) })
+	to := list[try%len(list)]
+	in.peers.forgo(term) // the election ignores it
 	var resp raft.TimeoutNowResponse
-	err := in.trans.TimeoutNow(best.ID, best.Address, &raft.TimeoutNowRequest{RPCHeader: in.header()}, &resp)
-	if err != nil {
-		in.g.cfg.Log.Warn("cannot hand leadership over", "to", best.ID, "err", err)
+	if err := in.trans.TimeoutNow(to.ID, to.Address, &raft.TimeoutNowRequest{RPCHeader: in.header()}, &resp); err != nil {
+		in.g.cfg.Log.Warn("cannot hand leadership over", "to", to.ID, "err", err)
 	}
 }
 

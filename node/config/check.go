@@ -65,7 +65,6 @@ func (l *loader) numbers() {
 	}{
 		{"ports.dns", p.DNS, false}, {"ports.http", p.HTTP, false}, {"ports.https", p.HTTPS, false}, {"ports.grpc", p.GRPC, false},
 		{"ports.grpc_tls", p.GRPCTLS, false}, {"ports.serf_lan", p.SerfLAN, true}, {"ports.serf_wan", p.SerfWAN, false}, {"ports.server", p.Server, c.Server},
-		{"ports.sidecar_min_port", p.SidecarMin, false}, {"ports.sidecar_max_port", p.SidecarMax, false},
 	} {
 		switch {
 		case port.v < -1 || port.v > 65535:
@@ -76,6 +75,12 @@ func (l *loader) numbers() {
 			l.fail(fmt.Sprintf("%s and %s are both %d", used[port.v], port.key, port.v))
 		case port.v > 0:
 			used[port.v] = port.key
+		}
+	}
+	// The range is for processes beside this one: what listens here may stand at its ends or within.
+	for key, v := range map[string]int{"ports.sidecar_min_port": p.SidecarMin, "ports.sidecar_max_port": p.SidecarMax} {
+		if v < -1 || v > 65535 {
+			l.fail(fmt.Sprintf("%s %d must be 1 to 65535, -1 for off or 0 for any free port", key, v))
 		}
 	}
 	if p.SidecarMin > p.SidecarMax {

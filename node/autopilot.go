@@ -1,0 +1,121 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/core/group"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/node/config"
+)
+
+// Autopilot's configuration is a record of the catalog once an operator set it over the
+// API: every server follows it, and whoever leads next goes by it. Until then each
+// server goes by its configuration file. A restored snapshot brings its own.
+
+// pilotKey is the key of the one record of its kind.
+const pilotKey = "config"
+
+func pilotFromFile(a *config.Autopilot) consulapi.AutopilotConfig {
+	return consulapi.AutopilotConfig{CleanupDeadServers: a.CleanupDeadServers, LastContactThreshold: max(a.LastContactThreshold, 200*time.Millisecond),
+		MaxTrailingLogs: uint64(a.MaxTrailingLogs), MinQuorum: uint(a.MinQuorum), ServerStabilizationTime: a.ServerStabilizationTime}
+}
+
+func encodePilot(c *consulapi.AutopilotConfig) []byte {
+	b, mark := pack.Begin(nil)
+	b = pack.Bool(b, c.CleanupDeadServers)
+	b = pack.Int(b, int64(c.LastContactThreshold))
+	b = pack.Uint(b, c.MaxTrailingLogs)
+	b = pack.Uint(b, uint64(c.MinQuorum))
+	b = pack.Int(b, int64(c.ServerStabilizationTime))
+	b = pack.String(b, c.RedundancyZoneTag)
+	b = pack.Bool(b, c.DisableUpgradeMigration)
+	b = pack.String(b, c.UpgradeVersionTag)
+	return pack.End(b, mark)
+}
+
+func decodePilot(r *catalog.Record) (c consulapi.AutopilotConfig, err error) {
+	outer := pack.Read(r.Value)
+	rd := outer.Record()
+	c.CleanupDeadServers = rd.Bool()
+	c.LastContactThreshold = time.Duration(rd.Int())
+	c.MaxTrailingLogs = rd.Uint()
+	c.MinQuorum = uint(rd.Uint())
+	c.ServerStabilizationTime = time.Duration(rd.Int())
+	c.RedundancyZoneTag = rd.String()
+	c.DisableUpgradeMigration = rd.Bool()
+	c.UpgradeVersionTag = rd.String()
+	c.CreateIndex, c.ModifyIndex = r.CreateIndex, r.ModifyIndex
+	outer.Merge(rd)
+	return c, outer.Err()
+}
+
+// pilotConfig is the configuration in force: the record's, else the file's.
+func (p *raftPlane) pilotConfig(st *catalog.State) consulapi.AutopilotConfig {
+	if r := st.Record(catalog.RecordAutopilot, pilotKey); r != nil {
+		c, err := decodePilot(r)
+		if err == nil {
+			return c
+		}
+		p.b.log.Error("cannot read autopilot's configuration in the catalog; the one of the file holds", "error", err)
+	}
+	return pilotFromFile(&p.b.current().Autopilot)
+}
+
+func groupPilot(c consulapi.AutopilotConfig) group.AutopilotConfig {
+	return group.AutopilotConfig{CleanupDeadServers: c.CleanupDeadServers, LastContactThreshold: c.LastContactThreshold,
+		MaxTrailingLogs: c.MaxTrailingLogs, MinQuorum: c.MinQuorum, ServerStabilizationTime: c.ServerStabilizationTime}
+}
+
+// followPilot keeps autopilot at the configuration in force, on every server.
+func (p *raftPlane) followPilot(ctx context.Context) error {
+	index := func(s *catalog.State) uint64 { return s.RecordsIndex(catalog.RecordAutopilot) }
+	seen := uint64(0)
+	for {
+		st := p.machine.Await(ctx, registry.RecordsSubject(catalog.RecordAutopilot), seen, time.Minute, index)
+		if ctx.Err() != nil {
+			return nil
+		}
+		quiet := index(st) == seen
+		seen = index(st)
+		if err := p.autopilot.Load().SetConfig(groupPilot(p.pilotConfig(st))); err != nil {
+			p.b.log.Error("autopilot's configuration is wrong; the one before holds", "error", err)
+		}
+		if quiet { // the minute is over, a snapshot came, or the registry has stopped and never waits again
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(time.Second):
+			}
+		}
+	}
+}
+
+// Autopilot implements consulapi.Operator.
+func (o operator) Autopilot() consulapi.AutopilotConfig {
+	return o.raft.pilotConfig(o.raft.machine.State())
+}
+
+// SetAutopilot implements consulapi.Operator.
+func (o operator) SetAutopilot(ctx context.Context, c consulapi.AutopilotConfig, cas bool) (bool, error) {
+	if err := groupPilot(c).Check(); err != nil {
+		return false, err
+	}
+	op := catalog.RecordOp{Verb: catalog.RecordSet,
+		Record: catalog.Record{Kind: catalog.RecordAutopilot, Key: pilotKey, Value: encodePilot(&c)}}
+	if cas {
+		op.Verb, op.Record.ModifyIndex = catalog.RecordCAS, c.ModifyIndex
+	}
+	result, err := o.raft.machine.Apply(ctx, &catalog.Records{Ops: []catalog.RecordOp{op}})
+	if err == nil {
+		err = result.Err
+	}
+	if err != nil {
+		return false, errkind.E(errkind.Of(err), "set autopilot's configuration", err)
+	}
+	return result.OK, nil
+}

@@ -1,0 +1,144 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/kit/testport"
+	"corbel.dev/corbel/node/config"
+)
+
+// member is a whole process of Corbel inside the test: nothing but its main function is missing.
+type testMember struct {
+	*Process
+	t      testing.TB
+	hcl    string
+	http   string // host:port
+	gossip string
+	cancel context.CancelFunc
+	done   chan error
+}
+
+// startServer runs a server with more configuration; %-verbs of it are filled from a test's folder by the caller.
+func startServer(t testing.TB, name, more string) *testMember {
+	t.Helper()
+	return startMember(t, true, name, more)
+}
+
+func startMember(t testing.TB, server bool, name, more string) *testMember {
+	t.Helper()
+	ports, err := testport.Free(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &testMember{t: t, http: fmt.Sprintf("127.0.0.1:%d", ports[0]), gossip: fmt.Sprintf("127.0.0.1:%d", ports[1])}
+	m.hcl = fmt.Sprintf(`
+node_name = %q
+data_dir = %q
+bind_addr = "127.0.0.1"
+log_level = "ERROR"
+disable_update_check = true
+ports { http = %d, serf_lan = %d, server = %d, serf_wan = -1, dns = -1 }
+`, name, filepath.Join(t.TempDir(), "data"), ports[0], ports[1], ports[2])
+	cfg := m.config(server, more)
+	if m.Process, err = New(cfg); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	var ctx context.Context
+	ctx, m.cancel = context.WithCancel(context.Background())
+	m.done = make(chan error, 1)
+	go func() { m.done <- m.Run(ctx) }()
+	t.Cleanup(func() { m.stop() })
+	return m
+}
+
+// config loads the member's configuration with more of it.
+func (m *testMember) config(server bool, more string) *config.Config {
+	m.t.Helper()
+	cfg, err := config.Load(config.Options{Server: server, Fragments: []string{m.hcl, more}, Hostname: "test"})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return cfg
+}
+
+// stop ends it as a signal does and returns what Run returned.
+func (m *testMember) stop() error {
+	m.cancel()
+	err, ok := <-m.done
+	if ok {
+		close(m.done)
+	}
+	return err
+}
+
+// ask sends one request and returns status and body; -1 when there was no answer.
+func (m *testMember) ask(method, path, body string) (int, string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+m.http+path, strings.NewReader(body))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return -1, err.Error()
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return -1, err.Error()
+	}
+	return resp.StatusCode, string(b)
+}
+
+// awaitAsk asks until the status and a part of the body are as wanted.
+func (m *testMember) awaitAsk(method, path, body string, status int, part string) {
+	m.t.Helper()
+	polltest.NoError(m.t, time.Minute, func() error {
+		if code, text := m.ask(method, path, body); code != status || !strings.Contains(text, part) {
+			return fmt.Errorf("%s %s: %d %q, want %d %q", method, path, code, text, status, part)
+		}
+		return nil
+	}, "the answer")
+}
+
+// cluster starts n servers that know each other and returns them when one leads and all know it.
+func startCluster(t testing.TB, n int, more string) []*testMember {
+	t.Helper()
+	var list []*testMember
+	for i := range n {
+		extra := fmt.Sprintf("bootstrap_expect = %d\n%s", n, more)
+		if i > 0 {
+			extra += fmt.Sprintf("\nretry_join = [%q]\n", list[0].gossip)
+		}
+		list = append(list, startServer(t, fmt.Sprintf("s%d", i), extra))
+	}
+	for _, m := range list {
+		m.awaitAsk("PUT", "/v1/kv/ready", "x", http.StatusOK, "true")
+	}
+	return list
+}
+
+func leaderOf(t testing.TB, list []*testMember) (leader *testMember, others []*testMember) {
+	t.Helper()
+	polltest.Until(t, func() bool {
+		leader, others = nil, nil
+		for _, m := range list {
+			if m.raft.LeaseHeld() {
+				leader = m
+			} else {
+				others = append(others, m)
+			}
+		}
+		return leader != nil
+	}, "a leader")
+	return leader, others
+}
