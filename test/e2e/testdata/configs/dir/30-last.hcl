@@ -1,0 +1,4 @@
+recursors = ["127.0.0.1:2"]
+services {
+  name = "three"
+}
