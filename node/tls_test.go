@@ -1,0 +1,274 @@
+package node
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/kit/testport"
+	"corbel.dev/corbel/node/config"
+)
+
+// authority issues certificates for a test.
+type authority struct {
+	t    *testing.T
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	next int64
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{t: t, next: 2}
+	var err error
+	if a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	a.cert = &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, a.key.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.cert, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func (a *authority) pool() *x509.CertPool {
+	p := x509.NewCertPool()
+	p.AddCert(a.cert)
+	return p
+}
+
+// issue makes a certificate for the name and loopback, valid from and until now plus these.
+func (a *authority) issue(name string, from, until time.Duration) tls.Certificate {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.next++
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(a.next), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(from), NotAfter: time.Now().Add(until), KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, leaf, a.cert, key.Public(), a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// store writes ca.pem, cert.pem and key.pem into dir.
+func (a *authority) store(dir string, c tls.Certificate) {
+	a.t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{"ca.pem": {Type: "CERTIFICATE", Bytes: a.cert.Raw},
+		"cert.pem": {Type: "CERTIFICATE", Bytes: c.Certificate[0]}, "key.pem": {Type: "PRIVATE KEY", Bytes: der}} {
+		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+}
+
+const goodName = "server.dc1.consul"
+
+// secured starts a server whose RPC and HTTPS ports demand certificates of a.
+func secured(t *testing.T, a *authority, more string) (m *testMember, https, dir, hcl string) {
+	t.Helper()
+	dir = t.TempDir()
+	a.store(dir, a.issue(goodName, -time.Minute, time.Hour))
+	ports, err := testport.Free(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hcl = fmt.Sprintf(aclOff+`
+bootstrap = true
+ports { https = %d }
+tls { defaults {
+  ca_file = "%[2]s/ca.pem"
+  cert_file = "%[2]s/cert.pem"
+  key_file = "%[2]s/key.pem"
+  verify_incoming = true
+  verify_outgoing = true
+  verify_server_hostname = true
+  %[3]s
+} }`, ports[0], dir, more)
+	m = startServer(t, "secured", hcl)
+	m.awaitAsk("PUT", "/v1/kv/ready", "x", http.StatusOK, "true")
+	return m, fmt.Sprintf("127.0.0.1:%d", ports[0]), dir, hcl
+}
+
+// show always shows the certificate: crypto/tls would rather show none than what the server's hints exclude.
+func show(c *tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	return func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		if c == nil {
+			return &tls.Certificate{}, nil
+		}
+		return c, nil
+	}
+}
+
+// TestStrangersOfRPC is C7: nobody without a valid certificate of the right authority gets through to RPC or Raft.
+func TestStrangersOfRPC(t *testing.T) {
+	a, other := newAuthority(t), newAuthority(t)
+	m, _, _, _ := secured(t, a, "")
+	cert := func(c tls.Certificate) *tls.Certificate { return &c }
+	stranger := map[string]*tls.Certificate{
+		"no certificate":           nil,
+		"of another authority":     cert(other.issue(goodName, -time.Minute, time.Hour)),
+		"expired":                  cert(a.issue(goodName, -time.Hour, -time.Minute)),
+		"not yet valid":            cert(a.issue(goodName, 30*time.Minute, time.Hour)),
+		"expired, of another":      cert(other.issue(goodName, -time.Hour, -time.Minute)),
+		"a client's name for Raft": cert(a.issue("client.dc1.consul", -time.Minute, time.Hour)),
+		"a server's of another dc": cert(a.issue("server.dc2.consul", -time.Minute, time.Hour)),
+	}
+	// knock reports whether the connection is served: one for Raft that is not closed within patience is, as it waits for a message.
+	knock := func(c *tls.Certificate, proto wire.Protocol, group byte, patience time.Duration) bool {
+		conn, err := net.DialTimeout("tcp", m.wire.Addr().String(), 30*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+		client := tls.Client(conn, &tls.Config{RootCAs: a.pool(), ServerName: goodName, GetClientCertificate: show(c)})
+		if client.Handshake() != nil {
+			return false
+		}
+		// The server's verdict on a certificate comes after TLS 1.3's handshake is over here.
+		if _, err := client.Write([]byte{byte(proto), group}); err != nil {
+			return false
+		}
+		if proto == wire.ProtoRPC { // the gRPC server speaks first
+			_, err = io.ReadFull(client, make([]byte, 9))
+			return err == nil
+		}
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		_, err = client.Read(make([]byte, 1))
+		timeout, ok := err.(net.Error)
+		return err == nil || ok && timeout.Timeout() // it waits for a message
+	}
+	for name, c := range stranger {
+		if name != "a client's name for Raft" && name != "a server's of another dc" && knock(c, wire.ProtoRPC, 0, 0) {
+			t.Errorf("%s: RPC was served", name)
+		}
+		if knock(c, wire.ProtoRaft, catalogGroup, 30*time.Second) {
+			t.Errorf("%s: Raft was served", name)
+		}
+	}
+	good := cert(a.issue(goodName, -time.Minute, time.Hour))
+	if !knock(good, wire.ProtoRPC, 0, 0) || !knock(good, wire.ProtoRaft, catalogGroup, time.Second) {
+		t.Error("a server's own certificate was refused")
+	}
+	if conn, err := net.Dial("tcp", m.wire.Addr().String()); err == nil {
+		_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+		_, _ = conn.Write([]byte{byte(wire.ProtoRPC), 0})
+		if n, err := io.ReadFull(conn, make([]byte, 9)); err == nil {
+			t.Errorf("plain RPC was served: %d bytes", n)
+		}
+		_ = conn.Close()
+	}
+}
+
+func httpsClient(roots *x509.CertPool, c *tls.Certificate, most uint16) *http.Client {
+	return &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{RootCAs: roots, MaxVersion: most, GetClientCertificate: show(c)}}}
+}
+
+func fetchHTTPS(c *http.Client, addr string) (string, *tls.ConnectionState, error) {
+	resp, err := c.Get("https://" + addr + "/v1/kv/ready?raw")
+	if err != nil {
+		return "", nil, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return string(b), resp.TLS, err
+}
+
+// TestHTTPS: what the HTTPS port demands, and that a reload changes it for new connections.
+func TestHTTPS(t *testing.T) {
+	a, other := newAuthority(t), newAuthority(t)
+	m, addr, dir, hcl := secured(t, a, `tls_min_version = "TLSv1_3"`)
+	cert := func(c tls.Certificate) *tls.Certificate { return &c }
+	good := cert(a.issue("operator", -time.Minute, time.Hour))
+	if body, _, err := fetchHTTPS(httpsClient(a.pool(), good, 0), addr); err != nil || body != "x" {
+		t.Fatalf("the right certificate: %q %v", body, err)
+	}
+	for name, c := range map[string]*http.Client{
+		"no certificate":       httpsClient(a.pool(), nil, 0),
+		"of another authority": httpsClient(a.pool(), cert(other.issue("operator", -time.Minute, time.Hour)), 0),
+		"expired":              httpsClient(a.pool(), cert(a.issue("operator", -time.Hour, -time.Minute)), 0),
+		"not yet valid":        httpsClient(a.pool(), cert(a.issue("operator", 30*time.Minute, time.Hour)), 0),
+		"TLS 1.2":              httpsClient(a.pool(), good, tls.VersionTLS12),
+		"does not trust us":    httpsClient(other.pool(), good, 0),
+	} {
+		if body, _, err := fetchHTTPS(c, addr); err == nil {
+			t.Errorf("%s: served %q", name, body)
+		}
+	}
+	if resp, err := http.Get("http://" + addr + "/v1/kv/ready"); err == nil {
+		if resp.StatusCode < 400 {
+			t.Errorf("plain HTTP on the HTTPS port: %d", resp.StatusCode)
+		}
+		resp.Body.Close()
+	}
+	// A file that holds nonsense changes nothing; then a new authority takes over.
+	if err := os.WriteFile(filepath.Join(dir, "cert.pem"), []byte("nonsense"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Reload(m.config(true, hcl)); err == nil {
+		t.Error("a reload took nonsense for a certificate")
+	}
+	if body, _, err := fetchHTTPS(httpsClient(a.pool(), good, 0), addr); err != nil || body != "x" {
+		t.Errorf("after the refused reload: %q %v", body, err)
+	}
+	other.store(dir, other.issue(goodName, -time.Minute, time.Hour))
+	if err := m.Reload(m.config(true, strings.Replace(hcl, "TLSv1_3", "TLSv1_2", 1))); err != nil {
+		t.Fatalf("reload: %v", err)
+	}
+	theirs := cert(other.issue("operator", -time.Minute, time.Hour))
+	if body, state, err := fetchHTTPS(httpsClient(other.pool(), theirs, tls.VersionTLS12), addr); err != nil || body != "x" || state.Version != tls.VersionTLS12 {
+		t.Errorf("the new authority, with TLS 1.2: %q %v", body, err)
+	}
+	if _, _, err := fetchHTTPS(httpsClient(other.pool(), good, 0), addr); err == nil {
+		t.Error("a certificate of the former authority is still taken")
+	}
+	polltest.Until(t, func() bool { return m.raft.LeaseHeld() }, "the server to lead on after the reload")
+}
+
+// TestPortsInRanges: a port of ours may be one of those that sidecars may get.
+func TestPortsInRanges(t *testing.T) {
+	_, err := config.Load(config.Options{Server: true, Hostname: "h", Fragments: []string{`
+data_dir = "/d"
+bind_addr = "127.0.0.1"
+ports { http = 21255, dns = 21000, sidecar_min_port = 21000, sidecar_max_port = 21255 }`}})
+	if err != nil {
+		t.Errorf("ports at the ends of a range: %v", err)
+	}
+	if _, err = config.Load(config.Options{Server: true, Hostname: "h", Fragments: []string{`
+data_dir = "/d"
+bind_addr = "127.0.0.1"
+ports { http = 8600 }`}}); err == nil || !strings.Contains(err.Error(), "ports.http") {
+		t.Errorf("two listeners on one port: %v", err)
+	}
+}
