@@ -173,14 +173,15 @@ func TestWatcherJudges(t *testing.T) {
 		{"removed", []answer{{watchState{"k": 1}, 5}, {watchState{}, 6}}, true},
 		{"index back", []answer{{watchState{"k": 1}, 5}, {watchState{"k": 2}, 4}}, false},
 		{"value back", []answer{{watchState{"k": 2}, 5}, {watchState{"k": 1}, 6}}, false},
+		{"back to a write of unknown outcome", []answer{{watchState{"k": 9}, 5}, {watchState{"k": 7}, 6}}, true},
 		{"no index", []answer{{watchState{}, 0}}, false},
 	} {
 		w := &watcher{name: "key"}
 		for _, a := range test.answers {
 			w.take(a.state, a.index, nil)
 		}
-		if (w.broken == nil) != test.ok {
-			t.Errorf("%s: %v", test.name, w.broken)
+		if err := w.verdict(doubts{"k": {7: true}}); (err == nil) != test.ok {
+			t.Errorf("%s: %v", test.name, err)
 		}
 	}
 }

@@ -32,7 +32,8 @@ type Shape struct {
 
 // baseHCL opens the API to the workload: no access rules, and connections without end from one address.
 const baseHCL = `limits { http_max_conns_per_client = 100000 }
-acl { enabled = false }`
+acl { enabled = false }
+ports { serf_wan = -1 }`
 
 // Cluster is some servers and their folder.
 type Cluster struct {

@@ -22,7 +22,7 @@ func (l *Lab) RunPartitionedWatch(ctx context.Context, seed uint64) (time.Durati
 		return 0, err
 	}
 	rest := &Cluster{Servers: c.Followers(leader), lab: l, admin: c.admin}
-	w := &watchWriter{client: NewClient(rest.Servers[0].HTTP), servers: rest.Servers}
+	w := &watchWriter{client: NewClient(rest.Servers[0].HTTP), servers: rest.Servers, unknown: doubts{}}
 	w.client.Timeout = 3 * time.Second
 	defer w.client.Close()
 	w.rng = rand.New(rand.NewPCG(seed, 5))
@@ -32,7 +32,7 @@ func (l *Lab) RunPartitionedWatch(ctx context.Context, seed uint64) (time.Durati
 	}
 	list, stop := startWatchers(ctx, rest, 2, seed)
 	defer stop()
-	if err := settled(ctx, list, first, watchLimit); err != nil {
+	if err := settled(ctx, list, first, w.unknown, watchLimit); err != nil {
 		return 0, err
 	}
 	if err := fault.Partition(ctx, c.Peers(leader), c.Peers(rest.Servers...)); err != nil {
@@ -43,7 +43,7 @@ func (l *Lab) RunPartitionedWatch(ctx context.Context, seed uint64) (time.Durati
 		return 0, fmt.Errorf("%w\n%s", err, c.logs())
 	}
 	begin := time.Now()
-	if err := settled(ctx, list, final, watchLimit); err != nil {
+	if err := settled(ctx, list, final, w.unknown, watchLimit); err != nil {
 		return 0, fmt.Errorf("while the former leader is cut off: %w", err)
 	}
 	return time.Since(begin), c.Damage()

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -18,7 +17,7 @@ import (
 
 // Watch is a run of A3: watchers of a key, a prefix and a service over a cluster
 // that a nemesis breaks. Their index must never go back, values of a counter must
-// never go back, and after the last write each must see the final state by being
+// never go back (but to a write whose outcome was unknown), and after the last write each must see the final state by being
 // woken: their wait is far longer than what they are given.
 type Watch struct {
 	Duration time.Duration
@@ -56,6 +55,36 @@ type watcher struct {
 	index   uint64
 	answers int
 	broken  error
+	back    []wentBack
+}
+
+// wentBack is a value that a watcher saw after a newer one.
+type wentBack struct {
+	name     string
+	old, now int
+	index    uint64
+}
+
+// doubts are the values, 0 for an absence, of writes whose outcome is unknown, by name: each may come at any
+// time, also after later ones, when the server that had the request was frozen or cut off meanwhile.
+type doubts map[string]map[int]bool
+
+func (d doubts) add(name string, value int) {
+	if d[name] == nil {
+		d[name] = map[int]bool{}
+	}
+	d[name][value] = true
+}
+
+// verdict tells what the watcher saw that no write explains.
+func (w *watcher) verdict(unknown doubts) error {
+	errs := []error{w.broken}
+	for _, b := range w.back {
+		if !unknown[b.name][b.now] {
+			errs = append(errs, fmt.Errorf("%s: %s went back from %d to %d at index %d", w.name, b.name, b.old, b.now, b.index))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // RunWatch does one run on a fresh cluster of three.
@@ -71,17 +100,20 @@ func (l *Lab) RunWatch(ctx context.Context, cfg Watch, seed uint64) (report Watc
 	n := &nemesis{c: c, rng: rand.New(rand.NewPCG(seed, 3)), kinds: cfg.Faults, begin: time.Now()}
 	list, stop := startWatchers(ctx, c, cfg.Watchers, seed)
 	defer stop()
-	final, err := watchLoad(ctx, c, n, cfg.Duration, &report)
-	report.Faults = n.done
+	w := &watchWriter{client: NewClient(c.Servers[0].HTTP), rng: rand.New(rand.NewPCG(n.rng.Uint64(), 0)), servers: c.Servers, unknown: doubts{}}
+	w.client.Timeout = 2 * time.Second
+	defer w.client.Close()
+	final, err := w.load(ctx, c, n, cfg.Duration)
+	report.Faults, report.Writes = n.done, w.counter
 	if err == nil {
 		begin := time.Now()
-		err = settled(ctx, list, final, watchLimit)
+		err = settled(ctx, list, final, w.unknown, watchLimit)
 		report.Settled = time.Since(begin)
 	}
 	stop()
-	for _, w := range list {
-		report.Answers += w.answers
-		err = errors.Join(err, w.broken)
+	for _, watcher := range list {
+		report.Answers += watcher.answers
+		err = errors.Join(err, watcher.verdict(w.unknown))
 	}
 	if err = errors.Join(err, c.Damage()); err != nil {
 		err = fmt.Errorf("%w\n%s\n%s", err, strings.Join(n.log, "\n"), c.logs())
@@ -148,33 +180,34 @@ func (w *watcher) take(state watchState, index uint64, err error) {
 	}
 	for name, old := range w.state {
 		if now, there := state[name]; there && now < old {
-			w.broken = fmt.Errorf("%s: %s went back from %d to %d (index %d to %d)", w.name, name, old, now, w.index, index)
+			w.back = append(w.back, wentBack{name, old, now, index})
 		}
 	}
 	w.state, w.index = state, index
 }
 
 // shows reports whether the watcher's newest state is the part of final that it watches.
-func (w *watcher) shows(final watchState) error {
+func (w *watcher) shows(final watchState, unknown doubts) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	want := watchState{}
-	for name, v := range final {
-		isService := strings.HasPrefix(name, "id")
-		if isService == strings.HasPrefix(w.name, "service") && (!strings.HasPrefix(w.name, "key") || name == "watch/0") {
-			want[name] = v
+	for slot := range watchKeys {
+		for _, name := range []string{keyName(slot), serviceName(slot)} {
+			isService := name == serviceName(slot)
+			if isService != strings.HasPrefix(w.name, "service") || (strings.HasPrefix(w.name, "key") && slot != 0) {
+				continue
+			}
+			if got := w.state[name]; got != final[name] && !unknown[name][got] {
+				return fmt.Errorf("%s shows %v at index %d, the final state is %v", w.name, w.state, w.index, final)
+			}
 		}
-	}
-	if !maps.Equal(want, w.state) {
-		return fmt.Errorf("%s shows %v at index %d, the final state is %v", w.name, w.state, w.index, want)
 	}
 	return nil
 }
 
-func settled(ctx context.Context, list []*watcher, final watchState, limit time.Duration) error {
+func settled(ctx context.Context, list []*watcher, final watchState, unknown doubts, limit time.Duration) error {
 	return until(ctx, limit, "every watcher to be woken with the final state", func() error {
 		for _, w := range list {
-			if err := w.shows(final); err != nil {
+			if err := w.shows(final, unknown); err != nil {
 				return err
 			}
 		}
@@ -219,13 +252,22 @@ func decodeService(body []byte) (watchState, error) {
 	return state, nil
 }
 
-// watchLoad writes while the nemesis breaks, then writes the final state into the healed cluster and returns it.
-func watchLoad(ctx context.Context, c *Cluster, n *nemesis, d time.Duration, report *WatchReport) (watchState, error) {
+// watchWriter writes ever growing counters.
+type watchWriter struct {
+	client  *Client
+	rng     *rand.Rand
+	servers []*Server
+	counter int
+	unknown doubts
+}
+
+func keyName(slot int) string     { return fmt.Sprint("watch/", slot) }
+func serviceName(slot int) string { return fmt.Sprint("id", slot) }
+
+// load writes while the nemesis breaks, then writes the final state into the healed cluster and returns it.
+func (w *watchWriter) load(ctx context.Context, c *Cluster, n *nemesis, d time.Duration) (watchState, error) {
 	loaded, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	w := &watchWriter{client: NewClient(c.Servers[0].HTTP), rng: rand.New(rand.NewPCG(n.rng.Uint64(), 0)), servers: c.Servers}
-	w.client.Timeout = 2 * time.Second
-	defer w.client.Close()
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for loaded.Err() == nil {
@@ -242,16 +284,7 @@ func watchLoad(ctx context.Context, c *Cluster, n *nemesis, d time.Duration, rep
 	if err := c.Ready(ctx, startLimit); err != nil {
 		return nil, err
 	}
-	report.Writes = w.counter
 	return w.final(ctx)
-}
-
-// watchWriter writes ever growing counters.
-type watchWriter struct {
-	client  *Client
-	rng     *rand.Rand
-	servers []*Server
-	counter int
 }
 
 func (w *watchWriter) random(ctx context.Context) {
@@ -263,7 +296,14 @@ func (w *watchWriter) random(ctx context.Context) {
 
 func (w *watchWriter) send(ctx context.Context, slot int, service, remove bool) history.Outcome {
 	w.counter++
-	key, id := fmt.Sprintf("watch/%d", slot), fmt.Sprintf("id%d", slot)
+	key, id := keyName(slot), serviceName(slot)
+	name, value := key, w.counter
+	if service {
+		name = id
+	}
+	if remove {
+		value = 0
+	}
 	var r Reply
 	switch {
 	case service && remove:
@@ -275,6 +315,9 @@ func (w *watchWriter) send(ctx context.Context, slot int, service, remove bool) 
 		r = w.client.Do(ctx, "DELETE", "/v1/kv/"+key, nil)
 	default:
 		r = w.client.Do(ctx, "PUT", "/v1/kv/"+key, []byte(strconv.Itoa(w.counter)))
+	}
+	if r.Outcome == history.Unknown {
+		w.unknown.add(name, value)
 	}
 	return r.Outcome
 }
@@ -296,9 +339,9 @@ func (w *watchWriter) final(ctx context.Context) (watchState, error) {
 			case err != nil:
 				return nil, err
 			case !remove && service:
-				state[fmt.Sprintf("id%d", slot)] = w.counter
+				state[serviceName(slot)] = w.counter
 			case !remove:
-				state[fmt.Sprintf("watch/%d", slot)] = w.counter
+				state[keyName(slot)] = w.counter
 			}
 		}
 	}
