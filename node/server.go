@@ -214,6 +214,7 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 		Local: p.local, Members: apiMembers{p.pool}, Info: info{p}, Logs: p.logs, Forward: forward,
 		MetricsHandler: promapi.New(p.metrics),
 		Authorizer:     p.access.tokens, ACLEnabled: cfg.ACL.Enabled, DefaultACLPolicy: defaultPolicy(cfg),
+		Keeper: p.access.keeper, DownACLPolicy: cfg.ACL.DownPolicy, KeyListPolicy: cfg.ACL.KeyListPolicy,
 		DefaultToken: func() string { return p.tokens.get(tokenDefault) }, SetToken: p.setToken,
 		RequestLimits: requestLimitsOf(cfg),
 		Limits:        consulapi.Limits{KVValueBytes: int64(cfg.Limits.KVMaxValueBytes), TxnBytes: int64(cfg.Limits.TxnMaxBytes)},

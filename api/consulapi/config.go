@@ -11,6 +11,7 @@ import (
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/grants"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/telemetry"
@@ -207,7 +208,10 @@ type Config struct {
 
 	Authorizer       Authorizer // nil: AllowAll
 	ACLEnabled       bool
-	DefaultACLPolicy string // "allow" when empty
+	Keeper           *grants.Keeper // changes ACL objects; nil on client agents and while ACLs are off
+	DefaultACLPolicy string         // "allow" when empty
+	DownACLPolicy    string
+	KeyListPolicy    bool // listing keys below a prefix needs the list right
 	DefaultToken     func() string
 	// SetToken stores one of the agent's own tokens; kind NotFound for a name that there is not.
 	SetToken func(kind, token string) error

@@ -2,6 +2,7 @@ package grants
 
 import (
 	"slices"
+	"strings"
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
@@ -44,6 +45,9 @@ func Expand(st *catalog.State, t *acl.Token) (policies []Given, roles []*acl.Rol
 	return policies, roles
 }
 
+// SyntheticID begins the IDs of policies that are not stored.
+const SyntheticID = "synthetic:"
+
 // synthetic gives the policies that identities stand for.
 func synthetic(g *acl.Grants) (all []*acl.Policy) {
 	add := func(template, name, about string, dcs []string) {
@@ -53,7 +57,7 @@ func synthetic(g *acl.Grants) (all []*acl.Policy) {
 		}
 		p := &acl.Policy{Name: "synthetic-policy-" + template + "-" + name, Description: "synthetic policy for " + about, Rules: rules, Datacenters: dcs}
 		p.Hash = acl.Sum(p)
-		p.ID = "synthetic:" + string(p.Hash)
+		p.ID = SyntheticID + template + " " + name + " " + strings.Join(dcs, ",")
 		all = append(all, p)
 	}
 	for _, s := range g.ServiceIdentities {
