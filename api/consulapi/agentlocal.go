@@ -1,6 +1,7 @@
 package consulapi
 
 import (
+	"cmp"
 	"maps"
 	"net/http"
 	"slices"
@@ -61,8 +62,16 @@ func agentService(q *request, l Local) error {
 		q.api.blocking.Add(1)
 		defer q.api.blocking.Add(-1)
 	}
+	if s := l.View().Services[q.rest]; s != nil { // nobody is parked who may not see the answer
+		if err := q.allow(ResService, s.Service.Name, Read); err != nil {
+			return err
+		}
+	}
 	s, err := l.AwaitService(q.r.Context(), q.rest, hash, httpx.Jitter(block.Wait))
 	if err != nil {
+		return err
+	}
+	if err := q.authorizeAgain(); err != nil {
 		return err
 	}
 	if err := q.allow(ResService, s.Service.Name, Read); err != nil {
@@ -70,6 +79,14 @@ func agentService(q *request, l Local) error {
 	}
 	q.w.Header()["X-Consul-Contenthash"] = []string{s.Hash}
 	return q.reply(appendAgentService(q.buffer(), s.Service, q.api.cfg.Identity.Datacenter, s.Hash))
+}
+
+// seesOwnCheck is seesCheck on the agent itself, where a service's check needs no right on the node.
+func (q *request) seesOwnCheck(c *catalog.Check) bool {
+	if c.ServiceName != "" {
+		return q.sees(ResService, c.ServiceName)
+	}
+	return q.sees(ResNode, c.Node)
 }
 
 func agentChecks(q *request, l Local) error {
@@ -81,7 +98,7 @@ func agentChecks(q *request, l Local) error {
 	b := append(q.buffer(), '{')
 	for _, id := range slices.Sorted(maps.Keys(checks)) {
 		c := checks[id].Check
-		if !q.seesCheck(c) || !f.Match(c) {
+		if !q.seesOwnCheck(c) || !f.Match(c) {
 			continue
 		}
 		b = appendString(b, id)
@@ -196,7 +213,7 @@ func agentServiceRegister(q *request, l Local) error {
 	if err != nil {
 		return err
 	}
-	if err := q.allow(ResService, d.Name, Write); err != nil {
+	if err := q.offerRights(l, d); err != nil {
 		return err
 	}
 	o := q.registerOptions()
@@ -205,6 +222,41 @@ func agentServiceRegister(q *request, l Local) error {
 		return err
 	}
 	return q.replyEmpty()
+}
+
+// offerRights asks for write on all services that a registration touches: the one named, what a proxy
+// stands for, the sidecar that comes with it, and whatever it replaces by taking its ID.
+func (q *request) offerRights(l Local, d *local.ServiceDefinition) error {
+	if q.api.open {
+		return nil
+	}
+	names := []string{d.Name}
+	if to := d.ProxyDestination(); to != "" {
+		names = append(names, to)
+	}
+	if c := d.Connect; c != nil && c.SidecarService != nil {
+		names = append(names, cmp.Or(c.SidecarService.Name, d.Name+"-sidecar-proxy"))
+	}
+	for _, name := range names {
+		if err := q.allow(ResService, name, Write); err != nil {
+			return err
+		}
+	}
+	id := d.ServiceID()
+	if err := q.serviceRight(l, id); err != nil {
+		return err
+	}
+	for _, c := range slices.Concat(d.Checks, []*local.CheckDefinition{d.Check}) {
+		if c == nil || c.ID == "" {
+			continue
+		}
+		if old := l.View().Checks[c.ID]; old != nil && old.Check.ServiceID != id {
+			if err := q.checkRight(l, old.Check.ID); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // serviceRight asks for write on the name of a registered service.
@@ -300,6 +352,9 @@ func agentCheckRegister(q *request, l Local) error {
 		err = q.serviceRight(l, d.ServiceID)
 	} else {
 		err = q.allow(ResNode, q.api.cfg.Identity.NodeName, Write)
+	}
+	if err == nil { // and on what has that ID so far
+		err = q.checkRight(l, d.CheckID())
 	}
 	if err != nil {
 		return err

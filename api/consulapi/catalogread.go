@@ -120,7 +120,7 @@ func catalogConnect(q *request) error {
 	name := q.rest
 	return q.serviceNodes("connect", registry.TopicService,
 		func(s *catalog.State) uint64 { return s.ConnectIndex(name) },
-		func(s *catalog.State) iter.Seq[*catalog.Service] { return s.ConnectInstances(name) })
+		func(s *catalog.State) iter.Seq[*catalog.Service] { return q.connecting(s.ConnectInstances(name)) })
 }
 
 // serviceNodes answers with the flat view of the instances of a service.
@@ -130,9 +130,6 @@ func (q *request) serviceNodes(key string, topic registry.Topic, index func(*cat
 	}
 	sel, err := q.selection(filter.ServiceNodes)
 	if err != nil {
-		return err
-	}
-	if err := q.allow(ResService, q.rest, Read); err != nil {
 		return err
 	}
 	st, err := q.read(registry.Subject{Topic: topic, Key: strings.ToLower(q.rest)}, index)
@@ -170,15 +167,16 @@ func (q *request) nodeAndServices() (*catalog.State, *catalog.Node, *filter.Filt
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if err := q.allow(ResNode, name, Read); err != nil {
-		return nil, nil, nil, err
-	}
 	st, err := q.read(registry.Subject{Topic: registry.TopicNode, Key: strings.ToLower(name)},
 		func(s *catalog.State) uint64 { return s.NodeIndex(name) })
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return st, st.Node(name), f, nil
+	n := st.Node(name)
+	if n != nil && !q.sees(ResNode, n.Name) {
+		n = nil
+	}
+	return st, n, f, nil
 }
 
 func catalogNode(q *request) error {

@@ -21,7 +21,7 @@ func healthService(q *request) error {
 func healthConnect(q *request) error {
 	name := q.rest
 	return q.entries("health-connect", func(s *catalog.State) uint64 { return s.ConnectIndex(name) },
-		func(s *catalog.State) iter.Seq[*catalog.Service] { return s.ConnectInstances(name) })
+		func(s *catalog.State) iter.Seq[*catalog.Service] { return q.connecting(s.ConnectInstances(name)) })
 }
 
 // entries answers with instances, their nodes and their checks.
@@ -31,9 +31,6 @@ func (q *request) entries(key string, index func(*catalog.State) uint64, instanc
 	}
 	sel, err := q.selection(filter.Entries)
 	if err != nil {
-		return err
-	}
-	if err := q.allow(ResService, q.rest, Read); err != nil {
 		return err
 	}
 	st, err := q.read(registry.Subject{Topic: registry.TopicService, Key: strings.ToLower(q.rest)}, index)
@@ -103,9 +100,6 @@ func healthNode(q *request) error {
 	if name == "" {
 		return errMissingNode
 	}
-	if err := q.allow(ResNode, name, Read); err != nil {
-		return err
-	}
 	return q.checks("health-node", registry.Subject{Topic: registry.TopicNodeChecks, Key: strings.ToLower(name)},
 		func(s *catalog.State) uint64 { return s.NodeChecksIndex(name) },
 		func(s *catalog.State) iter.Seq[*catalog.Check] { return s.ChecksOfNode(name) })
@@ -115,9 +109,6 @@ func healthChecks(q *request) error {
 	name := q.rest
 	if name == "" {
 		return errMissingService
-	}
-	if err := q.allow(ResService, name, Read); err != nil {
-		return err
 	}
 	return q.checks("health-checks", registry.Subject{Topic: registry.TopicServiceChecks, Key: strings.ToLower(name)},
 		func(s *catalog.State) uint64 { return s.ServiceChecksIndex(name) },

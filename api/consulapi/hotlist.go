@@ -88,7 +88,7 @@ func (h *Hot) serveList(c *hothttp.Call, r *hothttp.Request, list int) hothttp.O
 	k.name = string(r.Path[len(hotLists[list].pattern):])
 	var err error
 	k.secret = h.secret(r)
-	if k.grant, err = h.allow(k.secret, ResService, k.name, Read); err != nil {
+	if k.grant, err = h.grant(k.secret); err != nil {
 		return h.fail(c, err, read, h.lists[list], k.begun)
 	}
 	contact, mode, err := h.contact(&k.question)

@@ -56,6 +56,7 @@ func kvGet(q *request) error {
 
 // replyNothing is the 404 of the KV store: no body, all headers.
 func (q *request) replyNothing() error {
+	q.tellFiltered()
 	q.w.WriteHeader(http.StatusNotFound)
 	return nil
 }
@@ -77,8 +78,10 @@ func (q *request) replyRaw(p *catalog.KVPair) error {
 // prefix is the part that the two listings share.
 func (q *request) prefix() (*catalog.State, uint64, error) {
 	prefix := q.rest
-	if err := q.allow(ResKey, prefix, List); err != nil {
-		return nil, 0, err
+	if q.api.cfg.KeyListPolicy { // otherwise the list is filtered alone
+		if err := q.allow(ResKey, prefix, List); err != nil {
+			return nil, 0, err
+		}
 	}
 	index := func(s *catalog.State) uint64 { return s.KVPrefixIndex(prefix) }
 	st, err := q.read(registry.Subject{Topic: registry.TopicKVPrefix, Key: prefix}, index)
@@ -249,7 +252,11 @@ func kvDelete(q *request) error {
 	if key == "" && !recurse {
 		return errMissingKey
 	}
-	if err := q.allow(ResKey, key, Write); err != nil {
+	right := q.allow
+	if recurse {
+		right = q.allowBelow
+	}
+	if err := right(ResKey, key, Write); err != nil {
 		return err
 	}
 	cmd := &catalog.KV{Verb: catalog.KVDelete, Pair: catalog.KVPair{Key: key}}

@@ -1,6 +1,8 @@
 package consulapi
 
 import (
+	"cmp"
+	"iter"
 	"strconv"
 	"strings"
 	"sync"
@@ -124,6 +126,17 @@ type viewer struct {
 }
 
 func (q *request) viewer(sel *selection) viewer { return viewer{q.grant, sel, &q.hidden} }
+
+// connecting keeps the instances through which a service that the caller may read is reached.
+func (q *request) connecting(all iter.Seq[*catalog.Service]) iter.Seq[*catalog.Service] {
+	return func(yield func(*catalog.Service) bool) {
+		for s := range all {
+			if q.sees(ResService, cmp.Or(s.ProxyDestination, s.Name)) && !yield(s) {
+				return
+			}
+		}
+	}
+}
 
 // instance reports whether the viewer may see the instance and its node, and asked for them.
 func (v *viewer) instance(n *catalog.Node, s *catalog.Service) bool {

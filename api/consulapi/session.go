@@ -224,16 +224,15 @@ func sessionNode(q *request) error {
 	if q.rest == "" {
 		return invalidf("Missing node name")
 	}
-	if err := q.allow(ResSession, q.rest, Read); err != nil {
-		return err
-	}
 	st, err := q.read(registry.Subject{Topic: registry.TopicSessions}, (*catalog.State).SessionsIndex)
 	if err != nil {
 		return err
 	}
 	list := listWriter{b: q.buffer()}
 	for s := range st.SessionsOfNode(q.rest) {
-		list.b = appendSession(list.next(), s)
+		if q.sees(ResSession, s.Node) {
+			list.b = appendSession(list.next(), s)
+		}
 	}
 	return q.replyScratch(list.end())
 }

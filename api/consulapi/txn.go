@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/grants"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -47,7 +48,7 @@ var txnVerbs = map[string]catalog.TxnVerb{
 	"get": catalog.TxnGet, "set": catalog.TxnSet, "cas": catalog.TxnCAS, "delete": catalog.TxnDelete, "delete-cas": catalog.TxnDeleteCAS,
 }
 
-// op decodes one operation and asks for its right.
+// op decodes one operation.
 func (w *wireTxnOp) op(q *request) (op catalog.TxnOp, err error) {
 	set := 0
 	for _, there := range [...]bool{w.KV != nil, w.Node != nil, w.Service != nil, w.Check != nil} {
@@ -61,16 +62,16 @@ func (w *wireTxnOp) op(q *request) (op catalog.TxnOp, err error) {
 	if w.KV != nil {
 		return w.kv(q)
 	}
-	verb, res, name := "", ResNode, ""
+	verb := ""
 	switch {
 	case w.Node != nil:
-		verb, op.Node, name = w.Node.Verb, w.Node.Node.node(), w.Node.Node.Node
+		verb, op.Node = w.Node.Verb, w.Node.Node.node()
 		op.Node.Datacenter = q.api.cfg.Identity.Datacenter
 	case w.Service != nil:
-		verb, res, name = w.Service.Verb, ResService, w.Service.Service.Service
+		verb = w.Service.Verb
 		op.Service, err = w.Service.Service.service(w.Service.Node)
 	default:
-		verb, name = w.Check.Verb, w.Check.Check.Node
+		verb = w.Check.Verb
 		op.Check, err = w.Check.Check.check(w.Check.Check.Node)
 	}
 	if err != nil {
@@ -80,7 +81,7 @@ func (w *wireTxnOp) op(q *request) (op catalog.TxnOp, err error) {
 	if op.Verb, ok = txnVerbs[verb]; !ok {
 		return op, invalidf("unknown operation %q", verb)
 	}
-	return op, q.allow(res, name, levelOf(op.Verb == catalog.TxnGet))
+	return op, nil
 }
 
 func (w *wireTxnOp) kv(q *request) (op catalog.TxnOp, err error) {
@@ -96,14 +97,21 @@ func (w *wireTxnOp) kv(q *request) (op catalog.TxnOp, err error) {
 	}
 	op.KV = &catalog.KV{Verb: verb, Pair: catalog.KVPair{Key: w.KV.Key, Value: w.KV.Value, Flags: w.KV.Flags,
 		Session: w.KV.Session, ModifyIndex: w.KV.Index}}
-	return op, q.allow(ResKey, w.KV.Key, levelOf(verb >= catalog.KVGet))
+	return op, nil
 }
 
-func levelOf(reads bool) Level {
-	if reads {
-		return Read
+// txnRefusals are the operations that the caller has no right for.
+func (q *request) txnRefusals(cmd *catalog.Txn) (refused []catalog.TxnError) {
+	if q.api.open {
+		return nil
 	}
-	return Write
+	st := q.api.cfg.Registry.State()
+	for i := range cmd.Ops {
+		if err := grants.MayRun(q.grant, st, &cmd.Ops[i], q.api.cfg.KeyListPolicy); err != nil {
+			refused = append(refused, catalog.TxnError{OpIndex: i, What: errkind.Text(err)})
+		}
+	}
+	return refused
 }
 
 // decodedBytes is the size of a transaction as limits.txn_max_req_len counts it: of its
@@ -141,6 +149,12 @@ func txn(q *request) error {
 			return err
 		}
 		cmd.Ops[i] = op
+	}
+	if refused := q.txnRefusals(cmd); len(refused) > 0 {
+		if q.othersKnowBetter(errkind.New(errkind.Denied, "")) && q.api.cfg.Forward != nil {
+			return q.forward(true)
+		}
+		return q.replyTxn(&catalog.Result{TxnErrors: refused})
 	}
 	var res catalog.Result
 	if cmd.ReadOnly() {

@@ -17,13 +17,8 @@ func MayRegister(g *acl.Grant, st *catalog.State, c *catalog.Register) error {
 		}
 	}
 	if c.Service != nil {
-		if err := g.Check(acl.Service, c.Service.Name, acl.Write); err != nil {
+		if err := mayWriteService(g, st, node, c.Service); err != nil {
 			return err
-		}
-		if old := st.Service(node, c.Service.ID); old != nil && old.Name != c.Service.Name {
-			if err := g.Check(acl.Service, old.Name, acl.Write); err != nil {
-				return err
-			}
 		}
 	}
 	for _, check := range c.Checks {
@@ -35,6 +30,29 @@ func MayRegister(g *acl.Grant, st *catalog.State, c *catalog.Register) error {
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+// MayOffer is nil when g may register s: write on its name, and for a proxy on the service that it stands for,
+// since it is found as an instance of that.
+func MayOffer(g *acl.Grant, s *catalog.Service) error {
+	if err := g.Check(acl.Service, s.Name, acl.Write); err != nil {
+		return err
+	}
+	if s.ProxyDestination != "" && s.ProxyDestination != s.Name {
+		return g.Check(acl.Service, s.ProxyDestination, acl.Write)
+	}
+	return nil
+}
+
+// mayWriteService is MayOffer, and write on the service that is replaced.
+func mayWriteService(g *acl.Grant, st *catalog.State, node string, s *catalog.Service) error {
+	if err := MayOffer(g, s); err != nil {
+		return err
+	}
+	if old := st.Service(node, s.ID); old != nil && old.Name != s.Name {
+		return g.Check(acl.Service, old.Name, acl.Write)
 	}
 	return nil
 }
@@ -90,4 +108,116 @@ func MayDeregister(g *acl.Grant, st *catalog.State, c *catalog.Deregister) error
 		return nil
 	}
 	return g.Check(acl.Node, node, acl.Write)
+}
+
+// MaySync is nil when g may do what an agent's anti-entropy asks for.
+func MaySync(g *acl.Grant, st *catalog.State, c catalog.Command) error {
+	switch c := c.(type) {
+	case *catalog.Register:
+		return MayRegister(g, st, c)
+	case *catalog.RegisterBatch:
+		for _, one := range c.Registrations {
+			if err := MayRegister(g, st, one); err != nil {
+				return err
+			}
+		}
+		return nil
+	case *catalog.Deregister:
+		return MayDeregister(g, st, c)
+	}
+	return g.Check(acl.Operator, "", acl.Write)
+}
+
+// MayRun is nil when g may do one operation of a transaction. What a listing finds is left to the caller to
+// filter; lister tells that listing needs a right of its own.
+func MayRun(g *acl.Grant, st *catalog.State, op *catalog.TxnOp, lister bool) error {
+	switch {
+	case op.KV != nil:
+		return mayRunKV(g, op.KV, lister)
+	case op.Node != nil:
+		level := levelOf(op)
+		if old := nodeOf(st, op.Node); old != nil && old.Name != op.Node.Name {
+			if err := g.Check(acl.Node, old.Name, level); err != nil || op.Node.Name == "" {
+				return err
+			}
+		}
+		return g.Check(acl.Node, op.Node.Name, level)
+	case op.Service != nil:
+		return mayRunService(g, st, op)
+	}
+	if op.Verb == catalog.TxnGet {
+		return mayReadCheck(g, st, op.Check)
+	}
+	if old := st.Check(op.Check.Node, op.Check.ID); old != nil {
+		if err := mayWriteCheck(g, st, old.Node, old, nil); err != nil {
+			return err
+		}
+	}
+	if op.Verb == catalog.TxnDelete || op.Verb == catalog.TxnDeleteCAS {
+		return nil // what was there has been asked for; what is not there harms nobody
+	}
+	return mayWriteCheck(g, st, op.Check.Node, op.Check, nil)
+}
+
+func levelOf(op *catalog.TxnOp) acl.Level {
+	if op.Verb == catalog.TxnGet {
+		return acl.Read
+	}
+	return acl.Write
+}
+
+func nodeOf(st *catalog.State, n *catalog.Node) *catalog.Node {
+	if n.ID != "" {
+		return st.NodeByID(n.ID)
+	}
+	return st.Node(n.Name)
+}
+
+func mayRunKV(g *acl.Grant, c *catalog.KV, lister bool) error {
+	key := c.Pair.Key
+	switch c.Verb {
+	case catalog.KVGetTree:
+		if lister {
+			return g.Check(acl.Key, key, acl.List)
+		}
+		return nil
+	case catalog.KVGet, catalog.KVGetOrEmpty, catalog.KVCheckIndex, catalog.KVCheckSession, catalog.KVCheckNotExists:
+		return g.Check(acl.Key, key, acl.Read)
+	case catalog.KVDeleteTree:
+		return g.CheckBelow(acl.Key, key, acl.Write)
+	}
+	return g.Check(acl.Key, key, acl.Write)
+}
+
+func mayRunService(g *acl.Grant, st *catalog.State, op *catalog.TxnOp) error {
+	s := op.Service
+	old := st.Service(s.Node, s.ID)
+	switch op.Verb {
+	case catalog.TxnGet:
+		if old == nil {
+			return g.Check(acl.Service, s.Name, acl.Read)
+		}
+		if err := g.Check(acl.Service, old.Name, acl.Read); err != nil {
+			return err
+		}
+		return g.Check(acl.Node, old.Node, acl.Read)
+	case catalog.TxnDelete, catalog.TxnDeleteCAS:
+		if old == nil {
+			return g.Check(acl.Service, s.Name, acl.Write)
+		}
+		return g.Check(acl.Service, old.Name, acl.Write)
+	}
+	return mayWriteService(g, st, s.Node, s)
+}
+
+func mayReadCheck(g *acl.Grant, st *catalog.State, c *catalog.Check) error {
+	if old := st.Check(c.Node, c.ID); old != nil {
+		c = old
+	}
+	if c.ServiceName != "" {
+		if err := g.Check(acl.Service, c.ServiceName, acl.Read); err != nil {
+			return err
+		}
+	}
+	return g.Check(acl.Node, c.Node, acl.Read)
 }

@@ -238,6 +238,9 @@ func plain(v any, depth int) any {
 	return v
 }
 
+// ProxyDestination is the service that a proxy stands for, "" for what is no proxy.
+func (d *ServiceDefinition) ProxyDestination() string { return proxyDestination(d.Proxy) }
+
 // proxyDestination reads DestinationServiceName out of canonical JSON.
 func proxyDestination(proxy []byte) string {
 	if len(proxy) == 0 {
