@@ -13,16 +13,17 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 )
 
-// The rows that need no valid token: whoever calls them has none yet.
 const (
 	bootstrapPattern = "/v1/acl/bootstrap"
 	loginPattern     = "/v1/acl/login"
 )
 
-// tokenless tells whether a row is for callers that have no token yet; what such a caller brings is not looked at.
-func (r *route) tokenless() bool {
-	return r.class == write && r.resource == resNone && (r.pattern == bootstrapPattern || r.pattern == loginPattern)
-}
+// tokenless are the patterns that do not look at the token: whoever calls them has none yet, or
+// only wants to know whether there is a cluster.
+var tokenless = map[string]bool{bootstrapPattern: true, loginPattern: true,
+	"/v1/status/leader": true, "/v1/status/peers": true, "/v1/catalog/datacenters": true}
+
+func (r *route) tokenless() bool { return r.resource == resNone && tokenless[r.pattern] }
 
 var aclRoutes = []route{
 	{"PUT", bootstrapPattern, write, resNone, aclBootstrap},

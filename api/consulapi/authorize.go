@@ -82,6 +82,17 @@ func (q *request) token() string {
 	return ""
 }
 
+// carryToken puts this agent's default token into a request without one, before another process answers
+// it: that one has a default of its own.
+func (q *request) carryToken() {
+	if ownToken(q.r, q.q) != "" {
+		return
+	}
+	if t := q.token(); t != "" {
+		q.r.Header.Set("X-Consul-Token", t)
+	}
+}
+
 // authenticate resolves the request's token.
 func (q *request) authenticate() error {
 	if q.api.open || q.route.tokenless() {

@@ -20,20 +20,31 @@ var configRoutes = []route{
 
 // configRight is the right that an entry of the kind needs.
 func (q *request) configRight(kind, name string, l Level) error {
+	res, name := configResource(kind, name, l)
+	if res == resNone {
+		return nil
+	}
+	return q.allow(res, name, l)
+}
+
+func configResource(kind, name string, l Level) (Resource, string) {
 	switch kind {
 	case entry.ServiceIntentions:
-		return q.allow(ResIntention, name, l)
+		return ResIntention, name
 	case entry.ProxyDefaults, entry.Mesh, entry.ExportedServices, entry.JWTProvider:
 		if l == Read {
-			return nil
+			return resNone, ""
 		}
-		return q.allow(ResMesh, "", l)
+		return ResMesh, ""
 	}
-	return q.allow(ResService, name, l)
+	return ResService, name
 }
 
 // configSee tells whether an entry belongs into a list for this caller.
-func (q *request) configSee(kind, name string) bool { return q.configRight(kind, name, Read) == nil }
+func (q *request) configSee(kind, name string) bool {
+	res, name := configResource(kind, name, Read)
+	return q.sees(res, name)
+}
 
 // casParam reads ?cas=, which may be missing.
 func (q *request) casParam() (index uint64, given bool, err error) {

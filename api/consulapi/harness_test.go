@@ -73,6 +73,15 @@ func (s *store) Apply(_ context.Context, c catalog.Command) (catalog.Result, err
 	return results[0], nil
 }
 
+// SetRecords implements grants.Store.
+func (s *store) SetRecords(ctx context.Context, ops ...catalog.RecordOp) (catalog.Result, bool, error) {
+	res, err := s.Apply(ctx, &catalog.Records{Ops: ops})
+	if err == nil {
+		err = res.Err
+	}
+	return res, res.OK && err == nil, err
+}
+
 func (s *store) Await(ctx context.Context, _ registry.Subject, least uint64, wait time.Duration, indexOf func(*catalog.State) uint64) *catalog.State {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

@@ -43,10 +43,8 @@ func (q *request) remote(dc string) error {
 	if q.api.cfg.Remote == nil {
 		return errNoPath
 	}
+	q.carryToken()
 	r := q.r
-	if t := q.token(); t != "" && ownToken(r, q.q) == "" {
-		r.Header.Set("X-Consul-Token", t) // this agent's default; the other datacenter has another
-	}
 	if q.bare {
 		r.Body = io.NopCloser(bytes.NewReader(*q.buf))
 	}

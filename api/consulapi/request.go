@@ -105,6 +105,10 @@ func (q *request) answer(handle func(*request) error) error {
 		return err
 	case kind == uncached:
 		return handle(q)
+	case q.api.cfg.Registry == nil: // a server judges the questions, and this agent who may have the kept answers
+		if err := q.authenticate(); err != nil {
+			return err
+		}
 	}
 	return q.answerCached(kind, control, handle)
 }
@@ -145,9 +149,7 @@ func (q *request) forward(toLeader bool) error {
 	if q.bare {
 		q.r.Body = io.NopCloser(bytes.NewReader(*q.buf))
 	}
-	if t := q.token(); t != "" && ownToken(q.r, q.q) == "" {
-		q.r.Header.Set("X-Consul-Token", t) // this agent's default; the other process has another
-	}
+	q.carryToken()
 	delete(q.w.Header(), "X-Consul-Default-Acl-Policy") // the answer brings its own
 	pass := q.api.cfg.Forward.Forward
 	if q.route.streams() {

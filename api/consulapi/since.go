@@ -93,8 +93,10 @@ func (s *since) reply(key string, set, gone func(b *listWriter)) error {
 
 func kvSince(q *request) error {
 	prefix := q.rest
-	if err := q.allow(ResKey, prefix, List); err != nil {
-		return err
+	if q.api.cfg.KeyListPolicy {
+		if err := q.allow(ResKey, prefix, List); err != nil {
+			return err
+		}
 	}
 	s, err := q.since(registry.Subject{Topic: registry.TopicKVPrefix, Key: prefix},
 		func(st *catalog.State) uint64 { return st.KVPrefixIndex(prefix) })
