@@ -59,6 +59,7 @@ var matrix = map[string]cell{
 	"GET /v1/session/list":     {rights: `session "n2" { policy = "read" }`, hides: "n2"},
 
 	"PUT /v1/catalog/register":       {body: `{"Node":"n2","Address":"10.0.0.77","Service":{"Service":"web"}}`, rights: ruleNodeW + ruleWebW},
+	"PUT /v1/catalog/register-batch": {body: `[{"Node":"n2","Address":"10.0.0.77"},{"Node":"n2","Address":"10.0.0.77","Service":{"Service":"web"}}]`, rights: ruleNodeW + ruleWebW},
 	"PUT /v1/catalog/deregister":     {body: `{"Node":"n2"}`, rights: ruleNodeW},
 	"GET /v1/catalog/datacenters":    {tokenless: true},
 	"GET /v1/catalog/nodes":          {rights: ruleNode, hides: "n2"},

@@ -122,7 +122,7 @@ func agentServicesRegister(q *request, l Local) error {
 		if list[i], err = local.DecodeService(raw[i]); err != nil {
 			return at(i, err)
 		}
-		if err := q.allow(ResService, list[i].Name, Write); err != nil {
+		if err := q.offerRights(l, list[i]); err != nil {
 			return at(i, err)
 		}
 	}
