@@ -87,6 +87,13 @@ var matrix = map[string]cell{
 	"GET /v1/snapshot":                         {rights: ruleACLW},
 	"PUT /v1/snapshot":                         {body: "x", rights: ruleACLW},
 
+	"GET /v1/query":                  {rights: `query "q-web" { policy = "read" }`, hides: "q-web"},
+	"POST /v1/query":                 {body: `{"Name":"q2","Service":{"Service":"web"}}`, rights: `query "q2" { policy = "write" }`},
+	"GET /v1/query/":                 {rest: "$query", rights: `query "q-web" { policy = "read" }`},
+	"PUT /v1/query/":                 {rest: "$query", body: `{"Name":"q-web","Service":{"Service":"api"}}`, rights: `query "q-web" { policy = "write" }`},
+	"DELETE /v1/query/":              {rest: "$query", rights: `query "q-web" { policy = "write" }`},
+	"GET /v1/internal/query/execute": {rest: "?definition=%7B%22Service%22%3A%7B%22Service%22%3A%22web%22%7D%7D", rights: ruleWeb + ruleNode, hides: "n2"},
+
 	"PUT /v1/config":     {body: `{"Kind":"service-defaults","Name":"web"}`, rights: ruleWebW},
 	"GET /v1/config/":    {rest: "service-defaults/web", rights: ruleWeb},
 	"DELETE /v1/config/": {rest: "service-defaults/web", rights: ruleWebW},
@@ -116,6 +123,7 @@ var matrix = map[string]cell{
 	"GET /v1/agent/health/service/id/":   {rest: "web", rights: ruleWeb},
 	"GET /v1/agent/health/service/name/": {rest: "web", rights: ruleWeb},
 	"PUT /v1/agent/service/register":     {body: `{"Name":"web","Port":9}`, rights: ruleWebW},
+	"PUT /v1/agent/services/register":    {body: `[{"Name":"web"},{"Name":"api"}]`, rights: ruleWebW + `service "api" { policy = "write" }`},
 	"PUT /v1/agent/service/deregister/":  {rest: "web", rights: ruleWebW},
 	"PUT /v1/agent/service/maintenance/": {rest: "web?enable=true", rights: ruleWebW},
 	"GET /v1/agent/checks":               {rights: `node "n1" { policy = "read" }`, hides: "own"},
@@ -238,9 +246,13 @@ func (g *guarded) fill(root string) {
 			g.Fatalf("%s %s: %d %s", c.method, c.target, a.status, a.body)
 		}
 	}
-	a := g.as(root, "PUT", "/v1/session/create", `{"Node":"n2","NodeChecks":[]}`)
-	_, after, _ := strings.Cut(a.body, `:"`)
-	g.vars["$session"], _, _ = strings.Cut(after, `"`)
+	for name, made := range map[string]answer{
+		"$session": g.as(root, "PUT", "/v1/session/create", `{"Node":"n2","NodeChecks":[]}`),
+		"$query":   g.as(root, "POST", "/v1/query", `{"Name":"q-web","Service":{"Service":"web"}}`),
+	} {
+		_, after, _ := strings.Cut(made.body, `:"`)
+		g.vars[name], _, _ = strings.Cut(after, `"`)
+	}
 }
 
 // as asks with a token in the header.
@@ -342,7 +354,7 @@ func weaker(rules string) (all []string) {
 
 // unrelated are rights that no cell asks for.
 const unrelated = `event_prefix "" { policy = "write" } key "other" { policy = "write" } service "other" { policy = "write" } node "other" { policy = "write" }
-	agent "other" { policy = "write" } session "other" { policy = "write" } query_prefix "" { policy = "write" }`
+	agent "other" { policy = "write" } session "other" { policy = "write" } query "other" { policy = "write" }`
 
 // TestDefaultDenyMatrix asks every row of the route table with every kind of token.
 func TestDefaultDenyMatrix(t *testing.T) {
