@@ -18,10 +18,12 @@ import (
 // one lets the leader's fsync overlap the followers'; more than a few only makes entries smaller.
 const maxInFlight = 3
 
-// eagerCount and eagerBytes are when a further entry is worth sending while others are on their way.
+// eagerCount and eagerBytes are when a further entry is worth sending while others are
+// on their way: an entry too early makes smaller batches, and a batch copies what it
+// touches once. 'bench register' at 64 connections made a quarter more with 64 than with 32.
 const (
-	eagerCount = 32
-	eagerBytes = 32 << 10
+	eagerCount = 64
+	eagerBytes = 64 << 10
 )
 
 // waiter is one proposal. Waiters are pooled, with their channel.

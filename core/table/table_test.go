@@ -264,3 +264,18 @@ func BenchmarkSetBatch100(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkSetPointers is what the catalog does: items are pointers to what has its key within.
+func BenchmarkSetPointers(b *testing.B) {
+	edit := New(func(a, b *item) int { return cmp.Compare(a.key, b.key) }).Edit()
+	for i := range 100_000 {
+		edit.Set(&item{key: i})
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		edit.Set(&item{key: rand.IntN(100_000), value: i})
+		if i%100 == 0 {
+			edit.Done()
+		}
+	}
+}

@@ -5,8 +5,8 @@ import "sync/atomic"
 // The tree is a B-tree. A node is one allocation with its items within, an inner
 // node's children behind them.
 //
-// Nodes are full up to maxItems. On 100,000 random sets of pointers, 100 a batch, 15
-// takes a tenth more time and 63 a third more bytes.
+// By BenchmarkSetPointers (100,000 pointers, 100 random sets a batch) a set allocates 690
+// bytes; with maxItems 15 it is 500 and 3 allocations, with 63 it is 870.
 const (
 	maxItems = 31
 	minItems = 10 // below, a node takes from a neighbour or joins it
