@@ -166,6 +166,7 @@ var own = commandLine{
 		{"tls", "Make the certificates of a cluster", groupTools, on(certs.TLS)},
 		{"troubleshoot", "Find out why services do not reach each other", groupMesh, on(trouble.Command)},
 		{"validate", "Check configuration files", groupTools, (*env).validate},
+		{"import", "Bring the state of another system over", groupTools, (*env).imports},
 		{"bench", "Measure Corbel, or the system that it replaces", groupTools, (*env).bench},
 		{"keygen", "Make a key for gossip encryption", groupTools, (*env).keygen},
 		{"link", "Make links so that the binary answers to the names it replaces", groupTools, (*env).link},

@@ -1,0 +1,137 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/cli/migrate"
+	"corbel.dev/corbel/client"
+	"github.com/spf13/cobra"
+)
+
+func (e *env) imports(c *cobra.Command) { command.Group(c, e.importConsul()) }
+
+// importFlags are the flags of `import consul`.
+type importFlags struct {
+	from              client.Config
+	fromTokenFile     string
+	kinds             []string
+	dryRun, overwrite bool
+	asJSON            bool
+}
+
+func (e *env) importConsul() *cobra.Command {
+	var d command.Dial
+	var o importFlags
+	c := &cobra.Command{Use: "consul --from URL", Short: "Bring the state of a running Consul over, by its API", Args: command.Between(0, 0, "flags only")}
+	c.Long = `Bring the state of a running Consul over by its API: policies, roles, auth methods,
+binding rules and tokens (with their secrets), config entries, intentions, keys,
+nodes and services that have no agent, and prepared queries. Agents register what
+is theirs once they join here. What is there already stays; run it again as often
+as wanted. It ends with 1 when something failed or differs.
+
+  corbel import consul --from http://consul.example:8500 --from-token-file token --dry-run
+  corbel import consul --from http://consul.example:8500 --from-token-file token`
+	d.Flags(e.Env, c)
+	f := c.Flags()
+	f.StringVar(&o.from.Address, "from", "", "address of a Consul server or agent")
+	f.StringVar(&o.from.Token, "from-token", "", "token for it, with the right to read all, and acl:write for secrets (CONSUL_HTTP_TOKEN)")
+	f.StringVar(&o.fromTokenFile, "from-token-file", "", "file that holds that token")
+	f.StringVar(&o.from.CAFile, "from-ca-file", "", "authorities to trust there, PEM")
+	f.StringVar(&o.from.CertFile, "from-client-cert", "", "client certificate to show there, PEM")
+	f.StringVar(&o.from.KeyFile, "from-client-key", "", "its private key, PEM")
+	f.StringVar(&o.from.ServerName, "from-tls-server-name", "", "name that its certificate must have")
+	f.StringSliceVar(&o.kinds, "only", nil, "only these kinds: policies, roles, auth-methods, binding-rules, tokens, config, intentions, keys, catalog, queries")
+	f.BoolVar(&o.dryRun, "dry-run", false, "say what would be done, and do nothing")
+	f.BoolVar(&o.overwrite, "overwrite", false, "write what is there and differs, too")
+	f.BoolVar(&o.asJSON, "json", false, "print the report as JSON")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if o.from.Address == "" {
+			return command.Usagef("import consul wants --from, the address of a Consul server or agent")
+		}
+		ctx, stop := command.Signals(c.Context())
+		defer stop()
+		return e.runImport(ctx, &d, &o)
+	}
+	return c
+}
+
+func (e *env) runImport(ctx context.Context, d *command.Dial, o *importFlags) error {
+	if o.fromTokenFile != "" {
+		token, err := client.ReadToken(o.fromTokenFile)
+		if err != nil {
+			return err
+		}
+		o.from.Token = token
+	}
+	o.from.Token = cmp.Or(o.from.Token, e.Getenv("CONSUL_HTTP_TOKEN"))
+	from, err := client.New(o.from)
+	if err != nil {
+		return err
+	}
+	e.OnClose(from.Close)
+	to, err := d.Client()
+	if err != nil {
+		return err
+	}
+	report, err := migrate.Run(ctx, migrate.Config{From: from, To: to, Kinds: o.kinds, DryRun: o.dryRun, Overwrite: o.overwrite,
+		Progress: func(kind string, counts map[migrate.Result]int) {
+			if !o.asJSON {
+				fmt.Fprintf(e.Err, "%s: done\n", kind)
+			}
+		}})
+	if report == nil {
+		return err
+	}
+	print := func() error { return writeReport(e.Out, report) }
+	if o.asJSON {
+		print = func() error { return command.WriteJSON(e.Out, report, false) }
+	}
+	if werr := print(); werr != nil || err != nil {
+		return cmp.Or(err, werr)
+	}
+	if !report.Complete() {
+		return command.ExitCode(1) // the report says why
+	}
+	return nil
+}
+
+// writeReport prints the counts, then what needs a look, then what was left out on purpose.
+func writeReport(w io.Writer, r *migrate.Report) error {
+	if r.DryRun {
+		fmt.Fprintln(w, "Nothing was written: this is what would be done.")
+	}
+	t := command.Table{Head: []string{"KIND", "CREATED", "UPDATED", "UNCHANGED", "SKIPPED", "DIFFERS", "FAILED"}}
+	for _, kind := range migrate.Kinds {
+		counts, ok := r.Counts[kind]
+		if !ok {
+			continue
+		}
+		row := []string{kind}
+		for _, result := range migrate.Results {
+			row = append(row, strconv.Itoa(counts[result]))
+		}
+		t.Add(row...)
+	}
+	if err := t.Write(w); err != nil {
+		return err
+	}
+	for _, result := range []migrate.Result{migrate.Failed, migrate.Differs, migrate.Skipped} {
+		items := slices.DeleteFunc(slices.Clone(r.Items), func(it migrate.Item) bool { return it.Result != result })
+		if len(items) == 0 {
+			continue
+		}
+		fmt.Fprintf(w, "\n%s:\n", result)
+		for _, it := range items {
+			if _, err := fmt.Fprintf(w, "  %s %s: %s\n", it.Kind, it.Name, it.Why); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
