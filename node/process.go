@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/core/member"
@@ -37,6 +38,7 @@ type base struct {
 	log    *slog.Logger
 
 	tokens  *ownTokens
+	certEnd atomic.Int64 // when the certificate of the RPC port ends, in Unix seconds; 0 without one
 	metrics *telemetry.Registry
 	sinks   *sink.Set
 	wire    *wire.Wire
@@ -97,6 +99,7 @@ func (b *base) openNetwork() error {
 	if err != nil {
 		return err
 	}
+	b.certEnd.Store(endOf(id))
 	if b.wire, err = wire.New(wire.Config{Bind: cfg.Listen.RPC, TLS: id, HeaderTimeout: cfg.Limits.RPCHandshake, Faults: b.faults.Net(), Log: b.log}); err != nil {
 		return fmt.Errorf("ports.server: %w", err)
 	}
@@ -244,6 +247,7 @@ func (b *base) reload(cfg *config.Config) error {
 		if err := b.wire.Reload(id); err != nil {
 			return err
 		}
+		b.certEnd.Store(endOf(id))
 	}
 	b.logs.SetLevel(level)
 	b.tokens.reload(&cfg.ACL)

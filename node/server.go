@@ -108,6 +108,7 @@ func (p *Process) build() error {
 	if p.cfg.Server {
 		handleCatalog(p.rpcSrv, servers, p.api)
 	}
+	p.meter()
 	p.addParts()
 	return nil
 }

@@ -40,6 +40,14 @@ func wireTLS(cfg *config.Config) (*wire.TLS, error) {
 	return id, nil
 }
 
+// endOf is when the certificate of an identity ends, in Unix seconds; 0 without one.
+func endOf(id *wire.TLS) int64 {
+	if id == nil || len(id.Server.Certificates) == 0 || id.Server.Certificates[0].Leaf == nil {
+		return 0
+	}
+	return id.Server.Certificates[0].Leaf.NotAfter.Unix()
+}
+
 // httpsTLS builds the TLS of the HTTPS port.
 func httpsTLS(cfg *config.Config) (*tls.Config, error) {
 	b := &cfg.TLS.HTTPS

@@ -64,7 +64,7 @@ func New(cfg Config) (*API, error) {
 	a.outgoing.meter(cfg.Metrics)
 	a.discoveryStale.Store(int64(cfg.DiscoveryMaxStale))
 	if cfg.Registry == nil {
-		a.agent = &AgentCache{api: a}
+		a.agent = newAgentCache(a)
 	}
 	a.table = newTable(routes(), cfg.Metrics)
 	cfg.Metrics.GaugeFunc("rpc.queries_blocking", func() float64 { return float64(a.blocking.Load()) })

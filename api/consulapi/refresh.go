@@ -10,6 +10,7 @@ import (
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/kit/backoff"
+	"corbel.dev/corbel/telemetry"
 )
 
 // AgentCache keeps answers of servers up to date on a client agent, for ?cached: one blocking query
@@ -25,6 +26,16 @@ type AgentCache struct {
 	entries map[string]*cacheEntry
 	bytes   int
 	wg      sync.WaitGroup
+
+	fetched, failed, evicted, bypassed *telemetry.Counter
+}
+
+func newAgentCache(a *API) *AgentCache {
+	m := a.cfg.Metrics
+	c := &AgentCache{api: a, fetched: m.Counter("cache.fetch_success"), failed: m.Counter("cache.fetch_error"),
+		evicted: m.Counter("cache.evict_expired"), bypassed: m.Counter("cache.bypass")}
+	m.GaugeFunc("cache.entries_count", func() float64 { return float64(c.Len()) })
+	return c
 }
 
 // cacheEntry is one question. Guarded by AgentCache.mu except key and stop.
@@ -68,6 +79,7 @@ func (c *AgentCache) enter(q *request) (e *cacheEntry, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ctx == nil {
+		c.bypassed.Add(1)
 		return nil, false
 	}
 	if e = c.entries[key]; e != nil {
@@ -108,6 +120,7 @@ func (c *AgentCache) dropLocked(e *cacheEntry) {
 		return
 	}
 	delete(c.entries, e.key)
+	c.evicted.Add(1)
 	if e.cur != nil {
 		c.bytes -= e.cur.size()
 	}
@@ -121,6 +134,11 @@ func (c *AgentCache) refresh(ctx context.Context, e *cacheEntry, r *http.Request
 	for ctx.Err() == nil {
 		begun := c.api.cfg.Clock.Now()
 		answer, err := c.fetch(ctx, r, index)
+		if err != nil {
+			c.failed.Add(1)
+		} else {
+			c.fetched.Add(1)
+		}
 		if err == nil && streams {
 			answer.header["X-Consul-Query-Backend"] = streaming
 		}

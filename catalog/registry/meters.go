@@ -60,6 +60,7 @@ func newMeters(r *Registry, t *telemetry.Registry) *meters {
 	gauge("state.nodes", func(c catalog.Counts) int { return c.Nodes })
 	gauge("state.services", func(c catalog.Counts) int { return c.Services })
 	gauge("state.service_instances", func(c catalog.Counts) int { return c.Instances })
+	gauge("state.connect_instances", func(c catalog.Counts) int { return c.ConnectInstances })
 	gauge("state.kv_entries", func(c catalog.Counts) int { return c.KV })
 	gauge("state.checks", func(c catalog.Counts) int { return c.Checks })
 	gauge("state.sessions", func(c catalog.Counts) int { return c.Sessions })

@@ -1,0 +1,36 @@
+package node
+
+import (
+	"math"
+	"time"
+
+	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/kit/version"
+)
+
+// meter shows what only the whole process knows: its pool, its version, its certificate.
+func (p *Process) meter() {
+	count := func(server bool) func() float64 {
+		return func() float64 {
+			n := 0
+			for _, m := range p.pool.Members() {
+				if m.Status == member.Alive && (m.Tags["role"] == roleServer) == server {
+					n++
+				}
+			}
+			return float64(n)
+		}
+	}
+	p.metrics.GaugeFunc("members.servers", count(true), "datacenter", p.cfg.Node.Datacenter)
+	p.metrics.GaugeFunc("members.clients", count(false), "datacenter", p.cfg.Node.Datacenter)
+	p.metrics.Gauge("version", "version", version.Contract).Set(1)
+	p.metrics.GaugeFunc("agent.tls.cert.expiry", p.certificateLeft)
+}
+
+// certificateLeft is how many seconds the certificate of the RPC port is still valid; 0 without one.
+func (p *Process) certificateLeft() float64 {
+	if end := p.certEnd.Load(); end != 0 {
+		return math.Round(time.Unix(end, 0).Sub(p.clock.Now()).Seconds())
+	}
+	return 0
+}
