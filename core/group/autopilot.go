@@ -103,7 +103,7 @@ type ServerHealth struct {
 // NewAutopilot makes an Autopilot; remove, which may be nil, is told of servers
 // that are removed because they failed, so that gossip forgets them too; it must not block.
 func NewAutopilot(g *Group, source MemberSource, cfg AutopilotConfig, remove func(id string)) *Autopilot {
-	a := &Autopilot{g: g, source: source, remove: remove, update: 2 * time.Second, reconcile: 10 * time.Second}
+	a := &Autopilot{g: g, source: source, remove: remove, update: 2 * time.Second, reconcile: 2 * time.Second}
 	a.config.Store(&cfg)
 	return a
 }
