@@ -39,6 +39,7 @@ type Process struct {
 	local    *local.Local
 	api      *consulapi.API
 	dns      *dnsapi.Server
+	places   *coordinates
 	http     *httpx.Server
 	hot      *consulapi.Hot             // nil where each request goes through net/http
 	https    atomic.Pointer[tls.Config] // of the HTTPS port; replaced by Reload
@@ -68,6 +69,7 @@ func New(cfg *config.Config) (*Process, error) {
 // build makes the graph, in the order in which its parts start.
 func (p *Process) build() error {
 	promapi.Declare(p.metrics)
+	p.places = newCoordinates(p)
 	servers := &catalogServers{client: p.rpc, own: func() applier { return nil }, target: p.anyServer}
 	forward := &forwarder{client: p.rpc, leader: func() string { return "" }, servers: p.otherServers, changes: p.pool.Changes,
 		hold: p.cfg.Raft.RPCHold, callTimeout: p.cfg.Limits.RPCClient, blockTimeout: p.cfg.Queries.MaxTime * 9 / 8}
@@ -105,6 +107,9 @@ func (p *Process) build() error {
 	p.rpcSrv.Handle(methodHTTPUpload, p.uploads.piece)
 	p.rpcSrv.Handle(methodDNS, serveDNS(p.dns))
 	p.rpcSrv.Handle(methodPing, servePing())
+	if p.cfg.Server {
+		p.rpcSrv.Handle(methodCoordinate, p.places.serve())
+	}
 	if p.cfg.Server {
 		handleCatalog(p.rpcSrv, servers, p.api)
 	}
@@ -212,7 +217,7 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 			NodeID: p.id, NodeMeta: p.nodeMeta(), Version: version.Contract, Revision: build.Revision, BuildDate: build.Date,
 			Server: cfg.Server, GRPCPort: cfg.Ports.GRPC, GRPCTLSPort: cfg.Ports.GRPCTLS,
 		},
-		Local: p.local, Members: apiMembers{p.pool}, Info: info{p}, Logs: p.logs, Forward: forward,
+		Local: p.local, Members: apiMembers{p.pool}, Coordinates: p.places, Info: info{p}, Logs: p.logs, Forward: forward,
 		MetricsHandler: promapi.New(p.metrics),
 		Authorizer:     p.access.tokens, ACLEnabled: cfg.ACL.Enabled, DefaultACLPolicy: defaultPolicy(cfg),
 		Keeper: p.access.keeper, DownACLPolicy: cfg.ACL.DownPolicy, KeyListPolicy: cfg.ACL.KeyListPolicy,
@@ -269,6 +274,10 @@ func (p *Process) addParts() {
 	p.access.addParts(p)
 	p.parts.Add("server watch", p.watchServers)
 	p.parts.Add("local", p.local.Run)
+	p.parts.Add("coordinate", p.places.push)
+	if p.raft != nil {
+		p.parts.Add("coordinates", p.places.flush)
+	}
 	if len(p.cfg.Listen.DNS) > 0 {
 		p.parts.Add("dns", p.dns.Run)
 	}

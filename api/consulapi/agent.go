@@ -8,6 +8,7 @@ import (
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog/filter"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/vivaldi"
 )
 
 var errNoGossip = failWith(http.StatusInternalServerError, "This process is in no gossip pool")
@@ -30,7 +31,7 @@ func agentSelf(q *request) error {
 			"Datacenter": id.Datacenter, "PrimaryDatacenter": id.PrimaryDatacenter, "NodeName": id.NodeName,
 			"NodeID": id.NodeID, "Revision": id.Revision, "Server": id.Server, "Version": id.Version, "BuildDate": id.BuildDate,
 		},
-		"DebugConfig": debug, "Stats": stats, "Meta": meta, "Coord": unmeasured(), "Member": q.self(),
+		"DebugConfig": debug, "Stats": stats, "Meta": meta, "Coord": q.place(), "Member": q.self(),
 	}
 	if id.GRPCPort > 0 || id.GRPCTLSPort > 0 { // absent, never null, where nothing listens
 		out["xDS"] = map[string]any{
@@ -45,9 +46,12 @@ func agentSelf(q *request) error {
 // supportedEnvoys are the Envoy versions that proxies may run, newest first.
 var supportedEnvoys = []string{"1.34.1", "1.33.2", "1.32.5", "1.31.8"}
 
-// unmeasured is the coordinate of a node that has measured no round trip yet.
-func unmeasured() map[string]any {
-	return map[string]any{"Vec": make([]float64, 8), "Error": 1.5, "Adjustment": 0.0, "Height": 1e-05}
+// place is where this agent lies.
+func (q *request) place() wireCoord {
+	if q.api.cfg.Coordinates == nil {
+		return coordOf(vivaldi.New())
+	}
+	return coordOf(q.api.cfg.Coordinates.Own())
 }
 
 type wireMember struct {

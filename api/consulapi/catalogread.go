@@ -31,9 +31,9 @@ func catalogNodes(q *request) error {
 	if err != nil {
 		return err
 	}
-	return q.replyShared("nodes", st.NodesIndex(), func(b []byte) []byte {
+	return q.replyList("nodes", st.NodesIndex(), func(b []byte) []byte {
 		list := listWriter{b: b}
-		for n := range st.Nodes() {
+		for n := range sorted(q, st, st.Nodes(), nodeOfNode) {
 			if q.sees(ResNode, n.Name) && sel.node(n) && sel.filter.Match(n) {
 				list.b = appendNode(list.next(), n)
 			}
@@ -136,8 +136,8 @@ func (q *request) serviceNodes(key string, topic registry.Topic, index func(*cat
 	if err != nil {
 		return err
 	}
-	return q.replyShared(key, index(st), func(b []byte) []byte {
-		return appendServiceNodes(b, st, instances(st), q.viewer(&sel))
+	return q.replyList(key, index(st), func(b []byte) []byte {
+		return appendServiceNodes(b, st, sorted(q, st, instances(st), nodeOfService), q.viewer(&sel))
 	})
 }
 

@@ -200,6 +200,7 @@ type Config struct {
 	Members       Members
 	WAN           Members     // the pool of all datacenters' servers; nil where this process is not in it
 	Remote        Datacenters // nil: this datacenter is the only one
+	Coordinates   Coordinates // nil: nobody knows where this process lies
 	Info          AgentInfo
 	Logs          LogSource
 	Forward       Forwarder

@@ -37,8 +37,8 @@ func (q *request) entries(key string, index func(*catalog.State) uint64, instanc
 	if err != nil {
 		return err
 	}
-	return q.replyShared(key, index(st), func(b []byte) []byte {
-		return appendEntries(b, st, instances(st), q.viewer(&sel))
+	return q.replyList(key, index(st), func(b []byte) []byte {
+		return appendEntries(b, st, sorted(q, st, instances(st), nodeOfService), q.viewer(&sel))
 	})
 }
 
@@ -148,7 +148,7 @@ func (q *request) checks(key string, subject registry.Subject, index func(*catal
 	}
 	encode := func(b []byte) []byte {
 		list := listWriter{b: b}
-		for c := range all(st) {
+		for c := range sorted(q, st, all(st), nodeOfCheck) {
 			if q.seesCheck(c) && q.nodeMatches(st, &sel, c.Node) && sel.filter.Match(c) {
 				list.b = appendCheck(list.next(), c)
 			}
@@ -158,7 +158,7 @@ func (q *request) checks(key string, subject registry.Subject, index func(*catal
 	if len(sel.nodeMeta) > 0 { // a node's metadata may change without these indexes
 		return q.replyScratch(encode(q.buffer()))
 	}
-	return q.replyShared(key, index(st), encode)
+	return q.replyList(key, index(st), encode)
 }
 
 func (q *request) seesCheck(c *catalog.Check) bool {

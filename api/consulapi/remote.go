@@ -45,6 +45,7 @@ func (q *request) remote(dc string) error {
 	}
 	q.carryToken()
 	r := q.r
+	q.nameNear()
 	if q.bare {
 		r.Body = io.NopCloser(bytes.NewReader(*q.buf))
 	}

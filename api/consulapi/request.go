@@ -150,6 +150,7 @@ func (q *request) forward(toLeader bool) error {
 		q.r.Body = io.NopCloser(bytes.NewReader(*q.buf))
 	}
 	q.carryToken()
+	q.nameNear()
 	delete(q.w.Header(), "X-Consul-Default-Acl-Policy") // the answer brings its own
 	pass := q.api.cfg.Forward.Forward
 	if q.route.streams() {

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"corbel.dev/corbel/kit/vivaldi"
 	"github.com/hashicorp/memberlist"
 )
 
@@ -120,6 +121,19 @@ func (d delegate) NotifyConflict(existing, other *memberlist.Node) {
 		msg = "another member uses this member's name: give each a name of its own"
 	}
 	d.p.cfg.Log.Error(msg, "name", existing.Name, "known", existing.Address(), "other", other.Address())
+}
+
+// AckPayload implements memberlist.PingDelegate: each answer to a probe tells where this member lies.
+func (d delegate) AckPayload() []byte {
+	c := d.p.place.Coord()
+	return c.Append(nil)
+}
+
+// NotifyPingComplete implements memberlist.PingDelegate. What cannot be a coordinate is left out.
+func (d delegate) NotifyPingComplete(n *memberlist.Node, rtt time.Duration, payload []byte) {
+	if c, err := vivaldi.Decode(payload); err == nil && d.p.place.Observe(n.Name, c, rtt) {
+		d.p.roster.lies(n.Name, c)
+	}
 }
 
 // conflictNote limits the log: the loser repeats itself with every gossip round.

@@ -35,6 +35,7 @@ import (
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/vfs"
+	"corbel.dev/corbel/kit/vivaldi"
 	"corbel.dev/corbel/telemetry"
 	"github.com/hashicorp/memberlist"
 )
@@ -232,6 +233,8 @@ type Pool struct {
 	closing sync.Mutex
 	closed  bool // guarded by closing
 
+	place *vivaldi.Client
+
 	conflicts *telemetry.Counter
 	conflict  conflictNote
 }
@@ -244,7 +247,7 @@ func New(cfg Config) (*Pool, error) {
 	p := &Pool{
 		cfg: cfg, epoch: uint64(cfg.Clock.Now().UnixMilli()),
 		asks: make(chan keyRequest, keyQueueLength), ready: make(chan struct{}), stopped: make(chan struct{}),
-		waiting: map[uint64]chan keyReply{}, conflicts: cfg.Metrics.Counter("serf.member.conflict"),
+		waiting: map[uint64]chan keyReply{}, place: vivaldi.NewClient(), conflicts: cfg.Metrics.Counter("serf.member.conflict"),
 	}
 	meta, err := encodeMeta(p.epoch, cfg.Tags)
 	if err != nil {
@@ -268,6 +271,12 @@ func (p *Pool) Member(name string) (Member, bool) { return p.roster.get(name) }
 // Changes returns a channel that is closed at the next change. Take it, then read
 // Members, then wait on it: no change is missed.
 func (p *Pool) Changes() <-chan struct{} { return p.roster.changes() }
+
+// Coordinate estimates where this member lies in the network, from the round trips of gossip's probes.
+func (p *Pool) Coordinate() vivaldi.Coord { return p.place.Coord() }
+
+// CoordinateOf is where another member lies, as it said when this one last probed it.
+func (p *Pool) CoordinateOf(name string) (vivaldi.Coord, bool) { return p.roster.place(name) }
 
 // Encrypted tells whether gossip is encrypted.
 func (p *Pool) Encrypted() bool { return p.keys != nil }

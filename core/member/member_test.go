@@ -17,6 +17,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/kit/vivaldi"
 )
 
 // runPool runs a Pool until the test ends or stop is called.
@@ -382,5 +383,31 @@ func TestWrongConfigIsNamed(t *testing.T) {
 		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want it to contain %q", err, want)
 		}
+	}
+}
+
+// Probes tell members where they lie, and a member that is forgotten takes its place with it.
+func TestCoordinatesComeFromProbes(t *testing.T) {
+	pools, _ := runPools(t, 3, func(i int) Config { return Config{Name: fmt.Sprint("place", i), Bind: "127.0.0.1:0", Profile: Local} })
+	polltest.Within(t, 60*time.Second, func() bool {
+		for _, p := range pools {
+			for _, m := range p.Members() {
+				if _, ok := p.CoordinateOf(m.Name); !ok && m.Name != p.cfg.Name {
+					return false
+				}
+			}
+		}
+		return true
+	}, "each member to have probed each")
+	first, second := pools[0].Coordinate(), pools[1].Coordinate()
+	if d := first.Distance(&second); first == vivaldi.New() || d <= 0 || d > 10*time.Second {
+		t.Errorf("the distance on one machine is %v", d)
+	}
+	name := pools[1].cfg.Name
+	pools[0].roster.mu.Lock()
+	pools[0].roster.dropLocked(name)
+	pools[0].roster.mu.Unlock()
+	if _, ok := pools[0].CoordinateOf(name); ok {
+		t.Error("a member that was forgotten still lies somewhere")
 	}
 }

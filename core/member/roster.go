@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/kit/vivaldi"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -41,7 +42,8 @@ type roster struct {
 
 	mu      sync.Mutex // guards all below
 	members map[string]*entry
-	intents map[string]heard // the newest per name
+	intents map[string]heard         // the newest per name
+	places  map[string]vivaldi.Coord // of the members that were probed; of those known alone
 	alive   int
 	sorted  []Member // nil: make anew
 	changed chan struct{}
@@ -52,7 +54,7 @@ func newRoster(cfg Config) *roster {
 		self: cfg.Name, failedFor: cfg.ReconnectTimeout, leftFor: cfg.TombstoneTimeout, clock: cfg.Clock,
 		joins: cfg.Metrics.Counter("serf.member.join"), leaves: cfg.Metrics.Counter("serf.member.left"),
 		fails: cfg.Metrics.Counter("serf.member.failed"), flaps: cfg.Metrics.Counter("serf.member.flap"),
-		members: map[string]*entry{}, intents: map[string]heard{}, changed: make(chan struct{}),
+		members: map[string]*entry{}, intents: map[string]heard{}, places: map[string]vivaldi.Coord{}, changed: make(chan struct{}),
 	}
 }
 
@@ -76,6 +78,7 @@ func (r *roster) dropLocked(name string) {
 			r.alive--
 		}
 		delete(r.members, name)
+		delete(r.places, name)
 		r.touchLocked()
 	}
 }
@@ -312,6 +315,22 @@ func (r *roster) changes() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.changed
+}
+
+// lies takes in where a member lies, as it said itself.
+func (r *roster) lies(name string, at vivaldi.Coord) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.members[name] != nil {
+		r.places[name] = at
+	}
+}
+
+func (r *roster) place(name string) (vivaldi.Coord, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at, ok := r.places[name]
+	return at, ok
 }
 
 func (r *roster) aliveCount() int {

@@ -107,7 +107,7 @@ func (p *Pool) config() (*memberlist.Config, error) {
 		conf.Keyring = p.keys.ring
 	}
 	d := delegate{p}
-	conf.Delegate, conf.Events, conf.Alive, conf.Merge, conf.Conflict = d, d, d, d, d
+	conf.Delegate, conf.Events, conf.Alive, conf.Merge, conf.Conflict, conf.Ping = d, d, d, d, d, d
 	conf.DelegateProtocolVersion, conf.DelegateProtocolMin, conf.DelegateProtocolMax = 1, 1, 1
 	conf.Logger = log.New(logWriter{p.cfg.Log}, "", 0)
 	conf.LogOutput = nil

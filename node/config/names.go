@@ -51,7 +51,7 @@ var ignoredKeys = map[string]string{
 	"disable_remote_exec":                   "remote execution does not exist",
 	"disable_anonymous_signature":           "Corbel never calls home",
 	"disable_keyring_file":                  "the keyring follows the configuration",
-	"disable_coordinates":                   "network coordinates are not kept",
+	"disable_coordinates":                   "coordinates are always kept",
 	"limits.https_handshake_timeout":        "a TLS handshake on HTTPS may take 10 s",
 	"limits.rpc_max_conns_per_client":       "agents and servers share few connections, which are bounded together",
 	"ports.expose_min_port":                 "checks are not exposed through proxies yet",
