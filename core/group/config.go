@@ -71,6 +71,8 @@ type Config struct {
 	SnapshotThreshold uint64
 	SnapshotInterval  time.Duration
 	TrailingLogs      uint64
+	// ScrubInterval (24 h) is how long after one reading of everything on disk the next one begins; negative: never.
+	ScrubInterval time.Duration
 	// SegmentBytes is the size of a log file (64 MiB).
 	SegmentBytes int64
 
@@ -118,6 +120,7 @@ func (c *Config) complete() error {
 	orDefault(&c.SnapshotThreshold, 16384)
 	orDefault(&c.SnapshotInterval, 30*time.Second)
 	orDefault(&c.TrailingLogs, 10240)
+	orDefault(&c.ScrubInterval, 24*time.Hour)
 	orDefault(&c.MaxBatchBytes, 512<<10)
 	orDefault(&c.MaxBatchCount, 4096)
 	orDefault(&c.MaxCommandBytes, 32<<20)

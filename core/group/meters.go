@@ -14,6 +14,8 @@ type meters struct {
 	queue, append, replicate, apply    *telemetry.Timing
 	proposals, entries, bytes, shed    *telemetry.Counter
 	unknown, stalls, fails, reconnects *telemetry.Counter
+	// scrubs are complete readings of everything on disk, rotten what they found damaged.
+	scrubs, rotten *telemetry.Counter
 }
 
 func newMeters(r *telemetry.Registry, name string) meters {
@@ -23,6 +25,7 @@ func newMeters(r *telemetry.Registry, name string) meters {
 		queue: timing("queue"), append: timing("append"), replicate: timing("replicate"), apply: timing("apply"),
 		proposals: counter("proposals"), entries: counter("entries"), bytes: counter("bytes"), shed: counter("shed"),
 		unknown: counter("unknown"), stalls: counter("stalls"), fails: counter("failures"), reconnects: counter("reconnects"),
+		scrubs: counter("scrubs"), rotten: counter("scrub.damaged"),
 	}
 }
 

@@ -37,7 +37,8 @@ type snapStore struct {
 	broken bool
 }
 
-func openSnapStore(fsys vfs.FS, dir string, log *slog.Logger) (*snapStore, error) {
+// openSnapStore verifies what is there. What cannot be read counts as damaged only when replaceable: when others have it.
+func openSnapStore(fsys vfs.FS, dir string, log *slog.Logger, replaceable bool) (*snapStore, error) {
 	if err := fsys.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -54,7 +55,7 @@ func openSnapStore(fsys vfs.FS, dir string, log *slog.Logger) (*snapStore, error
 		}
 		listed[id] = true
 		meta, err := s.load(id)
-		if unreadable(err) {
+		if unreadable(err) && !replaceable {
 			return nil, errkind.E(errkind.Of(err), "verify snapshot "+id, err)
 		}
 		if err != nil {
@@ -129,6 +130,21 @@ func (s *snapStore) setAside(id string, cause error) {
 			s.log.Error("cannot set a damaged snapshot aside", "file", s.path(id+end), "err", err)
 		}
 	}
+}
+
+// has reports whether a snapshot still counts.
+func (s *snapStore) has(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.metas, func(m *raft.SnapshotMeta) bool { return m.ID == id })
+}
+
+// drop sets a snapshot aside that was found to be damaged.
+func (s *snapStore) drop(id string, cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.metas = slices.DeleteFunc(s.metas, func(m *raft.SnapshotMeta) bool { return m.ID == id })
+	s.setAside(id, cause)
 }
 
 // List implements raft.SnapshotStore.

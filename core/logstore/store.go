@@ -233,6 +233,25 @@ func (s *Store) GetLog(index uint64, out *raft.Log) error {
 	if err := s.Err(); err != nil {
 		return err
 	}
+	err := s.read(index, out)
+	if err == nil || err == raft.ErrLogNotFound {
+		return err
+	}
+	return s.fail("read", err)
+}
+
+// Verify reads one entry as GetLog does and returns its size, but leaves the store as it is
+// when the entry is damaged or cannot be read: what follows from that is for the caller to say.
+func (s *Store) Verify(index uint64) (sizeBytes int, err error) {
+	if err := s.Err(); err != nil {
+		return 0, err
+	}
+	var entry raft.Log
+	err = s.read(index, &entry)
+	return len(entry.Data) + len(entry.Extensions), err
+}
+
+func (s *Store) read(index uint64, out *raft.Log) error {
 	s.mu.RLock()
 	seg, at := s.findLocked(index)
 	var err error
@@ -244,14 +263,11 @@ func (s *Store) GetLog(index uint64, out *raft.Log) error {
 	newest := s.lastLocked()
 	s.mu.RUnlock()
 	s.counts.reads.Add(1)
-	if err == nil || err == raft.ErrLogNotFound {
-		return err
-	}
 	var damage *Damage
 	if errors.As(err, &damage) {
 		damage.Group, damage.Newest = s.cfg.Group, newest
 	}
-	return s.fail("read", err)
+	return err
 }
 
 // findLocked needs mu; nil when index is not stored.

@@ -142,7 +142,7 @@ func (t *totals) table() string {
 	b.WriteString("| row | what | totals | p50 | p99 | worst | time spent | failed seeds |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, r := range rows {
 		total := t.Rows[r.name]
-		if total == nil {
+		if total == nil || total.Done == 0 {
 			fmt.Fprintf(&b, "| %s | %s | none yet | | | | | |\n", r.name, r.what)
 			continue
 		}
