@@ -87,6 +87,11 @@ var matrix = map[string]cell{
 	"GET /v1/snapshot":                         {rights: ruleACLW},
 	"PUT /v1/snapshot":                         {body: "x", rights: ruleACLW},
 
+	"GET /v1/coordinate/datacenters": {open: true},
+	"GET /v1/coordinate/nodes":       {rights: ruleNode, hides: "n2"},
+	"GET /v1/coordinate/node/":       {rest: "n2", rights: ruleNode},
+	"PUT /v1/coordinate/update":      {body: `{"Node":"n2","Coord":{"Vec":[0,0,0,0,0,0,0,0],"Error":1,"Height":1}}`, rights: ruleNodeW},
+
 	"GET /v1/query":                  {rights: `query "q-web" { policy = "read" }`, hides: "q-web"},
 	"POST /v1/query":                 {body: `{"Name":"q2","Service":{"Service":"web"}}`, rights: `query "q2" { policy = "write" }`},
 	"GET /v1/query/":                 {rest: "$query", rights: `query "q-web" { policy = "read" }`},
@@ -246,6 +251,7 @@ func (g *guarded) fill(root string) {
 			g.Fatalf("%s %s: %d %s", c.method, c.target, a.status, a.body)
 		}
 	}
+	g.lies("n2", time.Millisecond)
 	for name, made := range map[string]answer{
 		"$session": g.as(root, "PUT", "/v1/session/create", `{"Node":"n2","NodeChecks":[]}`),
 		"$query":   g.as(root, "POST", "/v1/query", `{"Name":"q-web","Service":{"Service":"web"}}`),
