@@ -217,7 +217,7 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 			NodeID: p.id, NodeMeta: p.nodeMeta(), Version: version.Contract, Revision: build.Revision, BuildDate: build.Date,
 			Server: cfg.Server, GRPCPort: cfg.Ports.GRPC, GRPCTLSPort: cfg.Ports.GRPCTLS,
 		},
-		Local: p.local, Members: apiMembers{p.pool}, Coordinates: p.places, Info: info{p}, Logs: p.logs, Forward: forward,
+		Local: p.local, Members: apiMembers{p.pool}, Events: poolEvents{p.pool}, Coordinates: p.places, Info: info{p}, Logs: p.logs, Forward: forward,
 		MetricsHandler: promapi.New(p.metrics),
 		Authorizer:     p.access.tokens, ACLEnabled: cfg.ACL.Enabled, DefaultACLPolicy: defaultPolicy(cfg),
 		Keeper: p.access.keeper, DownACLPolicy: cfg.ACL.DownPolicy, KeyListPolicy: cfg.ACL.KeyListPolicy,
@@ -237,6 +237,14 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 	if p.wan != nil {
 		c.WAN, c.Remote = apiMembers{p.wan.pool}, p.wan
 	}
+	if p.cfg.Server && p.pool.Encrypted() {
+		keys := keyrings{lan: p.pool}
+		if p.wan != nil {
+			keys.wan = p.wan.pool
+		}
+		c.Keyring = keys
+	}
+	p.pool.KeepEvents(p.concerns)
 	if p.api, err = consulapi.New(c); err != nil {
 		return err
 	}

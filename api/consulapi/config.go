@@ -199,6 +199,8 @@ type Config struct {
 	Local         Local
 	Members       Members
 	WAN           Members     // the pool of all datacenters' servers; nil where this process is not in it
+	Events        Events      // nil: this agent is in no pool
+	Keyring       Keyring     // nil: gossip is not encrypted
 	Remote        Datacenters // nil: this datacenter is the only one
 	Coordinates   Coordinates // nil: nobody knows where this process lies
 	Info          AgentInfo

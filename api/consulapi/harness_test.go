@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -266,7 +267,7 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 		<-done
 	})
 	cfg := Config{Identity: Identity{Datacenter: "dc1", NodeName: "n1", NodeID: "id1", Version: "1.21.4", Server: true, GRPCPort: 8502},
-		Registry: r.store, Operator: r.group, Snapshots: stateArchives{r.store}, Local: l, Members: pool{}, Info: r.proc}
+		Registry: r.store, Operator: r.group, Snapshots: stateArchives{r.store}, Local: l, Members: pool{}, Events: &firedEvents{list: []Event{{ID: "00000000-0000-0000-0000-000000000001", Name: "deploy"}}}, Info: r.proc}
 	if change != nil {
 		change(&cfg)
 	}
@@ -389,4 +390,23 @@ func (a stateArchives) Restore(_ context.Context, in io.Reader) error {
 		a.s.restore(next)
 	}
 	return err
+}
+
+// firedEvents are Events that reach this agent alone.
+type firedEvents struct {
+	mu   sync.Mutex
+	list []Event
+}
+
+func (f *firedEvents) Fire(e Event) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.list = append(f.list, e)
+	return nil
+}
+
+func (f *firedEvents) Recent() ([]Event, <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.list), nil
 }

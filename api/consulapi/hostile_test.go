@@ -93,7 +93,7 @@ func TestBadInput(t *testing.T) {
 // contract500 knows the texts that the contract gives the code 500.
 func contract500(body string) bool {
 	for _, text := range []string{"No path to datacenter", "Must provide", "Invalid Session TTL", "Session TTL", "Invalid Behavior",
-		"does not have associated TTL", "agent: No node found", "nobody there", "Missing node registration", "This process keeps", "invalid session"} {
+		"does not have associated TTL", "agent: No node found", "nobody there", "Missing node registration", "This process keeps", "invalid session", "Cannot provide tag filter"} {
 		if strings.HasPrefix(body, text) {
 			return true
 		}

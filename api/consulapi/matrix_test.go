@@ -92,6 +92,15 @@ var matrix = map[string]cell{
 	"GET /v1/coordinate/node/":       {rest: "n2", rights: ruleNode},
 	"PUT /v1/coordinate/update":      {body: `{"Node":"n2","Coord":{"Vec":[0,0,0,0,0,0,0,0],"Error":1,"Height":1}}`, rights: ruleNodeW},
 
+	"GET /v1/operator/keyring":    {rights: `keyring = "read"`},
+	"POST /v1/operator/keyring":   {body: `{"Key":"x"}`, rights: `keyring = "write"`},
+	"PUT /v1/operator/keyring":    {body: `{"Key":"x"}`, rights: `keyring = "write"`},
+	"DELETE /v1/operator/keyring": {body: `{"Key":"x"}`, rights: `keyring = "write"`},
+	"GET /v1/operator/usage":      {rights: ruleOp},
+
+	"PUT /v1/event/fire/": {rest: "deploy", rights: `event "deploy" { policy = "write" }`},
+	"GET /v1/event/list":  {rights: `event "deploy" { policy = "read" }`, hides: "deploy"},
+
 	"GET /v1/query":                  {rights: `query "q-web" { policy = "read" }`, hides: "q-web"},
 	"POST /v1/query":                 {body: `{"Name":"q2","Service":{"Service":"web"}}`, rights: `query "q2" { policy = "write" }`},
 	"GET /v1/query/":                 {rest: "$query", rights: `query "q-web" { policy = "read" }`},
@@ -359,7 +368,7 @@ func weaker(rules string) (all []string) {
 }
 
 // unrelated are rights that no cell asks for.
-const unrelated = `event_prefix "" { policy = "write" } key "other" { policy = "write" } service "other" { policy = "write" } node "other" { policy = "write" }
+const unrelated = `event "other" { policy = "write" } key "other" { policy = "write" } service "other" { policy = "write" } node "other" { policy = "write" }
 	agent "other" { policy = "write" } session "other" { policy = "write" } query "other" { policy = "write" }`
 
 // TestDefaultDenyMatrix asks every row of the route table with every kind of token.

@@ -36,6 +36,10 @@ func (d delegate) NotifyMsg(b []byte) {
 		if d.p.roster.depart(i) {
 			d.p.spread(i, nil)
 		}
+	case kindEvent:
+		if e, err := decodeEvent(b[1:]); err == nil {
+			d.p.hearEvent(e)
+		}
 	case kindKeyRequest:
 		q, err := decodeKeyRequest(b[1:])
 		if err != nil {

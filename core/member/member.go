@@ -213,6 +213,7 @@ type Pool struct {
 	keys   *keyring // nil: plain gossip
 	queue  *memberlist.TransmitLimitedQueue
 	asks   chan keyRequest
+	events *events
 
 	ready   chan struct{} // closed when list is set
 	stopped chan struct{} // closed when Run returns
@@ -245,7 +246,7 @@ func New(cfg Config) (*Pool, error) {
 		return nil, err
 	}
 	p := &Pool{
-		cfg: cfg, epoch: uint64(cfg.Clock.Now().UnixMilli()),
+		cfg: cfg, events: newEvents(), epoch: uint64(cfg.Clock.Now().UnixMilli()),
 		asks: make(chan keyRequest, keyQueueLength), ready: make(chan struct{}), stopped: make(chan struct{}),
 		waiting: map[uint64]chan keyReply{}, place: vivaldi.NewClient(), conflicts: cfg.Metrics.Counter("serf.member.conflict"),
 	}
@@ -321,6 +322,16 @@ func (p *Pool) SetTags(ctx context.Context, tags map[string]string) error {
 		limit = min(limit, time.Until(deadline))
 	}
 	return errkind.E(errkind.Unavailable, "gossip: tags", p.list.UpdateNode(max(limit, time.Millisecond)))
+}
+
+// Stopped tells whether Run has returned.
+func (p *Pool) Stopped() bool {
+	select {
+	case <-p.stopped:
+		return true
+	default:
+		return false
+	}
 }
 
 var errStopped = errkind.New(errkind.Unavailable, "gossip: not running")

@@ -411,3 +411,38 @@ func TestCoordinatesComeFromProbes(t *testing.T) {
 		t.Error("a member that was forgotten still lies somewhere")
 	}
 }
+
+// An event reaches everybody once, also from two sides; what a member does not keep it still passes on.
+func TestEventsReachAll(t *testing.T) {
+	t.Parallel()
+	pools, _ := runPools(t, 3, func(int) Config { return Config{} })
+	first, err := pools[0].FireEvent(Event{ID: "1", Name: "deploy", Payload: []byte("v7"), NodeFilter: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pools {
+		polltest.Until(t, func() bool { kept, _ := p.Events(); return len(kept) == 1 }, "%s to hear of the event", p.cfg.Name)
+	}
+	second, err := pools[2].FireEvent(Event{ID: "2", Name: "deploy"})
+	if err != nil || second.LTime <= first.LTime {
+		t.Fatalf("%+v after %+v: %v", second, first, err)
+	}
+	for _, p := range pools {
+		polltest.Until(t, func() bool { kept, _ := p.Events(); return len(kept) == 2 }, "%s to hear of both events", p.cfg.Name)
+		kept, _ := p.Events()
+		if string(kept[0].Payload) != "v7" || kept[0].NodeFilter != "x" || kept[1].ID != "2" {
+			t.Errorf("%s has %+v %+v", p.cfg.Name, kept[0], kept[1])
+		}
+	}
+	for i := range keptEvents + 10 {
+		pools[1].hearEvent(&Event{ID: fmt.Sprint("many", i), Name: "n"})
+	}
+	if kept, _ := pools[1].Events(); len(kept) != keptEvents || kept[len(kept)-1].ID != fmt.Sprint("many", keptEvents+9) {
+		t.Errorf("%d events are kept", len(kept))
+	}
+	for _, e := range []Event{{Name: "no id"}, {ID: "3"}, {ID: "3", Name: "n", Payload: make([]byte, MaxEventBytes+1)}, {ID: "3", Name: strings.Repeat("n", maxEventFields)}} {
+		if _, err := pools[0].FireEvent(e); err == nil {
+			t.Errorf("fired %.20q", e.Name)
+		}
+	}
+}

@@ -13,6 +13,7 @@ const (
 	kindIntent     = 1 // gossiped
 	kindKeyRequest = 2 // one to one
 	kindKeyReply   = 3 // one to one
+	kindEvent      = 4 // gossiped
 )
 
 var errMessage = errors.New("gossip: malformed message")

@@ -1,0 +1,150 @@
+package consulapi
+
+import (
+	"context"
+	"strconv"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/registry"
+)
+
+// KeyAnswer is what the members of a pool said about their gossip keys.
+type KeyAnswer struct {
+	WAN               bool
+	NumNodes          int
+	Keys, PrimaryKeys map[string]int // key -> members
+	Messages          map[string]string
+}
+
+// Keyring changes the gossip keys of the pools that this server is in.
+type Keyring interface {
+	// ListKeys asks all members; with localOnly this one alone.
+	ListKeys(ctx context.Context, localOnly bool) ([]KeyAnswer, error)
+	InstallKey(ctx context.Context, key string) error
+	UseKey(ctx context.Context, key string) error
+	RemoveKey(ctx context.Context, key string) error
+}
+
+var keyringRoutes = []route{
+	{"GET", "/v1/operator/keyring", read, ResKeyring, keyringList},
+	{"POST", "/v1/operator/keyring", write, ResKeyring, keyringInstall},
+	{"PUT", "/v1/operator/keyring", write, ResKeyring, keyringUse},
+	{"DELETE", "/v1/operator/keyring", write, ResKeyring, keyringRemove},
+	{"GET", "/v1/operator/usage", read, ResOperator, operatorUsage},
+}
+
+// relayFactor checks ?relay-factor=. Answers come straight from each member here: it changes nothing.
+func (q *request) relayFactor() error {
+	v, ok := q.q.Get("relay-factor")
+	if !ok {
+		return nil
+	}
+	if n, err := strconv.Atoi(v); err != nil || n < 0 || n > 5 {
+		return invalidf("Error parsing relay factor: must be in range: [0, 5]")
+	}
+	return nil
+}
+
+func (q *request) keyring(l Level) (Keyring, error) {
+	if err := q.allow(ResKeyring, "", l); err != nil {
+		return nil, err
+	}
+	if err := q.relayFactor(); err != nil {
+		return nil, err
+	}
+	if q.api.cfg.Keyring == nil {
+		return nil, invalidf("keyring is empty: gossip is not encrypted (set encrypt on all members)")
+	}
+	return q.api.cfg.Keyring, nil
+}
+
+func keyringList(q *request) error {
+	localOnly := false
+	if v, ok := q.q.Get("local-only"); ok {
+		on, err := strconv.ParseBool(v)
+		if v != "" && err != nil {
+			return invalidf("Error parsing local-only: %v", err)
+		}
+		localOnly = on || v == ""
+	}
+	k, err := q.keyring(Read)
+	if err != nil {
+		return err
+	}
+	answers, err := k.ListKeys(q.r.Context(), localOnly)
+	if err != nil {
+		return err
+	}
+	type wire struct {
+		WAN               bool
+		Datacenter        string
+		Segment           string
+		Messages          map[string]string `json:",omitempty"`
+		Keys, PrimaryKeys map[string]int
+		NumNodes          int
+	}
+	list := []wire{}
+	for _, a := range answers {
+		list = append(list, wire{a.WAN, q.api.cfg.Identity.Datacenter, "", a.Messages, a.Keys, a.PrimaryKeys, a.NumNodes})
+	}
+	return q.replyValue(list)
+}
+
+// keyringChange runs one of the changes with the body's key.
+func keyringChange(q *request, change func(Keyring, context.Context, string) error) error {
+	if q.q.Has("local-only") {
+		return invalidf("argument local-only is only valid when reading keys")
+	}
+	k, err := q.keyring(Write)
+	if err != nil {
+		return err
+	}
+	var in struct{ Key string }
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	if in.Key == "" {
+		return invalidf("Key: a base64 gossip key is needed")
+	}
+	if err := change(k, q.r.Context(), in.Key); err != nil {
+		return err
+	}
+	return q.replyEmpty()
+}
+
+func keyringInstall(q *request) error { return keyringChange(q, Keyring.InstallKey) }
+func keyringUse(q *request) error     { return keyringChange(q, Keyring.UseKey) }
+func keyringRemove(q *request) error  { return keyringChange(q, Keyring.RemoveKey) }
+
+// operatorUsage counts what is registered.
+func operatorUsage(q *request) error {
+	if err := q.allow(ResOperator, "", Read); err != nil {
+		return err
+	}
+	st, err := q.read(registry.Subject{Topic: registry.TopicServices}, (*catalog.State).ServicesIndex)
+	if err != nil {
+		return err
+	}
+	counts := st.Counts()
+	type usage struct {
+		Nodes, Services, ServiceInstances int
+		ConnectServiceInstances           map[string]int
+		BillableServiceInstances          int
+	}
+	u := usage{Nodes: counts.Nodes, Services: counts.Services, ServiceInstances: counts.Instances,
+		ConnectServiceInstances: map[string]int{"api-gateway": 0, "connect-native": 0, "connect-proxy": 0, "ingress-gateway": 0, "mesh-gateway": 0, "terminating-gateway": 0}}
+	for n := range st.Nodes() {
+		for s := range st.ServicesOfNode(n.Name) {
+			switch {
+			case s.Native:
+				u.ConnectServiceInstances["connect-native"]++
+			case s.Kind != "":
+				u.ConnectServiceInstances[s.Kind]++
+			}
+			if s.Kind == "" && s.Name != "consul" {
+				u.BillableServiceInstances++
+			}
+		}
+	}
+	return q.replyValue(map[string]any{"Usage": map[string]usage{q.api.cfg.Identity.Datacenter: u}})
+}

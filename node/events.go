@@ -1,0 +1,60 @@
+package node
+
+import (
+	"regexp"
+
+	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/core/member"
+)
+
+// poolEvents are the user events of the gossip pool.
+type poolEvents struct{ pool *member.Pool }
+
+// Fire implements consulapi.Events.
+func (p poolEvents) Fire(e consulapi.Event) error {
+	_, err := p.pool.FireEvent(member.Event(e))
+	return err
+}
+
+// Recent implements consulapi.Events.
+func (p poolEvents) Recent() ([]consulapi.Event, <-chan struct{}) {
+	kept, changed := p.pool.Events()
+	list := make([]consulapi.Event, len(kept))
+	for i, e := range kept {
+		list[i] = consulapi.Event(*e)
+	}
+	return list, changed
+}
+
+// concerns tells whether an event's filters mean this node. A filter that cannot be
+// read means nobody: it came from a member that did not check it.
+func (p *Process) concerns(e *member.Event) bool {
+	if !matches(e.NodeFilter, p.cfg.Node.Name) {
+		return false
+	}
+	if e.ServiceFilter == "" {
+		return true
+	}
+	for _, s := range p.local.Services() {
+		if !matches(e.ServiceFilter, s.Service.Name) {
+			continue
+		}
+		if e.TagFilter == "" {
+			return true
+		}
+		for _, tag := range s.Service.Tags {
+			if matches(e.TagFilter, tag) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func matches(expr, text string) bool {
+	if expr == "" {
+		return true
+	}
+	re, err := regexp.Compile(expr)
+	return err == nil && re.MatchString(text)
+}
