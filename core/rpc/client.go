@@ -47,7 +47,9 @@ type ClientConfig struct {
 	MaxMessageBytes int
 	// ConnsPerAddr spreads calls over so many connections to each address; 1.
 	ConnsPerAddr int
-	Metrics      *telemetry.Registry
+	// own makes each call a grpc call of its own; tests compare.
+	own     bool
+	Metrics *telemetry.Registry
 }
 
 func (c *ClientConfig) complete() {
@@ -178,6 +180,26 @@ func (c *Client) Call(ctx context.Context, addr, method string, req []byte) ([]b
 			return nil, err
 		}
 		var out reply
+		if m := c.muxFor(l, method, req); m != nil {
+			body, full, err := m.call(ctx, method, req)
+			if !full && err == nil {
+				err = out.unmarshal(body)
+			}
+			switch {
+			case full || errors.Is(err, errNotSent) && again:
+				// By a call of its own, below.
+			case errors.Is(err, errNotSent):
+				l.release()
+				continue
+			default:
+				l.release()
+				if err != nil {
+					c.failed.Add(1)
+					return nil, failure(ctx, addr, method, err, true)
+				}
+				return out.payload, out.err
+			}
+		}
 		var reached peer.Peer
 		err = l.cc.Invoke(ctx, pathCall, &in, &out, append(c.options[:len(c.options):len(c.options)], grpc.Peer(&reached))...)
 		l.release()
@@ -193,6 +215,14 @@ func (c *Client) Call(ctx context.Context, addr, method string, req []byte) ([]b
 	}
 }
 
+// muxFor returns the stream that a call of this size shares, nil when it goes by itself.
+func (c *Client) muxFor(l *live, method string, req []byte) *mux {
+	if c.cfg.own || c.cfg.MaxMessageBytes < muxLeastLimit || len(req) > muxMaxRequest || method == "" || len(method) > math.MaxUint8 {
+		return nil
+	}
+	return l.shared(c.options, &c.cfg)
+}
+
 // failure gives a transport's error its kind.
 func failure(ctx context.Context, addr, method string, err error, sent bool) error {
 	var classified *errkind.Error
@@ -203,6 +233,9 @@ func failure(ctx context.Context, addr, method string, err error, sent bool) err
 	lost := errkind.Unavailable
 	if sent {
 		lost = errkind.Unknown
+	}
+	if ctxErr := ctx.Err(); ctxErr != nil && errors.Is(err, ctxErr) {
+		return errkind.E(lost, op, ctxErr)
 	}
 	s, _ := status.FromError(err)
 	switch s.Code() {

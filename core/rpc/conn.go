@@ -11,9 +11,11 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 )
 
 // target is one slot for a connection to one address.
@@ -48,6 +50,37 @@ type live struct {
 	// who brings it to zero closes the channel: calls in flight on a connection
 	// that the server is draining are not cut.
 	users atomic.Int64
+
+	muxMu sync.Mutex // guards mux and plain
+	mux   *mux       // nil until the first small call
+	plain bool       // the server knows no shared streams
+}
+
+// shared returns the connection's shared stream, a new one when the last has ended; nil when there can be none.
+func (l *live) shared(options []grpc.CallOption, cfg *ClientConfig) *mux {
+	l.muxMu.Lock()
+	defer l.muxMu.Unlock()
+	if l.plain {
+		return nil
+	}
+	if l.mux != nil {
+		l.mux.mu.Lock()
+		ended := l.mux.ended
+		l.mux.mu.Unlock()
+		if ended == nil {
+			return l.mux
+		}
+		if l.mux = nil; status.Code(ended) == codes.Unimplemented {
+			l.plain = true
+			return nil
+		}
+	}
+	m, err := openMux(l.cc, options, cfg)
+	if err != nil {
+		return nil // a call by itself tells what is wrong
+	}
+	l.mux = m
+	return m
 }
 
 // acquire counts a user; false when the channel has been given up.

@@ -81,6 +81,14 @@ func (r *reply) marshal() (mem.BufferSlice, error) {
 	return mem.BufferSlice{headData, mem.SliceBuffer(r.payload)}, nil
 }
 
+// flat is what marshal gives, in one piece.
+func (r *reply) flat() []byte {
+	if r.err != nil {
+		return encodeError(r.err)
+	}
+	return append(append(make([]byte, 0, 1+len(r.payload)), frameData), r.payload...)
+}
+
 // unmarshal takes over b.
 func (r *reply) unmarshal(b []byte) error {
 	*r = reply{}
@@ -150,6 +158,8 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) {
 		return v.marshal()
 	case *reply:
 		return v.marshal()
+	case *muxMessage:
+		return mem.BufferSlice{mem.SliceBuffer(v.b)}, nil
 	}
 	return nil, fmt.Errorf("rpc: cannot marshal %T", v)
 }
@@ -162,6 +172,9 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 		return v.unmarshal(b)
 	case *reply:
 		return v.unmarshal(b)
+	case *muxMessage:
+		v.b = b
+		return nil
 	}
 	return fmt.Errorf("rpc: cannot unmarshal %T", v)
 }

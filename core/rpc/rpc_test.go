@@ -368,9 +368,12 @@ func TestCloseEndsEverything(t *testing.T) {
 	}
 }
 
-func BenchmarkCall(b *testing.B) {
+func BenchmarkCall(b *testing.B)    { benchCall(b, ClientConfig{}) }
+func BenchmarkCallOwn(b *testing.B) { benchCall(b, ClientConfig{own: true}) }
+
+func benchCall(b *testing.B, cfg ClientConfig) {
 	addr, _ := serve(b, echoServer(), "127.0.0.1:0")
-	c := client(b, ClientConfig{})
+	c := client(b, cfg)
 	req := make([]byte, 256)
 	b.SetParallelism(32) // times GOMAXPROCS
 	b.ReportAllocs()

@@ -99,10 +99,12 @@ type Server struct {
 	stopping  context.Context
 	beginStop context.CancelFunc
 	handlers  sync.WaitGroup // what streams started
+	workers   workers
 }
 
 // method is a handler and how long it takes.
 type method struct {
+	name   string
 	handle Handler
 	took   *telemetry.Timing
 }
@@ -115,13 +117,14 @@ func NewServer(cfg ServerConfig) *Server {
 		requests: cfg.Metrics.Counter("rpc.request"), failures: cfg.Metrics.Counter("rpc.request_error"), open: cfg.Metrics.Gauge("rpc.streams"),
 	}
 	s.stopping, s.beginStop = context.WithCancel(context.Background())
+	s.workers = workers{jobs: make(chan func()), stop: s.stopping.Done()}
 	return s
 }
 
 // Handle sets the handler of a method. Before Run; a second one for the same method panics.
 func (s *Server) Handle(name string, h Handler) {
 	s.checkMethod(name)
-	s.calls[name] = &method{h, s.cfg.Metrics.Timing("rpc.server.call", "method", name)}
+	s.calls[name] = &method{name, h, s.cfg.Metrics.Timing("rpc.server.call", "method", name)}
 }
 
 // HandleStream sets the handler of a streaming method. Before Run; a second one panics.
@@ -145,7 +148,9 @@ var serviceDesc = grpc.ServiceDesc{
 	Methods: []grpc.MethodDesc{{MethodName: "call", Handler: func(srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 		return srv.(*Server).call(ctx, decode)
 	}}},
-	Streams: []grpc.StreamDesc{{StreamName: "stream", ServerStreams: true, Handler: func(srv any, stream grpc.ServerStream) error {
+	Streams: []grpc.StreamDesc{{StreamName: "mux", ServerStreams: true, ClientStreams: true, Handler: func(srv any, stream grpc.ServerStream) error {
+		return srv.(*Server).mux(stream)
+	}}, {StreamName: "stream", ServerStreams: true, Handler: func(srv any, stream grpc.ServerStream) error {
 		return srv.(*Server).stream(stream)
 	}}},
 }
@@ -153,6 +158,7 @@ var serviceDesc = grpc.ServiceDesc{
 const (
 	pathCall   = "/corbel/call"
 	pathStream = "/corbel/stream"
+	pathMux    = "/corbel/mux"
 )
 
 // Run serves the connections of l until ctx ends. Then streams are ended, calls
@@ -226,19 +232,23 @@ func (s *Server) call(ctx context.Context, decode func(any) error) (any, error) 
 	if err := decode(&req); err != nil {
 		return nil, err
 	}
+	return s.answer(ctx, s.calls[req.method], []byte(req.method), req.payload), nil
+}
+
+// answer runs the handler of a method; nil is none of that name.
+func (s *Server) answer(ctx context.Context, m *method, name, req []byte) *reply {
 	s.requests.Add(1)
-	m := s.calls[req.method]
 	if m == nil {
 		s.failures.Add(1)
-		return &reply{err: errkind.New(errkind.NotFound, "rpc: unknown method "+req.method)}, nil
+		return &reply{err: errkind.New(errkind.NotFound, "rpc: unknown method "+string(name))}
 	}
 	began := time.Now()
-	payload, err := s.guard(req.method, func() ([]byte, error) { return m.handle(ctx, req.payload) })
+	payload, err := s.guard(m.name, func() ([]byte, error) { return m.handle(ctx, req) })
 	m.took.Observe(time.Since(began))
 	if err != nil {
 		s.failures.Add(1)
 	}
-	return &reply{payload: payload, err: err}, nil
+	return &reply{payload: payload, err: err}
 }
 
 // guard turns a handler's panic into an error: one bad request must not take the
