@@ -17,6 +17,7 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/grants"
+	"corbel.dev/corbel/catalog/login"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
@@ -80,7 +81,7 @@ func (p *Process) buildAccess() {
 	p.access.tokens = p.access.resolver
 	p.access.keeper = grants.NewKeeper(grants.KeeperConfig{
 		Store: p.registry, Leader: p.raft, Datacenter: p.cfg.Node.Datacenter, InitialManagement: c.InitialManagement,
-		ResetIndex: p.bootstrapReset, Clock: p.clock, Logger: p.log,
+		ResetIndex: p.bootstrapReset, Verifier: login.New(p.clock), Clock: p.clock, Logger: p.log,
 	})
 	p.rpcSrv.Handle(methodResolve, serveResolve(p.access.resolver))
 }

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hashicorp/go-bexpr"
-
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/kit/errkind"
@@ -149,10 +147,8 @@ func (k *Keeper) SetBindingRule(ctx context.Context, in acl.BindingRule) (*acl.B
 // checkRule refuses a rule that could not work at any login.
 func (k *Keeper) checkRule(in *acl.BindingRule, m *acl.AuthMethod) error {
 	claims := k.cfg.Verifier.Fields(m)
-	if in.Selector != "" {
-		if _, err := selects(in.Selector, claims.Selectable); err != nil {
-			return invalid("invalid Binding Rule: Selector is invalid: %v", err)
-		}
+	if err := checkSelector(in.Selector, claims.Selectable); err != nil {
+		return invalid("invalid Binding Rule: Selector is invalid: %v", err)
 	}
 	switch in.BindType {
 	case acl.BindService, acl.BindRole, acl.BindNode, acl.BindPolicy, acl.BindTemplated:
@@ -190,24 +186,6 @@ func (k *Keeper) DeleteBindingRule(ctx context.Context, id string) error {
 		}
 		return []catalog.RecordOp{remove(catalog.RecordACLBindingRule, id, r.ModifyIndex)}, nil
 	})
-}
-
-// maxSelectorBytes bounds what a selector may cost to read.
-const maxSelectorBytes = 16 << 10
-
-// selects reports whether a selector matches what a credential says.
-func selects(selector string, claims map[string]any) (bool, error) {
-	if strings.TrimSpace(selector) == "" {
-		return true, nil
-	}
-	if len(selector) > maxSelectorBytes {
-		return false, invalid("a selector has at most %d bytes", maxSelectorBytes)
-	}
-	e, err := bexpr.CreateEvaluator(selector)
-	if err != nil {
-		return false, err
-	}
-	return e.Evaluate(claims)
 }
 
 // hole is a variable in a bind name: ${value.name}.
