@@ -161,6 +161,7 @@ var own = commandLine{
 		{"operator", "Look after the servers: Raft members, autopilot", groupCluster, (*env).operator},
 		{"info", "Show what an agent says about itself", groupCluster, (*env).info},
 		{"snapshot", "Save, restore and inspect the state of the servers", groupCluster, on(snapshots.Command)},
+		{"debug", "Gather profiles, logs, metrics and state into an archive", groupCluster, (*env).debug},
 		{"monitor", "Follow an agent's log", groupCluster, (*env).monitor},
 		{"reload", "Make the agent read its configuration again", groupCluster, (*env).reload},
 		{"tls", "Make the certificates of a cluster", groupTools, on(certs.TLS)},

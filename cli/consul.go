@@ -40,6 +40,7 @@ var consulLine = commandLine{
 		{"rtt", "Estimate the round trip between two nodes", groupCluster, on(gossipcmd.RTT)},
 		{"members", "List agents and servers with their status", groupCluster, (*env).members},
 		{"snapshot", "Save, restore and inspect the state of the servers", groupCluster, on(snapshots.Command)},
+		{"debug", "Gather profiles, logs, metrics and state into an archive", groupCluster, (*env).debug},
 		{"monitor", "Follow an agent's log", groupCluster, (*env).monitor},
 		{"operator", "Look after the servers: Raft members, autopilot", groupCluster, (*env).operator},
 		{"reload", "Make the agent read its configuration again", groupCluster, (*env).reload},

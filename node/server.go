@@ -103,7 +103,7 @@ func (p *Process) build() error {
 		return err
 	}
 	p.rpcSrv.Handle(methodHTTP, serveForwarded(p.api))
-	p.rpcSrv.HandleStream(methodHTTPStream, serveStreamed(p.api, p.uploads))
+	p.rpcSrv.HandleStream(methodHTTPStream, serveStreamed(p.withProfiles(p.api), p.uploads))
 	p.rpcSrv.Handle(methodHTTPUpload, p.uploads.piece)
 	p.rpcSrv.Handle(methodDNS, serveDNS(p.dns))
 	p.rpcSrv.Handle(methodPing, servePing())
