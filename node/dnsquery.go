@@ -12,8 +12,8 @@ import (
 type dnsQueries struct{ api *consulapi.API }
 
 // ExecuteDNS implements dnsapi.Queries.
-func (q dnsQueries) ExecuteDNS(ctx context.Context, name, token string, _ netip.Addr) (dnsapi.QueryAnswer, error) {
-	got, err := q.api.ExecuteQuery(ctx, name, token)
+func (q dnsQueries) ExecuteDNS(ctx context.Context, name, token string, source netip.Addr) (dnsapi.QueryAnswer, error) {
+	got, err := q.api.ExecuteQuery(ctx, name, token, source)
 	if err != nil {
 		return dnsapi.QueryAnswer{}, err
 	}

@@ -183,6 +183,11 @@ func (q *request) nameNear() {
 		query.Set("near", q.api.cfg.Identity.NodeName)
 		q.r.URL.RawQuery = query.Encode()
 	}
+	if strings.HasSuffix(q.rest, "/execute") && !q.q.Has(askedParam) { // the prepared query itself may say _agent
+		query := q.r.URL.Query()
+		query.Set(askedParam, q.api.cfg.Identity.NodeName)
+		q.r.URL.RawQuery = query.Encode()
+	}
 }
 
 // sorted orders a list by distance from the node that ?near= names; objects of nodes whose

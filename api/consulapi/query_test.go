@@ -2,8 +2,10 @@ package consulapi
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestQueries(t *testing.T) {
@@ -48,4 +50,29 @@ func TestQueries(t *testing.T) {
 	}
 	r.want("DELETE", "/v1/query/"+made.ID, "", 200, "")
 	r.want("GET", "/v1/query", "", 200, "[]")
+}
+
+func TestQueriesSortByDistance(t *testing.T) {
+	r := newRig(t, nil)
+	me := r.api.cfg.Identity.NodeName
+	for i, name := range []string{"a-far", "b-mid", "c-near", "d-lost"} {
+		r.want("PUT", "/v1/catalog/register", fmt.Sprintf(`{"Node":%q,"Address":"10.0.0.%d","Service":{"Service":"web"}}`, name, i+1), 200, "true")
+	}
+	r.want("PUT", "/v1/catalog/register", fmt.Sprintf(`{"Node":%q,"Address":"192.0.2.1"}`, me), 200, "true") // httptest's client
+	for name, d := range map[string]time.Duration{"a-far": 80, "b-mid": 20, "c-near": 0, me: 75} {
+		r.lies(name, d*time.Millisecond)
+	}
+	for _, near := range []string{"", "b-mid", "_agent", "_ip"} {
+		r.want("POST", "/v1/query", fmt.Sprintf(`{"Name":"by-%s","Service":{"Service":"web","Near":%q}}`, near, near), 200, "*")
+	}
+	for path, want := range map[string]string{
+		"by-/execute?near=c-near": "c-near b-mid a-far d-lost", "by-b-mid/execute": "b-mid c-near a-far d-lost",
+		"by-b-mid/execute?near=_agent": "a-far b-mid c-near d-lost", "by-_agent/execute": "a-far b-mid c-near d-lost",
+		"by-_agent/execute?asked-agent=c-near": "c-near b-mid a-far d-lost", "by-_ip/execute": "a-far b-mid c-near d-lost",
+		"by-b-mid/execute?limit=2": "b-mid c-near",
+	} {
+		if a := r.want("GET", "/v1/query/"+path, "", 200, "*"); order(a.body) != want {
+			t.Errorf("%s: %s, want %s", path, order(a.body), want)
+		}
+	}
 }

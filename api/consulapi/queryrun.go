@@ -1,9 +1,12 @@
 package consulapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"math/rand/v2"
+	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -21,14 +24,19 @@ type queryRun struct {
 	ctx     context.Context
 	grant   *acl.Grant
 	token   string
-	limit   int  // 0: none
-	connect bool // ask for what connects to the service, whatever the query says
-	near    string
+	limit   int        // 0: none
+	connect bool       // ask for what connects to the service, whatever the query says
+	near    string     // ?near=, which comes before the query's own
+	agent   string     // the agent that was asked
+	source  netip.Addr // who asked; may be invalid
 }
 
 // queryRun reads the parameters of a run.
 func (q *request) queryRun() (queryRun, error) {
-	run := queryRun{ctx: q.r.Context(), grant: q.grant, token: q.token(), near: q.q.Value("near")}
+	run := queryRun{ctx: q.r.Context(), grant: q.grant, token: q.token(), near: q.q.Value("near"), agent: q.q.Value(askedParam), source: clientAddr(q.r)}
+	if run.agent == "" {
+		run.agent = q.api.cfg.Identity.NodeName
+	}
 	if v := q.q.Value("limit"); v != "" {
 		n, err := strconv.Atoi(v)
 		if err != nil || n < 0 {
@@ -82,10 +90,53 @@ func (a *API) runQuery(ctx context.Context, run queryRun, st *catalog.State, d *
 		return a.failover(run, func(dc, path string) (int, []byte, error) { return a.ExecuteRemote(ctx, dc, path, token) }, d)
 	}
 	rand.Shuffle(len(picked), func(i, j int) { picked[i], picked[j] = picked[j], picked[i] })
+	sortPicked(st, run.nearNode(st, &d.Service), picked)
 	if run.limit > 0 && len(picked) > run.limit {
 		picked = picked[:run.limit]
 	}
 	return queryAnswer{picked: picked}, nil
+}
+
+// askedParam names, to a server, the agent that a request was made to.
+const askedParam = "asked-agent"
+
+// nearIP stands for the node that has the asker's address.
+const nearIP = "_ip"
+
+// nearNode is the node that instances are sorted by, "" for none.
+func (r *queryRun) nearNode(st *catalog.State, s *query.Service) string {
+	near := cmp.Or(r.near, s.Near)
+	switch near {
+	case nearAgent:
+		return r.agent
+	case nearIP:
+		for n := range st.Nodes() {
+			if at, err := netip.ParseAddr(n.Address); err == nil && at.Unmap() == r.source {
+				return n.Name
+			}
+		}
+		return ""
+	}
+	return near
+}
+
+// sortPicked puts the instances nearest to a node first. Those of unknown distance come last.
+func sortPicked(st *catalog.State, near string, picked []query.Instance) {
+	if near == "" {
+		return
+	}
+	if distance := Distances(st, near); distance != nil {
+		slices.SortStableFunc(picked, func(a, b query.Instance) int { return cmp.Compare(distance(a.Node.Name), distance(b.Node.Name)) })
+	}
+}
+
+// clientAddr is where a request came from, also over an agent.
+func clientAddr(r *http.Request) netip.Addr {
+	host, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return host.Addr().Unmap()
 }
 
 // QueryResult is the outcome of a prepared query for DNS.
@@ -95,9 +146,9 @@ type QueryResult struct {
 	TTL        time.Duration // negative: the query has none of its own
 }
 
-// ExecuteQuery runs the query of that name in token's name, on a server. The error is of kind
+// ExecuteQuery runs the query of that name in token's name, on a server; source, if valid, is the asker's network. The error is of kind
 // NotFound when there is no such query, Denied when the token is not known.
-func (a *API) ExecuteQuery(ctx context.Context, name, token string) (QueryResult, error) {
+func (a *API) ExecuteQuery(ctx context.Context, name, token string, source netip.Addr) (QueryResult, error) {
 	_, st := a.now()
 	d, err := query.Find(st, name)
 	if err != nil {
@@ -106,7 +157,7 @@ func (a *API) ExecuteQuery(ctx context.Context, name, token string) (QueryResult
 	if d == nil {
 		return QueryResult{}, errkind.New(errkind.NotFound, "Query not found")
 	}
-	run := queryRun{ctx: ctx, token: token, grant: acl.Unlimited}
+	run := queryRun{ctx: ctx, token: token, grant: acl.Unlimited, agent: a.cfg.Identity.NodeName, source: source}
 	if !a.open {
 		if run.grant, err = a.cfg.Authorizer.Grant(ctx, token); err != nil {
 			return QueryResult{}, err
