@@ -18,6 +18,7 @@ type draft struct {
 	changes Changes
 	lastKey string // of the node that was looked up or put last
 	last    *nodeEntry
+	name    *nameEntry // of a service, that was looked up or changed last; never stale
 }
 
 // edits mirrors tables.

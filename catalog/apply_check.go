@@ -24,7 +24,7 @@ func (d *draft) setCheck(node string, c *Check) {
 			d.t.byOwner.Delete(old)
 		}
 	}
-	d.shareCheck(&next.Check, owner)
+	d.shareCheck(next, owner)
 	d.t.checks.Set(next)
 	d.t.byOwner.Set(next)
 	if moved {
@@ -46,6 +46,11 @@ func (d *draft) removeCheck(old *checkEntry) {
 	d.touch()
 	d.t.checks.Delete(old)
 	d.t.byOwner.Delete(old)
+	if old.ServiceID != "" {
+		if e := d.service(lower(old.ServiceName)); e != nil && e.check == old {
+			d.ownService(e.key).check = nil
+		}
+	}
 	d.touchOwner(old)
 	d.touchCheck(node, old, nil)
 	d.endSessionsOf(node, func(s *Session) bool { return dependsOn(s, old.ID) })

@@ -93,12 +93,14 @@ func (d *draft) joinName(s *serviceEntry, fresh, retagged bool) {
 	if fresh {
 		d.back(goneEntry{kind: goneInstance, name: s.nameKey, node: s.Node, id: s.ID})
 	}
-	e := d.ownName(&d.t.names, s.nameKey)
+	e := d.ownService(s.nameKey)
 	if e == nil {
 		e = &nameEntry{epoch: d.epoch, key: s.nameKey, checksIndex: d.at, summary: ServiceSummary{Name: s.Name}}
+		d.name = e
 		d.t.names.Set(e)
 		d.back(goneEntry{kind: goneName, name: s.Name})
 	}
+	e.service = s
 	if fresh {
 		e.count++
 		e.summary.Instances = e.count
@@ -111,7 +113,7 @@ func (d *draft) joinName(s *serviceEntry, fresh, retagged bool) {
 
 // leaveName takes old's tags out of the count and, when it goes for good, old itself.
 func (d *draft) leaveName(old *serviceEntry, gone bool) {
-	e := d.ownName(&d.t.names, old.nameKey)
+	e := d.ownService(old.nameKey)
 	d.countRow(e, old.Tags, -1)
 	if !gone {
 		return // joinName follows and does the rest
@@ -119,10 +121,14 @@ func (d *draft) leaveName(old *serviceEntry, gone bool) {
 	d.t.instances.Delete(old)
 	d.untouch(old)
 	d.leave(goneEntry{kind: goneInstance, name: old.nameKey, node: old.Node, id: old.ID})
+	if e.service == old {
+		e.service = nil
+	}
 	e.count--
 	e.summary.Instances = e.count
 	d.touchName(e, true)
 	if e.count == 0 {
+		d.name = nil
 		d.t.names.Delete(e)
 		d.leave(goneEntry{kind: goneName, name: e.summary.Name})
 		d.ix.list = d.at
@@ -154,7 +160,28 @@ func (d *draft) leaveDest(old *serviceEntry) {
 	}
 }
 
-// ownName returns an entry for changing in place, nil when there is none.
+// service returns the entry of a service name, nil when there is none.
+func (d *draft) service(name string) *nameEntry {
+	if d.name == nil || d.name.key != name {
+		d.name = findName(d.t.names.Table, name)
+	}
+	return d.name
+}
+
+// ownService returns it for changing in place.
+func (d *draft) ownService(name string) *nameEntry {
+	e := d.service(name)
+	if e == nil || e.epoch == d.epoch {
+		return e
+	}
+	next := *e
+	next.epoch = d.epoch
+	d.name = &next
+	d.t.names.Set(&next)
+	return &next
+}
+
+// ownName is ownService for what is connected to.
 func (d *draft) ownName(t *table.Edit[*nameEntry], name string) *nameEntry {
 	e := findName(t.Table, name)
 	if e == nil || e.epoch == d.epoch {
@@ -180,7 +207,7 @@ func (d *draft) touchName(e *nameEntry, checks bool) {
 
 // touchInstance notes the index on the names under which s is found.
 func (d *draft) touchInstance(s *serviceEntry, checks bool) {
-	if e := d.ownName(&d.t.names, s.nameKey); e != nil {
+	if e := d.ownService(s.nameKey); e != nil {
 		d.touchName(e, checks)
 		d.noteTouch(s)
 	}

@@ -142,9 +142,20 @@ func stale(exists bool, current, index uint64) bool {
 	return current != index
 }
 
+// lazy is an object's description, which only a refusal needs.
+type lazy struct{ kind, id, node string }
+
+// String implements fmt.Stringer.
+func (l lazy) String() string {
+	if l.kind == "node" {
+		return fmt.Sprintf("node %q", l.id)
+	}
+	return fmt.Sprintf("%s %q on node %q", l.kind, l.id, l.node)
+}
+
 func (d *draft) txnNode(verb TxnVerb, n *Node, r *Result) error {
 	e := d.findNode(n)
-	what := fmt.Sprintf("node %q", n.Name)
+	what := lazy{"node", n.Name, ""}
 	var current uint64
 	if e != nil {
 		current = e.node.ModifyIndex
@@ -178,7 +189,7 @@ func (d *draft) txnNode(verb TxnVerb, n *Node, r *Result) error {
 
 func (d *draft) txnService(verb TxnVerb, s *Service, r *Result) error {
 	node := lower(s.Node)
-	what := fmt.Sprintf("service %q on node %q", s.ID, s.Node)
+	what := lazy{"service", s.ID, s.Node}
 	old := findService(d.t.services.Table, node, s.ID)
 	exists, current := old != nil, uint64(0)
 	if exists {
@@ -214,7 +225,7 @@ func (d *draft) txnService(verb TxnVerb, s *Service, r *Result) error {
 
 func (d *draft) txnCheck(verb TxnVerb, c *Check, r *Result) error {
 	node := lower(c.Node)
-	what := fmt.Sprintf("check %q on node %q", c.ID, c.Node)
+	what := lazy{"check", c.ID, c.Node}
 	old := findCheck(d.t.checks.Table, node, c.ID)
 	exists, current := old != nil, uint64(0)
 	if exists {

@@ -211,6 +211,7 @@ func (l *loader) index() {
 	t := &l.d.t
 	for _, name := range slices.Sorted(maps.Keys(l.names)) {
 		b := l.names[name]
+		b.entry.service, b.entry.check = b.services[0], b.check
 		t.names.Load(b.entry)
 		for _, item := range b.services {
 			t.instances.Load(item)

@@ -106,21 +106,14 @@ func shareServiceStrings(s, with *Service) {
 
 // shareService shares with an instance of the same service, and returns the stored string of the name's key.
 func (d *draft) shareService(name string, s *Service) string {
-	other := d.anInstance(name)
-	if other == nil {
+	e := d.service(name)
+	if e == nil {
 		return name
 	}
-	shareServiceStrings(s, &other.Service)
-	return other.nameKey
-}
-
-// anInstance is the first instance of a service, nil when it has none.
-func (d *draft) anInstance(name string) *serviceEntry {
-	e, ok := d.t.instances.FindNext(func(e *serviceEntry) int { return compare3(name, e.nameKey, "", e.nodeKey, "", e.ID) })
-	if !ok || e.nameKey != name {
-		return nil
+	if e.service != nil {
+		shareServiceStrings(s, &e.service.Service)
 	}
-	return e
+	return e.key
 }
 
 func shareCheckStrings(c, with *Check) {
@@ -137,17 +130,14 @@ func shareCheckStrings(c, with *Check) {
 var serfHealth = &Check{ID: SerfHealthID, Name: SerfHealthName, Output: SerfAliveOutput}
 
 // shareCheck shares with a check of the same service on another node, or with the constants.
-func (d *draft) shareCheck(c *Check, owner *serviceEntry) {
+func (d *draft) shareCheck(c *checkEntry, owner *serviceEntry) {
 	if owner == nil {
-		shareCheckStrings(c, serfHealth)
+		shareCheckStrings(&c.Check, serfHealth)
 		return
 	}
-	other := d.anInstance(owner.nameKey)
-	if other == owner {
-		return // the first of its kind
+	e := d.ownService(owner.nameKey)
+	if e.check != nil {
+		shareCheckStrings(&c.Check, &e.check.Check)
 	}
-	for like := range checksOwned(d.t.byOwner.Table, other.nodeKey, other.ID) {
-		shareCheckStrings(c, &like.Check)
-		return
-	}
+	e.check = c
 }

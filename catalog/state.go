@@ -145,6 +145,10 @@ type nameEntry struct {
 	tagCounts []int
 	tagEpoch  uint64 // as epoch, for the elements of tagCounts
 	manyTags  bool
+	// service and check are one of the instances and one of their checks, for sharing
+	// equal parts with the next ones; nil when the one that was here went.
+	service *serviceEntry
+	check   *checkEntry
 }
 
 // ServiceSummary is one row of the list of services.
