@@ -21,6 +21,7 @@ type watchOptions struct {
 	kind, key, prefix, service, tag, state string
 	name                                   string
 	passing, shell, follow                 bool
+	paths                                  []string
 }
 
 func (e *env) watch(c *cobra.Command) {
@@ -32,13 +33,19 @@ the command fails, watch ends with its exit code. Without a command the view is
 printed once, or at each change with --follow.
 
   corbel watch --type key --key web/config ./reload.sh
-  corbel watch --type service --service web --follow`
+  corbel watch --type service --service web --follow
+
+Many reads that block are watched over one connection by their paths, each event one
+line of JSON, or a run of the command with the path in CORBEL_WATCH:
+
+  corbel watch --follow --path /v1/kv/web/config --path '/v1/health/service/web?passing'`
 	c.Annotations = map[string]string{childArgs: "yes"}
 	c.Args = cobra.ArbitraryArgs
 	c.Flags().SetInterspersed(false)
 	o.Dial.Flags(e.Env, c)
 	f := c.Flags()
 	f.StringVar(&o.kind, "type", "", watchTypes)
+	f.StringArrayVar(&o.paths, "path", nil, "path of the API with its query, instead of a type; may be repeated")
 	f.StringVar(&o.name, "name", "", "name of events, for type event; default all")
 	f.StringVar(&o.key, "key", "", "key, for type key")
 	f.StringVar(&o.prefix, "prefix", "", "prefix, for type keyprefix")
@@ -52,6 +59,9 @@ printed once, or at each change with --follow.
 	c.RunE = func(c *cobra.Command, args []string) error {
 		ctx, stop := command.Signals(c.Context())
 		defer stop()
+		if len(o.paths) > 0 {
+			return e.runWatches(ctx, &o, args)
+		}
 		cl, err := o.Client()
 		if err != nil {
 			return err

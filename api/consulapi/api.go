@@ -26,6 +26,7 @@ type API struct {
 	kept     keptAnswers
 	agent    *AgentCache // nil on a server
 	outgoing outgoing
+	watches  watchHub
 	// discoveryStale is discovery_max_stale of now.
 	discoveryStale atomic.Int64
 	open           bool // every request has every right
@@ -60,6 +61,8 @@ func New(cfg Config) (*API, error) {
 		logDropped: cfg.Metrics.Counter("rpc.rate_limit.log_dropped"),
 	}
 	a.SetRequestLimits(cfg.RequestLimits)
+	a.watches = watchHub{api: a, streams: map[string]*watchStream{}, questions: map[watchKey]*watched{}}
+	a.watches.meter(cfg.Metrics)
 	_, a.open = cfg.Authorizer.(AllowAll)
 	a.outgoing.meter(cfg.Metrics)
 	a.discoveryStale.Store(int64(cfg.DiscoveryMaxStale))

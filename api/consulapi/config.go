@@ -180,9 +180,11 @@ type Limits struct {
 	TxnBytes     int64 // [512 KiB, at least KVValueBytes]
 	BodyBytes    int64 // all other bodies [1 MiB]
 	ListBytes    int64 // lists of registrations [8 MiB]
-	PathBytes    int   // [8 KiB]
-	QueryBytes   int   // [64 KiB]
-	CacheBytes   int   // encoded answers [64 MiB]
+	// Streams, Watches and StreamWatches bound /v1/watch: streams, watches of all, and of one [4,096, 65,536, 4,096].
+	Streams, Watches, StreamWatches int
+	PathBytes                       int // [8 KiB]
+	QueryBytes                      int // [64 KiB]
+	CacheBytes                      int // encoded answers [64 MiB]
 }
 
 // Config configures an API. Registry and Operator are nil on a client agent, which then
@@ -258,6 +260,9 @@ func (c *Config) complete() error {
 	c.Limits.TxnBytes = max(c.Limits.TxnBytes, c.Limits.KVValueBytes)
 	orDefault(&c.Limits.BodyBytes, 1<<20)
 	orDefault(&c.Limits.ListBytes, 8<<20)
+	orDefault(&c.Limits.Streams, 4096)
+	orDefault(&c.Limits.Watches, 65_536)
+	orDefault(&c.Limits.StreamWatches, 4096)
 	orDefault(&c.Limits.PathBytes, 8<<10)
 	orDefault(&c.Limits.QueryBytes, 64<<10)
 	orDefault(&c.SessionTTLMin, 10*time.Second)
