@@ -23,8 +23,8 @@ const (
 )
 
 var watchRoutes = []route{
-	{"POST PUT", "/v1/watch", own, resNone, watchOpen},
-	{"POST PUT", "/v1/watch/", own, resNone, watchChange},
+	{"POST", "/v1/watch", own, resNone, watchOpen},
+	{"POST", "/v1/watch/", own, resNone, watchChange},
 }
 
 // wireWatch is one watch as a client asks for it.
