@@ -12,8 +12,20 @@ import (
 // the first is taken: a wrong one gives an error of kind Invalid that names its place,
 // and nothing is registered.
 func (l *Local) RegisterServices(ctx context.Context, list []*ServiceDefinition, o RegisterOptions) error {
+	version, err := l.registerAll(list, o)
+	if version > 0 {
+		l.poke(l.kick)
+	}
+	if err == nil && version > 0 {
+		l.awaitSync(ctx, version)
+	}
+	return err
+}
+
+// registerAll returns the version that covers what was registered, also beside an error.
+func (l *Local) registerAll(list []*ServiceDefinition, o RegisterOptions) (uint64, error) {
 	if slices.ContainsFunc(list, (*ServiceDefinition).wantsSidecar) {
-		l.sidecars.Lock()
+		l.sidecars.Lock() // until the ports that are chosen are taken
 		defer l.sidecars.Unlock()
 	}
 	ready := make([]prepared, 0, len(list))
@@ -21,7 +33,7 @@ func (l *Local) RegisterServices(ctx context.Context, list []*ServiceDefinition,
 	for i, d := range list {
 		some, err := l.prepare(d, o, taken)
 		if err != nil {
-			return errkind.Errorf(errkind.Of(err), "service %d of the list: %s", i, errkind.Text(err))
+			return 0, errkind.Errorf(errkind.Of(err), "service %d of the list: %s", i, errkind.Text(err))
 		}
 		ready = append(ready, some...)
 	}
@@ -29,14 +41,9 @@ func (l *Local) RegisterServices(ctx context.Context, list []*ServiceDefinition,
 	for _, r := range ready {
 		v, err := l.putService(r.d, r.checks, o)
 		if err != nil {
-			l.poke(l.kick) // for those before
-			return err
+			return version, err // those before are registered
 		}
 		version = v
 	}
-	if version > 0 {
-		l.poke(l.kick)
-		l.awaitSync(ctx, version)
-	}
-	return nil
+	return version, nil
 }
