@@ -28,9 +28,10 @@ import (
 // base is what servers and agents have in common: the doors to the outside,
 // logs, telemetry, the wire with its RPCs, and gossip.
 type base struct {
-	cfg    *config.Config // replaced by Reload, under mu
-	mu     sync.Mutex     // guards cfg
-	id     string         // the node's UUID
+	cfg    *config.Config                // as it was at the start; what may change is read from live
+	live   atomic.Pointer[config.Config] // as Reload left it
+	mu     sync.Mutex                    // one reload at a time
+	id     string                        // the node's UUID
 	faults *fault.Injector
 	fs     vfs.FS
 	clock  clock.Clock
@@ -60,6 +61,7 @@ func newBase(cfg *config.Config) (*base, error) {
 		return nil, err
 	}
 	b := &base{cfg: cfg, faults: in, fs: in.FS(), clock: in.Clock(), started: time.Now()}
+	b.live.Store(cfg)
 	level, ok := ParseLevel(cfg.Logging.Level)
 	if !ok {
 		return nil, fmt.Errorf("log_level: %q is none of TRACE, DEBUG, INFO, WARN, ERROR", cfg.Logging.Level)
@@ -220,7 +222,7 @@ func joinPool(ctx context.Context, pool *member.Pool, plan joinPlan) error {
 // run runs all parts and writes the last log lines.
 func (b *base) run(ctx context.Context) error {
 	err := b.parts.Run(ctx)
-	if err != nil {
+	if err != nil && !errors.Is(err, errLeft) {
 		b.log.Error("stopped with an error", "error", err)
 	}
 	b.logs.Flush()
@@ -257,17 +259,10 @@ func (b *base) reload(cfg *config.Config) error {
 	return nil
 }
 
-// keep makes a reloaded configuration the current one.
-func (b *base) keep(cfg *config.Config) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.cfg = cfg
-}
+// current is the configuration as the last reload left it.
+func (b *base) current() *config.Config { return b.live.Load() }
 
-func (b *base) current() *config.Config {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.cfg
-}
+// keep makes a reloaded configuration the current one.
+func (b *base) keep(cfg *config.Config) { b.live.Store(cfg) }
 
 var errNoData = errors.New("data_dir: is required")

@@ -43,6 +43,7 @@ type Process struct {
 	http     *httpx.Server
 	hot      *consulapi.Hot             // nil where each request goes through net/http
 	https    atomic.Pointer[tls.Config] // of the HTTPS port; replaced by Reload
+	watches  watches
 	serverUp chan struct{}
 	left     chan struct{} // told when the process left on request: it ends
 	reload   func(context.Context) error
@@ -113,6 +114,8 @@ func (p *Process) build() error {
 	if p.cfg.Server {
 		handleCatalog(p.rpcSrv, servers, p.api)
 	}
+	p.watches.api, p.watches.clock, p.watches.log = p.api, p.clock, p.log
+	p.watches.token = func() string { return p.tokens.get(tokenDefault) }
 	p.meter()
 	p.addParts()
 	return nil
@@ -181,16 +184,22 @@ func (p *Process) taggedAddresses() map[string]string {
 // loadDefinitions takes the services and checks of the configuration files.
 func (p *Process) loadDefinitions(cfg *config.Config) error {
 	services, checks, err := parseDefinitions(&cfg.Definitions)
-	if err != nil {
+	list, failed := parseWatches(cfg.Definitions.Watches)
+	if err = errors.Join(err, failed); err != nil {
 		return err
 	}
-	return p.local.SetFileDefinitions(services, checks)
+	if err := p.local.SetFileDefinitions(services, checks); err != nil {
+		return err
+	}
+	p.watches.set(list)
+	return nil
 }
 
 // CheckDefinitions names every wrong key and value of the definitions.
 func CheckDefinitions(d *config.Definitions) error {
 	_, _, err := parseDefinitions(d)
-	return err
+	_, failed := parseWatches(d.Watches)
+	return errors.Join(err, failed)
 }
 
 func parseDefinitions(d *config.Definitions) ([]*local.ServiceDefinition, []*local.CheckDefinition, error) {
@@ -282,6 +291,7 @@ func (p *Process) addParts() {
 	p.access.addParts(p)
 	p.parts.Add("server watch", p.watchServers)
 	p.parts.Add("local", p.local.Run)
+	p.parts.Add("watches", p.watches.run)
 	p.parts.Add("coordinate", p.places.push)
 	if p.raft != nil {
 		p.parts.Add("coordinates", p.places.flush)

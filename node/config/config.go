@@ -292,6 +292,7 @@ type Logging struct {
 type Definitions struct {
 	Services []map[string]any `key:"services" opt:"reload" doc:"services of this host; also as service { } blocks"`
 	Checks   []map[string]any `key:"checks" opt:"reload" doc:"checks of this host; also as check { } blocks"`
+	Watches  []map[string]any `key:"watches" opt:"reload" doc:"questions that are asked on and on, each with a handler for changed answers"`
 }
 
 // Listen holds the sockets to open: host:port, or unix:///path. Empty is off.

@@ -70,7 +70,6 @@ var ignoredKeys = map[string]string{
 	"ui_config":                             "there is no web UI yet",
 	"ui_dir":                                "there is no web UI yet",
 	"ui_content_path":                       "there is no web UI yet",
-	"watches":                               "the agent runs no watches; `corbel watch` does",
 	"auto_encrypt":                          "certificates are not handed out on join",
 	"auto_config":                           "configuration is not handed out on join",
 	"connect":                               "the service mesh is not part of this version",

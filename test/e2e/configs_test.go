@@ -85,6 +85,20 @@ var tutorials = []tutorial{
 		a.want(t, "/v1/health/connect/frontend", 200, `"frontend-sidecar-proxy"`)
 		a.want(t, "/v1/agent/checks", 200, "Connect Sidecar Aliasing frontend")
 	}},
+	{name: "watches.hcl", check: func(t *testing.T, a *started) {
+		told := func(file, want string) {
+			t.Helper()
+			polltest.Until(t, func() bool {
+				text, _ := os.ReadFile(filepath.Join(a.dir, file)) // not there yet is empty
+				return strings.Contains(string(text), want)
+			}, "a handler to be told %q", want)
+		}
+		told("told", "null")
+		a.put(t, "/v1/kv/app/config", "x", 200, "true")
+		told("told", `"Key":"app/config"`)
+		a.put(t, "/v1/agent/service/register", `{"Name":"redis","ID":"redis-7","Port":6379}`, 200, "")
+		told("services", `"redis-7"`)
+	}},
 	{name: "dir", check: func(t *testing.T, a *started) {
 		a.want(t, "/v1/catalog/nodes", 200, `"first":"1","second":"2"`)
 		for _, name := range []string{"one", "two", "three"} {

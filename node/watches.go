@@ -1,0 +1,379 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"corbel.dev/corbel/kit/backoff"
+	"corbel.dev/corbel/kit/clock"
+)
+
+// The times of watches.
+const (
+	watchWait       = "5m" // how long a query is parked at a time
+	watchRetryMin   = time.Second
+	watchRetryMax   = time.Minute
+	handlerTimeout  = 10 * time.Second
+	scriptTimeout   = time.Minute
+	maxHandlerBytes = 4 << 10 // of a handler's output, for the log
+)
+
+// watch is one entry of watches: a question, and what to do when its answer changes.
+type watch struct {
+	name   string // for the log
+	path   string // of the blocking query
+	token  string
+	single bool // of a list of one, the element is told: a key
+
+	args []string // a script, which gets the answer on stdin
+
+	url     string // an HTTP handler, which gets it as body
+	method  string
+	header  http.Header
+	timeout time.Duration
+	client  *http.Client
+}
+
+// parseWatches reads the watches of a configuration. Every wrong one is named.
+func parseWatches(list []map[string]any) ([]*watch, error) {
+	var all []*watch
+	var wrong []error
+	for i, m := range list {
+		w, err := parseWatch(m)
+		if err != nil {
+			err = fmt.Errorf("watches[%d]: %w", i, err)
+		}
+		all, wrong = append(all, w), append(wrong, err)
+	}
+	return all, errors.Join(wrong...)
+}
+
+// stanza reads the keys of a watch and remembers which were read.
+type stanza struct {
+	m     map[string]any
+	wrong []error
+}
+
+func (s *stanza) text(key string) string {
+	v, ok := s.m[key]
+	delete(s.m, key)
+	switch v := v.(type) {
+	case string:
+		return v
+	case bool, json.Number:
+		return fmt.Sprint(v)
+	}
+	if ok && v != nil {
+		s.wrong = append(s.wrong, fmt.Errorf("%s wants a string", key))
+	}
+	return ""
+}
+
+func (s *stanza) texts(key string) []string {
+	v := s.m[key]
+	delete(s.m, key)
+	switch v := v.(type) {
+	case nil:
+		return nil
+	case string:
+		return []string{v}
+	case []any:
+		var out []string
+		for _, item := range v {
+			out = append(out, fmt.Sprint(item))
+		}
+		return out
+	}
+	s.wrong = append(s.wrong, fmt.Errorf("%s wants a list of strings", key))
+	return nil
+}
+
+func parseWatch(m map[string]any) (*watch, error) {
+	s := &stanza{m: maps.Clone(m)}
+	kind := s.text("type")
+	w := &watch{name: kind, token: s.text("token")}
+	query := url.Values{}
+	if dc := s.text("datacenter"); dc != "" {
+		query.Set("dc", dc)
+	}
+	if s.text("stale") == "true" {
+		query.Set("stale", "")
+	}
+	need := func(key string) string {
+		v := s.text(key)
+		if v == "" {
+			s.wrong = append(s.wrong, fmt.Errorf("type %q needs %s", kind, key))
+		}
+		w.name += " " + v
+		return url.PathEscape(v)
+	}
+	switch kind {
+	case "key":
+		w.path, w.single = "/v1/kv/"+strings.ReplaceAll(need("key"), "%2F", "/"), true
+	case "keyprefix":
+		w.path = "/v1/kv/" + strings.ReplaceAll(need("prefix"), "%2F", "/")
+		query.Set("recurse", "")
+	case "services":
+		w.path = "/v1/catalog/services"
+	case "nodes":
+		w.path = "/v1/catalog/nodes"
+	case "service":
+		w.path = "/v1/health/service/" + need("service")
+		for _, tag := range s.texts("tag") {
+			query.Add("tag", tag)
+		}
+		if s.text("passingonly") == "true" {
+			query.Set("passing", "1")
+		}
+	case "checks":
+		if service := s.text("service"); service != "" {
+			w.path = "/v1/health/checks/" + url.PathEscape(service)
+		} else if w.path = "/v1/health/state/any"; s.m["state"] != nil {
+			w.path = "/v1/health/state/" + url.PathEscape(s.text("state"))
+		}
+	case "event":
+		w.path = "/v1/event/list"
+		if name := s.text("name"); name != "" {
+			query.Set("name", name)
+		}
+	default:
+		s.wrong = append(s.wrong, fmt.Errorf("type %q is none of key, keyprefix, services, nodes, service, checks, event", kind))
+	}
+	if filter := s.text("filter"); filter != "" {
+		query.Set("filter", filter)
+	}
+	w.path += "?" + query.Encode()
+	w.handler(s)
+	for _, key := range slices.Sorted(maps.Keys(s.m)) {
+		s.wrong = append(s.wrong, fmt.Errorf("invalid config key %s", key))
+	}
+	return w, errors.Join(s.wrong...)
+}
+
+// handler reads what a watch does.
+func (w *watch) handler(s *stanza) {
+	kind, script := s.text("handler_type"), s.text("handler")
+	if w.args = s.texts("args"); script != "" {
+		w.args = []string{"/bin/sh", "-c", script}
+	}
+	inner, _ := s.m["http_handler_config"].(map[string]any)
+	delete(s.m, "http_handler_config")
+	if kind == "http" || kind == "" && inner != nil {
+		h := &stanza{m: maps.Clone(inner)}
+		w.url, w.method, w.timeout = h.text("path"), strings.ToUpper(h.text("method")), handlerTimeout
+		if w.method == "" {
+			w.method = http.MethodPost
+		}
+		if text := h.text("timeout"); text != "" {
+			d, err := time.ParseDuration(text)
+			if err != nil || d <= 0 {
+				s.wrong = append(s.wrong, fmt.Errorf("http_handler_config.timeout %q is no duration such as 10s", text))
+			}
+			w.timeout = d
+		}
+		header, _ := inner["header"].(map[string]any)
+		delete(h.m, "header")
+		w.header = http.Header{}
+		for name, v := range header {
+			values := &stanza{m: map[string]any{name: v}}
+			w.header[http.CanonicalHeaderKey(name)] = values.texts(name)
+		}
+		insecure := h.text("tls_skip_verify") == "true"
+		w.client = &http.Client{Timeout: w.timeout, Transport: &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment,
+			TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: insecure}}} // what the watch's owner asked for
+		s.wrong = append(s.wrong, h.wrong...)
+		for _, key := range slices.Sorted(maps.Keys(h.m)) {
+			s.wrong = append(s.wrong, fmt.Errorf("invalid config key http_handler_config.%s", key))
+		}
+	}
+	switch {
+	case kind != "" && kind != "script" && kind != "http":
+		s.wrong = append(s.wrong, fmt.Errorf("handler_type %q is none of script, http", kind))
+	case w.url == "" && len(w.args) == 0:
+		s.wrong = append(s.wrong, errors.New("needs args (a script), or handler_type http with http_handler_config.path"))
+	case w.url != "" && len(w.args) > 0:
+		s.wrong = append(s.wrong, errors.New("has a script and an HTTP handler: one of them"))
+	}
+}
+
+// watches runs the watches of the configuration: each asks this process's own API and tells
+// its handler of each answer that differs from the one before.
+type watches struct {
+	api   http.Handler
+	clock clock.Clock
+	log   *slog.Logger
+	token func() string // for watches without one
+
+	mu      sync.Mutex // guards what follows
+	ctx     context.Context
+	list    []*watch
+	running sync.WaitGroup
+	stop    context.CancelFunc // of those running
+}
+
+// set replaces the watches.
+func (s *watches) set(list []*watch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = list
+	if s.ctx != nil {
+		s.startLocked()
+	}
+}
+
+// startLocked ends the watches of before and begins the others.
+func (s *watches) startLocked() {
+	if s.stop != nil {
+		s.stop()
+	}
+	ctx, stop := context.WithCancel(s.ctx)
+	s.stop = stop
+	for _, w := range s.list {
+		s.running.Go(func() { s.follow(ctx, w) })
+	}
+}
+
+// run owns the watches until ctx ends.
+func (s *watches) run(ctx context.Context) error {
+	s.mu.Lock()
+	s.ctx = ctx
+	s.startLocked()
+	s.mu.Unlock()
+	<-ctx.Done()
+	s.mu.Lock()
+	s.ctx = nil
+	s.stop()
+	s.mu.Unlock()
+	s.running.Wait()
+	return nil
+}
+
+// follow asks and tells until ctx ends.
+func (s *watches) follow(ctx context.Context, w *watch) {
+	index, told := uint64(0), [sha256.Size]byte{}
+	wait := backoff.Backoff{Min: watchRetryMin, Max: watchRetryMax}
+	for ctx.Err() == nil {
+		body, next, err := s.ask(ctx, w, index)
+		if err != nil {
+			if ctx.Err() == nil {
+				s.log.Warn("a watch was not answered", "watch", w.name, "error", err)
+			}
+			s.pause(ctx, wait.Next())
+			continue
+		}
+		wait = backoff.Backoff{Min: watchRetryMin, Max: watchRetryMax}
+		if index = next; next == 0 { // an answer that does not block
+			s.pause(ctx, watchRetryMin)
+		}
+		if sum := sha256.Sum256(body); sum != told {
+			told = sum
+			if err := w.tell(ctx, body, next); err != nil && ctx.Err() == nil {
+				s.log.Error("a watch's handler failed", "watch", w.name, "error", err)
+			}
+		}
+	}
+}
+
+func (s *watches) pause(ctx context.Context, d time.Duration) {
+	t := s.clock.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// ask asks the process's own API. A missing key is an answer: null.
+func (s *watches) ask(ctx context.Context, w *watch, index uint64) ([]byte, uint64, error) {
+	target := w.path
+	if index > 0 {
+		target += "&wait=" + watchWait + "&index=" + strconv.FormatUint(index, 10)
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	r.RequestURI, r.RemoteAddr = target, "127.0.0.1:0"
+	token := w.token
+	if token == "" && s.token != nil {
+		token = s.token()
+	}
+	if token != "" {
+		r.Header.Set("X-Consul-Token", token)
+	}
+	answer := &recorder{header: http.Header{}}
+	s.api.ServeHTTP(answer, r)
+	answer.WriteHeader(http.StatusOK)
+	next, _ := strconv.ParseUint(answer.header.Get("X-Consul-Index"), 10, 64) // absent: the row does not block
+	switch {
+	case answer.status == http.StatusNotFound && len(answer.body) == 0:
+		return []byte("null"), next, nil
+	case answer.status != http.StatusOK:
+		return nil, 0, fmt.Errorf("%d %s", answer.status, bytes.TrimSpace(answer.body))
+	case w.single:
+		var list []json.RawMessage
+		if err := json.Unmarshal(answer.body, &list); err != nil || len(list) != 1 {
+			return nil, 0, fmt.Errorf("the answer is no key: %v", err)
+		}
+		return list[0], next, nil
+	}
+	return answer.body, next, nil
+}
+
+// tell gives an answer to the handler.
+func (w *watch) tell(ctx context.Context, body []byte, index uint64) error {
+	if w.url != "" {
+		return w.post(ctx, body, index)
+	}
+	ctx, cancel := context.WithTimeout(ctx, scriptTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, w.args[0], w.args[1:]...)
+	cmd.Stdin = bytes.NewReader(append(slices.Clone(body), '\n'))
+	cmd.Env = append(os.Environ(), "CONSUL_INDEX="+strconv.FormatUint(index, 10))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that the whole of it can be ended
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", w.args[0], err, bytes.TrimSpace(out[:min(len(out), maxHandlerBytes)]))
+	}
+	return nil
+}
+
+func (w *watch) post(ctx context.Context, body []byte, index uint64) error {
+	r, err := http.NewRequestWithContext(ctx, w.method, w.url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header = w.header.Clone()
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-Consul-Index", strconv.FormatUint(index, 10))
+	resp, err := w.client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxHandlerBytes)) // for the log only
+	if resp.StatusCode/100 != 2 {
+		return fmt.Errorf("%s answered %s: %s", w.url, resp.Status, bytes.TrimSpace(text))
+	}
+	return nil
+}
