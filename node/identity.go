@@ -32,8 +32,8 @@ func nodeID(fsys vfs.FS, dir, configured string, fromMachine bool) (string, erro
 	switch {
 	case err == nil:
 		id := strings.TrimSpace(string(data))
-		if len(id) != 36 {
-			return "", fmt.Errorf("%s: holds %q, which is no UUID; delete the file to get a new id", path, id)
+		if !isUUID(id) {
+			return "", fmt.Errorf("%s: holds %q, which is no UUID; put the id that this server had back, or delete the file to get a new one", path, id)
 		}
 		return id, nil
 	case !errors.Is(err, fs.ErrNotExist):
@@ -44,6 +44,21 @@ func nodeID(fsys vfs.FS, dir, configured string, fromMachine bool) (string, erro
 		return "", fmt.Errorf("keep the node id: %w", err)
 	}
 	return id, nil
+}
+
+// isUUID reports whether id has the form that uuidOf gives; a damaged file shall not make a new member.
+func isUUID(id string) bool {
+	if len(id) != 36 {
+		return false
+	}
+	for i, c := range []byte(id) {
+		isHex := c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
+		isDash := i == 8 || i == 13 || i == 18 || i == 23
+		if isDash != (c == '-') || !isDash && !isHex {
+			return false
+		}
+	}
+	return true
 }
 
 // makeID makes an id for this host.

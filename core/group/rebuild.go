@@ -58,17 +58,18 @@ func (g *Group) tryLog(s *stores) error {
 	if err != nil {
 		return err
 	}
-	first, _ := disk.FirstIndex()
-	if snapshot := g.snapshotIndex(s); s.snaps.broken && max(first, 1) > snapshot+1 && first != 0 {
-		last, _ := disk.LastIndex()
-		_ = disk.Close() // it is moved away next
-		return errkind.E(errkind.Corrupt, "", &logstore.Damage{Group: g.cfg.Name, File: s.snaps.dir, Index: snapshot + 1, Newest: last,
-			What: fmt.Sprintf("a snapshot was damaged and the log begins only at index %d", first)})
-	}
 	newest, lost, err := g.readRebuild()
 	if err != nil {
 		_ = disk.Close() // the first error is the one to report
 		return err
+	}
+	first, _ := disk.FirstIndex()
+	// An empty log counts too, unless it was just begun anew: all that this member acknowledged may have been in the snapshot.
+	if snapshot := g.snapshotIndex(s); s.snaps.broken && (first > snapshot+1 || first == 0 && !lost) {
+		last, _ := disk.LastIndex()
+		_ = disk.Close() // it is moved away next
+		return errkind.E(errkind.Corrupt, "", &logstore.Damage{Group: g.cfg.Name, File: s.snaps.dir, Index: snapshot + 1, Newest: last,
+			What: fmt.Sprintf("a snapshot was damaged and the log begins only at index %d (0: it is empty)", first)})
 	}
 	s.disk, s.log, s.lost, s.newest = disk, disk, lost, newest
 	return nil

@@ -29,14 +29,21 @@ type scrubber struct {
 // run scrubs until the instance ends. Opening verified everything, so it begins with a wait.
 func (s *scrubber) run() {
 	every := s.in.g.cfg.ScrubInterval
-	if every < 0 || s.in.stores.disk == nil {
+	if s.in.stores.disk == nil {
 		return
 	}
-	timer := s.in.g.cfg.Clock.NewTimer(every)
+	timer := s.in.g.cfg.Clock.NewTimer(max(every, 0))
 	defer timer.Stop()
+	due := timer.C
+	if every < 0 {
+		due = nil
+	}
 	for {
 		select {
-		case <-timer.C:
+		case <-due:
+		case <-s.in.stores.snaps.wanted: // one did not verify when it was needed
+			_ = s.replace("") // tried again when it is needed again
+			continue
 		case <-s.in.stop:
 			return
 		}
@@ -118,14 +125,22 @@ func (s *scrubber) snapshots() bool {
 		}
 		s.in.g.metrics.rotten.Add(1)
 		if i == 0 { // the log may not reach back behind it: the state in memory takes its place first
-			if err := s.in.await(context.Background(), s.in.raft.Snapshot()); err != nil {
-				s.in.g.cfg.Log.Error("cannot write a snapshot in place of a damaged one", "damaged", meta.ID, "err", err)
+			if s.replace(meta.ID) != nil {
 				continue
 			}
 		}
 		store.drop(meta.ID, err)
 	}
 	return true
+}
+
+// replace writes a snapshot of the state in memory.
+func (s *scrubber) replace(damaged string) error {
+	err := s.in.await(context.Background(), s.in.raft.Snapshot())
+	if err != nil {
+		s.in.g.cfg.Log.Error("cannot write a snapshot in place of a damaged one", "damaged", damaged, "err", err)
+	}
+	return err
 }
 
 var errScrubEnds = errors.New("the instance ends")

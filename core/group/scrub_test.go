@@ -1,13 +1,20 @@
 package group
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/raft"
+
+	"corbel.dev/corbel/core/logstore"
+	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/polltest"
 )
 
@@ -83,6 +90,77 @@ func TestScrubReplacesARottenSnapshot(t *testing.T) {
 	leader(t, nodes)
 	if got := len(n.machine.list()); got != 21 {
 		t.Errorf("after a restart the machine has %d commands, want 21", got)
+	}
+}
+
+// TestLeaderReplacesASnapshotThatItCannotSend: a member that is far behind is helped although the leader's only snapshot is damaged.
+func TestLeaderReplacesASnapshotThatItCannotSend(t *testing.T) {
+	t.Parallel()
+	nodes := cluster(t, 3, func(_ int, n *node) { n.adjust = func(c *Config) { c.TrailingLogs = 1 } })
+	l := leader(t, nodes)
+	f := others(nodes, l)[0]
+	propose(t, l, "first")
+	polltest.Until(t, func() bool { return f.machine.has("first") }, "the follower to follow")
+	f.stop()
+	for i := range 50 {
+		propose(t, l, fmt.Sprint("cmd-", i))
+	}
+	if err := l.SnapshotNow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	rot(t, filepath.Join(l.dir, "snapshots", "*.state"), 30)
+	f.start()
+	polltest.Until(t, func() bool { return f.machine.has("cmd-49") }, "the follower to be helped")
+}
+
+// TestDamagedSnapshotWithAnEmptyLog: what a server alone had is gone then, and it must not begin anew in silence.
+func TestDamagedSnapshotWithAnEmptyLog(t *testing.T) {
+	t.Parallel()
+	nodes := cluster(t, 1, nil)
+	n := leader(t, nodes)
+	propose(t, n, "a")
+	var saved bytes.Buffer
+	if err := n.Save(t.Context(), &saved); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.SnapshotNow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.stop()
+	rot(t, filepath.Join(n.dir, "snapshots", "*.state"), 30)
+	disk, err := logstore.Open(logstore.Config{Group: "test", Dir: filepath.Join(n.dir, "log")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _ := disk.FirstIndex()
+	last, _ := disk.LastIndex()
+	if err := errors.Join(disk.DeleteRange(first, last), disk.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.tryStart(); !errkind.Is(err, errkind.Corrupt) {
+		t.Errorf("it started: %v", err)
+	}
+	n.Group = nil
+}
+
+// TestSnapshotMetaSurvivesAnyText: what is no UTF-8 encodes otherwise after it was decoded.
+func TestSnapshotMetaSurvivesAnyText(t *testing.T) {
+	meta := &raft.SnapshotMeta{ID: "2-9", Index: 9, Term: 2, Size: 5, Configuration: raft.Configuration{
+		Servers: []raft.Server{{ID: "a\xb0z<&>", Address: "10.0.0.1:8300"}}}}
+	data, err := encodeMeta(meta)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := decodeMeta(data)
+	if err != nil || back.Index != 9 || len(back.Configuration.Servers) != 1 {
+		t.Fatalf("%+v %v", back, err)
+	}
+	for i := range len(data) * 8 {
+		flipped := bytes.Clone(data)
+		flipped[i/8] ^= 1 << (i % 8)
+		if back, err := decodeMeta(flipped); err == nil && !reflect.DeepEqual(back, meta) && back.Configuration.Servers[0].ID != "a\ufffdz<&>" {
+			t.Errorf("bit %d went unnoticed", i)
+		}
 	}
 }
 

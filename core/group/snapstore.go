@@ -35,6 +35,10 @@ type snapStore struct {
 	metas []*raft.SnapshotMeta // verified, newest first
 	// broken is set when a snapshot did not verify: the log must then reach further back.
 	broken bool
+
+	// wanted has an element when one was set aside while running: without a new one a
+	// leader could not help a member whose log is behind its own.
+	wanted chan struct{}
 }
 
 // openSnapStore verifies what is there. What cannot be read counts as damaged only when replaceable: when others have it.
@@ -42,7 +46,7 @@ func openSnapStore(fsys vfs.FS, dir string, log *slog.Logger, replaceable bool) 
 	if err := fsys.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	s := &snapStore{fs: fsys, dir: dir, log: log}
+	s := &snapStore{fs: fsys, dir: dir, log: log, wanted: make(chan struct{}, 1)}
 	entries, err := fsys.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -97,15 +101,12 @@ func (s *snapStore) load(id string) (*raft.SnapshotMeta, error) {
 	if err != nil {
 		return nil, err
 	}
-	var framed struct {
-		Meta raft.SnapshotMeta
-		Sum  string
+	meta, err := decodeMeta(data)
+	if err != nil {
+		return nil, err
 	}
-	if err := json.Unmarshal(data, &framed); err != nil {
-		return nil, damaged("meta file does not decode")
-	}
-	if framed.Sum != metaSum(&framed.Meta) || framed.Meta.ID != id {
-		return nil, damaged("meta file checksum mismatch")
+	if meta.ID != id {
+		return nil, damaged("meta file of another snapshot")
 	}
 	f, err := vfs.Open(s.fs, s.path(id+".state"))
 	if err != nil {
@@ -116,10 +117,10 @@ func (s *snapStore) load(id string) (*raft.SnapshotMeta, error) {
 		return nil, err
 	}
 	info, err := f.Stat()
-	if err == nil && info.Size() != framed.Meta.Size {
+	if err == nil && info.Size() != meta.Size {
 		err = damaged("state file has a wrong size")
 	}
-	return &framed.Meta, err
+	return meta, err
 }
 
 func (s *snapStore) setAside(id string, cause error) {
@@ -167,6 +168,10 @@ func (s *snapStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 			s.setAside(id, err)
 		}
 		s.mu.Unlock()
+		select {
+		case s.wanted <- struct{}{}:
+		default:
+		}
 		return nil, nil, errkind.E(errkind.Of(err), "open snapshot "+id, err)
 	}
 	f, err := vfs.Open(s.fs, s.path(id+".state"))
@@ -266,7 +271,7 @@ func (k *snapSink) commit() error {
 	if err := s.fs.SyncDir(s.dir); err != nil {
 		return err
 	}
-	data, err := json.Marshal(map[string]any{"Meta": k.meta, "Sum": metaSum(&k.meta)})
+	data, err := encodeMeta(&k.meta)
 	if err != nil {
 		return err
 	}
@@ -293,13 +298,34 @@ func (k *snapSink) commit() error {
 	return nil
 }
 
-// metaSum is a checksum over the meta file's fields.
-func metaSum(meta *raft.SnapshotMeta) string {
+// framedMeta is a meta file: Sum is over the bytes of Meta as they stand in it. What they decode to
+// may encode otherwise: a text that is no UTF-8 does.
+type framedMeta struct {
+	Meta json.RawMessage
+	Sum  string
+}
+
+func encodeMeta(meta *raft.SnapshotMeta) ([]byte, error) {
 	data, err := json.Marshal(meta)
 	if err != nil {
-		return ""
+		return nil, err
 	}
-	return fmt.Sprintf("%08x", checksum(data))
+	return json.Marshal(framedMeta{data, fmt.Sprintf("%08x", checksum(data))})
+}
+
+func decodeMeta(data []byte) (*raft.SnapshotMeta, error) {
+	var framed framedMeta
+	if err := json.Unmarshal(data, &framed); err != nil {
+		return nil, damaged("meta file does not decode")
+	}
+	if framed.Sum != fmt.Sprintf("%08x", checksum(framed.Meta)) {
+		return nil, damaged("meta file checksum mismatch")
+	}
+	var meta raft.SnapshotMeta
+	if err := json.Unmarshal(framed.Meta, &meta); err != nil {
+		return nil, damaged("meta file does not decode")
+	}
+	return &meta, nil
 }
 
 // forget takes a snapshot out of the list.

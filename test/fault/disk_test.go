@@ -64,3 +64,13 @@ func TestNamespaces(t *testing.T) {
 	}
 	t.Logf("writes resumed %s after the leader was cut off; all converged %s after the cut was healed", report.Resumed, report.Converged)
 }
+
+// TestRot is A6 for whole servers in short.
+func TestRot(t *testing.T) {
+	t.Parallel()
+	report, err := lab.RunRot(t.Context(), 4, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d flips in %v, %d starts refused; healed after %v", report.Flips, report.Files, report.Refused, report.Healed)
+}

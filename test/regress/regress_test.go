@@ -3,7 +3,7 @@
 //
 // A line is a scenario of test/fault and its settings: linear seed=3 duration=6s
 // faults=killall,skew; watch (the same settings); crash seed=1 servers=3 cycles=4
-// snapshots=true; diskerrors skip=2; torn seed=1 cut=3000. A seed repeats the plan of a
+// snapshots=true; diskerrors skip=2; torn seed=1 cut=3000; rot flips=3. A seed repeats the plan of a
 // run, not its schedule: where a bug can be shown for certain, the test that does is
 // named in docs/internals/faults.md and stands beside the code.
 package regress
@@ -136,6 +136,9 @@ func runLine(ctx context.Context, lab *faultrun.Lab, line string) error {
 	case "torn":
 		cut := int64(s.number("cut", 1))
 		run = func() error { return lab.RunTorn(ctx, cut, seed) }
+	case "rot":
+		flips := s.number("flips", 3)
+		run = func() error { _, err := lab.RunRot(ctx, flips, seed); return err }
 	default:
 		return fmt.Errorf("unknown scenario %q", words[0])
 	}

@@ -40,6 +40,7 @@ var rows = []row{
 	{"disk-errors", "A7: ENOSPC and EIO on each kind of operation, after ever more that go well; worst time until writes resume", 4,
 		20 * time.Second, false, diskErrors},
 	{"torn", "A4: bytes cut off the newest segment of one of three", 3, 8 * time.Second, false, torn},
+	{"rot", "A6: one bit of one file of one of three inverted; time until it has everything again", 6, 30 * time.Second, false, rot},
 	{"wiped", "E: a member that lost everything is replaced; time until it votes", 3, 25 * time.Second, false, wiped},
 	{"disk-stall", "A8: the disk of the leader hangs for 1, 5, 30 s; time until the next write", 1, 90 * time.Second, true, stall},
 	{"failover", "E: leader kill -9; time until the first acknowledged write", 1, 25 * time.Second, true, failover},
@@ -92,6 +93,11 @@ func stall(ctx context.Context, l *faultrun.Lab, _ uint64) (done, error) {
 
 func torn(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
 	return done{Counts: map[string]int{"cuts": 1}}, l.RunTorn(ctx, int64(1+seed*seed%8000), seed)
+}
+
+func rot(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+	r, err := l.RunRot(ctx, 6, seed)
+	return done{map[string]int{"flips": r.Flips, "refused": r.Refused}, r.Healed}, err
 }
 
 func wiped(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {

@@ -1,0 +1,160 @@
+package faultrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// RotReport tells what a run did.
+type RotReport struct {
+	Flips int
+	// Files counts the flips by the kind of file.
+	Files map[string]int
+	// Refused members did not start with the damage and named the file: an operator had to replace them.
+	Refused int
+	// Healed are the times from the start of the damaged member until it had everything.
+	Healed []time.Duration
+}
+
+// RunRot is A6 for whole servers: again and again one of three is killed under load, a bit of one
+// of its files is inverted, and it is started again. It heals by itself, or refuses to start and
+// says which file it is; it never serves the damage, and the others lose nothing.
+func (l *Lab) RunRot(ctx context.Context, flips int, seed uint64) (report RotReport, err error) {
+	report.Files = map[string]int{}
+	c, book, load, err := l.loaded(ctx, Shape{Servers: 3, HCL: []string{linearHCL, stableHCL, snapshotHCL}}, seed)
+	if err != nil {
+		return report, err
+	}
+	defer c.Close()
+	defer load.close()
+	rng := rand.New(rand.NewPCG(seed, 6))
+	for range flips {
+		if err := c.rotOnce(ctx, rng, load, book, &report); err != nil {
+			return report, fmt.Errorf("%w\n%s", err, c.logs())
+		}
+		report.Flips++
+	}
+	return report, c.Damage()
+}
+
+func (c *Cluster) rotOnce(ctx context.Context, rng *rand.Rand, load *writers, book *ledger, report *RotReport) error {
+	if err := until(ctx, 60*time.Second, "three voters", func() error { return c.voters(ctx, 3) }); err != nil {
+		return err
+	}
+	load.start(ctx)
+	_ = wait(ctx, 300*time.Millisecond)
+	victim := c.Servers[rng.IntN(3)]
+	victim.Kill()
+	load.stop()
+	path, at, err := flipIn(victim.Dir, rng)
+	if err != nil {
+		return err
+	}
+	report.Files[kindOf(path)]++
+	begin := time.Now()
+	if err := victim.Start(); err != nil {
+		return err
+	}
+	err = c.catchesUp(ctx, victim)
+	where := fmt.Sprintf("a bit at %d of %s inverted", at, path)
+	if !victim.Running() {
+		if !strings.Contains(victim.Log(), filepath.Base(path)) {
+			return fmt.Errorf("%s: the server ended and does not name the file", where)
+		}
+		report.Refused++
+		err = c.replace(ctx, victim)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", where, err)
+	}
+	report.Healed = append(report.Healed, time.Since(begin))
+	if err := errors.Join(c.Converged(ctx, startLimit), c.audit(ctx, book), c.Damage()); err != nil {
+		return fmt.Errorf("%s: %w", where, err)
+	}
+	return nil
+}
+
+var errEnded = errors.New("it ended")
+
+// catchesUp waits until a member has a value that is written now, or has ended.
+func (c *Cluster) catchesUp(ctx context.Context, s *Server) error {
+	value := fmt.Sprint(time.Now().UnixNano())
+	written := false
+	return until(ctx, startLimit, s.Name+" to catch up", func() error {
+		if !s.Running() {
+			return hopeless{errEnded}
+		}
+		if !written {
+			r := c.admin.At(c.Followers(s)[0].HTTP).Do(ctx, "PUT", "/v1/kv/rot", []byte(value))
+			if r.Status != http.StatusOK {
+				return errors.New(r.String())
+			}
+			written = true
+		}
+		if r := c.admin.At(s.HTTP).Do(ctx, "GET", "/v1/kv/rot?raw&stale", nil); string(r.Body) != value {
+			return errors.New(r.String())
+		}
+		return nil
+	})
+}
+
+// replace does what the operator of a member that refuses to start is told to do.
+func (c *Cluster) replace(ctx context.Context, victim *Server) error {
+	if err := c.removePeer(ctx, victim); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(victim.Dir); err != nil {
+		return err
+	}
+	if err := victim.Start(); err != nil {
+		return err
+	}
+	return c.catchesUp(ctx, victim)
+}
+
+// flipIn inverts one bit of one file below dir, in the part of it that was written.
+func flipIn(dir string, rng *rand.Rand) (path string, at int, err error) {
+	var files []string
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() && !strings.Contains(path, ".damaged") {
+			if info, err := d.Info(); err == nil && info.Size() > 0 {
+				files = append(files, path)
+			}
+		}
+		return err
+	})
+	if err != nil || len(files) == 0 {
+		return "", 0, errors.Join(err, errors.New("nothing to damage"))
+	}
+	path = files[rng.IntN(len(files))]
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", 0, err
+	}
+	end := len(data)
+	for end > 1 && data[end-1] == 0 { // what is preallocated was never written
+		end--
+	}
+	at = rng.IntN(end)
+	data[at] ^= 1 << rng.IntN(8)
+	return path, at, os.WriteFile(path, data, 0o600)
+}
+
+// kindOf names a file without what differs from one to the next.
+func kindOf(path string) string {
+	base := filepath.Base(path)
+	for _, end := range []string{".seg", ".state", ".meta"} {
+		if strings.HasSuffix(base, end) {
+			return end
+		}
+	}
+	return base
+}
