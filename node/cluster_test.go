@@ -149,3 +149,22 @@ func TestNoQuorumRefusesAtOnce(t *testing.T) {
 		t.Errorf("status without a leader: %d %q", code, body)
 	}
 }
+
+// TestClusterConsistentQueryEndsWithTheReign: a consistent blocking query at the leader gets 500 when leadership moves, long
+// before its wait is over.
+func TestClusterConsistentQueryEndsWithTheReign(t *testing.T) {
+	servers := startCluster(t, 3, aclOff)
+	leader, _ := leaderOf(t, servers)
+	blocked := make(chan string, 1)
+	go func() {
+		code, body := leader.ask("GET", "/v1/kv/ready?consistent&wait=10m&index=1000000", "")
+		blocked <- fmt.Sprint(code, " ", body)
+	}()
+	polltest.Until(t, func() bool { return leader.api.Blocking() > 0 }, "the query to park")
+	if code, body := leader.ask("POST", "/v1/operator/raft/transfer-leader", ""); code != http.StatusOK {
+		t.Fatalf("transfer: %d %q", code, body)
+	}
+	if got := <-blocked; got != "500 No cluster leader" {
+		t.Errorf("the parked query got %q", got)
+	}
+}

@@ -130,21 +130,28 @@ func (q *request) read(s registry.Subject, index func(*catalog.State) uint64) (*
 // seen. Nothing pooled is held meanwhile.
 func (q *request) park(s registry.Subject, index func(*catalog.State) uint64) (*catalog.State, registry.Contact, error) {
 	q.releaseBuffer()
-	ctx, release := q.untilLeaderLost()
-	q.api.blocking.Add(1)
-	q.api.cfg.Registry.Await(ctx, s, q.block.Index, httpx.Jitter(q.block.Wait), index)
-	q.api.blocking.Add(-1)
-	release()
-	var st *catalog.State
-	q.gen, st = q.api.now()
-	contact, err := q.contact()
-	if err != nil && q.mode == registry.Consistent {
-		return nil, contact, errNoLeader
+	until := q.api.cfg.Clock.Now().Add(httpx.Jitter(q.block.Wait))
+	for {
+		ctx, release := q.untilLeaderLost()
+		q.api.blocking.Add(1)
+		q.api.cfg.Registry.Await(ctx, s, q.block.Index, until.Sub(q.api.cfg.Clock.Now()), index)
+		q.api.blocking.Add(-1)
+		changed := ctx.Err() != nil && q.r.Context().Err() == nil
+		release()
+		var st *catalog.State
+		q.gen, st = q.api.now()
+		contact, err := q.contact()
+		if err != nil && q.mode == registry.Consistent {
+			return nil, contact, errNoLeader
+		}
+		if changed && index(st) <= q.block.Index && q.api.cfg.Clock.Now().Before(until) && q.api.leads(q.r.Context()) {
+			continue // this server leads on: the change was another one
+		}
+		if err != nil { // a bounded staleness is what the default mode promises; the header tells
+			contact = registry.Contact{LastContact: contact.LastContact}
+		}
+		return st, contact, nil
 	}
-	if err != nil { // a bounded staleness is what the default mode promises; the header tells
-		contact = registry.Contact{LastContact: contact.LastContact}
-	}
-	return st, contact, nil
 }
 
 // untilLeaderLost is the request's context, which for a consistent query also ends at the next
@@ -155,6 +162,10 @@ func (q *request) untilLeaderLost() (ctx context.Context, release func()) {
 	}
 	changed := q.api.cfg.LeaderChanges()
 	ctx, cancel := context.WithCancel(q.r.Context())
+	if !q.api.leads(ctx) { // lost since it was asked: the channel is for the change after that
+		cancel()
+		return ctx, func() {}
+	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -126,6 +126,31 @@ func TestConsistentQueryEndsWithTheReign(t *testing.T) {
 	}
 }
 
+// TestConsistentQueryOutlivesOtherChanges: what changes in the group while this server leads on ends no query.
+func TestConsistentQueryOutlivesOtherChanges(t *testing.T) {
+	changes := make(chan chan struct{}, 2)
+	first, second := make(chan struct{}), make(chan struct{})
+	changes <- first
+	changes <- second
+	r := newRig(t, func(c *Config) { c.LeaderChanges = func() <-chan struct{} { return <-changes } })
+	r.want("PUT", "/v1/kv/a", "1", 200, "true")
+	index := r.want("GET", "/v1/kv/a", "", 200, "*").header.Get("X-Consul-Index")
+	done := make(chan answer, 1)
+	go func() { done <- r.do("GET", "/v1/kv/a?raw&consistent&wait=10m&index="+index, "") }()
+	until(t, "the query to park", func() bool { return r.store.waits() == 1 })
+	close(first)
+	until(t, "the query to park again", func() bool { return r.store.waits() == 2 })
+	r.want("PUT", "/v1/kv/a", "2", 200, "true")
+	select {
+	case a := <-done:
+		if a.status != 200 || a.body != "2" {
+			t.Errorf("answered %d %s", a.status, a.body)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the query stayed parked")
+	}
+}
+
 func TestHostTellsAboutItself(t *testing.T) {
 	r := newRig(t, nil)
 	var host struct {
