@@ -25,9 +25,13 @@ type tutorial struct {
 	name     string   // file or folder below testdata/configs
 	certs    bool     // it names ca.pem, cert.pem and key.pem
 	alone    bool     // no leader: a client agent without servers
+	token    string   // what its requests carry until the check says otherwise
 	warnings []string // what it must be told about
 	check    func(t *testing.T, a *started)
 }
+
+// managementToken is the one of acl.hcl.
+const managementToken = "b1gs33cr3t-0000-0000-0000-000000000001"
 
 var tutorials = []tutorial{
 	{name: "server.hcl", check: func(t *testing.T, a *started) {
@@ -41,7 +45,7 @@ var tutorials = []tutorial{
 	}, warnings: []string{"disable_update_check has no effect"}},
 	{name: "tls.hcl", certs: true, check: overTLS},
 	{name: "tls-flat.json", certs: true, check: overTLS, warnings: []string{"ca_file is the old name of tls.defaults.ca_file"}},
-	{name: "acl.hcl", check: tokensLast, warnings: []string{"acl.tokens.master is the old name"}},
+	{name: "acl.hcl", token: managementToken, check: tokensLast, warnings: []string{"acl.tokens.master is the old name"}},
 	{name: "telemetry.hcl", check: func(t *testing.T, a *started) {
 		a.want(t, "/v1/agent/metrics?format=prometheus", 200, "edge_raft_apply")
 		a.want(t, "/v1/agent/metrics", 200, `"Gauges"`)
@@ -156,8 +160,9 @@ func overTLS(t *testing.T, a *started) {
 
 // tokensLast: a token that was set over the API is there after kill -9.
 func tokensLast(t *testing.T, a *started) {
+	a.token = ""
 	a.want(t, "/v1/kv/a", 403, "Permission denied")
-	a.token = "b1gs33cr3t-0000-0000-0000-000000000001"
+	a.token = managementToken
 	a.put(t, "/v1/kv/a", "1", 200, "true")
 	a.put(t, "/v1/agent/token/default", `{"Token":"`+a.token+`"}`, 200, "")
 	a.put(t, "/v1/agent/token/none", `{"Token":"x"}`, 404, `Token "none" is unknown`)
@@ -240,7 +245,7 @@ func (a *started) output() string {
 
 func begin(t *testing.T, c *tutorial) *started {
 	t.Helper()
-	a := &started{dir: t.TempDir()}
+	a := &started{dir: t.TempDir(), token: c.token}
 	path, err := filepath.Abs(filepath.Join("testdata", "configs", c.name))
 	if err != nil {
 		t.Fatal(err)
