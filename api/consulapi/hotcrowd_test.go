@@ -3,7 +3,9 @@ package consulapi
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net/http"
 	"runtime"
 	"strconv"
 	"sync"
@@ -227,6 +229,57 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatalf("%d watchers were not woken", s.api.Blocking())
 	}
+}
+
+// Rounds of many members, of which those answered first ask again while the others are
+// still being answered: everybody gets each answer once, and the last change reaches all.
+func TestRoundsOfManyWhoAskAgain(t *testing.T) {
+	s := newStage(t, nil)
+	s.service("n0", "passing")
+	const watchers, changes = 400, 25
+	first := s.index()
+	var last atomic.Uint64
+	last.Store(^uint64(0))
+	var answered atomic.Int64
+	var wg sync.WaitGroup
+	for i := range watchers {
+		c := dialTo(t, s.addr)
+		wg.Go(func() {
+			for index := first; index < last.Load(); {
+				if _, err := io.WriteString(c, watchText(index, "&wait=60s")); err != nil {
+					t.Errorf("watcher %d: %v", i, err)
+					return
+				}
+				res, err := http.ReadResponse(c.r, nil)
+				if err != nil {
+					t.Errorf("watcher %d after %d: %v", i, index, err)
+					return
+				}
+				_, _ = io.Copy(io.Discard, res.Body)
+				got, err := strconv.ParseUint(res.Header.Get("X-Consul-Index"), 10, 64)
+				if err != nil || got <= index {
+					t.Errorf("watcher %d asked with %d and got %d %v", i, index, got, err)
+					return
+				}
+				index = got
+				answered.Add(1)
+			}
+		})
+	}
+	s.parked(watchers)
+	for n := range changes - 1 {
+		want := answered.Load() + watchers/2
+		s.service("n0", []string{"critical", "passing"}[n%2])
+		until(t, "half of the watchers to be answered", func() bool { return answered.Load() >= want || t.Failed() })
+	}
+	s.parked(watchers) // with the newest index, so that one change more ends them all
+	last.Store(s.index() + 1)
+	s.service("last", "passing")
+	if s.index() < last.Load() {
+		t.Fatalf("index %d after the last change, want %d", s.index(), last.Load())
+	}
+	wg.Wait()
+	until(t, "the last round to end", func() bool { return s.hot.round.Load() == nil })
 }
 
 func TestWatchersOfADyingRegistry(t *testing.T) {
