@@ -279,3 +279,6 @@ func assignScalar(path string, in any, v reflect.Value) error {
 	}
 	return nil
 }
+
+// String returns the duration as Go prints it.
+func (d Duration) String() string { return time.Duration(d).String() }
