@@ -276,6 +276,7 @@ func (p *Process) addParts() {
 		p.parts.Add("catalog raft", p.raft.run)
 		p.parts.Add("catalog", p.registry.Run)
 		p.parts.Add("reigns", p.reigns.run)
+		p.parts.Add("founding", p.founding)
 	}
 	if p.wan != nil {
 		p.parts.Add("wan gossip", p.wan.run)

@@ -118,3 +118,25 @@ func TestIntentions(t *testing.T) {
 		t.Fatal("nobody was woken")
 	}
 }
+
+func TestDiscoveryChain(t *testing.T) {
+	r := newRig(t, nil)
+	a := r.want("GET", "/v1/discovery-chain/web", "", 200, "*")
+	if !strings.HasPrefix(a.body, `{"Chain":{"ServiceName":"web","Namespace":"default","Partition":"default","Datacenter":"dc1","Default":true`) {
+		t.Errorf("%s", a.body)
+	}
+	done := make(chan answer, 1)
+	go func() {
+		done <- r.do("GET", "/v1/discovery-chain/web?wait=5m&index="+a.header.Get("X-Consul-Index"), "")
+	}()
+	until(t, "the query to park", func() bool { return r.api.Blocking() == 1 })
+	r.want("PUT", "/v1/config", `{"Kind":"service-resolver","Name":"web","Redirect":{"Service":"api"}}`, 200, "true")
+	if a := <-done; !strings.Contains(a.body, `"StartNode":"resolver:api.default.default.dc1"`) {
+		t.Errorf("%s", a.body)
+	}
+	a = r.want("POST", "/v1/discovery-chain/web?compile-dc=dc2", `{"OverrideConnectTimeout":"7s","OverrideMeshGateway":{"Mode":"local"}}`, 200, "*")
+	if !strings.Contains(a.body, `"CustomizationHash"`) || !strings.Contains(a.body, `"ConnectTimeout":"7s"`) {
+		t.Errorf("%s", a.body)
+	}
+	r.want("GET", "/v1/discovery-chain/", "", 400, "*")
+}

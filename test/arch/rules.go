@@ -11,7 +11,7 @@ var planes = []string{"catalog", "mesh", "secrets", "monitor", "jobs", "usage", 
 
 // pure packages decide and do nothing else: state in, state and effects out.
 var pure = []string{
-	"catalog", "catalog/acl", "catalog/entry", "catalog/query", "mesh", "mesh/proxy", "mesh/envoy", "secrets", "secrets/policy", "secrets/lease", "secrets/mount",
+	"catalog", "catalog/acl", "catalog/chain", "catalog/entry", "catalog/query", "mesh", "mesh/proxy", "mesh/envoy", "secrets", "secrets/policy", "secrets/lease", "secrets/mount",
 	"monitor", "jobs", "jobs/scheduler", "usage", "usage/sketch", "doctor",
 }
 
@@ -165,7 +165,7 @@ func judgePure(from, to string) string {
 
 func judgePlane(from, to string) string {
 	own := planeName(from)
-	if own == "mesh" && slices.Contains([]string{"catalog", "catalog/acl", "catalog/entry"}, to) {
+	if own == "mesh" && slices.Contains([]string{"catalog", "catalog/acl", "catalog/chain", "catalog/entry"}, to) {
 		return ""
 	}
 	return only(to, "a plane imports its own packages, core, telemetry and kit, and no other plane", own, "core", "telemetry", "kit")

@@ -84,3 +84,17 @@ func TestIntentions(t *testing.T) {
 		t.Errorf("it is there still: %+v %v", got, err)
 	}
 }
+
+func TestDiscoveryChain(t *testing.T) {
+	client := consul(t)
+	got, _, err := client.DiscoveryChain().Get("dc-web", nil, nil)
+	must(t, err)
+	if c := got.Chain; c.Protocol != "tcp" || len(c.Nodes) != 1 || c.Targets["dc-web.default.default.dc1"] == nil || c.Nodes[c.StartNode].Resolver.ConnectTimeout.Seconds() != 5 {
+		t.Errorf("%+v", c)
+	}
+	got, _, err = client.DiscoveryChain().Get("dc-web", &api.DiscoveryChainOptions{OverrideProtocol: "http", EvaluateInDatacenter: "dc2"}, nil)
+	must(t, err)
+	if got.Chain.Protocol != "http" || got.Chain.CustomizationHash == "" || got.Chain.Targets["dc-web.default.default.dc2"] == nil {
+		t.Errorf("%+v", got.Chain)
+	}
+}

@@ -1,0 +1,58 @@
+package consulapi
+
+import (
+	"net/http"
+	"time"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/chain"
+	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/catalog/registry"
+)
+
+var chainRoutes = []route{{"GET POST", "/v1/discovery-chain/", read, ResService, discoveryChain}}
+
+// TrustDomain is the mesh's, made of the cluster's identity.
+func TrustDomain(st *catalog.State) string {
+	if r := st.Record(catalog.RecordSystem, "cluster-id"); r != nil {
+		return string(r.Value) + ".consul"
+	}
+	return "unknown.consul" // the first leader is about to write it
+}
+
+func discoveryChain(q *request) error {
+	name := q.rest
+	if name == "" {
+		return errMissingService
+	}
+	var in struct {
+		OverrideMeshGateway    entry.MeshGateway
+		OverrideProtocol       string
+		OverrideConnectTimeout span
+	}
+	if q.r.Method == http.MethodPost && q.r.ContentLength != 0 {
+		if err := q.decode(&in); err != nil {
+			return err
+		}
+	}
+	if err := q.allow(ResService, name, Read); err != nil {
+		return err
+	}
+	dc := q.q.Value("compile-dc")
+	if dc == "" {
+		dc = q.api.cfg.Identity.Datacenter
+	}
+	st, err := q.read(registry.RecordsSubject(catalog.RecordConfigEntry), func(s *catalog.State) uint64 {
+		return s.RecordsIndex(catalog.RecordConfigEntry)
+	})
+	if err != nil {
+		return err
+	}
+	c, err := chain.Compile(chain.Request{Service: name, Datacenter: dc, TrustDomain: TrustDomain(st), Protocol: in.OverrideProtocol,
+		ConnectTimeout: entry.Duration(time.Duration(in.OverrideConnectTimeout)), MeshGateway: in.OverrideMeshGateway.Mode,
+		Get: func(kind, name string) entry.Entry { return configEntry(st, kind, name) }})
+	if err != nil {
+		return failWith(http.StatusInternalServerError, err.Error())
+	}
+	return q.replyValue(struct{ Chain *chain.Chain }{c})
+}
