@@ -2,9 +2,11 @@ package consulapi
 
 import (
 	"net/http"
+	"time"
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/grants"
+	"corbel.dev/corbel/catalog/registry"
 )
 
 type wireRegister struct {
@@ -29,6 +31,9 @@ func catalogRegister(q *request) error {
 	if err := q.bodyDatacenter(in.Datacenter); err != nil {
 		return err
 	}
+	if err := q.lease(&in); err != nil {
+		return err
+	}
 	cmd, err := in.command(q.api.cfg.Identity.Datacenter)
 	if err != nil {
 		return err
@@ -39,6 +44,25 @@ func catalogRegister(q *request) error {
 		}
 	}
 	return q.applyTrue(cmd)
+}
+
+// lease reads ?lease=30s, which is the node's metadata of that name.
+func (q *request) lease(in *wireRegister) error {
+	text, _ := q.q.Get("lease")
+	if text == "" {
+		text = in.NodeMeta[registry.LeaseMeta]
+	}
+	if text == "" {
+		return nil
+	}
+	if d, err := time.ParseDuration(text); err != nil || d < registry.MinLease {
+		return invalidf("Invalid lease %q: give a duration of at least %s, as 30s", text, registry.MinLease)
+	}
+	if in.NodeMeta == nil {
+		in.NodeMeta = map[string]string{}
+	}
+	in.NodeMeta[registry.LeaseMeta] = text
+	return nil
 }
 
 // applyTrue proposes a command that has no outcome but done.

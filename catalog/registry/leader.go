@@ -57,6 +57,7 @@ func (r *Registry) lead(ctx context.Context) {
 	duties.Go(func() { r.expireSessions(ctx) })
 	duties.Go(func() { r.reapTombstones(ctx) })
 	duties.Go(func() { r.passOutdone(ctx) })
+	duties.Go(func() { r.expireLeases(ctx) })
 	if r.cfg.Members != nil {
 		duties.Go(func() { r.reconcileMembers(ctx) })
 	}

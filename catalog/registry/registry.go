@@ -99,6 +99,7 @@ type Registry struct {
 
 	delays lockDelays
 	ttl    *ttlTimers
+	leases leases
 	roster *roster
 }
 
@@ -110,7 +111,7 @@ func New(cfg Config) (*Registry, error) {
 		waiters: topic.NewWaiters[Subject](), streams: topic.NewStreams[Subject](cfg.Stream),
 		stopped: make(chan struct{}), ttl: newTTLTimers(cfg.Clock), roster: newRoster(cfg.Clock),
 	}
-	r.delays.clock = cfg.Clock
+	r.delays.clock, r.leases.clock = cfg.Clock, cfg.Clock
 	r.state.Store(catalog.Empty())
 	generation := make(chan struct{})
 	r.restored.Store(&generation)

@@ -23,6 +23,16 @@ func (r *Registry) Apply(ctx context.Context, c catalog.Command) (catalog.Result
 		r.meters.lockDelayRefused.Add(1)
 		return result, nil
 	}
+	for {
+		result, err := r.propose(ctx, c)
+		if err != nil || result.Err != nil || r.renewLeases(ctx, c) {
+			return result, err
+		}
+	}
+}
+
+// propose is one try.
+func (r *Registry) propose(ctx context.Context, c catalog.Command) (catalog.Result, error) {
 	start := time.Now()
 	out, err := r.proposer.Propose(ctx, catalog.EncodeCommand(make([]byte, 0, sizeHint(c)), c))
 	if err != nil {
