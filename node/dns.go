@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
 	"corbel.dev/corbel/api/dnsapi"
@@ -18,7 +19,7 @@ var errNoServers = errkind.New(errkind.Unavailable, "No known Consul servers")
 
 func (p *Process) buildDNS() (err error) {
 	cfg := dnsapi.Config{
-		Addresses: p.cfg.Listen.DNS, Datacenter: p.cfg.Node.Datacenter, Settings: dnsSettings(p.cfg),
+		Addresses: p.cfg.Listen.DNS, Datacenter: p.cfg.Node.Datacenter, NodeName: p.cfg.Node.Name, Settings: dnsSettings(p.cfg),
 		Forward: dnsForwarder{p}, Metrics: p.metrics, Logger: p.log, Token: p.dnsToken, Access: p.dnsAccess(),
 	}
 	if p.wan != nil {
@@ -76,14 +77,16 @@ func (w *wan) ForwardDNSTo(ctx context.Context, dc string, a dnsapi.Asked) ([]by
 
 func encodeAsked(a dnsapi.Asked) []byte {
 	b := pack.Bytes(pack.Bool(nil, a.TCP), a.Query)
-	return pack.Bool(pack.String(pack.String(b, a.Token), a.Domain), a.Crossed)
+	b = pack.Bool(pack.String(pack.String(b, a.Token), a.Domain), a.Crossed)
+	return pack.Bytes(pack.String(b, a.Agent), a.Source.AsSlice())
 }
 
 // serveDNS answers forwarded questions.
 func serveDNS(s *dnsapi.Server) rpc.Handler {
 	return func(ctx context.Context, req []byte) ([]byte, error) {
 		rd := pack.Read(req)
-		a := dnsapi.Asked{TCP: rd.Bool(), Query: rd.Bytes(), Token: rd.String(), Domain: rd.String(), Crossed: rd.Bool()}
+		a := dnsapi.Asked{TCP: rd.Bool(), Query: rd.Bytes(), Token: rd.String(), Domain: rd.String(), Crossed: rd.Bool(), Agent: rd.String()}
+		a.Source, _ = netip.AddrFromSlice(rd.Bytes())
 		if rd.Err() != nil {
 			return nil, errkind.E(errkind.Invalid, "read a DNS question", rd.Err())
 		}

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"net/netip"
 
 	"corbel.dev/corbel/api/consulapi"
 	"corbel.dev/corbel/api/dnsapi"
@@ -12,8 +11,8 @@ import (
 type dnsQueries struct{ api *consulapi.API }
 
 // ExecuteDNS implements dnsapi.Queries.
-func (q dnsQueries) ExecuteDNS(ctx context.Context, name, token string, source netip.Addr) (dnsapi.QueryAnswer, error) {
-	got, err := q.api.ExecuteQuery(ctx, name, token, source)
+func (q dnsQueries) ExecuteDNS(ctx context.Context, asked dnsapi.Query) (dnsapi.QueryAnswer, error) {
+	got, err := q.api.ExecuteQuery(ctx, consulapi.QueryCall{Name: asked.Name, Token: asked.Token, Agent: asked.Agent, Source: asked.Source})
 	if err != nil {
 		return dnsapi.QueryAnswer{}, err
 	}

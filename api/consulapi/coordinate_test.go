@@ -1,6 +1,8 @@
 package consulapi
 
 import (
+	"net/http/httptest"
+	"net/netip"
 	"regexp"
 	"strings"
 	"testing"
@@ -116,5 +118,50 @@ func TestNearSortsByDistance(t *testing.T) {
 	}
 	if a := r.want("GET", "/v1/catalog/nodes?near=b-mid", "", 200, "*"); !strings.HasPrefix(order(a.body), "b-mid c-near") || !strings.HasSuffix(order(a.body), "d-lost") {
 		t.Error(order(a.body))
+	}
+}
+
+func TestQueriesKnowWhoAsks(t *testing.T) {
+	r := newRig(t, nil)
+	for i, name := range []string{"a-far", "b-mid", "c-near"} {
+		address := "10.0.0." + string(rune('1'+i))
+		r.want("PUT", "/v1/catalog/register", `{"Node":"`+name+`","Address":"`+address+`","Service":{"Service":"web"}}`, 200, "true")
+	}
+	r.want("PUT", "/v1/catalog/register", `{"Node":"n1","Address":"10.0.0.9"}`, 200, "true")
+	r.lies("a-far", 80*time.Millisecond)
+	r.lies("b-mid", 20*time.Millisecond)
+	r.lies("c-near", 0)
+	r.lies("n1", 90*time.Millisecond)
+	r.want("POST", "/v1/query", `{"Name":"plain","Service":{"Service":"web"}}`, 200, "*")
+	r.want("POST", "/v1/query", `{"Name":"agent","Service":{"Service":"web","Near":"_agent"}}`, 200, "*")
+	r.want("POST", "/v1/query", `{"Name":"ip","Service":{"Service":"web","Near":"_ip"}}`, 200, "*")
+	run := func(path, agent, from string) string {
+		t.Helper()
+		req := httptest.NewRequest("GET", path, nil)
+		req.RemoteAddr = from
+		if agent != "" {
+			req.URL.RawQuery += "&" + askedParam + "=" + agent
+		}
+		return order(r.send(req).body)
+	}
+	const nearFirst, farFirst = "c-near b-mid a-far", "a-far b-mid c-near"
+	for range 5 { // without an order they are shuffled
+		for _, c := range []struct{ path, agent, from, want string }{
+			{"/v1/query/plain/execute?near=c-near", "", "192.0.2.1:1", nearFirst},
+			{"/v1/query/plain/execute?near=_agent", "", "192.0.2.1:1", farFirst},
+			{"/v1/query/agent/execute", "", "192.0.2.1:1", farFirst},
+			{"/v1/query/agent/execute", "c-near", "192.0.2.1:1", nearFirst},
+			{"/v1/query/agent/execute?near=a-far", "c-near", "192.0.2.1:1", farFirst},
+			{"/v1/query/ip/execute", "", "10.0.0.3:5", nearFirst},
+			{"/v1/query/ip/execute?limit=1", "", "10.0.0.1:5", "a-far"},
+		} {
+			if got := run(c.path, c.agent, c.from); got != c.want {
+				t.Errorf("%s by %q from %s: %s, want %s", c.path, c.agent, c.from, got, c.want)
+			}
+		}
+	}
+	got, err := r.api.ExecuteQuery(t.Context(), QueryCall{Name: "ip", Source: netip.MustParseAddr("10.0.0.3")})
+	if err != nil || len(got.Instances) != 3 || got.Instances[0].Node.Name != "c-near" {
+		t.Errorf("%v, %v", got, err)
 	}
 }

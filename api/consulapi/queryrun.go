@@ -146,20 +146,30 @@ type QueryResult struct {
 	TTL        time.Duration // negative: the query has none of its own
 }
 
-// ExecuteQuery runs the query of that name in token's name, on a server; source, if valid, is the asker's network. The error is of kind
+// QueryCall is a query that DNS asks for: in token's name, for a client of that agent ("" for this process) on
+// that network, if valid.
+type QueryCall struct {
+	Name, Token, Agent string
+	Source             netip.Addr
+}
+
+// ExecuteQuery runs a query, on a server. The error is of kind
 // NotFound when there is no such query, Denied when the token is not known.
-func (a *API) ExecuteQuery(ctx context.Context, name, token string, source netip.Addr) (QueryResult, error) {
+func (a *API) ExecuteQuery(ctx context.Context, call QueryCall) (QueryResult, error) {
 	_, st := a.now()
-	d, err := query.Find(st, name)
+	d, err := query.Find(st, call.Name)
 	if err != nil {
 		return QueryResult{}, err
 	}
 	if d == nil {
 		return QueryResult{}, errkind.New(errkind.NotFound, "Query not found")
 	}
-	run := queryRun{ctx: ctx, token: token, grant: acl.Unlimited, agent: a.cfg.Identity.NodeName, source: source}
+	run := queryRun{ctx: ctx, token: call.Token, grant: acl.Unlimited, agent: call.Agent, source: call.Source}
+	if run.agent == "" {
+		run.agent = a.cfg.Identity.NodeName
+	}
 	if !a.open {
-		if run.grant, err = a.cfg.Authorizer.Grant(ctx, token); err != nil {
+		if run.grant, err = a.cfg.Authorizer.Grant(ctx, call.Token); err != nil {
 			return QueryResult{}, err
 		}
 	}

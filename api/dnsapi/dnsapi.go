@@ -81,6 +81,9 @@ type Asked struct {
 	Token   string // in whose name
 	Domain  string // the zone where it was asked: it is answered whatever zones the other side has; "" for reverse names
 	Crossed bool   // it comes from another datacenter, and goes to no third one
+	// Agent is the node whose client asks, Source that client; for prepared queries that sort by distance.
+	Agent  string
+	Source netip.Addr
 }
 
 // Forwarder asks a server: any from a client agent, the leader from a server that is too stale.
@@ -106,6 +109,7 @@ type Access struct {
 type Config struct {
 	Addresses  []string // host:port, each for UDP and TCP
 	Datacenter string   // "" means dc1
+	NodeName   string
 	Settings   Settings
 	Source     Source                    // nil on a client agent: zone questions are forwarded
 	Forward    Forwarder                 // nil: what cannot be answered here is SERVFAIL

@@ -127,7 +127,9 @@ func (w *responder) respond(query []byte, from origin) (reply []byte, later *def
 }
 
 // own is the origin of this process's own clients.
-func (w *responder) own(tcp bool) origin { return origin{tcp: tcp, token: w.s.cfg.Token()} }
+func (w *responder) own(tcp bool) origin {
+	return origin{tcp: tcp, token: w.s.cfg.Token(), agent: w.s.cfg.NodeName}
+}
 
 func (w *responder) fromCache(query []byte, q question, key []byte, from origin) []byte {
 	e := w.s.cache.get(key)

@@ -13,10 +13,18 @@ import (
 
 // Queries runs prepared queries.
 type Queries interface {
-	// ExecuteDNS runs the query of that name (in lower case) in token's name. source is the client's
-	// network as its resolver told it, for queries that sort by distance; invalid when unknown. The error is of
-	// kind NotFound when there is no such query, Denied when the token may not run it.
-	ExecuteDNS(ctx context.Context, name, token string, source netip.Addr) (QueryAnswer, error)
+	// ExecuteDNS runs a query. The error is of kind NotFound when there is no such query, Denied when the
+	// token may not run it.
+	ExecuteDNS(ctx context.Context, q Query) (QueryAnswer, error)
+}
+
+// Query is what DNS asks for.
+type Query struct {
+	Name  string // in lower case
+	Token string // in whose name
+	Agent string // the node whose client asks; "" when unknown
+	// Source is the client's network as its resolver told it, else the client; invalid when unknown.
+	Source netip.Addr
 }
 
 // QueryAnswer is the outcome of a prepared query.
@@ -43,7 +51,11 @@ func (s *Server) runQuery(ctx context.Context, c *settled, d *deferred) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	q := d.req.Question[0]
-	got, err := s.cfg.Queries.ExecuteDNS(ctx, d.place.name, d.from.token, clientSubnet(d.req))
+	source := clientSubnet(d.req)
+	if !source.IsValid() {
+		source = d.from.source
+	}
+	got, err := s.cfg.Queries.ExecuteDNS(ctx, Query{d.place.name, d.from.token, d.from.agent, source})
 	if err != nil && !errkind.Is(err, errkind.NotFound) && !errkind.Is(err, errkind.Denied) {
 		s.cfg.Logger.Warn("a prepared query failed", "query", d.place.name, "error", err)
 		d.reply.Rcode = dns.RcodeServerFailure

@@ -116,8 +116,8 @@ func TestTheTokenTravels(t *testing.T) {
 // run answers prepared queries in tests.
 type run func(name, token string, source netip.Addr) (QueryAnswer, error)
 
-func (r run) ExecuteDNS(_ context.Context, name, token string, source netip.Addr) (QueryAnswer, error) {
-	return r(name, token, source)
+func (r run) ExecuteDNS(_ context.Context, q Query) (QueryAnswer, error) {
+	return r(q.Name, q.Token, q.Source)
 }
 
 func TestPreparedQueries(t *testing.T) {

@@ -266,6 +266,7 @@ func (l *udpLoop) later(ctx context.Context, query []byte, m *ipv4.Message, d *d
 	if !ok {
 		return
 	}
+	d.from.source = address.AddrPort().Addr().Unmap()
 	s, conn, qtype := l.s, l.conn, l.w.qtype
 	send := func(reply []byte) {
 		_ = conn.SetWriteDeadline(time.Now().Add(writeDeadline))

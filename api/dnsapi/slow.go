@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"math/rand/v2"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -80,6 +81,8 @@ type origin struct {
 	crossed bool   // from another datacenter
 	token   string // in whose name
 	extra   *zone  // of the process that forwarded it; nil for a client's own
+	agent   string // whose client asks
+	source  netip.Addr
 }
 
 // verdict is what a question deserves.
@@ -310,7 +313,7 @@ func (s *Server) resolve(ctx context.Context, query []byte, d *deferred) []byte 
 func (s *Server) hand(ctx context.Context, c *settled, query []byte, d *deferred) (reply []byte) {
 	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
 	defer cancel()
-	a := Asked{Query: query, TCP: d.from.tcp, Token: d.from.token, Crossed: d.from.crossed}
+	a := Asked{Query: query, TCP: d.from.tcp, Token: d.from.token, Crossed: d.from.crossed, Agent: d.from.agent, Source: d.from.source}
 	if d.zone != nil {
 		a.Domain = d.zone.name
 	}
@@ -353,7 +356,7 @@ func (s *Server) pack(m *dns.Msg, tcp bool) []byte {
 // Resolve answers a question of another process, as the other end of a Forwarder or Remote.
 // nil means that it deserves no reply. It is bounded by ctx and its own deadlines.
 func (s *Server) Resolve(ctx context.Context, a Asked) []byte {
-	from := origin{tcp: a.TCP, crossed: a.Crossed, token: a.Token}
+	from := origin{tcp: a.TCP, crossed: a.Crossed, token: a.Token, agent: a.Agent, source: a.Source}
 	if a.Domain != "" {
 		if z, err := newZone(a.Domain); err == nil {
 			from.extra = &z

@@ -79,6 +79,9 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 		begin := time.Now()
 		reply, later := w.respond(query, w.own(true))
 		if later != nil {
+			if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
+				later.from.source = a.AddrPort().Addr().Unmap()
+			}
 			reply = s.resolveWithin(ctx, query, later)
 		}
 		w.observe(time.Since(begin))
