@@ -103,7 +103,7 @@ func (e *env) servicesOf(ctx context.Context, r *command.Reading, cl *client.Cli
 // writeNodes prints nodes in the columns of Consul's command line.
 func writeNodes(w io.Writer, nodes []client.Node, detailed bool) error {
 	if len(nodes) == 0 {
-		_, err := io.WriteString(w, "No nodes match the given query - try expanding your search.\n")
+		_, err := io.WriteString(w, "No nodes match: ask for less.\n")
 		return err
 	}
 	t := command.Table{Head: []string{"Node", "ID", "Address", "DC"}}

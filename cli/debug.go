@@ -109,7 +109,7 @@ func (e *env) runDebug(ctx context.Context, o *debugOptions) error {
 		name = fmt.Sprintf("%s-debug-%s", e.Program(), time.Now().UTC().Format("2006-01-02T15-04-05Z"))
 	}
 	if !o.asJSON {
-		if err := e.Printf("Starting debugger and capturing static information...\n     Nodes: %d\n  Duration: %s\n  Interval: %s\n  Captures: %s\n", len(nodes), o.duration, o.interval, strings.Join(captures, ", ")); err != nil {
+		if err := e.Printf("Gathering for %s from %d nodes: %s\n", o.duration, len(nodes), strings.Join(captures, ", ")); err != nil {
 			return err
 		}
 	}

@@ -193,6 +193,13 @@ func tlsOf(cfg Config) (*tls.Config, error) {
 // Address is the agent's address as it was configured.
 func (c *Client) Address() string { return c.address }
 
+// WithToken is the same client with another token. Both share their connections: one of them is closed.
+func (c *Client) WithToken(token string) *Client {
+	other := *c
+	other.cfg.Token = token
+	return &other
+}
+
 // Close drops idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 

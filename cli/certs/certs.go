@@ -209,7 +209,7 @@ func (o *certFlags) create(e *command.Env) error {
 		return err
 	}
 	if kind == "server" {
-		fmt.Fprintln(e.Err, "==> WARNING: Server Certificates grants authority to become a\n    server and access all state in the cluster including root keys\n    and all ACL tokens. Do not distribute them to production hosts\n    that are not server nodes. Store them as securely as CA keys.")
+		fmt.Fprintln(e.Err, "warning: whoever has this key can act as a server and read everything: keep it on that server alone")
 	}
 	if err := e.Printf("==> Using %s and %s\n", o.ca, o.key); err != nil {
 		return err

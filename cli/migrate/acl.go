@@ -193,6 +193,9 @@ func (r *run) placeToken(ctx context.Context, id, name string, want, have object
 	path := "/v1/acl/token"
 	if have != nil {
 		path += "/" + id
+	} else if self, err := one(ctx, r.cfg.To.WithToken(text(want, "SecretID")), "/v1/acl/token/self"); err == nil && self != nil && text(self, "AccessorID") != anonymous {
+		r.skip("tokens", name, "the target has this secret already, under the accessor "+text(self, "AccessorID"))
+		return
 	}
 	if id == anonymous && clean(strip(copyOf(want), "AccessorID", "SecretID", "Description")) == nil {
 		r.skip("tokens", name, "has no rights of its own")
