@@ -72,10 +72,25 @@ func (r *rawFlag) Type() string {
 	return "value"
 }
 
+// paths are the files and folders of both flags in the order of the command line: the later one wins.
+type paths []string
+
+// String implements pflag.Value.
+func (p *paths) String() string { return strings.Join(*p, ",") }
+
+// Set implements pflag.Value.
+func (p *paths) Set(v string) error {
+	*p = append(*p, v)
+	return nil
+}
+
+// Type implements pflag.Value.
+func (p *paths) Type() string { return "path" }
+
 func (o *startOptions) flags(c *cobra.Command) {
 	f := c.Flags()
-	f.StringArrayVar(&o.Files, "config-file", nil, "file of configuration, HCL or JSON (repeat; later ones win)")
-	f.StringArrayVar(&o.Dirs, "config-dir", nil, "folder whose *.hcl and *.json files are read in lexical order (repeat)")
+	f.Var((*paths)(&o.Files), "config-file", "file of configuration, HCL or JSON (repeat; later ones win)")
+	f.Var((*paths)(&o.Files), "config-dir", "folder whose *.hcl and *.json files are read in lexical order (repeat)")
 	f.StringVar(&o.Format, "config-format", "", "hcl or json, for files of other names")
 	f.StringArrayVar(&o.Fragments, "hcl", nil, "piece of configuration in HCL (repeat)")
 	flags := config.Flags()

@@ -109,7 +109,7 @@ var tutorials = []tutorial{
 			a.want(t, "/v1/agent/services", 200, `"`+name+`"`)
 		}
 		a.want(t, "/v1/agent/self", 200, `"recursors":["127.0.0.1:1","127.0.0.1:2"]`)
-		a.want(t, "/v1/agent/self", 200, `"log_level":"INFO"`)
+		a.want(t, "/v1/agent/self", 200, `"log_level":"WARN"`)
 	}},
 }
 
@@ -271,6 +271,9 @@ func begin(t *testing.T, c *tutorial) *started {
 		flag = "-config-dir"
 	}
 	a.args = []string{"consul", "agent", flag, path, "-hcl", own + "}"}
+	if flag == "-config-dir" { // files and folders count in the order of the command line
+		a.args = append(a.args, "-config-file", filepath.Join(filepath.Dir(path), "after-dir.hcl"))
+	}
 	a.run(t)
 	t.Cleanup(a.kill)
 	return a
