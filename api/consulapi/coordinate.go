@@ -129,8 +129,10 @@ func coordinateNode(q *request) error {
 		return errkind.New(errkind.NotFound, "")
 	}
 	name := q.rest
-	if n := st.Node(key); n != nil {
-		name = n.Name
+	if n := st.Node(key); n != nil && n.Name != name {
+		if name = n.Name; !q.sees(ResNode, name) { // it was asked for in another case
+			return errkind.New(errkind.NotFound, "")
+		}
 	}
 	return q.replyValue([]wireCoordinate{{Node: name, Coord: coordOf(at)}})
 }
@@ -153,7 +155,11 @@ func coordinateUpdate(q *request) error {
 	if err != nil {
 		return err
 	}
-	if err := q.allow(ResNode, in.Node, Write); err != nil {
+	name := in.Node
+	if n := q.api.cfg.Registry.State().Node(name); n != nil {
+		name = n.Name // as it is stored: names of nodes are found in any case
+	}
+	if err := q.allow(ResNode, name, Write); err != nil {
 		return err
 	}
 	if q.api.cfg.Coordinates != nil {
