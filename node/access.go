@@ -18,6 +18,7 @@ import (
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/grants"
 	"corbel.dev/corbel/catalog/login"
+	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
@@ -52,6 +53,20 @@ func (a *access) addParts(p *Process) {
 	}
 	if a.agent != nil {
 		p.parts.Add("acl", a.agent.Run)
+	}
+}
+
+// maySync judges on the leader what agents' anti-entropy asks for; nil allows everything.
+func (a *access) maySync(reg *registry.Registry) func(token string, c catalog.Command) error {
+	if a.resolver == nil {
+		return nil
+	}
+	return func(token string, c catalog.Command) error {
+		g, err := a.resolver.Grant(context.Background(), token) // reads the State: it does not wait
+		if err != nil {
+			return err
+		}
+		return grants.MaySync(g, reg.State(), c)
 	}
 }
 

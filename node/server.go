@@ -94,6 +94,7 @@ func (p *Process) build() error {
 		}
 	}
 	p.buildAccess()
+	servers.allow = p.access.maySync(p.registry)
 	if err := p.buildLocal(servers); err != nil {
 		return err
 	}

@@ -46,6 +46,8 @@ type ownTokens struct {
 	mu   sync.RWMutex      // guards what follows
 	set  map[string]string // over the API, by kind
 	file map[string]string // from the configuration
+	// management stands in for a server's agent token: who knows it may register this node anyhow.
+	management string
 }
 
 // newOwnTokens reads what was kept, if anything is to be kept.
@@ -73,6 +75,7 @@ func newOwnTokens(fsys vfs.FS, cfg *config.Config) (*ownTokens, error) {
 func (t *ownTokens) reload(acl *config.ACL) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.management = acl.InitialManagement
 	t.file = map[string]string{tokenDefault: acl.Default, tokenAgent: acl.Agent, tokenRecovery: acl.AgentRecovery,
 		tokenReplication: acl.Replication, tokenDNS: acl.DNSToken, tokenConfigFile: acl.ConfigFileService}
 }
@@ -116,5 +119,11 @@ func (t *ownTokens) change(name, token string) error {
 
 // sync are the tokens of anti-entropy.
 func (t *ownTokens) sync() local.Tokens {
-	return local.Tokens{Agent: t.get(tokenAgent), Default: t.get(tokenDefault), ConfigFile: t.get(tokenConfigFile)}
+	own := local.Tokens{Agent: t.get(tokenAgent), Default: t.get(tokenDefault), ConfigFile: t.get(tokenConfigFile)}
+	if own.Agent == "" && own.Default == "" {
+		t.mu.RLock()
+		defer t.mu.RUnlock()
+		own.Agent = t.management
+	}
+	return own
 }
