@@ -122,6 +122,9 @@ func eventList(q *request) error {
 		for waiting := true; waiting && index == q.block.Index; {
 			select {
 			case <-changed:
+				if err := q.authorizeAgain(); err != nil {
+					return err
+				}
 				all, changed = q.api.cfg.Events.Recent()
 				list, index = q.eventsAsked(all)
 			case <-timer.C:

@@ -4,6 +4,7 @@
 package compat
 
 import (
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -35,7 +36,31 @@ func runAll(m *testing.M) (code int, err error) {
 	if bin, err = binary(); err != nil {
 		return 1, err
 	}
-	if server, err = newNode("dev", "compat", "-enable-script-checks"); err != nil {
+	if code, err = runWith(m); code != 0 || err != nil {
+		return code, err
+	}
+	// The tests of the shared server once more, with ACLs that deny by default: the client's token and
+	// the agent's default for raw requests have all rights.
+	flag.Parse()
+	if f := flag.Lookup("test.run"); f.Value.String() == "" {
+		if err = f.Value.Set(sharedTests); err != nil {
+			return 1, err
+		}
+	}
+	if err = os.Setenv(api.HTTPTokenEnvName, managing); err != nil {
+		return 1, err
+	}
+	return runWith(m, "-hcl", `acl { enabled = true default_policy = "deny"
+		tokens { initial_management = "`+managing+`" default = "`+managing+`" } }`)
+}
+
+const (
+	managing    = "5f3cf9a1-0000-4000-8000-000000000001"
+	sharedTests = "^Test(Agent(Service|Self)|Catalog|KV|Txn|Session|Lock|Semaphore|Status|DNS|Errors|CheckT|CheckHTTP|ConfigEntries|Intentions|Events|PreparedQueries|Filters|Sidecar|CachedReads|ServiceHash)"
+)
+
+func runWith(m *testing.M, args ...string) (code int, err error) {
+	if server, err = newNode("dev", "compat", append([]string{"-enable-script-checks"}, args...)...); err != nil {
 		return 1, err
 	}
 	if err = server.start(); err != nil {
