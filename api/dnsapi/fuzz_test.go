@@ -32,7 +32,8 @@ func FuzzBothPathsAgree(f *testing.F) {
 	w := sample(f)
 	servers := []*Server{newServer(f, w, Settings{}), newServer(f, w, Settings{EnableTruncate: true, UDPAnswerLimit: 8, ARecordLimit: 4, AltDomain: "a.b"})}
 	for _, name := range []string{"web.service.consul.", "WEB.Service.a.b.", "_web._tcp.service.consul.", "big.service.dc1.consul.", "db-1.node.consul.",
-		"six.node.consul.", "mixed.service.consul.", "named.node.consul.", "0a090909.addr.consul.", "consul.", "example.com.", "1.0.1.10.in-addr.arpa."} {
+		"six.node.consul.", "mixed.service.consul.", "named.node.consul.", "0a090909.addr.consul.", "consul.", "example.com.", "1.0.1.10.in-addr.arpa.",
+		"_web._tcp.dc1.consul.", "web.virtual.consul.", "a.b.query.dc1.dc.consul.", "_q._tcp.query.consul.", "web.service.dc2.consul.", "_._.consul.", "x.addr.dc.consul."} {
 		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeTXT, dns.TypeANY, dns.TypeSOA} {
 			m := query(name, qtype)
 			b, _ := m.Pack()

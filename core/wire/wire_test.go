@@ -261,6 +261,34 @@ func TestTLS(t *testing.T) {
 	}
 }
 
+// A server of another datacenter shows that datacenter's name, and no other will do.
+func TestDialNamed(t *testing.T) {
+	ca := newCA(t, "ca")
+	of := func(dc string) *TLS {
+		id := ca.identity(t, leaf{name: "server." + dc + ".consul"})
+		id.ServerName = "server." + dc + ".consul"
+		return id
+	}
+	there, _ := runWire(t, Config{TLS: of("dc2")})
+	echo(t, there.Listen(ProtoRPC, 0), "rpc")
+	here, _ := runWire(t, Config{TLS: of("dc1")})
+	for name, ok := range map[string]bool{"": false, "server.dc1.consul": false, "server.dc2.consul": true, "server.dc3.consul": false} {
+		conn, err := here.DialNamed(t.Context(), there.Addr().String(), name, ProtoRPC, 0)
+		if (err == nil) != ok || !ok && !errkind.Is(err, errkind.Denied) {
+			t.Errorf("name %q: %v", name, err)
+		}
+		if err == nil {
+			_ = conn.Close()
+		}
+	}
+	loose, _ := runWire(t, Config{TLS: ca.identity(t, leaf{name: "anybody"})}) // checks no names
+	conn, err := loose.DialNamed(t.Context(), there.Addr().String(), "server.dc3.consul", ProtoRPC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+}
+
 func TestReloadTakesNewCertificates(t *testing.T) {
 	ca := newCA(t, "ca")
 	server, _ := runWire(t, Config{TLS: ca.identity(t, leaf{name: "a", expired: true})})
