@@ -2,11 +2,16 @@ package node
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/entry"
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -24,8 +29,8 @@ func (p *Process) founding(ctx context.Context) error {
 		changes := p.raft.LeaderChanges()
 		var again <-chan time.Time
 		if p.raft.IsLeader() {
-			if err := p.ensureClusterID(ctx); err != nil && ctx.Err() == nil {
-				p.log.Debug("the cluster's identity could not be written yet", "err", err)
+			if err := p.found(ctx); err != nil && ctx.Err() == nil {
+				p.log.Debug("what every cluster has could not be written yet", "err", err)
 				timer := p.clock.NewTimer(pause.Next())
 				again = timer.C
 			}
@@ -39,14 +44,43 @@ func (p *Process) founding(ctx context.Context) error {
 	return nil
 }
 
-func (p *Process) ensureClusterID(ctx context.Context) error {
-	if p.registry.State().Record(catalog.RecordSystem, clusterIDKey) != nil {
-		return nil
-	}
+// found writes what is not there: the cluster's identity and the configured config entries.
+func (p *Process) found(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, foundingTimeout)
 	defer cancel()
+	err := p.writeOnce(ctx, catalog.Record{Kind: catalog.RecordSystem, Key: clusterIDKey, Value: []byte(uuid.NewString())})
+	for _, e := range p.entries {
+		value, encodeErr := entry.Encode(e)
+		b := e.Base()
+		err = errors.Join(err, encodeErr, p.writeOnce(ctx, catalog.Record{Kind: catalog.RecordConfigEntry, Key: entry.Key(b.Kind, b.Name), Value: value}))
+	}
+	return err
+}
+
+func (p *Process) writeOnce(ctx context.Context, r catalog.Record) error {
+	if p.registry.State().Record(r.Kind, r.Key) != nil {
+		return nil
+	}
 	// Not ok means that somebody was faster, which is as well.
-	_, _, err := p.registry.SetRecords(ctx, catalog.RecordOp{Verb: catalog.RecordCAS,
-		Record: catalog.Record{Kind: catalog.RecordSystem, Key: clusterIDKey, Value: []byte(uuid.NewString())}})
-	return errkind.E(errkind.Of(err), "cluster id", err)
+	_, _, err := p.registry.SetRecords(ctx, catalog.RecordOp{Verb: catalog.RecordCAS, Record: r})
+	return errkind.E(errkind.Of(err), r.Key, err)
+}
+
+// bootstrapEntries decodes config_entries.bootstrap.
+func bootstrapEntries(list []map[string]any) ([]entry.Entry, error) {
+	var entries []entry.Entry
+	var wrong []error
+	for i, m := range list {
+		raw, err := json.Marshal(m)
+		if err == nil {
+			var e entry.Entry
+			if e, err = entry.Decode(raw); err == nil {
+				entries = append(entries, e)
+			}
+		}
+		if err != nil {
+			wrong = append(wrong, fmt.Errorf("config_entries.bootstrap[%d]: %s", i, strings.TrimPrefix(errkind.Text(err), "Request decode failed: ")))
+		}
+	}
+	return entries, errors.Join(wrong...)
 }

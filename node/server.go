@@ -16,6 +16,7 @@ import (
 	"corbel.dev/corbel/api/promapi"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/check"
+	"corbel.dev/corbel/catalog/entry"
 	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/core/member"
@@ -35,6 +36,7 @@ type Process struct {
 	reigns   *reigns            // nil on client agents
 	wan      *wan               // nil on client agents and with ports.serf_wan = -1
 	uploads  *uploads
+	entries  []entry.Entry // config_entries.bootstrap
 	access   access
 	local    *local.Local
 	api      *consulapi.API
@@ -123,6 +125,9 @@ func (p *Process) build() error {
 }
 
 func (p *Process) buildRegistry() (err error) {
+	if p.entries, err = bootstrapEntries(p.cfg.Definitions.ConfigEntries); err != nil {
+		return err
+	}
 	p.registry, err = registry.New(registry.Config{
 		Members: poolMembers{p.pool}, NodeName: p.cfg.Node.Name, Datacenter: p.cfg.Node.Datacenter,
 		Version: version.Contract, Clock: p.clock, Logger: p.log, Metrics: p.metrics,
@@ -200,7 +205,8 @@ func (p *Process) loadDefinitions(cfg *config.Config) error {
 func CheckDefinitions(d *config.Definitions) error {
 	_, _, err := parseDefinitions(d)
 	_, failed := parseWatches(d.Watches)
-	return errors.Join(err, failed)
+	_, wrong := bootstrapEntries(d.ConfigEntries)
+	return errors.Join(err, failed, wrong)
 }
 
 func parseDefinitions(d *config.Definitions) ([]*local.ServiceDefinition, []*local.CheckDefinition, error) {

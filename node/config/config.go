@@ -292,7 +292,9 @@ type Logging struct {
 type Definitions struct {
 	Services []map[string]any `key:"services" opt:"reload" doc:"services of this host; also as service { } blocks"`
 	Checks   []map[string]any `key:"checks" opt:"reload" doc:"checks of this host; also as check { } blocks"`
-	Watches  []map[string]any `key:"watches" opt:"reload" doc:"questions that are asked on and on, each with a handler for changed answers"`
+	// ConfigEntries are as in the API, undecoded.
+	ConfigEntries []map[string]any `key:"config_entries.bootstrap" doc:"config entries that the leader writes when they are not there; servers only"`
+	Watches       []map[string]any `key:"watches" opt:"reload" doc:"questions that are asked on and on, each with a handler for changed answers"`
 }
 
 // Listen holds the sockets to open: host:port, or unix:///path. Empty is off.

@@ -73,7 +73,6 @@ var ignoredKeys = map[string]string{
 	"auto_encrypt":                          "certificates are not handed out on join",
 	"auto_config":                           "configuration is not handed out on join",
 	"connect":                               "the service mesh is not part of this version",
-	"config_entries":                        "the service mesh is not part of this version",
 	"enable_central_service_config":         "the service mesh is not part of this version",
 	"default_intention_policy":              "the service mesh is not part of this version",
 	"primary_gateways":                      "datacenters cannot be federated yet",
