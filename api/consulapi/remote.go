@@ -55,6 +55,9 @@ func (q *request) remote(dc string) error {
 		query.Set("dc", dc)
 		r.URL.RawQuery = query.Encode()
 	}
+	if q.translates() {
+		r.Header.Del("Accept-Encoding") // the answer will be read
+	}
 	answer, err := q.api.cfg.Remote.ForwardDC(q.r.Context(), strings.ToLower(dc), r)
 	if err != nil {
 		return err
@@ -62,6 +65,9 @@ func (q *request) remote(dc string) error {
 	body, err := io.ReadAll(answer.Body)
 	if err != nil {
 		return errkind.E(errkind.Unavailable, "answer from datacenter "+dc, err)
+	}
+	if q.translates() && answer.StatusCode == http.StatusOK && answer.Header.Get("Content-Encoding") == "" {
+		body = translate(body)
 	}
 	delete(q.w.Header(), "X-Consul-Default-Acl-Policy") // the answer brings its own
 	maps.Copy(q.w.Header(), answer.Header)
