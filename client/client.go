@@ -123,6 +123,9 @@ func New(cfg Config) (*Client, error) {
 		cfg.MaxConns = 64
 	}
 	address := orDefault(cfg.Address, "127.0.0.1:8500")
+	if rest, ok := strings.CutPrefix(address, "tcp://"); ok {
+		address = rest // what container platforms put into variables
+	}
 	c := &Client{address: address, cfg: cfg}
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 	tr := &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: cfg.MaxConns, MaxConnsPerHost: cfg.MaxConns,

@@ -246,3 +246,17 @@ func TestFollow(t *testing.T) {
 		t.Fatalf("seen %v, asked %s", seen, text)
 	}
 }
+
+// TestAddressOfContainers: tcp:// in a variable means plain HTTP.
+func TestAddressOfContainers(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, `"here"`) }))
+	defer s.Close()
+	c, err := New(Config{Address: "tcp://" + strings.TrimPrefix(s.URL, "http://")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if got, err := c.Leader(t.Context()); got != "here" || err != nil {
+		t.Fatal(got, err)
+	}
+}
