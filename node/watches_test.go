@@ -83,33 +83,33 @@ func TestWatchesTellEachChangeOnce(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.run(ctx) }()
 	want := []string{"PUT 5 me null"}
-	expect := func() {
+	expect := func(script string) {
 		t.Helper()
 		polltest.Until(t, func() bool {
 			mu.Lock()
 			defer mu.Unlock()
-			return strings.Join(told, "\n") == strings.Join(want, "\n")
-		}, "the hook to hear %q", want)
+			text, _ := os.ReadFile(file) // not there yet is empty
+			return strings.Join(told, "\n") == strings.Join(want, "\n") && string(text) == script
+		}, "the hook to hear %q and the script %q", want, script)
 	}
-	expect()
+	script := "5 null\n"
+	expect(script)
 	api.set(`[{"Key":"a/b"}]`)
 	want = append(want, `PUT 6 me {"Key":"a/b"}`)
-	expect()
+	script += `6 {"Key":"a/b"}` + "\n"
+	expect(script)
 	api.set(`[{"Key":"a/b"}]`) // another index, the same answer
 	api.set(`[{"Key":"a/b","Flags":1}]`)
 	want = append(want, `PUT 8 me {"Key":"a/b","Flags":1}`)
-	expect()
-	polltest.Until(t, func() bool {
-		text, _ := os.ReadFile(file)
-		return strings.HasPrefix(string(text), "5 null\n6 {\"Key\":\"a/b\"}\n") && strings.HasSuffix(string(text), "8 {\"Key\":\"a/b\",\"Flags\":1}\n")
-	}, "the script to be told")
+	script += `8 {"Key":"a/b","Flags":1}` + "\n"
+	expect(script)
 	s.set(nil) // a reload without watches
 	api.set(`[{"Key":"a/b","Flags":2}]`)
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	expect()
+	expect(script)
 	api.mu.Lock()
 	defer api.mu.Unlock()
 	asked := strings.Join(api.asked, "\n")

@@ -338,7 +338,7 @@ func (r *rig) node(name string) {
 // until polls a condition with a deadline.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(45 * time.Second)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain for %s", what)
