@@ -104,8 +104,12 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil && err != errAnswered {
 		q.fail(err)
 	}
+	ended, committed, notify := a.cfg.Clock.Now(), q.committed, q.notify
 	q.end()
-	e.timings[n].Observe(a.cfg.Clock.Since(begun))
+	e.timings[n].Observe(ended.Sub(begun))
+	if !committed.IsZero() {
+		notify.told(w, committed, ended)
+	}
 }
 
 var requests = sync.Pool{New: func() any { return new(request) }}

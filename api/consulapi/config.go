@@ -34,6 +34,9 @@ type Registry interface {
 	// is there and before Await returns for it: a State read after Generation is never of an older
 	// history, so that what was encoded from one history never answers for another.
 	Generation() uint64
+	// AppliedAt tells when the change that took an index was committed here; false when that
+	// is not known. It costs a look-up.
+	AppliedAt(index uint64) (time.Time, bool)
 }
 
 // Forwarder hands a whole request to another process and copies the answer.

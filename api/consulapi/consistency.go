@@ -120,6 +120,7 @@ func (q *request) read(s registry.Subject, index func(*catalog.State) uint64) (*
 			return nil, err
 		}
 		at = index(st)
+		q.wokenAt(s, at)
 	}
 	q.api.queries.Add(1)
 	q.readHeaders(contact, at)

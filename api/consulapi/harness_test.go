@@ -32,10 +32,11 @@ type store struct {
 	seq      int
 	restores uint64
 	awaits   int // Awaits that have begun
+	applied  map[uint64]time.Time
 }
 
 func newStore() *store {
-	return &store{st: catalog.Empty(), changed: make(chan struct{}), contact: registry.Contact{KnownLeader: true, Leader: true}}
+	return &store{st: catalog.Empty(), applied: map[uint64]time.Time{}, changed: make(chan struct{}), contact: registry.Contact{KnownLeader: true, Leader: true}}
 }
 
 func (s *store) State() *catalog.State {
@@ -68,6 +69,7 @@ func (s *store) Apply(_ context.Context, c catalog.Command) (catalog.Result, err
 	next, results, _ := s.st.Apply([]catalog.Command{decoded})
 	if next != s.st {
 		s.st = next
+		s.applied[next.Index()] = time.Now()
 		close(s.changed)
 		s.changed = make(chan struct{})
 	}
@@ -105,6 +107,13 @@ func (s *store) Await(ctx context.Context, _ registry.Subject, least uint64, wai
 			return st
 		}
 	}
+}
+
+func (s *store) AppliedAt(index uint64) (time.Time, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, ok := s.applied[index]
+	return at, ok
 }
 
 func (s *store) Generation() uint64 {

@@ -32,6 +32,7 @@ type Hot struct {
 	kvGet  *telemetry.Timing
 	kvPut  *telemetry.Timing
 	lists  [len(hotLists)]*telemetry.Timing
+	notify [len(hotLists)]*notifyTimings
 
 	registerTiming *telemetry.Timing
 
@@ -62,7 +63,8 @@ func (a *API) Hot() *Hot {
 		crowdLimit: maxCrowds, crowds: map[question]*crowd{}}
 	h.registerTiming = a.table.exact[registerPattern].timings[mPut]
 	for i := range hotLists {
-		h.lists[i] = a.table.prefix[hotLists[i].pattern].timings[mGet]
+		e := a.table.prefix[hotLists[i].pattern]
+		h.lists[i], h.notify[i] = e.timings[mGet], e.notify
 	}
 	h.base, h.cut = context.WithCancel(context.Background())
 	return h

@@ -254,6 +254,7 @@ func (cr *crowd) due(index uint64, now time.Time, all bool) []*parked {
 // answer gives the same bytes to all of due. It returns when each has been handed to its socket.
 func (cr *crowd) answer(due []*parked, generation uint64, st *catalog.State) {
 	h := cr.hot
+	woken := h.api.cfg.Clock.Now()
 	contact, mode, err := h.contact(&cr.asked)
 	if err != nil { // a bounded staleness is what these modes promise; the header tells
 		contact = registry.Contact{LastContact: contact.LastContact}
@@ -263,7 +264,9 @@ func (cr *crowd) answer(due []*parked, generation uint64, st *catalog.State) {
 		return
 	}
 	head, body := h.compose(nil, &cr.asked, cr.grant, generation, st, contact, mode)
-	r := &round{answer: hothttp.Render(head, body), due: due, timing: h.lists[cr.asked.list], clock: h.api.cfg.Clock}
+	r := &round{answer: hothttp.Render(head, body), due: due, timing: h.lists[cr.asked.list], clock: h.api.cfg.Clock,
+		index: st.ServiceIndex(cr.asked.name), notify: h.notify[cr.asked.list]}
+	r.committed = r.notify.wokenBy(h.api, r.index, due, woken)
 	r.chunks.Add((len(due) + soloReplies - 1) / soloReplies)
 	if workers := runtime.GOMAXPROCS(0); len(due) > soloReplies && workers > 1 {
 		h.round.CompareAndSwap(nil, r)

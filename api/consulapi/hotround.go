@@ -3,6 +3,7 @@ package consulapi
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"corbel.dev/corbel/api/hothttp"
 	"corbel.dev/corbel/kit/clock"
@@ -23,7 +24,11 @@ type round struct {
 	answer hothttp.Rendered
 	due    []*parked
 	timing *telemetry.Timing
-	clock  clock.Clock
+	index  uint64 // of the answer
+	// committed is when the change of that index was committed; zero when that is not known.
+	committed time.Time
+	notify    *notifyTimings
+	clock     clock.Clock
 
 	next   atomic.Int64 // how many chunks of due were taken
 	chunks sync.WaitGroup
@@ -38,7 +43,11 @@ func (r *round) help() {
 		}
 		for _, m := range r.due[from:min(from+soloReplies, len(r.due))] {
 			_ = m.call.ReplyRendered(r.answer) // a client that left is noticed by hothttp
-			r.timing.Observe(r.clock.Since(m.begun))
+			now := r.clock.Now()
+			r.timing.Observe(now.Sub(m.begun))
+			if m.index < r.index && !r.committed.IsZero() { // not one whose time was over
+				r.notify.written.Observe(now.Sub(r.committed))
+			}
 		}
 		r.chunks.Done()
 	}

@@ -37,8 +37,11 @@ type request struct {
 	after  string  // the index of a read of changes, "" for any other
 	buf    *[]byte // scratch for the body read or the answer, from httpx's pool
 	bound  time.Duration
-	gen    uint64 // the registry's generation, read before the State that read returned
-	bare   bool   // the body has been read into buf
+	// committed is when the change was committed that woke this blocking query; zero without one.
+	committed time.Time
+	notify    *notifyTimings // of the endpoint that was woken
+	gen       uint64         // the registry's generation, read before the State that read returned
+	bare      bool           // the body has been read into buf
 	// cached is cacheMiss or cacheHit on a server when the client asked for the cache.
 	cached int
 }

@@ -62,6 +62,7 @@ type endpoint struct {
 	allow   []string // value of the Allow header
 	rows    [methodCount]*route
 	timings [methodCount]*telemetry.Timing
+	notify  *notifyTimings // of its blocking queries; nil without a GET
 }
 
 // table finds the endpoint of a path with map look-ups only.
@@ -69,6 +70,8 @@ type table struct {
 	exact  map[string]*endpoint
 	prefix map[string]*endpoint
 	kv     *endpoint
+	// kvPrefix is for the blocking queries of the kv endpoint that read a prefix.
+	kvPrefix, watch *notifyTimings
 }
 
 func newTable(rows []route, m *telemetry.Registry) *table {
@@ -93,9 +96,13 @@ func newTable(rows []route, m *telemetry.Registry) *table {
 	for _, where := range []map[string]*endpoint{t.exact, t.prefix} {
 		for _, e := range where {
 			e.allow = []string{allowOf(e)}
+			if e.rows[mGet] != nil {
+				e.notify = notifyOf(m, notifyLabel(e.pattern))
+			}
 		}
 	}
 	t.kv = t.prefix[kvPattern]
+	t.kvPrefix, t.watch = notifyOf(m, "kv-prefix"), notifyOf(m, "watch")
 	return t
 }
 

@@ -286,6 +286,9 @@ func (q *request) writeWatch(s *watchStream, w *watch) error {
 		return err
 	}
 	w.seen = a
+	if !a.committed.IsZero() {
+		q.api.table.watch.written.Observe(q.api.cfg.Clock.Since(a.committed))
+	}
 	if w.question.follow {
 		select {
 		case w.question.taken <- struct{}{}:

@@ -59,7 +59,8 @@ type watchAnswer struct {
 	body   []byte // JSON of one line, or the text of an error
 	json   bool
 	final  bool // there is nothing to wait for
-	woken  time.Time
+	// committed is when the change was committed that the answer tells; zero without one.
+	committed time.Time
 }
 
 // differs tells whether who has seen one answer is to be told another.
@@ -210,7 +211,7 @@ func (q *watched) ask(ctx context.Context, index uint64) *watchAnswer {
 	}
 	w := &watchRecorder{header: http.Header{}}
 	q.hub.api.ServeHTTP(w, r)
-	a := &watchAnswer{status: max(w.status, http.StatusOK), woken: q.hub.api.cfg.Clock.Now()}
+	a := &watchAnswer{status: max(w.status, http.StatusOK), committed: w.committed}
 	a.index, _ = strconv.ParseUint(w.header.Get("X-Consul-Index"), 10, 64) // absent when it does not block
 	switch {
 	case len(w.body) == 0:
@@ -246,6 +247,8 @@ type watchRecorder struct {
 	header http.Header
 	status int
 	body   []byte
+	// committed is request.committed.
+	committed time.Time
 }
 
 // Header implements http.ResponseWriter.

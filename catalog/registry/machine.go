@@ -16,7 +16,7 @@ var _ group.Machine = (*Registry)(nil)
 // command that cannot be decoded gets a result with an error of kind Corrupt
 // and changes nothing, on every member alike.
 func (r *Registry) ApplyBatch(raw [][]byte) []any {
-	start := time.Now()
+	start, committed := time.Now(), r.cfg.Clock.Now()
 	out := make([]any, len(raw))
 	commands := make([]catalog.Command, 0, len(raw))
 	places, sizes := make([]int, 0, len(raw)), make([]int, 0, len(raw))
@@ -42,6 +42,7 @@ func (r *Registry) ApplyBatch(raw [][]byte) []any {
 	}
 	// Lock delays first: who sees the lock released must find the delay armed.
 	r.delays.arm(changes.LockDelays)
+	r.applied.note(prev.Index(), next.Index(), committed) // who sees the State finds its time
 	r.state.Store(next)
 	r.wake(&changes)
 	woken := time.Since(start)
@@ -78,6 +79,7 @@ func (r *Registry) Restore(in io.Reader) error {
 	if prev := r.State().Index(); next.Index() < prev {
 		r.outdone.Store(max(prev, r.outdone.Load())) // restores come one at a time
 	}
+	r.applied.forget()
 	r.state.Store(next)
 	r.generation.Add(1)
 	generation := make(chan struct{})

@@ -97,10 +97,11 @@ type Registry struct {
 	stopped  chan struct{} // closed when Run begins to end
 	stopOnce sync.Once
 
-	delays lockDelays
-	ttl    *ttlTimers
-	leases leases
-	roster *roster
+	applied appliedTimes
+	delays  lockDelays
+	ttl     *ttlTimers
+	leases  leases
+	roster  *roster
 }
 
 // New builds a Registry with an empty State. It starts nothing.
