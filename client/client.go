@@ -282,6 +282,8 @@ func (e *Error) Error() string {
 
 func (e *Error) hint() string {
 	switch {
+	case strings.Contains(e.Body, "ACL support disabled"):
+		return "set acl { enabled = true } on all servers and agents"
 	case e.Code == http.StatusForbidden || e.Code == http.StatusUnauthorized:
 		return "give a token with -token or CORBEL_TOKEN"
 	case strings.Contains(e.Body, "No cluster leader"):
