@@ -7,7 +7,6 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/chain"
 	"corbel.dev/corbel/catalog/entry"
-	"corbel.dev/corbel/catalog/registry"
 )
 
 var chainRoutes = []route{{"GET POST", "/v1/discovery-chain/", read, ResService, discoveryChain}}
@@ -42,9 +41,7 @@ func discoveryChain(q *request) error {
 	if dc == "" {
 		dc = q.api.cfg.Identity.Datacenter
 	}
-	st, err := q.read(registry.RecordsSubject(catalog.RecordConfigEntry), func(s *catalog.State) uint64 {
-		return s.RecordsIndex(catalog.RecordConfigEntry)
-	})
+	st, err := q.configState()
 	if err != nil {
 		return err
 	}

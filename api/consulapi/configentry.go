@@ -248,9 +248,7 @@ func configList(q *request, kind string) error {
 	if err != nil {
 		return err
 	}
-	st, err := q.read(registry.RecordsSubject(catalog.RecordConfigEntry), func(s *catalog.State) uint64 {
-		return s.RecordsIndex(catalog.RecordConfigEntry)
-	})
+	st, err := q.configState()
 	if err != nil {
 		return err
 	}

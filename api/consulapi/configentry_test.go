@@ -140,3 +140,25 @@ func TestDiscoveryChain(t *testing.T) {
 	}
 	r.want("GET", "/v1/discovery-chain/", "", 400, "*")
 }
+
+// What stands behind gateways and what is exported is read from the config entries.
+func TestGatewayAndExportedServices(t *testing.T) {
+	r := newRig(t, nil)
+	r.run([]step{
+		{"GET", "/v1/catalog/gateway-services/edge", "", 200, "[]"},
+		{"GET", "/v1/catalog/gateway-services/", "", 400, "Missing gateway name"},
+		{"GET", "/v1/exported-services", "", 200, "[]"},
+		{"GET", "/v1/peerings", "", 200, "[]"},
+		{"PUT", "/v1/config", `{"Kind":"proxy-defaults","Name":"global","Config":{"protocol":"http"}}`, 200, "true"},
+		{"PUT", "/v1/config", `{"Kind":"ingress-gateway","Name":"edge","Listeners":[{"Port":8080,"Protocol":"http","Services":[{"Name":"web","Hosts":["web.example"]},{"Name":"api"}]}]}`, 200, "true"},
+		{"PUT", "/v1/config", `{"Kind":"terminating-gateway","Name":"out","Services":[{"Name":"db","SNI":"db.example","CAFile":"/ca.pem"},{"Name":"*"}]}`, 200, "true"},
+		{"GET", "/v1/catalog/gateway-services/edge", "", 200,
+			`[{"Gateway":{"Name":"edge"},"Service":{"Name":"web"},"GatewayKind":"ingress-gateway","Port":8080,"Protocol":"http","Hosts":["web.example"],"CreateIndex":3,"ModifyIndex":3},` +
+				`{"Gateway":{"Name":"edge"},"Service":{"Name":"api"},"GatewayKind":"ingress-gateway","Port":8080,"Protocol":"http","CreateIndex":3,"ModifyIndex":3}]`},
+		{"GET", "/v1/catalog/gateway-services/out", "", 200,
+			`[{"Gateway":{"Name":"out"},"Service":{"Name":"db"},"GatewayKind":"terminating-gateway","CAFile":"/ca.pem","SNI":"db.example","CreateIndex":4,"ModifyIndex":4},` +
+				`{"Gateway":{"Name":"out"},"Service":{"Name":"*"},"GatewayKind":"terminating-gateway","FromWildcard":true,"CreateIndex":4,"ModifyIndex":4}]`},
+		{"PUT", "/v1/config", `{"Kind":"exported-services","Name":"default","Services":[{"Name":"web","Consumers":[{"Peer":"west"},{"Peer":"east"}]}]}`, 200, "true"},
+		{"GET", "/v1/exported-services", "", 200, `[{"Service":"web","Consumers":{"Peers":["east","west"]}}]`},
+	})
+}

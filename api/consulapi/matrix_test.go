@@ -102,10 +102,13 @@ var matrix = map[string]cell{
 	"DELETE /v1/operator/keyring": {body: `{"Key":"x"}`, rights: `keyring = "write"`},
 	"GET /v1/operator/usage":      {rights: ruleOp},
 
-	"PUT /v1/event/fire/":       {rest: "deploy", rights: `event "deploy" { policy = "write" }`},
-	"GET /v1/discovery-chain/":  {rest: "web", rights: ruleWeb},
-	"POST /v1/discovery-chain/": {rest: "web", rights: ruleWeb},
-	"GET /v1/event/list":        {rights: `event "deploy" { policy = "read" }`, hides: "deploy"},
+	"PUT /v1/event/fire/":               {rest: "deploy", rights: `event "deploy" { policy = "write" }`},
+	"GET /v1/discovery-chain/":          {rest: "web", rights: ruleWeb},
+	"POST /v1/discovery-chain/":         {rest: "web", rights: ruleWeb},
+	"GET /v1/catalog/gateway-services/": {rest: "web", rights: ruleWeb},
+	"GET /v1/exported-services":         {open: true},
+	"GET /v1/peerings":                  {rights: `peering = "read"`},
+	"GET /v1/event/list":                {rights: `event "deploy" { policy = "read" }`, hides: "deploy"},
 
 	"GET /v1/query":                  {rights: `query "q-web" { policy = "read" }`, hides: "q-web"},
 	"POST /v1/query":                 {body: `{"Name":"q2","Service":{"Service":"web"}}`, rights: `query "q2" { policy = "write" }`},

@@ -1,0 +1,135 @@
+package consulapi
+
+import (
+	"slices"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/catalog/registry"
+)
+
+var gatewayRoutes = []route{
+	{"GET", "/v1/catalog/gateway-services/", read, ResService, gatewayServices},
+	{"GET", "/v1/exported-services", read, ResService, exportedServices},
+	{"GET", "/v1/peerings", read, ResPeering, peerings},
+}
+
+// configState is the State to answer a read of config entries from.
+func (q *request) configState() (*catalog.State, error) {
+	return q.read(registry.RecordsSubject(catalog.RecordConfigEntry), func(s *catalog.State) uint64 {
+		return s.RecordsIndex(catalog.RecordConfigEntry)
+	})
+}
+
+type compoundName struct{ Name string }
+
+// gatewayService is a service behind a gateway, as its config entry names it: a
+// wildcard stays one row.
+type gatewayService struct {
+	Gateway      compoundName
+	Service      compoundName
+	GatewayKind  string
+	Port         int      `json:",omitempty"`
+	Protocol     string   `json:",omitempty"`
+	Hosts        []string `json:",omitempty"`
+	CAFile       string   `json:",omitempty"`
+	CertFile     string   `json:",omitempty"`
+	KeyFile      string   `json:",omitempty"`
+	SNI          string   `json:",omitempty"`
+	FromWildcard bool     `json:",omitempty"`
+	CreateIndex  uint64
+	ModifyIndex  uint64
+}
+
+func gatewayServices(q *request) error {
+	gateway := q.rest
+	if gateway == "" {
+		return invalidf("Missing gateway name")
+	}
+	if err := q.allow(ResService, gateway, Read); err != nil {
+		return err
+	}
+	st, err := q.configState()
+	if err != nil {
+		return err
+	}
+	out := []gatewayService{}
+	for _, kind := range []string{entry.IngressGateway, entry.TerminatingGateway} {
+		for _, row := range behindGateway(configEntry(st, kind, gateway)) {
+			if row.Service.Name != "*" && !q.sees(ResService, row.Service.Name) {
+				continue
+			}
+			r := st.Record(catalog.RecordConfigEntry, entry.Key(kind, gateway))
+			row.Gateway.Name, row.GatewayKind = gateway, kind
+			row.CreateIndex, row.ModifyIndex = r.CreateIndex, r.ModifyIndex
+			row.FromWildcard = row.Service.Name == "*"
+			out = append(out, row)
+		}
+	}
+	return q.replyValue(out)
+}
+
+// behindGateway are the services that a gateway's entry names; nil has none.
+func behindGateway(e entry.Entry) (out []gatewayService) {
+	switch e := e.(type) {
+	case *entry.Ingress:
+		for _, l := range e.Listeners {
+			for _, s := range l.Services {
+				out = append(out, gatewayService{Service: compoundName{s.Name}, Port: l.Port, Protocol: l.Protocol, Hosts: s.Hosts})
+			}
+		}
+	case *entry.Terminating:
+		for _, s := range e.Services {
+			out = append(out, gatewayService{Service: compoundName{s.Name}, CAFile: s.CAFile, CertFile: s.CertFile, KeyFile: s.KeyFile, SNI: s.SNI})
+		}
+	}
+	return out
+}
+
+// exportedService is a service and those for whom exported-services names it.
+type exportedService struct {
+	Service   string
+	Consumers struct {
+		Peers      []string `json:",omitempty"`
+		Partitions []string `json:",omitempty"`
+	}
+}
+
+func exportedServices(q *request) error {
+	st, err := q.configState()
+	if err != nil {
+		return err
+	}
+	out := []exportedService{}
+	if e, ok := configEntry(st, entry.ExportedServices, "default").(*entry.Exported); ok {
+		for _, s := range e.Services {
+			if !q.sees(ResService, s.Name) {
+				continue
+			}
+			row := exportedService{Service: s.Name}
+			for _, c := range s.Consumers {
+				if c.Peer != "" {
+					row.Consumers.Peers = append(row.Consumers.Peers, c.Peer)
+				}
+				if c.Partition != "" {
+					row.Consumers.Partitions = append(row.Consumers.Partitions, c.Partition)
+				}
+			}
+			slices.Sort(row.Consumers.Peers)
+			slices.Sort(row.Consumers.Partitions)
+			out = append(out, row)
+		}
+	}
+	return q.replyValue(out)
+}
+
+// peerings are none: clusters are joined as datacenters.
+func peerings(q *request) error {
+	if err := q.allow(ResPeering, "", Read); err != nil {
+		return err
+	}
+	if _, err := q.configState(); err != nil {
+		return err
+	}
+	return q.replyValue([]struct{}{})
+}
