@@ -56,7 +56,7 @@ func runAll(m *testing.M) (code int, err error) {
 
 const (
 	managing    = "5f3cf9a1-0000-4000-8000-000000000001"
-	sharedTests = "^Test(Agent(Service|Self)|Catalog|KV|Txn|Session|Lock|Semaphore|Status|DNS|Errors|CheckT|CheckHTTP|ConfigEntries|Intentions|Events|PreparedQueries|Filters|Sidecar|CachedReads|ServiceHash)"
+	sharedTests = "^Test(Agent(Service|Self)|Catalog|KV|Txn|Session|Lock|Semaphore|Status|DNS|Errors|CheckT|CheckHTTP|ConfigEntries|Intentions|Events|PreparedQueries|Filters|Sidecar|CachedReads|ServiceHash|Consul(SD|Template))"
 )
 
 func runWith(m *testing.M, args ...string) (code int, err error) {
@@ -140,8 +140,8 @@ func eventually(t *testing.T, what string, f func() error) {
 		if err == nil {
 			return
 		}
-		if time.Since(begin) > 20*time.Second {
-			t.Fatalf("waited 20 s for: %s; last: %v", what, err)
+		if time.Since(begin) > 45*time.Second {
+			t.Fatalf("waited 45 s for: %s; last: %v", what, err)
 		}
 		timer := time.NewTimer(20 * time.Millisecond)
 		<-timer.C
