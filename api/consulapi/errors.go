@@ -72,8 +72,11 @@ func (a *API) leads(ctx context.Context) bool {
 }
 
 func (q *request) othersKnowBetter(err error) bool {
-	return errkind.Is(err, errkind.NotLeader) ||
-		errkind.Is(err, errkind.Denied) && q.mode != registry.Stale && q.api.cfg.Registry != nil && !q.api.leads(q.r.Context())
+	if errkind.Is(err, errkind.NotLeader) {
+		return true
+	}
+	stale := q.mode == registry.Stale || q.q != "" && q.q.Has("stale") // any server may answer, so this one does
+	return errkind.Is(err, errkind.Denied) && !stale && q.api.cfg.Registry != nil && !q.api.leads(q.r.Context())
 }
 
 // fail answers with an error.

@@ -10,6 +10,8 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/grants"
+	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/kit/errkind"
 )
 
 // changing is an Authorizer whose grants a test replaces.
@@ -115,6 +117,37 @@ func TestFilteredAnswersSaySo(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestAFollowersRefusalIsTheLeadersToGive: a server that lags may not know a token or a right yet.
+func TestAFollowersRefusalIsTheLeadersToGive(t *testing.T) {
+	f := &follower{}
+	r := newRig(t, func(c *Config) {
+		c.Forward, c.DefaultACLPolicy = f, "deny"
+		c.Authorizer = tokens{"app": rules(`key_prefix "app/" { policy = "read" }`), "": rules("")}
+	})
+	const unknown, denied = "ACL not found", `Permission denied: token with AccessorID 'the-accessor' lacks permission 'key:read' on "other"`
+	r.run([]step{
+		{"GET", "/v1/kv/other?token=app", "", 403, denied},
+		{"GET", "/v1/kv/app/x?token=new", "", 403, unknown},
+	})
+	if f.leader != 0 {
+		t.Error("the leader passed a refusal on")
+	}
+	r.store.set(registry.Contact{KnownLeader: true}, errkind.New(errkind.NotLeader, "not the leader"))
+	r.run([]step{
+		{"GET", "/v1/kv/other?token=app", "", 200, "forwarded:"},
+		{"PUT", "/v1/kv/app/x?token=app", "body", 200, "forwarded:body"},
+		{"GET", "/v1/kv/app/x?token=new", "", 200, "forwarded:"},
+		{"PUT", "/v1/txn?token=app", `[{"KV":{"Verb":"set","Key":"a"}}]`, 200, `forwarded:[{"KV":{"Verb":"set","Key":"a"}}]`},
+		{"PUT", "/v1/acl/token?token=new", `{}`, 200, "forwarded:{}"},
+		{"GET", "/v1/kv/other?stale&token=app", "", 403, denied},
+		{"GET", "/v1/kv/app/x?stale&token=new", "", 403, unknown},
+		{"GET", "/v1/agent/services?token=new", "", 403, unknown},
+	})
+	if f.leader != 5 {
+		t.Errorf("forwarded %d", f.leader)
 	}
 }
 
