@@ -129,6 +129,9 @@ func on(build func(*command.Env, *cobra.Command)) func(*env, *cobra.Command) {
 	return func(e *env, c *cobra.Command) { build(e.Env, c) }
 }
 
+// snapshot builds the commands of snapshots, with the lock that their agent holds.
+func (e *env) snapshot(c *cobra.Command) { snapshots.Command(e.Env, c, whileHolding) }
+
 // own is Corbel's command line, in the order of --help.
 var own = commandLine{
 	use:   "corbel",
@@ -160,7 +163,7 @@ var own = commandLine{
 		{"force-leave", "Declare a failed member gone", groupCluster, (*env).forceLeave},
 		{"operator", "Look after the servers: Raft members, autopilot", groupCluster, (*env).operator},
 		{"info", "Show what an agent says about itself", groupCluster, (*env).info},
-		{"snapshot", "Save, restore and inspect the state of the servers", groupCluster, on(snapshots.Command)},
+		{"snapshot", "Save, restore and inspect the state of the servers", groupCluster, (*env).snapshot},
 		{"debug", "Gather profiles, logs, metrics and state into an archive", groupCluster, (*env).debug},
 		{"monitor", "Follow an agent's log", groupCluster, (*env).monitor},
 		{"reload", "Make the agent read its configuration again", groupCluster, (*env).reload},

@@ -6,7 +6,6 @@ import (
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/cli/gossipcmd"
 	"corbel.dev/corbel/cli/meshcmd"
-	"corbel.dev/corbel/cli/snapshots"
 	"corbel.dev/corbel/cli/trouble"
 	"github.com/spf13/cobra"
 )
@@ -39,7 +38,7 @@ var consulLine = commandLine{
 		{"keyring", "Look after the keys of gossip encryption", groupCluster, on(gossipcmd.Keyring)},
 		{"rtt", "Estimate the round trip between two nodes", groupCluster, on(gossipcmd.RTT)},
 		{"members", "List agents and servers with their status", groupCluster, (*env).members},
-		{"snapshot", "Save, restore and inspect the state of the servers", groupCluster, on(snapshots.Command)},
+		{"snapshot", "Save, restore and inspect the state of the servers", groupCluster, (*env).snapshot},
 		{"debug", "Gather profiles, logs, metrics and state into an archive", groupCluster, (*env).debug},
 		{"monitor", "Follow an agent's log", groupCluster, (*env).monitor},
 		{"operator", "Look after the servers: Raft members, autopilot", groupCluster, (*env).operator},

@@ -79,8 +79,38 @@ in its environment.
 	}
 }
 
-// runLocked wins the lock, runs the child beside a monitor, and gives the lock back.
+// runLocked runs the child while the lock is held.
 func (e *env) runLocked(ctx context.Context, l *locker, args []string) error {
+	var code int
+	err := l.during(ctx, func(held context.Context) (err error) {
+		p := childProcess{args: args, shell: l.o.shell, env: []string{"CORBEL_LOCK_HELD=true", "CONSUL_LOCK_HELD=true"}, out: e.Out, err: e.Err}
+		if l.o.passStdin {
+			p.in = e.In
+		}
+		fmt.Fprintf(l.say, "starting %s\n", strings.Join(args, " "))
+		code, err = p.run(held)
+		return err
+	})
+	switch {
+	case errors.Is(err, errLost):
+		return fmt.Errorf("%w; the command was ended", err)
+	case err != nil:
+		return err
+	case code != 0 && e.Consul && l.o.childCode:
+		return command.ExitCode(2)
+	case code != 0 && e.Consul:
+		return nil
+	case code != 0 && !l.o.childCode:
+		return command.ExitCode(1)
+	case code != 0:
+		return command.ExitCode(code)
+	}
+	return nil
+}
+
+// during wins the lock, runs do beside a monitor, and gives the lock back. The
+// context of do ends when the lock is lost, which is then the error.
+func (l *locker) during(ctx context.Context, do func(held context.Context) error) error {
 	acquired, err := l.acquire(ctx)
 	defer l.release()
 	if err != nil {
@@ -96,30 +126,21 @@ func (e *env) runLocked(ctx context.Context, l *locker, args []string) error {
 		defer close(monitor)
 		lost(l.monitor(held))
 	}()
-	p := childProcess{args: args, shell: l.o.shell, env: []string{"CORBEL_LOCK_HELD=true", "CONSUL_LOCK_HELD=true"}, out: e.Out, err: e.Err}
-	if l.o.passStdin {
-		p.in = e.In
-	}
-	fmt.Fprintf(l.say, "starting %s\n", strings.Join(args, " "))
-	code, err := p.run(held)
+	err = do(held)
 	reason := context.Cause(held)
 	lost(nil)
 	<-monitor
-	switch {
-	case errors.Is(reason, errLost):
-		return fmt.Errorf("%w: %s; the command was ended", reason, l.prefix)
-	case err != nil:
-		return err
-	case code != 0 && e.Consul && l.o.childCode:
-		return command.ExitCode(2)
-	case code != 0 && e.Consul:
-		return nil
-	case code != 0 && !l.o.childCode:
-		return command.ExitCode(1)
-	case code != 0:
-		return command.ExitCode(code)
+	if errors.Is(reason, errLost) {
+		return fmt.Errorf("%w: %s", reason, l.prefix)
 	}
-	return nil
+	return err
+}
+
+// whileHolding runs do while the lock on the key itself is held, waiting for it as
+// long as ctx lasts.
+func whileHolding(ctx context.Context, cl *client.Client, key, name string, say io.Writer, do func(held context.Context) error) error {
+	l := &locker{o: &lockOptions{limit: 1, name: name, monitorRetry: 3, ttl: 15 * time.Second}, cl: cl, prefix: key, key: key, say: say}
+	return l.during(ctx, do)
 }
 
 var errLost = errors.New("the lock was lost")
@@ -143,6 +164,7 @@ type locker struct {
 	o       *lockOptions
 	cl      *client.Client
 	prefix  string
+	key     string // the lock's key where it is not one below prefix
 	session string
 	say     io.Writer
 	stop    context.CancelFunc // ends renewal

@@ -24,7 +24,12 @@ type semaphore struct {
 	Holders map[string]bool // by session
 }
 
-func (l *locker) lockKey() string { return l.prefix + "/.lock" }
+func (l *locker) lockKey() string {
+	if l.key != "" {
+		return l.key
+	}
+	return l.prefix + "/.lock"
+}
 
 // contender is the key whose lock shows that a session still lives.
 func (l *locker) contender() string { return l.prefix + "/" + l.session }

@@ -1,4 +1,5 @@
-// Package snapshots holds the commands that save, restore and look into snapshots.
+// Package snapshots holds the commands that save, restore and look into snapshots,
+// and the agent that takes them on a schedule.
 //
 // An archive is checked against its own sums after it was saved and before it is
 // sent: a file that snapshot save made is one that snapshot restore takes.
@@ -26,9 +27,9 @@ const maxStateBytes = 1 << 40
 // transferTime bounds a transfer: what takes longer has stalled.
 const transferTime = time.Hour
 
-// Command builds `snapshot`.
-func Command(e *command.Env, c *cobra.Command) {
-	command.Group(c, save(e), restore(e), inspect(e))
+// Command builds `snapshot`. The agent is one of several by the lock of hold.
+func Command(e *command.Env, c *cobra.Command, hold Hold) {
+	command.Group(c, save(e), restore(e), inspect(e), agent(e, hold))
 }
 
 func save(e *command.Env) *cobra.Command {
@@ -50,11 +51,6 @@ func save(e *command.Env) *cobra.Command {
 func saveTo(ctx context.Context, d *command.Dial, cl *client.Client, path string) (meta *archive.Meta, err error) {
 	ctx, cancel := context.WithTimeout(ctx, transferTime)
 	defer cancel()
-	resp, err := cl.Do(ctx, http.MethodGet, "/v1/snapshot", d.Q.Values(), nil)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
 	partial := path + ".unverified"
 	f, err := os.OpenFile(partial, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -66,16 +62,33 @@ func saveTo(ctx context.Context, d *command.Dial, cl *client.Client, path string
 			_ = os.Remove(partial) // a part of an archive is of no use
 		}
 	}()
-	if _, err = io.Copy(f, resp.Body); err != nil {
-		return nil, fmt.Errorf("the snapshot broke off: %w; save it again", err)
-	}
-	if err = f.Sync(); err != nil {
+	if meta, _, err = fetch(ctx, d, cl, f); err != nil {
 		return nil, err
 	}
-	if meta, err = verify(partial); err != nil {
-		return nil, fmt.Errorf("what the server sent does not verify: %w", err)
-	}
 	return meta, os.Rename(partial, path)
+}
+
+// fetch writes a snapshot to f, which is empty, and returns when it is on disk and
+// its sums were compared.
+func fetch(ctx context.Context, d *command.Dial, cl *client.Client, f *os.File) (meta *archive.Meta, size int64, err error) {
+	resp, err := cl.Do(ctx, http.MethodGet, "/v1/snapshot", d.Q.Values(), nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer resp.Body.Close()
+	if size, err = io.Copy(f, resp.Body); err != nil {
+		return nil, 0, fmt.Errorf("the snapshot broke off: %w; save it again", err)
+	}
+	if err = f.Sync(); err != nil {
+		return nil, 0, err
+	}
+	if _, err = f.Seek(0, io.SeekStart); err != nil {
+		return nil, 0, err
+	}
+	if meta, err = archive.Read(f, io.Discard, maxStateBytes); err != nil {
+		return nil, 0, fmt.Errorf("what the server sent does not verify: %w", err)
+	}
+	return meta, size, nil
 }
 
 // verify reads an archive to its end and compares its sums.

@@ -48,6 +48,7 @@ var doors = []struct {
 	{"google.golang.org/grpc", []string{"core/rpc", "api/xds", "bench"}, "linked only where gRPC is spoken"},
 	{"github.com/gorilla/websocket", []string{"api/sensuapi", "bench"}, "linked only where it is spoken"},
 	{"github.com/miekg/dns", []string{"api/dnsapi", "bench", "catalog/check"}, "the DNS contract and its load"},
+	{"github.com/minio/minio-go", []string{"client/snapstore"}, "the S3 protocol, for snapshots alone"},
 	{"github.com/spf13/cobra", []string{"cli"}, "commands live in cli"},
 	{"github.com/hashicorp/hcl", []string{"node/config", "catalog/acl", "api/consulapi"}, "what users bring is read at the edge"},
 	{"github.com/vishvananda/netlink", []string{"doctor/probe", "kit/fault/netns"}, "Linux only"},
