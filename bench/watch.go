@@ -25,6 +25,8 @@ type WatchOptions struct {
 	// FleetNodes registers a fleet of that many nodes with six instances each
 	// beside the watched service; 0 is none.
 	FleetNodes int
+	// Slow adds watchers that ask without end and read one byte a second; they are not counted.
+	Slow int
 }
 
 // watcher holds one blocking query. Parked watchers own no buffer: bytes are
@@ -198,6 +200,9 @@ func RunWatch(ctx context.Context, o WatchOptions) (*Result, error) {
 	if o.Rounds == 0 {
 		o.Rounds = 10
 	}
+	if o.Slow < 0 || o.Slow > 5000 {
+		return nil, errors.New("--slow must be 0 to 5000")
+	}
 	if o.Watchers < 0 || o.Watchers > 60000 || o.Instances < 0 || o.Instances > 5000 || o.Rounds < 0 {
 		return nil, errors.New("--watchers must be at most 60000 and --instances at most 5000, none below zero")
 	}
@@ -330,6 +335,11 @@ func watchRounds(ctx context.Context, c *cluster, o *WatchOptions) (*Row, error)
 		all.list = append(all.list, w)
 		wg.Go(func() { all.run(ctx, w) })
 	}
+	slow, err := openSlow(ctx, c, o)
+	defer slow.close()
+	if err != nil {
+		return nil, err
+	}
 	rss := int64(0)
 	for round := range o.Rounds {
 		if err := all.parked.wait(ctx); err != nil {
@@ -350,7 +360,7 @@ func watchRounds(ctx context.Context, c *cluster, o *WatchOptions) (*Row, error)
 	}
 	return &Row{What: fmt.Sprintf("one change to %d watchers, %d instances", o.Watchers, o.Instances),
 		Requests: int64(o.Watchers * o.Rounds), Millis: millis(hist), RSSBytes: rss,
-		Note: fmt.Sprintf("answer of %d bytes, %d rounds", all.list[0].length, o.Rounds)}, nil
+		Note: fmt.Sprintf("answer of %d bytes, %d rounds%s", all.list[0].length, o.Rounds, slow.note())}, nil
 }
 
 // round makes one change and waits until every watcher has read its answer.

@@ -107,6 +107,7 @@ func (e *env) benchWatch() *cobra.Command {
 	b, o := &benchFlags{}, bench.WatchOptions{}
 	c := e.benchCommand("watch", "How long one change takes to reach all blocking queries", b)
 	f := c.Flags()
+	f.IntVar(&o.Slow, "slow", 0, "further watchers that read one byte a second")
 	f.IntVar(&o.Watchers, "watchers", 1000, "blocking queries, each on a connection of its own")
 	f.IntVar(&o.Instances, "instances", 10, "instances of the watched service; 10 make an answer of 7 kB, 94 one of 69 kB")
 	f.IntVar(&o.Rounds, "rounds", 10, "how many changes are made, one after the other")

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // GzipMinBytes is the body size from which an answer is compressed for a client
@@ -86,6 +87,23 @@ func Write(w http.ResponseWriter, r *http.Request, status int, contentType []str
 	}
 	if status != http.StatusOK {
 		w.WriteHeader(status)
+	}
+	writeBounded(w, body)
+}
+
+// Answers above slowBodyBytes do not fit into the socket's buffers: who does not read
+// them within slowBodyTime is cut off, so that it holds no memory for ever.
+const (
+	slowBodyBytes = 64 << 10
+	slowBodyTime  = 30 * time.Second
+)
+
+func writeBounded(w http.ResponseWriter, body []byte) {
+	if len(body) > slowBodyBytes {
+		control := http.NewResponseController(w)
+		if control.SetWriteDeadline(time.Now().Add(slowBodyTime+time.Duration(len(body)>>20)*time.Second)) == nil {
+			defer func() { _ = control.SetWriteDeadline(time.Time{}) }() // the connection goes on
+		}
 	}
 	_, _ = w.Write(body) // a client that left is noticed by the server
 }

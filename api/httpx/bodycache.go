@@ -173,7 +173,7 @@ func (c *BodyCache) WriteTo(w http.ResponseWriter, r *http.Request, e *Body) {
 		h["Content-Encoding"] = gzipValue
 		h["Content-Length"] = e.gzipLength
 	}
-	_, _ = w.Write(data) // a client that left is noticed by the server
+	writeBounded(w, data)
 }
 
 // Encoded returns what to send of e, which may not be changed: for a client that takes gzip
