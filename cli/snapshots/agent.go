@@ -44,7 +44,11 @@ snapshot and ends, without the lock.
   corbel snapshot agent --aws-s3-bucket backups --aws-s3-region eu-central-1`
 	d.Flags(e, c)
 	o.flags(e, c)
+	read := configFlags(e, c)
 	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := read(); err != nil {
+			return err
+		}
 		if err := o.complete(e, c); err != nil {
 			return err
 		}
