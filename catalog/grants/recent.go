@@ -40,13 +40,6 @@ func (c *recent[K, V]) put(k K, v V) {
 	c.young[k] = v
 }
 
-func (c *recent[K, V]) drop(k K) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.young, k)
-	delete(c.old, k)
-}
-
 func (c *recent[K, V]) len() int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

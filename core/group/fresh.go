@@ -84,6 +84,7 @@ type arrival struct {
 
 // heard notes a message of a leader.
 func (f *fresh) heard(m *raft.AppendEntriesRequest, now time.Time) {
+	//lint:ignore SA1019 the field that the library no longer reads carries the mark
 	told, ok := decodeMark(m.Leader)
 	if !ok || m.Term < f.term() {
 		return

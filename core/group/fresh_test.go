@@ -16,6 +16,7 @@ func TestFresh(t *testing.T) {
 	f := &fresh{reached: func(index uint64) bool { return applied >= index }, term: func() uint64 { return term }}
 	at := func(second int) time.Time { return time.Unix(int64(1000+second), 0) }
 	hear := func(second int, term uint64, m mark) {
+		//lint:ignore SA1019 the field carries the mark
 		f.heard(&raft.AppendEntriesRequest{Term: term, Leader: m.encode()}, at(second))
 	}
 	expect := func(what string, want time.Time) {
@@ -24,6 +25,7 @@ func TestFresh(t *testing.T) {
 			t.Errorf("%s: fresh as of %s, want %s", what, got, want)
 		}
 	}
+	//lint:ignore SA1019 as a member of an older version sends it
 	f.heard(&raft.AppendEntriesRequest{Term: 3, Leader: []byte("10.0.0.1:8300")}, at(0))
 	expect("after a message without a mark", time.Time{})
 	hear(1, 3, mark{number: 1, commit: 10})

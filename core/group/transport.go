@@ -249,6 +249,7 @@ func (t *transport) appendEntries(id raft.ServerID, target raft.ServerAddress, a
 	told := mark{number: t.peers.number.Add(1), echo: t.peers.echo(string(id), args.Term)}
 	told.commit, told.age = t.committed(args.Term)
 	marked := *args
+	//lint:ignore SA1019 the field that the library no longer reads carries the mark
 	marked.Leader = told.encode() // the library reads the address from the header
 	sent := t.peers.now()
 	if err := t.NetworkTransport.AppendEntries(id, target, &marked, resp); err != nil {

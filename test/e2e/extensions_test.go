@@ -131,7 +131,6 @@ type curl struct {
 }
 
 var indexField = regexp.MustCompile(`"Index":(\d+)`)
-var streamField = regexp.MustCompile(`"Stream":"([^"]+)"`)
 
 func (c *curl) run(args []string) {
 	method, body, url := "", "", ""
