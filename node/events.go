@@ -1,10 +1,9 @@
 package node
 
 import (
-	"regexp"
-
 	"corbel.dev/corbel/api/consulapi"
 	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/kit/pattern"
 )
 
 // poolEvents are the user events of the gossip pool.
@@ -55,6 +54,6 @@ func matches(expr, text string) bool {
 	if expr == "" {
 		return true
 	}
-	re, err := regexp.Compile(expr)
+	re, err := pattern.Compile(expr)
 	return err == nil && re.MatchString(text)
 }

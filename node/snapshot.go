@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"strconv"
+	"syscall"
 
 	"corbel.dev/corbel/kit/archive"
 	"corbel.dev/corbel/kit/errkind"
@@ -84,7 +84,11 @@ func (s snapshots) Restore(ctx context.Context, in io.Reader) error {
 		return errkind.E(errkind.Unavailable, "spool the snapshot", err)
 	}
 	defer state.Close()
-	meta, err := archive.Read(in, state, math.MaxInt64)
+	limit, err := spoolLimit(s.dir)
+	if err != nil {
+		return err
+	}
+	meta, err := archive.Read(in, state, limit)
 	if err != nil {
 		return err
 	}
@@ -103,4 +107,18 @@ func rewind(f *os.File) error {
 		return errkind.E(errkind.Unavailable, "spool the snapshot", err)
 	}
 	return nil
+}
+
+// restoreCopies is how many copies of a state are on the disk at once while it is restored:
+// the spool, the group's own that it verifies, Raft's, and the log that goes on meanwhile.
+const restoreCopies = 4
+
+// spoolLimit is the largest state that can be restored without filling the disk: an archive
+// of a few kilobytes may say, and hold, terabytes.
+func spoolLimit(dir string) (int64, error) {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err != nil {
+		return 0, errkind.E(errkind.Unavailable, "spool the snapshot: ask for the disk's free space", err)
+	}
+	return int64(min(fs.Bavail*uint64(fs.Bsize), 1<<60) / restoreCopies), nil
 }

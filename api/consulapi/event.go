@@ -3,7 +3,6 @@ package consulapi
 import (
 	"encoding/binary"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"time"
@@ -12,6 +11,7 @@ import (
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/pattern"
 )
 
 // Event is a user event as this agent knows it.
@@ -61,7 +61,7 @@ func eventFire(q *request) error {
 		return failWith(http.StatusInternalServerError, "Cannot provide tag filter without service filter")
 	}
 	for name, expr := range map[string]string{"node": e.NodeFilter, "service": e.ServiceFilter, "tag": e.TagFilter} {
-		if _, err := regexp.Compile(expr); err != nil {
+		if _, err := pattern.Compile(expr); err != nil {
 			return invalidf("Invalid %s filter: %v", name, err)
 		}
 	}

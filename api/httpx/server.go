@@ -46,7 +46,9 @@ type ServerConfig struct {
 	ExemptLoopback    bool          // loopback clients are not counted
 	ReadHeaderTimeout time.Duration // [10 s]
 	IdleTimeout       time.Duration // [2 min]
-	MaxHeaderBytes    int           // [1 MiB]
+	// BodyGrace is how long a body may take to come, beside a second for each KiB [30 s].
+	BodyGrace      time.Duration
+	MaxHeaderBytes int // [1 MiB]
 	// DrainGrace is how long requests in flight may still work undisturbed when
 	// the server stops; then parked requests and streams are told to end [500 ms].
 	DrainGrace time.Duration
@@ -83,6 +85,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	setDefault(&cfg.MaxConnsPerClient, 200)
 	setDefault(&cfg.ReadHeaderTimeout, 10*time.Second)
 	setDefault(&cfg.IdleTimeout, 2*time.Minute)
+	setDefault(&cfg.BodyGrace, 30*time.Second)
 	setDefault(&cfg.MaxHeaderBytes, 1<<20)
 	setDefault(&cfg.DrainGrace, 500*time.Millisecond)
 	setDefault(&cfg.DrainTimeout, 5*time.Second)
@@ -93,7 +96,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	s.base, s.endBase = context.WithCancel(context.Background())
 	quiet := slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)
 	s.http = &http.Server{
-		Handler: cfg.Handler, ErrorLog: quiet,
+		Handler: s.paced(cfg.Handler), ErrorLog: quiet,
 		ReadHeaderTimeout: cfg.ReadHeaderTimeout, IdleTimeout: cfg.IdleTimeout, MaxHeaderBytes: cfg.MaxHeaderBytes,
 		BaseContext: func(net.Listener) context.Context { return s.base },
 	}

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"corbel.dev/corbel/kit/pattern"
 )
 
 // Subset is a part of a service's instances.
@@ -322,7 +324,7 @@ func (m *HTTPMatch) validate(path string) error {
 }
 
 func goodRegex(path, expr string) error {
-	if _, err := regexp.Compile(expr); err != nil {
+	if _, err := pattern.Compile(expr); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil

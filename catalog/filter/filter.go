@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"corbel.dev/corbel/kit/pattern"
 )
 
 // Filter is a compiled expression. A nil Filter matches all.
@@ -25,11 +27,28 @@ func Compile(s *Schema, text string) (*Filter, error) {
 	if err != nil {
 		return nil, err
 	}
+	if expressions(n) > maxExpressions {
+		return nil, fmt.Errorf("A filter takes at most %d regular expressions: join them with |", maxExpressions)
+	}
 	m, err := compile(s, n)
 	if err != nil {
 		return nil, err
 	}
 	return &Filter{m}, nil
+}
+
+// maxExpressions bounds what one filter costs to compile: each regular expression is bounded by itself.
+const maxExpressions = 32
+
+func expressions(n *node) int {
+	if n == nil {
+		return 0
+	}
+	count := expressions(n.left) + expressions(n.right)
+	if n.kind == nodeMatch && (n.op == opMatches || n.op == opNotMatches) {
+		count++
+	}
+	return count
 }
 
 type matcher = func(obj any) bool
@@ -81,7 +100,7 @@ func newTerm(n *node) (*term, error) {
 	}
 	if t.op == opMatches {
 		var err error
-		if t.re, err = regexp.Compile(n.value); err != nil {
+		if t.re, err = pattern.Compile(n.value); err != nil {
 			return nil, fmt.Errorf("Failed to compile regular expression %q: %v", n.value, err)
 		}
 	}

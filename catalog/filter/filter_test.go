@@ -250,3 +250,17 @@ func BenchmarkMatch(b *testing.B) {
 		f.Match(e)
 	}
 }
+
+func TestExpressionsAreBounded(t *testing.T) {
+	many := func(n int) string {
+		return strings.TrimSuffix(strings.Repeat("Node.Node matches `a{1,900}` or ", n), " or ")
+	}
+	if _, err := Compile(Entries, many(maxExpressions)); err != nil {
+		t.Error(err)
+	}
+	for _, text := range []string{many(maxExpressions + 1), "any Service.Tags as t { " + strings.ReplaceAll(many(maxExpressions+1), "Node.Node", "t") + " }", "Node.Node matches `" + strings.Repeat("(a{1,999})", 50) + "`"} {
+		if _, err := Compile(Entries, text); err == nil {
+			t.Errorf("%.60s was taken", text)
+		}
+	}
+}

@@ -9,11 +9,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/kit/pattern"
 )
 
 // TemplatePrefix is the only type of template.
@@ -182,7 +182,7 @@ func Find(st *catalog.State, asked string) (*Definition, error) {
 func (d *Definition) Render(name string) (*Definition, error) {
 	r := renderer{full: name, prefix: d.Name, suffix: name[min(len(d.Name), len(name)):]}
 	if d.Template.Regexp != "" {
-		re, err := regexp.Compile(d.Template.Regexp)
+		re, err := pattern.Compile(d.Template.Regexp)
 		if err != nil {
 			return nil, fmt.Errorf("bad Regexp: %w", err)
 		}

@@ -32,10 +32,11 @@ const (
 	sumsName  = "SHA256SUMS"
 )
 
-// maxMetaBytes and maxSumsBytes bound what is held in memory.
+// maxMetaBytes and maxSumsBytes bound what is held in memory, maxPaddingBytes the work for nothing.
 const (
-	maxMetaBytes = 1 << 20
-	maxSumsBytes = 64 << 10
+	maxPaddingBytes = 1 << 20
+	maxMetaBytes    = 1 << 20
+	maxSumsBytes    = 64 << 10
 )
 
 // Server is a member of the configuration that a snapshot was taken under.
@@ -121,8 +122,11 @@ func Read(in io.Reader, state io.Writer, limit int64) (*Meta, error) {
 			return nil, err
 		}
 	}
-	if _, err := io.Copy(io.Discard, z); err != nil { // the gzip checksum stands at its end
+	// The gzip checksum stands at its end, after padding.
+	if n, err := io.Copy(io.Discard, io.LimitReader(z, maxPaddingBytes)); err != nil {
 		return nil, damaged("%v", err)
+	} else if n == maxPaddingBytes {
+		return nil, damaged("more than %d bytes follow the files", n)
 	}
 	return &r.meta, r.compare()
 }

@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"testing"
 	"time"
 
@@ -94,4 +95,29 @@ func FuzzRead(f *testing.F) {
 			t.Fatal("more than the limit")
 		}
 	})
+}
+
+// TestTrailingBomb: what follows the files is not unpacked for ever.
+func TestTrailingBomb(t *testing.T) {
+	in, err := gzip.NewReader(bytes.NewReader(made(t, "the state")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := io.Copy(z, in); err != nil {
+		t.Fatal(err)
+	}
+	zeros := make([]byte, 1<<20)
+	for range 8 {
+		if _, err := z.Write(zeros); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(&b, io.Discard, 100); !errkind.Is(err, errkind.Corrupt) {
+		t.Errorf("%v", err)
+	}
 }
