@@ -27,6 +27,9 @@ func (d *draft) register(c *Register) error {
 		return refuse("Must provide node")
 	}
 	key := lower(c.Node.Name)
+	if err := d.refuseBarred(key, &c.Node); err != nil {
+		return err
+	}
 	writeNode := d.node(key) == nil || !c.SkipNodeUpdate
 	if writeNode {
 		if err := d.refuseNode(key, &c.Node); err != nil {

@@ -170,7 +170,22 @@ func agentForceLeave(q *request) error {
 	if err != nil {
 		return err
 	}
-	err = pool.ForceLeave(q.rest, q.q.Has("prune"))
+	prune, force := q.q.Has("prune"), q.q.Has("force") && !q.q.Has("wan")
+	if force {
+		if !prune {
+			return invalidf("force goes with prune: /v1/agent/force-leave/%s?prune&force", q.rest)
+		}
+		if err := q.allow(ResNode, q.rest, Write); err != nil {
+			return err
+		}
+		if _, err := q.hold(); err != nil {
+			return err
+		}
+	}
+	err = pool.ForceLeave(q.rest, prune)
+	if force && (err == nil || errkind.Is(err, errkind.NotFound)) {
+		return q.forceLeaveNode() // also of one that gossip does not know any more
+	}
 	if errkind.Is(err, errkind.NotFound) {
 		return failWith(http.StatusInternalServerError, "agent: No node found with name '"+q.rest+"'")
 	}

@@ -30,6 +30,8 @@ type Registry interface {
 	CreateSession(ctx context.Context, s catalog.Session) (string, error)
 	RenewSession(ctx context.Context, id string) (*catalog.Session, error)
 	DestroySession(ctx context.Context, id string) error
+	// RenewLease gives a node its lease anew; NotFound, Invalid for one without a lease, or NotLeader.
+	RenewLease(ctx context.Context, node string) (*catalog.Node, error)
 	// Generation counts how often a restore replaced the State. It grows right after the new State
 	// is there and before Await returns for it: a State read after Generation is never of an older
 	// history, so that what was encoded from one history never answers for another.

@@ -156,6 +156,17 @@ func (s *store) DestroySession(ctx context.Context, id string) error {
 	return err
 }
 
+func (s *store) RenewLease(_ context.Context, node string) (*catalog.Node, error) {
+	n := s.State().Node(node)
+	switch {
+	case n == nil:
+		return nil, errkind.New(errkind.NotFound, "no such node")
+	case registry.LeaseOf(n) == 0:
+		return nil, errkind.New(errkind.Invalid, "no lease")
+	}
+	return n, nil
+}
+
 // servers lets a real Local sync into the store.
 type servers struct{ *store }
 

@@ -71,6 +71,8 @@ var matrix = map[string]cell{
 	"GET /v1/catalog/service/":       {rest: "web", rights: ruleWeb + ruleNode, hides: "n2"},
 	"GET /v1/catalog/connect/":       {rest: "web", rights: ruleWeb + ruleNode + `service "web-proxy" { policy = "read" }`, hides: "web-proxy"},
 	"GET /v1/catalog/node/":          {rest: "n2", rights: ruleNode, hides: "n2"},
+	"PUT /v1/catalog/node/":          {rest: "n2/renew", rights: ruleNodeW},
+	"DELETE /v1/catalog/node/":       {rest: "n2?force", rights: ruleNodeW},
 	"GET /v1/catalog/node-services/": {rest: "n2", rights: ruleNode, hides: "n2"},
 
 	"GET /v1/health/service/": {rest: "web", rights: ruleWeb + ruleNode, hides: "n2"},

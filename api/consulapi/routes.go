@@ -37,7 +37,9 @@ var catalogRoutes = []route{
 	{"GET", "/v1/catalog/services", read, ResService, catalogServices},
 	{"GET", "/v1/catalog/service/", read, ResService, catalogService},
 	{"GET", "/v1/catalog/connect/", read, ResService, catalogConnect},
-	{"GET", "/v1/catalog/node/", read, ResNode, catalogNode},
+	{"GET", nodePattern, read, ResNode, catalogNode},
+	{"PUT", nodePattern, write, ResNode, catalogNodePut},
+	{"DELETE", nodePattern, write, ResNode, catalogNodeDelete},
 	{"GET", "/v1/catalog/node-services/", read, ResNode, catalogNodeServices},
 }
 

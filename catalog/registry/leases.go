@@ -108,11 +108,12 @@ func (l *leases) ended(name string, done bool) {
 	}
 }
 
-// expireLeases deregisters the nodes whose lease ran out, until ctx ends.
+// expireLeases deregisters the nodes whose lease ran out and lifts the bars that are over, until ctx ends.
 func (r *Registry) expireLeases(ctx context.Context) {
 	r.leases.lead(r.State())
 	defer r.leases.follow()
 	for r.pause(ctx, leaseStep) {
+		r.expireBars(ctx)
 		each(r.leases.expired(), func(name string) {
 			done := true
 			if n := r.State().Node(name); n != nil && LeaseOf(n) > 0 {

@@ -90,7 +90,7 @@ func (r *Registry) reconcileOnce(ctx context.Context) bool {
 	start, state, members := time.Now(), r.State(), r.cfg.Members.Members()
 	r.roster.note(members, state)
 	commands := Reconcile(state, members, ReconcileOptions{
-		Self: r.cfg.NodeName, Datacenter: r.cfg.Datacenter, Version: r.cfg.Version, Missing: r.roster.judge,
+		Self: r.cfg.NodeName, Datacenter: r.cfg.Datacenter, Version: r.cfg.Version, Missing: r.roster.judge, Overdue: r.roster.overdue,
 	})
 	ok := r.reconcileBy(ctx, commands)
 	r.meters.reconcile.Observe(time.Since(start))
@@ -175,10 +175,11 @@ type roster struct {
 	mu      sync.Mutex           // guards all below
 	seen    map[string]bool      // lower-case names
 	missing map[string]time.Time // since when
+	failed  map[string]time.Time // since when this process knows; also of those missing since
 }
 
 func newRoster(c clock.Clock) *roster {
-	return &roster{clock: c, seen: map[string]bool{}, missing: map[string]time.Time{}}
+	return &roster{clock: c, seen: map[string]bool{}, missing: map[string]time.Time{}, failed: map[string]time.Time{}}
 }
 
 // note takes in the members, and forgets whom neither they nor the catalog know.
@@ -190,10 +191,20 @@ func (r *roster) note(members []Member, state *catalog.State) {
 		name := strings.ToLower(members[i].Name)
 		present[name], r.seen[name] = true, true
 		delete(r.missing, name)
+		if members[i].Status != MemberFailed {
+			delete(r.failed, name)
+		} else if _, known := r.failed[name]; !known {
+			r.failed[name] = r.clock.Now()
+		}
 	}
 	for name := range r.seen {
 		if !present[name] && state.Node(name) == nil {
 			delete(r.seen, name)
+		}
+	}
+	for name := range r.failed {
+		if !present[name] && state.Node(name) == nil {
+			delete(r.failed, name)
 		}
 	}
 	for name := range r.missing {
@@ -207,8 +218,11 @@ func (r *roster) note(members []Member, state *catalog.State) {
 func (r *roster) judge(node *catalog.Node) Absence {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	name := strings.ToLower(node.Name)
+	name, own := strings.ToLower(node.Name), reconnectTimeout(node)
 	if r.seen[name] {
+		if since, failed := r.failed[name]; failed && own > r.clock.Since(since) {
+			return AbsenceFailed // the pool has forgotten it, the catalog is to wait longer
+		}
 		return AbsenceGone
 	}
 	since, known := r.missing[name]
@@ -216,11 +230,39 @@ func (r *roster) judge(node *catalog.Node) Absence {
 		r.missing[name] = r.clock.Now()
 		return AbsenceUnclear
 	}
+	if own == 0 {
+		own = unseenGoneAfter
+	}
 	switch gone := r.clock.Since(since); {
-	case gone >= unseenGoneAfter:
+	case gone >= max(own, unseenFailAfter):
 		return AbsenceGone
 	case gone >= unseenFailAfter:
 		return AbsenceFailed
 	}
 	return AbsenceUnclear
+}
+
+// ReconnectMeta is the key of a node's metadata that says, in place of reconnect_timeout,
+// for how long the node of a failed member stays in the catalog: a duration.
+const ReconnectMeta = "corbel-reconnect-timeout"
+
+// reconnectTimeout is the node's own, 0 for none.
+func reconnectTimeout(n *catalog.Node) time.Duration {
+	d, err := time.ParseDuration(n.Meta[ReconnectMeta])
+	if err != nil || d <= 0 {
+		return 0
+	}
+	return d
+}
+
+// overdue is for ReconcileOptions.Overdue.
+func (r *roster) overdue(node *catalog.Node) bool {
+	own := reconnectTimeout(node)
+	if own == 0 {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	since, failed := r.failed[strings.ToLower(node.Name)]
+	return failed && r.clock.Since(since) >= own
 }

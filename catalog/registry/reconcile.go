@@ -44,6 +44,9 @@ type ReconcileOptions struct {
 	Version string
 	// Missing judges a node with a serfHealth check that is no member: see roster. nil keeps all.
 	Missing func(node *catalog.Node) Absence
+	// Overdue tells whether the node of a failed member has been down for longer than its
+	// own ReconnectMeta allows. nil: none is.
+	Overdue func(node *catalog.Node) bool
 }
 
 // Absence is what to do about a node that is no member any more.
@@ -78,9 +81,16 @@ func Reconcile(state *catalog.State, members []Member, o ReconcileOptions) []cat
 		present[strings.ToLower(m.Name)] = true
 		switch m.Status {
 		case MemberAlive:
+			if state.NodeBarOf(m.Name, m.Tags["id"]) != nil {
+				continue // removed by force: the catalog would refuse it each time
+			}
 			living = append(living, aliveRegistration(state, m, &o)...)
 		case MemberFailed:
-			if node := memberNode(state, m); node != nil {
+			switch node := memberNode(state, m); {
+			case node == nil:
+			case o.Overdue != nil && o.Overdue(node) && !strings.EqualFold(m.Name, o.Self):
+				commands = append(commands, &catalog.Deregister{Node: node.Name})
+			default:
 				failed = appendFailed(failed, state, node)
 			}
 		case MemberLeft:

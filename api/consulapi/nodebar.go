@@ -1,0 +1,149 @@
+package consulapi
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/grants"
+	"corbel.dev/corbel/kit/errkind"
+)
+
+const (
+	nodePattern = "/v1/catalog/node/"
+	// defaultHold is how long a node that was removed by force stays out.
+	defaultHold = time.Hour
+	minHold     = time.Second
+)
+
+// hold reads ?hold=30m.
+func (q *request) hold() (time.Duration, error) {
+	text, _ := q.q.Get("hold")
+	if text == "" {
+		return defaultHold, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < minHold {
+		return 0, invalidf("Invalid hold %q: give a duration of at least %s, as 30m", text, minHold)
+	}
+	return d, nil
+}
+
+// catalogNodeDelete removes a node by force (x?force), or lets it back (x/bar).
+func catalogNodeDelete(q *request) error {
+	if name, ok := strings.CutSuffix(q.rest, "/bar"); ok {
+		return q.liftBar(name)
+	}
+	if q.rest == "" {
+		return invalidf("Missing node name")
+	}
+	if q.q == "" || !q.q.Has("force") {
+		return invalidf("force is missing: %s%s?force removes the node and keeps it out; to take out what may register again, use /v1/catalog/deregister", nodePattern, q.rest)
+	}
+	return q.removeByForce(q.rest)
+}
+
+// removeByForce bars a node and then removes it with its services, checks and sessions. The
+// bar comes first: what registers between the two is refused. Asked again it does the rest.
+func (q *request) removeByForce(name string) error {
+	hold, err := q.hold()
+	if err != nil {
+		return err
+	}
+	cmd := &catalog.Deregister{Node: name}
+	if !q.api.open {
+		if err := grants.MayDeregister(q.grant, q.api.cfg.Registry.State(), cmd); err != nil {
+			return err
+		}
+	}
+	if strings.EqualFold(name, q.api.cfg.Identity.NodeName) && q.api.leads(q.r.Context()) {
+		return invalidf("node %s leads the cluster and is not removed by force: stop it, or let it go with PUT /v1/agent/leave", name)
+	}
+	q.api.requests.Add(1)
+	st, bar := q.api.cfg.Registry.State(), catalog.NodeBar{Node: name, Time: q.api.cfg.Clock.Now().UTC(), Hold: hold}
+	if n := st.Node(name); n != nil {
+		bar.Node, bar.ID = n.Name, n.ID
+	} else if old := st.Record(catalog.RecordNodeBar, strings.ToLower(name)); old != nil {
+		bar.ID = old.Name // asked again
+		if b, err := catalog.ReadNodeBar(old); err == nil {
+			bar.Node = b.Node
+		}
+	}
+	ops, err := bar.Ops(st)
+	if err != nil {
+		return err
+	}
+	removed := st.Node(name) != nil
+	for _, c := range []catalog.Command{&catalog.Records{Ops: ops}, cmd} {
+		res, err := q.api.cfg.Registry.Apply(q.r.Context(), c)
+		if err != nil {
+			return err
+		}
+		if res.Err != nil {
+			return refused(res.Err)
+		}
+	}
+	out, err := json.Marshal(struct {
+		Node    string
+		Removed bool
+		Until   time.Time
+	}{bar.Node, removed, bar.Until()})
+	if err != nil {
+		return err
+	}
+	return q.reply(out)
+}
+
+func (q *request) liftBar(name string) error {
+	if err := q.allow(ResNode, name, Write); err != nil {
+		return err
+	}
+	st := q.api.cfg.Registry.State()
+	rec := st.Record(catalog.RecordNodeBar, strings.ToLower(name))
+	if rec == nil {
+		if !q.api.leads(q.r.Context()) {
+			return errkind.New(errkind.NotLeader, "this server is not the leader")
+		}
+		return failWith(http.StatusNotFound, "node "+name+" is not barred")
+	}
+	return q.applyTrue(&catalog.Records{Ops: []catalog.RecordOp{{Verb: catalog.RecordDelete, Record: catalog.Record{Kind: rec.Kind, Key: rec.Key}}}})
+}
+
+// catalogNodePut renews the lease of a node (x/renew).
+func catalogNodePut(q *request) error {
+	name, ok := strings.CutSuffix(q.rest, "/renew")
+	if !ok || name == "" {
+		return invalidf("unknown path: %sNODE/renew renews the lease of a node", nodePattern)
+	}
+	if err := q.allow(ResNode, name, Write); err != nil {
+		return err
+	}
+	n, err := q.api.cfg.Registry.RenewLease(q.r.Context(), name)
+	if err != nil {
+		return err
+	}
+	return q.reply(appendNode(q.buffer(), n))
+}
+
+// forceLeaveNode does, on the leader, what DELETE /v1/catalog/node/x?force does.
+func (q *request) forceLeaveNode() error {
+	if q.api.cfg.Registry != nil && q.api.leads(q.r.Context()) {
+		return q.removeByForce(q.rest)
+	}
+	query := "force"
+	if hold, _ := q.q.Get("hold"); hold != "" {
+		query += "&hold=" + url.QueryEscape(hold)
+	}
+	token := q.token()
+	q.r = q.r.Clone(q.r.Context())
+	q.r.Method = http.MethodDelete
+	q.r.URL = &url.URL{Path: nodePattern + q.rest, RawQuery: query}
+	q.r.RequestURI = q.r.URL.RequestURI()
+	if token != "" {
+		q.r.Header.Set("X-Consul-Token", token)
+	}
+	return q.forward(q.api.cfg.Registry != nil)
+}
