@@ -2,8 +2,10 @@ package compat
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os/exec"
 	"slices"
 	"testing"
 	"time"
@@ -74,6 +76,20 @@ func TestAgentSelfAndMembers(t *testing.T) {
 	must(t, err)
 	if self["Config"]["NodeName"] != server.name || self["Member"] == nil {
 		t.Errorf("self: %v", self["Config"])
+	}
+	version, err := exec.Command(bin, "consul", "version", "-format=json").Output()
+	must(t, err)
+	var printed struct{ Version string }
+	must(t, json.Unmarshal(version, &printed))
+	eventually(t, "the node's version in the catalog", func() error {
+		node, _, err := c.Catalog().Node(server.name, nil)
+		if err == nil && (node == nil || node.Node.Meta["consul-version"] != printed.Version) {
+			err = fmt.Errorf("printed %q, catalog %+v", printed.Version, node)
+		}
+		return err
+	})
+	if self["Config"]["Version"] != printed.Version {
+		t.Errorf("self says %v, the command %q", self["Config"]["Version"], printed.Version)
 	}
 	members, err := c.Agent().Members(false)
 	must(t, err)

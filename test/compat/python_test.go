@@ -8,9 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/consul/api"
 )
 
 // pythonLibraries installs the pinned requirements into the cache, once per set of them.
@@ -45,22 +48,44 @@ func pythonLibraries(t *testing.T, python string) string {
 	return dir
 }
 
-// The Python client drives KV, catalog, health with blocking, and sessions.
-func TestPythonClient(t *testing.T) {
-	t.Parallel()
+// runPython runs the script against a server; what it asserts is in testdata/client.py.
+func runPython(t *testing.T, n *node, more ...string) {
+	t.Helper()
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		notRun(t, "python3 is not installed")
 	}
 	libraries := pythonLibraries(t, python)
-	host, port, err := net.SplitHostPort(server.http)
+	host, port, err := net.SplitHostPort(n.http)
 	must(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, python, filepath.Join("testdata", "client.py"), host, port, server.name)
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+libraries, "PYTHONDONTWRITEBYTECODE=1")
+	cmd := exec.CommandContext(ctx, python, append([]string{filepath.Join("testdata", "client.py"), host, port, n.name}, more...)...)
+	// The library prefers a token of the environment to its own, an empty one too.
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, api.HTTPTokenEnvName+"=") })
+	cmd.Env = append(cmd.Env, "PYTHONPATH="+libraries, "PYTHONDONTWRITEBYTECODE=1")
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "ALL WELL") {
 		t.Fatalf("%v\n%s", err, out)
 	}
+}
+
+// The Python client drives KV, catalog, health with blocking, sessions and locks.
+func TestPythonClient(t *testing.T) {
+	t.Parallel()
+	runPython(t, server)
+}
+
+// The Python client makes policies and tokens, and is held to them.
+func TestPythonClientTokens(t *testing.T) {
+	n := run(t, "dev", "python-acl", "-hcl", `acl { enabled = true default_policy = "deny" tokens { initial_management = "`+managing+`" default = "" } }`)
+	t.Setenv(api.HTTPTokenEnvName, "")
+	eventually(t, "the management token", func() error {
+		c, err := api.NewClient(&api.Config{Address: n.http, Token: managing})
+		if err == nil {
+			_, _, err = c.ACL().TokenReadSelf(nil)
+		}
+		return err
+	})
+	runPython(t, n, managing)
 }
