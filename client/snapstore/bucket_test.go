@@ -35,6 +35,20 @@ type service struct {
 	fail   int // answers 500 so many times
 }
 
+// kept is a copy of what is held.
+func (s *service) kept() map[string][]byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.held)
+}
+
+// failNext makes the next n requests fail.
+func (s *service) failNext(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail = n
+}
+
 func (s *service) refuse(w http.ResponseWriter, status int, code string) {
 	w.Header().Set("Content-Type", "application/xml")
 	w.WriteHeader(status)
@@ -175,20 +189,22 @@ func TestS3(t *testing.T) {
 	s.held["elsewhere/consul-1.snap"], s.held["fleet/below/consul-1.snap"] = nil, nil
 	keepsAndPrunes(t, b)
 	put(t, b, "a.snap", "text")
-	if got := string(s.held["fleet/a.snap"]); got != "text" {
+	if got := string(s.kept()["fleet/a.snap"]); got != "text" {
 		t.Errorf("fleet/a.snap holds %q", got)
 	}
-	h := s.heads["fleet/a.snap"]
+	s.mu.Lock()
+	h, pages := s.heads["fleet/a.snap"], s.pages
+	s.mu.Unlock()
 	if h.Get("X-Amz-Server-Side-Encryption") != "aws:kms" || h.Get("X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id") != "mine" {
 		t.Errorf("encryption was not asked for: %v", h)
 	}
 	for _, key := range []string{"elsewhere/consul-1.snap", "fleet/below/consul-1.snap"} {
-		if _, ok := s.held[key]; !ok {
+		if _, ok := s.kept()[key]; !ok {
 			t.Errorf("%s is gone", key)
 		}
 	}
-	if s.pages < 3 {
-		t.Errorf("%d pages were listed: were all read?", s.pages)
+	if pages < 3 {
+		t.Errorf("%d pages were listed: were all read?", pages)
 	}
 }
 
@@ -236,12 +252,12 @@ func TestS3Refusals(t *testing.T) {
 	if err := b.Put(t.Context(), "a.snap", strings.NewReader("x"), 2); err == nil {
 		t.Error("a short archive was kept")
 	}
-	if len(s.held) != 0 {
-		t.Errorf("kept: %v", s.held)
+	if kept := s.kept(); len(kept) != 0 {
+		t.Errorf("kept: %v", kept)
 	}
-	s.fail = 1
+	s.failNext(1)
 	put(t, b, "a.snap", "x") // one failure of the service is tried again
-	s.fail = 100
+	s.failNext(100)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := b.List(ctx); err == nil {
@@ -257,8 +273,8 @@ func TestStaticName(t *testing.T) {
 	if gone, err := Prune(t.Context(), b, "consul", 1); err != nil || len(gone) != 0 {
 		t.Errorf("deleted %q, %v", gone, err)
 	}
-	if len(s.held) != 1 || string(s.held["latest.snap"]) != "2" {
-		t.Errorf("kept: %q", s.held)
+	if kept := s.kept(); len(kept) != 1 || string(kept["latest.snap"]) != "2" {
+		t.Errorf("kept: %q", kept)
 	}
 }
 
