@@ -19,6 +19,9 @@ import (
 // clusterIDKey is the system record that names the cluster for ever; its trust domain is made of it.
 const clusterIDKey = "cluster-id"
 
+// tendEvery is how often the leader looks whether something of all that is missing, or has served its time.
+const tendEvery = 10 * time.Minute
+
 // foundingTimeout bounds one attempt.
 const foundingTimeout = 10 * time.Second
 
@@ -31,8 +34,10 @@ func (p *Process) founding(ctx context.Context) error {
 		if p.raft.IsLeader() {
 			if err := p.found(ctx); err != nil && ctx.Err() == nil {
 				p.log.Debug("what every cluster has could not be written yet", "err", err)
-				timer := p.clock.NewTimer(pause.Next())
-				again = timer.C
+				again = p.clock.NewTimer(pause.Next()).C
+			} else {
+				pause.Reset()
+				again = p.clock.NewTimer(tendEvery).C
 			}
 		}
 		select {
@@ -49,6 +54,7 @@ func (p *Process) found(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, foundingTimeout)
 	defer cancel()
 	err := p.writeOnce(ctx, catalog.Record{Kind: catalog.RecordSystem, Key: clusterIDKey, Value: []byte(uuid.NewString())})
+	err = errors.Join(err, p.ca.Tend(ctx))
 	for _, e := range p.entries {
 		value, encodeErr := entry.Encode(e)
 		b := e.Base()

@@ -21,6 +21,7 @@ import (
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/kit/version"
+	"corbel.dev/corbel/mesh/ca"
 	"corbel.dev/corbel/node/config"
 )
 
@@ -32,6 +33,7 @@ const devRetention = time.Minute
 type Process struct {
 	*base
 	registry *registry.Registry // nil on client agents
+	ca       *ca.Authority      // nil there too
 	raft     *raftPlane         // nil on client agents
 	reigns   *reigns            // nil on client agents
 	wan      *wan               // nil on client agents and with ports.serf_wan = -1
@@ -136,6 +138,7 @@ func (p *Process) buildRegistry() (err error) {
 	if err != nil {
 		return err
 	}
+	p.ca = ca.New(p.registry, p.clock.Now)
 	p.raft = newRaftPlane(p.base, p.registry)
 	p.registry.SetProposer(p.raft)
 	return nil
@@ -248,7 +251,7 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 	}
 	if p.registry != nil {
 		c.Registry, c.Operator, c.LeaderChanges = p.registry, operator{p.raft}, p.raft.LeaderChanges
-		c.Snapshots = snapshots{p.raft, p.cfg.DataDir}
+		c.Snapshots, c.CA = snapshots{p.raft, p.cfg.DataDir}, meshCA{p.ca}
 	}
 	if p.wan != nil {
 		c.WAN, c.Remote = apiMembers{p.wan.pool}, p.wan

@@ -201,6 +201,8 @@ type Config struct {
 	Operator Operator
 	// Snapshots is nil where Operator is.
 	Snapshots Snapshots
+	// CA is nil where Operator is.
+	CA CA
 	// LeaderChanges returns a channel that is closed at the next change of who leads; nil on a client agent.
 	LeaderChanges func() <-chan struct{}
 	Local         Local

@@ -130,6 +130,11 @@ var matrix = map[string]cell{
 	"GET /v1/connect/intentions/match":    {rest: "?by=destination&name=web", rights: ruleWeb},
 	"GET /v1/connect/intentions/check":    {rest: "?source=a&destination=web", rights: ruleWeb},
 
+	"GET /v1/connect/ca/roots":         {open: true},
+	"GET /v1/agent/connect/ca/roots":   {open: true},
+	"GET /v1/connect/ca/configuration": {rights: ruleOpW},
+	"PUT /v1/connect/ca/configuration": {body: `{"Provider":"consul"}`, rights: ruleOpW},
+
 	"GET /v1/agent/self":                 {rights: ruleAgent},
 	"GET /v1/agent/host":                 {rights: ruleOp},
 	"GET /v1/agent/version":              {rights: ruleAgent},

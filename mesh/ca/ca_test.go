@@ -119,13 +119,20 @@ func TestConfigValues(t *testing.T) {
 		`{"test_state":{"a":1}}`:                                 "test_state.a",
 		`{"LeafCertTTL":"1m","CSRMaxConcurrent":-2,"PrivateKeyType":"x"}`: "CSRMaxConcurrent",
 	} {
-		_, err := ParseConfig([]byte(`{"Config":` + config + `}`))
+		_, err := ParseConfig([]byte(`{"Provider":"consul","Config":` + config + `}`))
 		if !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: error %v does not name %s", config, err, field)
 		}
 	}
-	if _, err := ParseConfig([]byte(`{"Provider":"vault"}`)); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), "Provider") {
-		t.Errorf("another provider: %v", err)
+	for _, raw := range []string{`{"Provider":"vault"}`, `{}`, `null`} { // an empty body must not reset everything
+		if _, err := ParseConfig([]byte(raw)); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), "Provider") {
+			t.Errorf("%s: %v", raw, err)
+		}
+	}
+	for _, raw := range []string{``, `{`, `[]`, `{"Provider":"consul","Config":7}`} {
+		if _, err := ParseConfig([]byte(raw)); !errkind.Is(err, errkind.Invalid) {
+			t.Errorf("%s: %v", raw, err)
+		}
 	}
 }
 
@@ -303,6 +310,10 @@ func TestRotation(t *testing.T) {
 			t.Errorf("%s: asked again: rotation %v, %v", config, yes, err)
 		}
 	}
+	rsa := mustRoot(t, mustConfig(t, `{"PrivateKeyType":"rsa"}`))
+	if yes, err := NeedsRotation(DefaultConfig(), rsa); err != nil || yes {
+		t.Errorf("a configuration without a word about keys rotates: %v, %v", yes, err)
+	}
 	if yes, err := NeedsRotation(mustConfig(t, `{"LeafCertTTL":"2h"}`), first); err != nil || yes {
 		t.Errorf("another lifetime rotates: %v, %v", yes, err)
 	}
@@ -353,7 +364,7 @@ func TestOperatorsOwn(t *testing.T) {
 		t.Errorf("the same key without certificate rotates: %v, %v", yes, err)
 	}
 	for name, config := range map[string]string{"no authority": configOf(t, key, rootOf(false, 0)), "another key": configOf(t, active.PrivateKey, rootOf(true, 1))} {
-		if _, err := ParseConfig([]byte(`{"Config":` + config + `}`)); !errkind.Is(err, errkind.Invalid) {
+		if _, err := ParseConfig([]byte(`{"Provider":"consul","Config":` + config + `}`)); !errkind.Is(err, errkind.Invalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -74,7 +74,7 @@ func (c *Config) Encode() ([]byte, error) {
 }
 
 func build(w wireConfig) (*Config, error) {
-	if w.Provider != "" && w.Provider != Provider {
+	if w.Provider != Provider {
 		return nil, errkind.New(errkind.Invalid, fmt.Sprintf("Provider: %q is not supported: the built-in authority is %q", w.Provider, Provider))
 	}
 	c := &Config{Raw: make(map[string]any, len(w.Config)+3), ForceWithoutCrossSigning: w.ForceWithoutCrossSigning}
@@ -101,6 +101,12 @@ func build(w wireConfig) (*Config, error) {
 		return nil, errkind.E(errkind.Invalid, "", err)
 	}
 	return c, nil
+}
+
+// sets tells whether the field was written, with more than the zero value.
+func (c *Config) sets(name string) bool {
+	v := c.Raw[name]
+	return v != nil && v != "" && v != 0.0 && v != "0"
 }
 
 // check compares the fields with their bounds and with each other.

@@ -142,10 +142,11 @@ func selfSign(key crypto.Signer, ttl time.Duration, clusterID string, now time.T
 // TrustDomain is the mesh's, made of the cluster's identity.
 func TrustDomain(clusterID string) string { return clusterID + ".consul" }
 
-// NeedsRotation tells whether the configuration asks for another root than the active one.
+// NeedsRotation tells whether the configuration asks for another root than the active one. Where
+// it is silent about the key the root stays, also one of the operator's own.
 func NeedsRotation(c *Config, active *Root) (bool, error) {
 	if c.PrivateKey == "" {
-		return c.KeyType != active.PrivateKeyType || c.KeyBits != active.PrivateKeyBits, nil
+		return c.sets("PrivateKeyType") && c.KeyType != active.PrivateKeyType || c.sets("PrivateKeyBits") && c.KeyBits != active.PrivateKeyBits, nil
 	}
 	mine, err := active.pair()
 	if err != nil {
