@@ -58,7 +58,12 @@ func (m *peer) stop() {
 // three starts three members and stops them at the end of the test.
 func three(t *testing.T) []*peer {
 	t.Helper()
-	ports, err := testport.Free(3)
+	return several(t, 3)
+}
+
+func several(t *testing.T, n int) []*peer {
+	t.Helper()
+	ports, err := testport.Free(n)
 	if err != nil {
 		t.Fatal(err)
 	}

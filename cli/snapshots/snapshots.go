@@ -11,7 +11,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"strconv"
 	"time"
 
 	"corbel.dev/corbel/cli/command"
@@ -122,41 +121,4 @@ func restore(e *command.Env) *cobra.Command {
 			defer resp.Body.Close()
 			return e.Printf("Restored snapshot\n")
 		})
-}
-
-func inspect(e *command.Env) *cobra.Command {
-	var r command.Reading
-	var kvDetails bool
-	var kvDepth int
-	var kvFilter string
-	c := &cobra.Command{Use: "inspect FILE", Short: "Check a file of save and say what it is", Args: command.Between(1, 1, "the name of a file")}
-	f := c.Flags()
-	f.BoolVar(&r.JSON, "json", false, "print JSON")
-	r.FormatFlag(c)
-	f.BoolVar(&kvDetails, "kvdetails", false, "no effect: keys are not counted")
-	f.IntVar(&kvDepth, "kvdepth", 2, "no effect: keys are not counted")
-	f.StringVar(&kvFilter, "kvfilter", "", "no effect: keys are not counted")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if err := r.CheckFormat(); err != nil {
-			return err
-		}
-		meta, err := verify(args[0])
-		if err != nil {
-			return fmt.Errorf("%s does not verify: %w", args[0], err)
-		}
-		if r.JSON {
-			return command.WriteJSON(e.Out, struct{ Meta *archive.Meta }{meta}, false)
-		}
-		if kvDetails {
-			fmt.Fprintln(e.Err, "warning: the state is not taken apart, so -kvdetails counts nothing")
-		}
-		t := command.Table{Gap: 11}
-		t.Add(" ID", meta.ID)
-		t.Add(" Size", strconv.FormatInt(meta.Size, 10))
-		t.Add(" Index", strconv.FormatUint(meta.Index, 10))
-		t.Add(" Term", strconv.FormatUint(meta.Term, 10))
-		t.Add(" Version", strconv.Itoa(meta.Version))
-		return t.Write(e.Out)
-	}
-	return c
 }

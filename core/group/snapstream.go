@@ -189,6 +189,10 @@ func decodeSnapshot(r io.Reader, f func(io.Reader) error) error {
 	return err
 }
 
+// ReadSaved gives the state's bytes of a stream that Save wrote to f; it fails when
+// the stream is damaged anywhere.
+func ReadSaved(r io.Reader, f func(io.Reader) error) error { return decodeSnapshot(r, f) }
+
 // verifySnapshot reads the stream to its end and checks it.
 func verifySnapshot(r io.Reader) error {
 	pieces, err := newPieceReader(r)

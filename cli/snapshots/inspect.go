@@ -1,0 +1,165 @@
+package snapshots
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/kit/archive"
+	"corbel.dev/corbel/node"
+)
+
+// report is what inspect finds.
+type report struct {
+	Meta      *archive.Meta
+	Stats     []node.Tally
+	StatsKV   []node.Tally `json:",omitempty"`
+	TotalSize int
+	keysSize  int
+}
+
+// keyGroups counts keys by the first parts of their path.
+type keyGroups struct {
+	depth  int
+	filter string
+	found  map[string]*node.Tally
+}
+
+func (g *keyGroups) add(key string, size int) {
+	if !strings.HasPrefix(key, g.filter) {
+		return
+	}
+	parts := strings.Split(key, "/")
+	name := strings.Join(parts[:min(len(parts), g.depth)], "/")
+	t := g.found[name]
+	if t == nil {
+		t = &node.Tally{Name: name}
+		g.found[name] = t
+	}
+	t.Count++
+	t.Size += size
+}
+
+// read checks the archive to its last byte, and then takes its state apart.
+func read(path string, groups *keyGroups) (*report, error) {
+	state, err := os.CreateTemp("", "corbel-inspect-*")
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		_ = state.Close()
+		_ = os.Remove(state.Name()) // a spool: of no use to anybody
+	}()
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	r := &report{}
+	if r.Meta, err = archive.Read(f, state, maxStateBytes); err != nil {
+		return nil, err
+	}
+	if _, err := state.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	var key func(string, int)
+	if groups != nil {
+		key = groups.add
+	}
+	if r.Stats, err = node.InspectSnapshot(state, key); err != nil {
+		return nil, err
+	}
+	for _, t := range r.Stats {
+		r.TotalSize += t.Size
+	}
+	if groups != nil {
+		for _, t := range groups.found {
+			r.StatsKV = append(r.StatsKV, *t)
+			r.keysSize += t.Size
+		}
+		slices.SortFunc(r.StatsKV, func(a, b node.Tally) int { return cmp.Or(cmp.Compare(b.Size, a.Size), strings.Compare(a.Name, b.Name)) })
+	}
+	return r, nil
+}
+
+func inspect(e *command.Env) *cobra.Command {
+	var reading command.Reading
+	var details bool
+	groups := keyGroups{found: map[string]*node.Tally{}}
+	c := &cobra.Command{Use: "inspect FILE", Short: "Check a file of save and say what is in it", Args: command.Between(1, 1, "the name of a file")}
+	f := c.Flags()
+	f.BoolVar(&reading.JSON, "json", false, "print JSON")
+	reading.FormatFlag(c)
+	f.BoolVar(&details, "kvdetails", false, "count keys by the beginning of their path too")
+	f.IntVar(&groups.depth, "kvdepth", 2, "with kvdetails: how many parts of a path make a group")
+	f.StringVar(&groups.filter, "kvfilter", "", "with kvdetails: only keys that begin so")
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		if err := reading.CheckFormat(); err != nil {
+			return err
+		}
+		if groups.depth < 1 {
+			return command.AsUsage(errors.New("kvdepth must be at least 1"))
+		}
+		var by *keyGroups
+		if details {
+			by = &groups
+		}
+		r, err := read(args[0], by)
+		if err != nil {
+			return fmt.Errorf("%s does not verify: %w", args[0], err)
+		}
+		if reading.JSON {
+			return command.WriteJSON(e.Out, r, false)
+		}
+		return r.print(e, details)
+	}
+	return c
+}
+
+func (r *report) print(e *command.Env, details bool) error {
+	t := command.Table{Gap: 11}
+	t.Add(" ID", r.Meta.ID)
+	t.Add(" Size", strconv.FormatInt(r.Meta.Size, 10))
+	t.Add(" Index", strconv.FormatUint(r.Meta.Index, 10))
+	t.Add(" Term", strconv.FormatUint(r.Meta.Term, 10))
+	t.Add(" Version", strconv.Itoa(r.Meta.Version))
+	if err := t.Write(e.Out); err != nil {
+		return err
+	}
+	if err := tallies(e, " Type", r.Stats, r.TotalSize); err != nil || !details {
+		return err
+	}
+	return tallies(e, " Key Name", r.StatsKV, r.keysSize)
+}
+
+func tallies(e *command.Env, title string, list []node.Tally, total int) error {
+	t := command.Table{Gap: 11}
+	t.Add(title, "Count", "Size")
+	t.Add(" ----", "----", "----")
+	for _, item := range list {
+		t.Add(" "+item.Name, strconv.Itoa(item.Count), bytesText(item.Size))
+	}
+	t.Add(" ----", "----", "----")
+	t.Add(" Total", "", bytesText(total))
+	if err := e.Printf("\n"); err != nil {
+		return err
+	}
+	return t.Write(e.Out)
+}
+
+// bytesText is a size as people read it: 512B, 1.5KB.
+func bytesText(n int) string {
+	size, unit := float64(n), 0
+	for size >= 1024 && unit < 4 {
+		size, unit = size/1024, unit+1
+	}
+	return strings.TrimSuffix(strconv.FormatFloat(size, 'f', 1, 64), ".0") + []string{"B", "KB", "MB", "GB", "TB"}[unit]
+}

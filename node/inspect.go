@@ -1,0 +1,85 @@
+package node
+
+import (
+	"io"
+	"slices"
+	"strings"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/core/group"
+)
+
+// Tally is how many objects of one sort there are, and their bytes as they are stored.
+type Tally struct {
+	Name        string
+	Count, Size int
+}
+
+func (t *Tally) add(encoded []byte) {
+	t.Count++
+	t.Size += len(encoded)
+}
+
+// recordNames are the sorts of small objects as Consul's tool calls them.
+var recordNames = map[catalog.RecordKind]string{
+	catalog.RecordACLToken: "ACLToken", catalog.RecordACLPolicy: "ACLPolicy", catalog.RecordACLRole: "ACLRole",
+	catalog.RecordACLAuthMethod: "ACLAuthMethod", catalog.RecordACLBindingRule: "ACLBindingRule", catalog.RecordACLBootstrap: "ACLBootstrap",
+	catalog.RecordConfigEntry: "ConfigEntry", catalog.RecordQuery: "PreparedQuery", catalog.RecordAutopilot: "Autopilot",
+	catalog.RecordCoordinate: "CoordinateBatchUpdate", catalog.RecordCA: "ConnectCA", catalog.RecordLegacyID: "LegacyIntentionID",
+	catalog.RecordSystem: "SystemMetadata", catalog.RecordFederation: "FederationState", catalog.RecordNodeBar: "NodeBar",
+}
+
+// InspectSnapshot reads the state of a snapshot archive to its end and counts what is in it, the largest first.
+// key, when set, is called with each key and the bytes of its pair, in the order of the keys.
+func InspectSnapshot(in io.Reader, key func(key string, size int)) (all []Tally, err error) {
+	var state *catalog.State
+	err = group.ReadSaved(in, func(r io.Reader) (err error) {
+		state, err = catalog.ReadState(r)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	nodes, services, checks, keys, sessions := Tally{Name: "Node"}, Tally{Name: "Service"}, Tally{Name: "Check"}, Tally{Name: "KVS"}, Tally{Name: "Session"}
+	var buf []byte
+	for n := range state.Nodes() {
+		buf = catalog.AppendNode(buf[:0], n)
+		nodes.add(buf)
+		for s := range state.ServicesOfNode(n.Name) {
+			buf = catalog.AppendService(buf[:0], s)
+			services.add(buf)
+		}
+	}
+	for c := range state.Checks() {
+		buf = catalog.AppendCheck(buf[:0], c)
+		checks.add(buf)
+	}
+	for p := range state.KVPrefix("") {
+		buf = catalog.AppendKVPair(buf[:0], p)
+		keys.add(buf)
+		if key != nil {
+			key(p.Key, len(buf))
+		}
+	}
+	for s := range state.Sessions() {
+		buf = catalog.AppendSession(buf[:0], s)
+		sessions.add(buf)
+	}
+	all = append(all, nodes, services, checks, keys, sessions)
+	for kind, name := range recordNames {
+		t := Tally{Name: name}
+		for r := range state.Records(kind, "") {
+			buf = catalog.AppendRecord(buf[:0], r)
+			t.add(buf)
+		}
+		all = append(all, t)
+	}
+	all = slices.DeleteFunc(all, func(t Tally) bool { return t.Count == 0 })
+	slices.SortFunc(all, func(a, b Tally) int {
+		if a.Size != b.Size {
+			return b.Size - a.Size
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	return all, nil
+}
