@@ -2,12 +2,15 @@ package consulapi
 
 import (
 	"bytes"
+	"encoding/json"
 	"hash/fnv"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
+
+	"corbel.dev/corbel/catalog/query"
 )
 
 // hash is a digest of the whole catalog.
@@ -125,6 +128,33 @@ func FuzzDecoders(f *testing.F) {
 			if err != nil || !bytes.Equal(again, proxy) {
 				t.Fatalf("canonical form is not stable: %s, %s, %v", proxy, again, err)
 			}
+		}
+	})
+}
+
+// FuzzQueryAndWatchBodies: what decodes and is valid can be rendered, and is still valid when it comes again.
+func FuzzQueryAndWatchBodies(f *testing.F) {
+	for _, b := range hostileBodies {
+		if len(b) < 1000 {
+			f.Add([]byte(b))
+		}
+	}
+	f.Add([]byte(`{"Name":"geo-","Template":{"Type":"name_prefix_match","Regexp":"^geo-(.*)$"},"Service":{"Service":"${match(1)}","Failover":{"NearestN":3}},"DNS":{"TTL":"10s"}}`))
+	f.Add([]byte(`[{"ID":"1","Path":"/v1/kv/a","Index":5},{"ID":"2","Path":"/v1/health/service/web?passing"}]`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var list []wireWatch
+		_ = decodeJSON(b, &list)
+		d := &query.Definition{}
+		if decodeJSON(b, d) != nil || d.Validate() != nil || !d.IsTemplate() {
+			return
+		}
+		_, _ = d.Render("geo-name")
+		again, err := json.Marshal(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if next := (&query.Definition{}); decodeJSON(again, next) != nil || next.Validate() != nil {
+			t.Fatalf("not valid when it comes again: %s", again)
 		}
 	})
 }
