@@ -116,6 +116,9 @@ const restoreCopies = 4
 // spoolLimit is the largest state that can be restored without filling the disk: an archive
 // of a few kilobytes may say, and hold, terabytes.
 func spoolLimit(dir string) (int64, error) {
+	if dir == "" { // a process that keeps nothing spools where temporary files are
+		dir = os.TempDir()
+	}
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(dir, &fs); err != nil {
 		return 0, errkind.E(errkind.Unavailable, "spool the snapshot: ask for the disk's free space", err)
