@@ -6,7 +6,6 @@ package compat
 import (
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -71,35 +70,6 @@ func runWith(m *testing.M, args ...string) (code int, err error) {
 	}
 	code = m.Run()
 	return code, server.finish()
-}
-
-// freePorts finds ports that are free for TCP and UDP at this moment.
-func freePorts(n int) ([]int, error) {
-	var ports []int
-	var held []func() error
-	defer func() {
-		for _, release := range held {
-			_ = release()
-		}
-	}()
-	for tries := 0; len(ports) < n && tries < 50*n; tries++ {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		held = append(held, l.Close)
-		port := l.Addr().(*net.TCPAddr).Port
-		u, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue
-		}
-		held = append(held, u.Close)
-		ports = append(ports, port)
-	}
-	if len(ports) < n {
-		return nil, fmt.Errorf("found only %d free ports", len(ports))
-	}
-	return ports, nil
 }
 
 func binary() (string, error) {
