@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,8 +85,11 @@ func TestNamesOfOtherDatacenters(t *testing.T) {
 }
 
 func TestTheTokenTravels(t *testing.T) {
+	var mu sync.Mutex
 	var seen []string
 	access := func(token string) Access {
+		mu.Lock()
+		defer mu.Unlock()
 		seen = append(seen, token)
 		may := func(string) bool { return token == "theirs" }
 		return Access{Version: uint64(len(token)), Node: may, Service: may}
@@ -99,12 +103,15 @@ func TestTheTokenTravels(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := serve(t, agent)
-	if got := exchange(t, "udp", address, query("web.service.consul.", dns.TypeA)); len(got.Answer) != 1 {
+	got := exchange(t, "udp", address, query("web.service.consul.", dns.TypeA))
+	mu.Lock()
+	if len(got.Answer) != 1 {
 		t.Errorf("an agent's token does not reach the server: %v, tokens %q", got, seen)
 	}
 	if slices.Contains(seen, "own") {
 		t.Errorf("the server lent its own token: %q", seen)
 	}
+	mu.Unlock()
 	b, _ := query("web.service.consul.", dns.TypeA).Pack()
 	w2 := server.newResponder()
 	reply, _ := w2.respond(b, w2.own(false))

@@ -33,7 +33,7 @@ func TestBarHoldsANodeOutUntilItIsOver(t *testing.T) {
 		defer start(r)()
 		begin := time.Now()
 		at := func(d time.Duration) {
-			<-time.NewTimer(begin.Add(d).Sub(time.Now())).C
+			<-time.NewTimer(time.Until(begin.Add(d))).C
 			synctest.Wait()
 		}
 		at(time.Second)
@@ -140,7 +140,7 @@ func TestReconnectTimeoutOfANode(t *testing.T) {
 		defer start(r)()
 		begin := time.Now()
 		at := func(d time.Duration) {
-			<-time.NewTimer(begin.Add(d).Sub(time.Now())).C
+			<-time.NewTimer(time.Until(begin.Add(d))).C
 			synctest.Wait()
 		}
 		at(time.Second)
