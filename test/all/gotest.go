@@ -157,7 +157,8 @@ func (r *runner) goTest(what, dir string, args ...string) {
 		args = append(args, "-short")
 	}
 	cmd := r.command(dir, "go", args...)
-	cmd.Env = append(os.Environ(), "CORBEL_BIN="+r.cache("bin", "corbel"), "CORBEL_CACHE="+r.cache())
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", // under the race detector each process sleeps a second at its end otherwise
+		"CORBEL_BIN="+r.cache("bin", "corbel"), "CORBEL_CACHE="+r.cache())
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err == nil {

@@ -8,6 +8,7 @@
 package e2e
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -43,6 +44,14 @@ func (b built) Run() int {
 		return 1
 	}
 	binDir = dir
+	flag.Parse()
+	if given := flag.Lookup("test.parallel"); given.Value.String() == given.DefValue {
+		// Scripts wait most of their time: more of them at once than there are processors.
+		if err := given.Value.Set("6"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
 	return b.m.Run()
 }
 
@@ -67,6 +76,8 @@ func setup(e *testscript.Env) error {
 			e.Setenv(name+suffix, strconv.Itoa(port))
 		}
 	}
+	// The commands of scripts are this binary; under the race detector it sleeps a second at each exit otherwise.
+	e.Setenv("GORACE", "atexit_sleep_ms=0")
 	e.Setenv("CORBEL_HTTP_ADDR", "127.0.0.1:"+e.Getenv("HTTP_PORT"))
 	e.Setenv("DNS", "127.0.0.1:"+e.Getenv("DNS_PORT"))
 	return nil
