@@ -35,6 +35,10 @@ const (
 	recordKinds = 32 // one more than the highest there may ever be without a new snapshot version
 )
 
+// ClusterIDKey is the record of kind RecordSystem that names the cluster for ever; the
+// mesh's trust domain is made of it. The founding leader writes it.
+const ClusterIDKey = "cluster-id"
+
 // Record is one small object. Keys are matched exactly.
 type Record struct {
 	Kind RecordKind

@@ -16,9 +16,6 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 )
 
-// clusterIDKey is the system record that names the cluster for ever; its trust domain is made of it.
-const clusterIDKey = "cluster-id"
-
 // tendEvery is how often the leader looks whether something of all that is missing, or has served its time.
 const tendEvery = 10 * time.Minute
 
@@ -53,7 +50,7 @@ func (p *Process) founding(ctx context.Context) error {
 func (p *Process) found(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, foundingTimeout)
 	defer cancel()
-	err := p.writeOnce(ctx, catalog.Record{Kind: catalog.RecordSystem, Key: clusterIDKey, Value: []byte(uuid.NewString())})
+	err := p.writeOnce(ctx, catalog.Record{Kind: catalog.RecordSystem, Key: catalog.ClusterIDKey, Value: []byte(uuid.NewString())})
 	err = errors.Join(err, p.ca.Tend(ctx))
 	for _, e := range p.entries {
 		value, encodeErr := entry.Encode(e)

@@ -13,7 +13,7 @@ var chainRoutes = []route{{"GET POST", "/v1/discovery-chain/", read, ResService,
 
 // TrustDomain is the mesh's, made of the cluster's identity.
 func TrustDomain(st *catalog.State) string {
-	if r := st.Record(catalog.RecordSystem, "cluster-id"); r != nil {
+	if r := st.Record(catalog.RecordSystem, catalog.ClusterIDKey); r != nil {
 		return string(r.Value) + ".consul"
 	}
 	return "unknown.consul" // the first leader is about to write it

@@ -110,21 +110,26 @@ func (q *request) configApply(kind, name string, e entry.Entry, op catalog.Recor
 		if err != nil {
 			return false, failWith(http.StatusInternalServerError, err.Error())
 		}
-		result, err := q.api.cfg.Registry.Apply(q.r.Context(), &catalog.Records{Ops: append(ops, op)})
-		if err == nil {
-			err = result.Err
-		}
-		if err != nil {
-			return false, refused(err)
-		}
-		if result.OK {
-			return true, nil
+		if ok, err := q.setRecords(append(ops, op)...); ok || err != nil {
+			return ok, err
 		}
 		if now := st.Record(op.Record.Kind, op.Record.Key); casLost(op, now) {
 			return false, nil
 		}
 	}
 	return false, errkind.New(errkind.Overloaded, "config entries change too fast")
+}
+
+// setRecords proposes the operations, all or none. It is false when an index did not compare.
+func (q *request) setRecords(ops ...catalog.RecordOp) (bool, error) {
+	result, err := q.api.cfg.Registry.Apply(q.r.Context(), &catalog.Records{Ops: ops})
+	if err == nil {
+		err = result.Err
+	}
+	if err != nil {
+		return false, refused(err)
+	}
+	return result.OK, nil
 }
 
 // casLost tells whether it is the operation's own index that did not compare.

@@ -282,15 +282,8 @@ func (q *request) editIntentions(destination string, edit func(*entry.Intentions
 				return err
 			}
 		}
-		result, err := q.api.cfg.Registry.Apply(q.r.Context(), &catalog.Records{Ops: []catalog.RecordOp{op}})
-		if err == nil {
-			err = result.Err
-		}
-		if err != nil {
-			return refused(err)
-		}
-		if result.OK {
-			return nil
+		if ok, err := q.setRecords(op); ok || err != nil {
+			return err
 		}
 	}
 	return errkind.New(errkind.Overloaded, "intentions change too fast")

@@ -1,6 +1,7 @@
 package consulapi
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -150,12 +151,8 @@ func queryDelete(q *request) error {
 		return err
 	}
 	op := catalog.RecordOp{Verb: catalog.RecordDelete, Record: catalog.Record{Kind: catalog.RecordQuery, Key: old.Key}}
-	result, err := q.api.cfg.Registry.Apply(q.r.Context(), &catalog.Records{Ops: []catalog.RecordOp{op}})
-	if err == nil {
-		err = result.Err
-	}
-	if err != nil {
-		return refused(err)
+	if _, err := q.setRecords(op); err != nil {
+		return err
 	}
 	return q.replyEmpty()
 }
@@ -329,7 +326,7 @@ type remoteAnswer struct {
 }
 
 // failover asks the other datacenters, in order, until one has instances.
-func (a *API) failover(run queryRun, ask func(dc, path string) (int, []byte, error), d *query.Definition) (queryAnswer, error) {
+func (a *API) failover(ctx context.Context, run *queryRun, token string, d *query.Definition) (queryAnswer, error) {
 	tried := 0
 	sent := *d
 	sent.Token, sent.Session = "", ""
@@ -340,7 +337,7 @@ func (a *API) failover(run queryRun, ask func(dc, path string) (int, []byte, err
 	path := "/v1/internal/query/execute?" + run.params(string(definition))
 	for _, dc := range a.failoverOrder(&d.Service.Failover) {
 		tried++
-		status, body, err := ask(dc, path)
+		status, body, err := a.ExecuteRemote(ctx, dc, path, token)
 		if err != nil || status != http.StatusOK {
 			a.cfg.Logger.Warn("a prepared query could not fail over", "query", d.Name, "datacenter", dc, "status", status, "err", err)
 			continue
@@ -376,9 +373,9 @@ func (a *API) failoverOrder(f *query.Failover) []string {
 }
 
 // queryGrant is what a run may see: the query's own token's rights, or the caller's.
-func (a *API) queryGrant(run *queryRun, d *query.Definition) (*acl.Grant, error) {
+func (a *API) queryGrant(ctx context.Context, run *queryRun, d *query.Definition) (*acl.Grant, error) {
 	if a.open || d.Token == "" {
 		return run.grant, nil
 	}
-	return a.cfg.Authorizer.Grant(run.ctx, d.Token)
+	return a.cfg.Authorizer.Grant(ctx, d.Token)
 }

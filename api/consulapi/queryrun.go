@@ -21,7 +21,6 @@ import (
 
 // queryRun is how a prepared query is run.
 type queryRun struct {
-	ctx     context.Context
 	grant   *acl.Grant
 	token   string
 	limit   int        // 0: none
@@ -33,7 +32,7 @@ type queryRun struct {
 
 // queryRun reads the parameters of a run.
 func (q *request) queryRun() (queryRun, error) {
-	run := queryRun{ctx: q.r.Context(), grant: q.grant, token: q.token(), near: q.q.Value("near"), agent: q.q.Value(askedParam), source: clientAddr(q.r)}
+	run := queryRun{grant: q.grant, token: q.token(), near: q.q.Value("near"), agent: q.q.Value(askedParam), source: clientAddr(q.r)}
 	if run.agent == "" {
 		run.agent = q.api.cfg.Identity.NodeName
 	}
@@ -68,11 +67,10 @@ func (r *queryRun) params(definition string) string {
 
 // runQuery picks instances here, or where the query fails over to.
 func (a *API) runQuery(ctx context.Context, run queryRun, st *catalog.State, d *query.Definition) (queryAnswer, error) {
-	run.ctx = ctx
 	if run.connect {
 		d.Service.Connect = true
 	}
-	grant, err := a.queryGrant(&run, d)
+	grant, err := a.queryGrant(ctx, &run, d)
 	if err != nil {
 		return queryAnswer{}, err
 	}
@@ -87,7 +85,7 @@ func (a *API) runQuery(ctx context.Context, run queryRun, st *catalog.State, d *
 		if d.Token != "" {
 			token = d.Token
 		}
-		return a.failover(run, func(dc, path string) (int, []byte, error) { return a.ExecuteRemote(ctx, dc, path, token) }, d)
+		return a.failover(ctx, &run, token, d)
 	}
 	rand.Shuffle(len(picked), func(i, j int) { picked[i], picked[j] = picked[j], picked[i] })
 	sortPicked(st, run.nearNode(st, &d.Service), picked)
@@ -164,7 +162,7 @@ func (a *API) ExecuteQuery(ctx context.Context, call QueryCall) (QueryResult, er
 	if d == nil {
 		return QueryResult{}, errkind.New(errkind.NotFound, "Query not found")
 	}
-	run := queryRun{ctx: ctx, token: call.Token, grant: acl.Unlimited, agent: call.Agent, source: call.Source}
+	run := queryRun{token: call.Token, grant: acl.Unlimited, agent: call.Agent, source: call.Source}
 	if run.agent == "" {
 		run.agent = a.cfg.Identity.NodeName
 	}

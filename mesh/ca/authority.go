@@ -13,9 +13,8 @@ import (
 
 // The keys of the authority's records.
 const (
-	configKey    = "config"
-	rootPrefix   = "root/"
-	clusterIDKey = "cluster-id" // of kind RecordSystem, written by whoever founds the cluster
+	configKey  = "config"
+	rootPrefix = "root/"
 )
 
 // tries is how often a change is made again because the records have changed meanwhile.
@@ -139,7 +138,7 @@ func (a *Authority) found(ctx context.Context, st *catalog.State) error {
 }
 
 func clusterID(st *catalog.State) (string, error) {
-	r := st.Record(catalog.RecordSystem, clusterIDKey)
+	r := st.Record(catalog.RecordSystem, catalog.ClusterIDKey)
 	if r == nil {
 		return "", errNotFounded
 	}

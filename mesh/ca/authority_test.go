@@ -18,7 +18,7 @@ type memory struct {
 func newMemory(t *testing.T) *memory {
 	t.Helper()
 	m := &memory{st: catalog.Empty()}
-	op := catalog.RecordOp{Verb: catalog.RecordSet, Record: catalog.Record{Kind: catalog.RecordSystem, Key: clusterIDKey, Value: []byte(cluster)}}
+	op := catalog.RecordOp{Verb: catalog.RecordSet, Record: catalog.Record{Kind: catalog.RecordSystem, Key: catalog.ClusterIDKey, Value: []byte(cluster)}}
 	if _, ok, err := m.SetRecords(t.Context(), op); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
