@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -104,15 +103,12 @@ func shift(by int64, ops []Operation) []Operation {
 
 // register is a correct map with check-and-set; with lost set it forgets some writes.
 type register struct {
-	mu    sync.Mutex
 	value string
 	index uint64
 	lost  bool
 }
 
 func (r *register) do(s Step) Step {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	switch s.Kind {
 	case Get:
 		s.Value, s.Index, s.Found = r.value, r.index, r.value != ""
@@ -128,39 +124,56 @@ func (r *register) do(s Step) Step {
 	return s
 }
 
+// caller is one client between two turns: it calls, is served, and hears the answer.
+type caller struct {
+	pending *Pending
+	step    Step
+	served  bool
+	index   uint64 // of its last read
+	calls   int
+}
+
+// record runs four callers against the register, one turn at a time in an order drawn
+// from a fixed seed: calls overlap, and the history is the same in every run.
 func record(r *register) []Operation {
+	const each = 100
 	rec := NewRecorder()
-	var wg sync.WaitGroup
-	for client := range 4 {
-		wg.Go(func() {
-			rng := rand.New(rand.NewPCG(1, uint64(client)))
-			index := uint64(0)
-			for i := range 100 {
-				step := Step{Kind: []Kind{Get, Put, CAS}[rng.IntN(3)], Key: "k"}
-				if step.Kind != Get {
-					step.Value = strconv.Itoa(client) + "-" + strconv.Itoa(i)
-				}
-				if step.Kind == CAS {
-					step.Index = index
-				}
-				p := rec.Begin(client, step)
-				if rng.IntN(20) == 0 {
-					p.Fail(errors.New("refused"))
-					continue
-				}
-				answer := r.do(step)
-				if rng.IntN(20) == 0 {
-					p.Unknown(errors.New("timeout"))
-					continue
-				}
-				if answer.Kind == Get {
-					index = answer.Index
-				}
-				p.OK(answer)
+	rng := rand.New(rand.NewPCG(1, 2))
+	callers := make([]caller, 4)
+	for left := len(callers) * each; left > 0; {
+		client := rng.IntN(len(callers))
+		c := &callers[client]
+		switch {
+		case c.pending == nil && c.calls < each:
+			c.step = Step{Kind: []Kind{Get, Put, CAS}[rng.IntN(3)], Key: "k"}
+			if c.step.Kind != Get {
+				c.step.Value = strconv.Itoa(client) + "-" + strconv.Itoa(c.calls)
 			}
-		})
+			if c.step.Kind == CAS {
+				c.step.Index = c.index
+			}
+			c.pending, c.served = rec.Begin(client, c.step), false
+			c.calls++
+		case c.pending == nil:
+		case !c.served && rng.IntN(20) == 0:
+			c.pending.Fail(errors.New("refused"))
+			c.pending = nil
+			left--
+		case !c.served:
+			c.step, c.served = r.do(c.step), true
+		case rng.IntN(20) == 0:
+			c.pending.Unknown(errors.New("timeout"))
+			c.pending = nil
+			left--
+		default:
+			if c.step.Kind == Get {
+				c.index = c.step.Index
+			}
+			c.pending.OK(c.step)
+			c.pending = nil
+			left--
+		}
 	}
-	wg.Wait()
 	return rec.History()
 }
 
