@@ -1,0 +1,46 @@
+// Package feed carries values of named subjects from servers to agents: one
+// multiplexed stream per agent, on which each followed subject is owed its
+// newest value.
+//
+// A subject names a value, not a log: a follower may miss values between two,
+// never the last one, and never sees an older value after a newer one. So what
+// waits for a slow follower is a set of subjects, bounded by what it follows,
+// and resuming is a comparison of indexes. Values are immutable and shared by
+// reference; the package does not look into them.
+package feed
+
+import "time"
+
+// Value is what a subject says at an index.
+type Value struct {
+	Index uint64    // of the write that made it; greater is newer
+	At    time.Time // when that write was applied at the server; zero if unknown
+	Body  []byte    // nil: there is nothing under this subject
+}
+
+// Identity is who follows: the agent, as its connection proved, and the token
+// that it gave for this subject.
+type Identity struct {
+	Node  string
+	Token string
+}
+
+// Source is what a server takes values from.
+type Source interface {
+	// Follow calls set with the subject's value of now before it returns, and then
+	// after each change, in order and never twice at once, until stop is called;
+	// after stop has returned it is not called again. set does not block.
+	// An error of kind Denied says that the identity may not follow the subject.
+	// When a right ends later, denied is called once, and set no more.
+	Follow(who Identity, subject string, set func(Value), denied func(error)) (stop func(), err error)
+	// Newest is the index of the newest write that all values called out so far take into account.
+	Newest() uint64
+}
+
+// Follower is the side of the agent: what a Client gives over the network, and Local within a server.
+type Follower interface {
+	// Follow calls set with the subject's newest value once it is known, and after
+	// each change, until stop is called. It survives servers and their absence: an
+	// error that lasts (Denied, Invalid) is given to failed, and tried again now and then.
+	Follow(subject, token string, set func(Value), failed func(error)) (stop func())
+}
