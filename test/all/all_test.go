@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -24,14 +25,48 @@ func TestTally(t *testing.T) {
 		`{"Action":"skip","Package":"none"}`,
 	}
 	r := &runner{}
-	if err := newTally(r).read(strings.NewReader(strings.Join(events, "\n"))); err != nil {
+	tally := newTally(r)
+	if err := tally.read(strings.NewReader(strings.Join(events, "\n"))); err != nil {
 		t.Fatal(err)
 	}
+	r.settle(tally.failed, func(string, string) bool { return false })
 	if r.passed != 1 || r.failed != 2 || r.skipped != 1 {
 		t.Errorf("%d passed, %d failed, %d skipped; want 1, 2, 1", r.passed, r.failed, r.skipped)
 	}
 	if len(r.notRun) != 1 || r.notRun[0] != "p B: no network" {
 		t.Errorf("not run: %q", r.notRun)
+	}
+}
+
+func TestSettle(t *testing.T) {
+	trials := map[string]int{}
+	trial := func(passes ...string) func(pkg, pattern string) bool {
+		return func(pkg, pattern string) bool {
+			trials[pattern]++
+			return slices.Contains(passes, pattern)
+		}
+	}
+	const module = "corbel.dev/corbel/"
+	for _, test := range []struct {
+		name             string
+		list             []failure
+		failed, unsteady int
+	}{
+		{"passes alone", []failure{{module + "node", "A/x", "too late"}, {module + "node", "A/y", "too late"}}, 0, 2},
+		{"fails alone too", []failure{{module + "node", "B", "too late"}}, 1, 0},
+		{"a data race", []failure{{module + "node", "A", "WARNING: DATA RACE"}}, 1, 0},
+		{"a race beside a late one", []failure{{module + "node", "A/x", "too late"}, {module + "node", "A/y", "WARNING: DATA RACE"}}, 1, 1},
+		{"a history", []failure{{module + "test/fault", "A", "too late"}}, 1, 0},
+		{"too many", []failure{{module + "a", "A", ""}, {module + "b", "A", ""}, {module + "c", "A", ""}, {module + "d", "A", ""}}, 1, 3},
+	} {
+		r := &runner{}
+		r.settle(test.list, trial("^A$"))
+		if r.failed != test.failed || len(r.unsteady) != test.unsteady {
+			t.Errorf("%s: %d failed, %d unsteady; want %d, %d", test.name, r.failed, len(r.unsteady), test.failed, test.unsteady)
+		}
+	}
+	if trials["^B$"] != 1 {
+		t.Errorf("B was tried %d times, want once", trials["^B$"])
 	}
 }
 

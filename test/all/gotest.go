@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	"corbel.dev/corbel/kit/loud"
@@ -26,6 +29,7 @@ type tally struct {
 	parents  map[string]bool     // tests with subtests: their subtests are counted instead
 	counts   map[string]int      // finished tests of a package
 	failures map[string]int      // failed tests of a package
+	failed   []failure           // the tests that failed, for runner.settle to count
 	broken   map[string]string   // build output by import path
 }
 
@@ -109,7 +113,7 @@ func (t *tally) endTest(e event, key string) {
 			fmt.Printf("    pass %s (%.2f s)\n", name, e.Elapsed)
 		}
 	case "fail":
-		t.r.fail(name, strings.Join(lines, ""))
+		t.failed = append(t.failed, failure{e.Package, e.Test, strings.Join(lines, "")})
 	case "skip":
 		t.r.skip(name, reason(lines))
 	}
@@ -150,15 +154,13 @@ func short(pkg string) string {
 	return strings.TrimPrefix(pkg, "corbel.dev/corbel/")
 }
 
-// goTest runs go test -json in a module and counts its tests.
+// goTest runs go test -json in a module and counts its tests. The last of args names the packages.
 func (r *runner) goTest(what, dir string, args ...string) {
-	args = append([]string{"test", "-json"}, args...)
+	flags, packages := args[:len(args)-1], args[len(args)-1]
 	if r.short {
-		args = append(args, "-short")
+		flags = append(slices.Clone(flags), "-short")
 	}
-	cmd := r.command(dir, "go", args...)
-	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", // under the race detector each process sleeps a second at its end otherwise
-		"CORBEL_BIN="+r.cache("bin", "corbel"), "CORBEL_CACHE="+r.cache())
+	cmd := r.testCommand(dir, append([]string{"-json"}, append(flags, packages)...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -172,10 +174,14 @@ func (r *runner) goTest(what, dir string, args ...string) {
 	t := newTally(r)
 	readErr := t.read(out)
 	err = cmd.Wait()
+	r.settle(t.failed, func(pkg, pattern string) bool {
+		again := append(slices.Clone(flags), "-run="+pattern, "-failfast", "-count="+strconv.Itoa(trialCount), pkg)
+		return r.testCommand(dir, again...).Run() == nil
+	})
 	switch {
 	case readErr != nil:
 		r.fail(what, readErr.Error())
-	case err != nil && r.failed == failed:
+	case err != nil && r.failed == failed && len(t.failed) == 0:
 		detail := err.Error()
 		for _, text := range t.broken {
 			detail += "\n" + text
@@ -184,6 +190,14 @@ func (r *runner) goTest(what, dir string, args ...string) {
 	case err == nil && r.passed+r.failed+r.skipped == seen:
 		r.skip(what, "no test was found")
 	}
+}
+
+// testCommand is go test with the surroundings that tests look for.
+func (r *runner) testCommand(dir string, args ...string) *exec.Cmd {
+	cmd := r.command(dir, "go", append([]string{"test"}, args...)...)
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", // under the race detector each process sleeps a second at its end otherwise
+		"CORBEL_BIN="+r.cache("bin", "corbel"), "CORBEL_CACHE="+r.cache())
+	return cmd
 }
 
 // testTimeout bounds one package's tests, with everything else going on.

@@ -6,7 +6,8 @@
 //
 // It runs one step after the other, prints what each took, and ends with a line
 // "N passed, N failed, N skipped". Tests are counted one by one (those without
-// subtests), every other step as one. The exit code is 1 when something failed.
+// subtests), every other step as one. A test that fails in the crowd and passes
+// alone is named as UNSTEADY (again.go). The exit code is 1 when something failed.
 package main
 
 import (
@@ -92,6 +93,7 @@ type runner struct {
 
 	passed, failed, skipped int
 	failures, notRun        []string
+	unsteady                []string // failed once and passed thrice: see again.go
 }
 
 // find looks for the root and for all modules below it.
@@ -150,6 +152,9 @@ func (r *runner) summary(took time.Duration) {
 	fmt.Printf("\n=== %.0f s in all\n", took.Seconds())
 	for _, line := range r.notRun {
 		fmt.Println("NOT RUN", line)
+	}
+	for _, line := range r.unsteady {
+		fmt.Println("UNSTEADY", line)
 	}
 	for _, line := range r.failures {
 		fmt.Println("FAILED", line)

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A test that fails beside everything else of a small machine, and then passes
+// three times in a row alone, is unsteady: that is a defect of the test, is said
+// loudly at the end, and does not stop a change that has nothing to do with it.
+// Where a single failure is evidence there is no second trial: data races, and
+// the packages that judge recorded histories, where a run is a draw from many
+// and the first bad one is the find. See docs/decisions/0005-unsteady-tests.md.
+const (
+	trialCount  = 3 // passes in a row, alone
+	trialsInRun = 3 // tests in a run; with more something is broken, not unsteady
+)
+
+// firstTimeOnly are packages whose failures stand at once.
+var firstTimeOnly = []string{"test/fault", "test/regress", "kit/fault/history"}
+
+// failure is one failed test of one package.
+type failure struct{ pkg, test, detail string }
+
+func (f failure) name() string { return short(f.pkg) + " " + f.test }
+
+// mayBeUnsteady reports whether a second trial can say anything about the failure.
+func (f failure) mayBeUnsteady() bool {
+	for _, evidence := range []string{"DATA RACE", "panic:", "linearizab", "acknowledged"} {
+		if strings.Contains(f.detail, evidence) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(firstTimeOnly, func(p string) bool { return p == short(f.pkg) || strings.HasPrefix(short(f.pkg), p+"/") })
+}
+
+// settle counts what failed in a run: as failed, or as unsteady when each of
+// the few passes three times alone. trial runs tests of a package and says whether all passed.
+func (r *runner) settle(list []failure, trial func(pkg, pattern string) bool) {
+	tried := map[string]bool{} // by package and top-level test
+	for _, f := range list {
+		top, _, _ := strings.Cut(f.test, "/")
+		key := f.pkg + " " + top
+		passes, known := tried[key]
+		if !known {
+			passes = f.mayBeUnsteady() && len(tried) < trialsInRun && trial(f.pkg, "^"+regexp.QuoteMeta(top)+"$")
+			tried[key] = passes
+		}
+		if !passes || !f.mayBeUnsteady() {
+			r.fail(f.name(), f.detail)
+			continue
+		}
+		r.unsteady = append(r.unsteady, f.name())
+		fmt.Printf("UNSTEADY %s: failed once, then passed %d times alone; the failure was\n%s\n", f.name(), trialCount, indent(f.detail))
+	}
+}
