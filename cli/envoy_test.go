@@ -16,7 +16,8 @@ import (
 )
 
 const sidecar = `{"Kind":"connect-proxy","ID":"web-sidecar-proxy","Service":"web-sidecar-proxy","Datacenter":"dc1",
-	"Proxy":{"DestinationServiceName":"web","DestinationServiceID":"web","Config":{"envoy_prometheus_bind_addr":"0.0.0.0:9102","envoy_statsd_url":"udp://127.0.0.1:8125"}}}`
+	"Proxy":{"DestinationServiceName":"web","DestinationServiceID":"web","Config":{"envoy_prometheus_bind_addr":"0.0.0.0:9102","envoy_statsd_url":"udp://127.0.0.1:8125",
+	"envoy_dogstatsd_url":"unix:///run/statsd","envoy_stats_tags":["team=red"],"envoy_stats_flush_interval":"10s"}}}`
 
 // envoyRun runs `consul connect envoy` against an agent that answers so.
 func envoyRun(t *testing.T, answers map[string]string, args ...string) (int, string) {
@@ -33,7 +34,7 @@ func envoyRun(t *testing.T, answers map[string]string, args ...string) (int, str
 func TestEnvoyBootstrap(t *testing.T) {
 	answers := map[string]string{"GET /v1/agent/service/web-sidecar-proxy": sidecar}
 	code, text := envoyRun(t, answers, "-grpc-addr", "127.0.0.1:8502", "-admin-bind", "127.0.0.2:19001", "-address", "127.0.0.1:19101",
-		"-proxy-id", "web-sidecar-proxy", "-bootstrap", "-token", "secret")
+		"-proxy-id", "web-sidecar-proxy", "-bootstrap", "-token", "secret", "-prometheus-backend-port", "9901", "-prometheus-scrape-path", "/scrape")
 	if code != 0 {
 		t.Fatal(text)
 	}
@@ -63,8 +64,11 @@ func TestEnvoyBootstrap(t *testing.T) {
 			Tags []struct {
 				Name  string `json:"tag_name"`
 				Regex string
+				Fixed string `json:"fixed_value"`
 			} `json:"stats_tags"`
 		} `json:"stats_config"`
+		Flush string                  `json:"stats_flush_interval"`
+		Sinks []struct{ Name string } `json:"stats_sinks"`
 	}
 	if err := json.Unmarshal([]byte(text), &b); err != nil {
 		t.Fatal(err)
@@ -74,9 +78,18 @@ func TestEnvoyBootstrap(t *testing.T) {
 		b.Dynamic.ADS.API != "DELTA_GRPC" || b.Dynamic.ADS.GRPC.Metadata[0].Value != "secret" {
 		t.Errorf("bootstrap:\n%s", text)
 	}
+	if b.Flush != "10s" || len(b.Sinks) != 2 || b.Sinks[1].Name != "envoy.stat_sinks.dog_statsd" || !strings.Contains(text, `"path": "/run/statsd"`) ||
+		!strings.Contains(text, `"cluster": "prometheus_backend"`) || !strings.Contains(text, `"path": "/scrape"`) {
+		t.Errorf("what the registration sets:\n%s", text)
+	}
 	const stat = "cluster.v1.db.default.dc1.internal.11111111-2222-3333-4444-555555555555.consul.upstream_cx_total"
 	want := map[string]string{"consul.destination.service": "db", "consul.destination.service_subset": "v1", "consul.destination.datacenter": "dc1", "consul.destination.routing_type": "internal"}
+	want["team"] = "red"
 	for _, tag := range b.Stats.Tags {
+		if tag.Fixed == want[tag.Name] {
+			delete(want, tag.Name)
+			continue
+		}
 		if value, ok := want[tag.Name]; ok {
 			if m := regexp.MustCompile(tag.Regex).FindStringSubmatch(stat); m == nil || m[2] != value {
 				t.Errorf("%s of %s: %q, want %s (%s)", tag.Name, stat, m, value, tag.Regex)

@@ -43,8 +43,8 @@ func agentSelf(q *request) error {
 	return q.replyValue(out)
 }
 
-// supportedEnvoys are the Envoy versions that proxies may run, newest first.
-var supportedEnvoys = []string{"1.34.1", "1.33.2", "1.32.5", "1.31.8"}
+// supportedEnvoys are the Envoy versions that proxies may run, newest first, the newest patch of each.
+var supportedEnvoys = []string{"1.40.0", "1.39.3", "1.38.3", "1.37.0", "1.36.4"}
 
 // place is where this agent lies.
 func (q *request) place() wireCoord {

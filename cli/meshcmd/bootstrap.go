@@ -1,11 +1,13 @@
 package meshcmd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -126,6 +128,9 @@ type bootstrap struct {
 	server                             xdsServer
 	roots, token                       string
 	config                             map[string]any // of the proxy's registration
+	getenv                             func(string) string
+	promPath                           string // where --prometheus-scrape-path asks for figures; "" is /metrics
+	promPort                           int    // who answers there instead of Envoy itself; 0 is Envoy
 }
 
 // agentCluster is the name under which Envoy knows its agent.
@@ -231,6 +236,13 @@ func (b *bootstrap) tags() []any {
 	for i, p := range upstreamParts {
 		pattern("consul.upstream."+p.tag, `^(?:tcp|http)\.upstream\.`, upstreamParts, i)
 	}
+	// The registration's own tags come first: Envoy takes the first of a name.
+	own, _ := b.config["envoy_stats_tags"].([]any)
+	for _, tag := range own {
+		if name, value, ok := strings.Cut(fmt.Sprint(tag), "="); ok {
+			out = append(out, object{"tag_name": name, "fixed_value": value})
+		}
+	}
 	for _, fixed := range [][2]string{{"local_cluster", b.cluster}, {"consul.source.service", b.cluster}, {"consul.source.namespace", "default"},
 		{"consul.source.partition", "default"}, {"consul.source.datacenter", b.datacenter}} {
 		if fixed[1] != "" {
@@ -261,30 +273,75 @@ func (b *bootstrap) settings(out object) error {
 		}
 		clusters["clusters"] = list
 	}
-	var sinks []any
-	for key, name := range map[string]string{"envoy_statsd_url": "Statsd", "envoy_dogstatsd_url": "DogStatsd"} {
-		if url := text(key); url != "" {
-			host, port, err := resolved(regexp.MustCompile(`^(udp|tcp)://`).ReplaceAllString(url, ""))
-			if err != nil {
-				return fmt.Errorf("%s of the proxy is %q, it must be udp://host:port: %w", key, url, err)
-			}
-			address := object{"socket_address": object{"address": host, "port_value": port, "protocol": "UDP"}}
-			sinks = append(sinks, object{"name": "envoy.stat_sinks." + map[bool]string{true: "statsd", false: "dog_statsd"}[name == "Statsd"],
-				"typed_config": object{"@type": "type.googleapis.com/envoy.config.metrics.v3." + name + "Sink", "address": address}})
-		}
+	sinks, err := b.sinks(text)
+	if err != nil {
+		return err
 	}
 	if sinks != nil {
 		out["stats_sinks"] = sinks
 	}
+	if raw := text("envoy_stats_flush_interval"); raw != "" {
+		out["stats_flush_interval"] = raw
+	}
+	if raw := text("envoy_stats_config_json"); raw != "" {
+		if !json.Valid([]byte(raw)) {
+			return errors.New("envoy_stats_config_json of the proxy is not JSON")
+		}
+		out["stats_config"] = json.RawMessage(raw)
+	}
 	return b.listeners(clusters, text)
 }
+
+// sinks are where Envoy sends its figures to.
+func (b *bootstrap) sinks(text func(string) string) ([]any, error) {
+	var sinks []any
+	for _, kind := range []struct{ key, name, message string }{{"envoy_statsd_url", "statsd", "Statsd"}, {"envoy_dogstatsd_url", "dog_statsd", "DogStatsd"}} {
+		url := os.Expand(text(kind.key), b.variable)
+		if url == "" {
+			continue
+		}
+		var address object
+		if path, ok := strings.CutPrefix(url, "unix://"); ok {
+			address = object{"pipe": object{"path": path}}
+		} else {
+			host, port, err := resolved(regexp.MustCompile(`^(udp|tcp)://`).ReplaceAllString(url, ""))
+			if err != nil {
+				return nil, fmt.Errorf("%s of the proxy is %q, it must be udp://host:port: %w", kind.key, url, err)
+			}
+			address = object{"socket_address": object{"address": host, "port_value": port, "protocol": "UDP"}}
+		}
+		sinks = append(sinks, object{"name": "envoy.stat_sinks." + kind.name,
+			"typed_config": object{"@type": "type.googleapis.com/envoy.config.metrics.v3." + kind.message + "Sink", "address": address}})
+	}
+	for _, key := range []string{"envoy_stats_sinks_json", "envoy_extra_stats_sinks_json"} {
+		raw := text(key)
+		if raw == "" {
+			continue
+		}
+		var extra []json.RawMessage
+		if err := json.Unmarshal([]byte("["+raw+"]"), &extra); err != nil {
+			return nil, fmt.Errorf("%s of the proxy: %w", key, err)
+		}
+		for _, s := range extra {
+			sinks = append(sinks, s)
+		}
+	}
+	return sinks, nil
+}
+
+// variable is the value of an environment variable in an address: a host's own agent is often known by one only.
+func (b *bootstrap) variable(name string) string { return b.getenv(name) }
 
 // listeners open what the registration wants scraped without Envoy's whole interface.
 func (b *bootstrap) listeners(static object, text func(string) string) error {
 	var list []any
-	for _, want := range []struct{ key, name, prefix, rewrite string }{
-		{"envoy_prometheus_bind_addr", "envoy_prometheus_metrics_listener", "/metrics", "/stats/prometheus"},
-		{"envoy_stats_bind_addr", "envoy_metrics_listener", "/stats", "/stats"}} {
+	scraped := "self_admin"
+	if b.promPort != 0 {
+		scraped = "prometheus_backend"
+	}
+	for _, want := range []struct{ key, name, prefix, rewrite, cluster string }{
+		{"envoy_prometheus_bind_addr", "envoy_prometheus_metrics_listener", cmp.Or(b.promPath, "/metrics"), "/stats/prometheus", scraped},
+		{"envoy_stats_bind_addr", "envoy_metrics_listener", "/stats", "/stats", "self_admin"}} {
 		addr := text(want.key)
 		if addr == "" {
 			continue
@@ -298,16 +355,34 @@ func (b *bootstrap) listeners(static object, text func(string) string) error {
 				"@type":       "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
 				"stat_prefix": want.name, "codec_type": "HTTP1",
 				"route_config": object{"name": "self_admin_route", "virtual_hosts": []any{object{"name": "self_admin", "domains": []any{"*"}, "routes": []any{
-					object{"match": object{"path": want.prefix}, "route": object{"cluster": "self_admin", "prefix_rewrite": want.rewrite}},
+					object{"match": object{"path": want.prefix}, "route": object{"cluster": want.cluster, "prefix_rewrite": want.rewrite}},
 					object{"match": object{"prefix": "/"}, "direct_response": object{"status": 404}}}}}},
 				"http_filters": []any{object{"name": "envoy.filters.http.router", "typed_config": object{"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}},
 			}}}}}})
+	}
+	if raw := text("envoy_extra_static_listeners_json"); raw != "" {
+		var extra []json.RawMessage
+		if err := json.Unmarshal([]byte("["+raw+"]"), &extra); err != nil {
+			return fmt.Errorf("envoy_extra_static_listeners_json of the proxy: %w", err)
+		}
+		for _, l := range extra {
+			list = append(list, l)
+		}
 	}
 	if list == nil {
 		return nil
 	}
 	static["listeners"] = list
-	static["clusters"] = append(static["clusters"].([]any), object{"name": "self_admin", "ignore_health_on_host_removal": false, "connect_timeout": "5s", "type": "STATIC",
-		"load_assignment": object{"cluster_name": "self_admin", "endpoints": []any{object{"lb_endpoints": []any{object{"endpoint": object{"address": socket(b.adminHost, b.adminPort)}}}}}}})
+	clusters := append(static["clusters"].([]any), local("self_admin", b.adminHost, b.adminPort))
+	if b.promPort != 0 {
+		clusters = append(clusters, local("prometheus_backend", "127.0.0.1", b.promPort))
+	}
+	static["clusters"] = clusters
 	return nil
+}
+
+// local is a static cluster of one address on this host.
+func local(name, host string, port int) object {
+	return object{"name": name, "ignore_health_on_host_removal": false, "connect_timeout": "5s", "type": "STATIC",
+		"load_assignment": object{"cluster_name": name, "endpoints": []any{object{"lb_endpoints": []any{object{"endpoint": object{"address": socket(host, port)}}}}}}}
 }

@@ -23,7 +23,8 @@ type envoyOptions struct {
 	binary, version                                   string
 	bootstrap, register, noCentral, ignoreCompat      bool
 	address, wanAddress, service, deregisterAfter     string
-	promBackendPort, promScrapePath                   string
+	promScrapePath                                    string
+	promBackendPort                                   uint16
 }
 
 func (o *envoyOptions) flags(c *cobra.Command) {
@@ -47,9 +48,9 @@ func (o *envoyOptions) flags(c *cobra.Command) {
 	f.StringVar(&o.version, "envoy-version", "", "no effect: one form fits all supported versions")
 	f.BoolVar(&o.noCentral, "no-central-config", false, "use the proxy's own settings alone")
 	f.BoolVar(&o.ignoreCompat, "ignore-envoy-compatibility", false, "no effect: the version is not checked here")
-	f.StringVar(&o.promBackendPort, "prometheus-backend-port", "", "not supported: scrape Envoy's own interface")
-	f.StringVar(&o.promScrapePath, "prometheus-scrape-path", "", "not supported: scrape Envoy's own interface")
-	for _, name := range []string{"envoy-version", "ignore-envoy-compatibility", "prometheus-backend-port", "prometheus-scrape-path"} {
+	f.Uint16Var(&o.promBackendPort, "prometheus-backend-port", 0, "local port that answers scrapes at envoy_prometheus_bind_addr, instead of Envoy itself")
+	f.StringVar(&o.promScrapePath, "prometheus-scrape-path", "/metrics", "path of scrapes at envoy_prometheus_bind_addr")
+	for _, name := range []string{"envoy-version", "ignore-envoy-compatibility"} {
 		_ = f.MarkHidden(name) // fails for an unknown flag only
 	}
 }
@@ -72,10 +73,7 @@ func envoy(e *command.Env) *cobra.Command {
 			o.sidecarFor = cmp.Or(o.sidecarFor, e.Getenv("CONNECT_SIDECAR_FOR"))
 			o.grpcAddr = cmp.Or(o.grpcAddr, e.Getenv("CORBEL_GRPC_ADDR"), e.Getenv("CONSUL_GRPC_ADDR"))
 			o.grpcCA = cmp.Or(o.grpcCA, e.Getenv("CORBEL_GRPC_CACERT"), e.Getenv("CONSUL_GRPC_CACERT"))
-			if o.promBackendPort != "" {
-				return command.Usagef("--prometheus-backend-port is not supported: scrape /stats/prometheus at --admin-bind")
-			}
-			b, err := o.prepare(ctx, d, cl)
+			b, err := o.prepare(ctx, e, d, cl)
 			if err != nil {
 				return err
 			}
@@ -93,7 +91,7 @@ func envoy(e *command.Env) *cobra.Command {
 }
 
 // prepare finds the proxy and fills in the bootstrap.
-func (o *envoyOptions) prepare(ctx context.Context, d *command.Dial, cl *client.Client) (map[string]any, error) {
+func (o *envoyOptions) prepare(ctx context.Context, e *command.Env, d *command.Dial, cl *client.Client) (map[string]any, error) {
 	if o.register {
 		if err := o.registerGateway(ctx, cl); err != nil {
 			return nil, err
@@ -121,7 +119,8 @@ func (o *envoyOptions) prepare(ctx context.Context, d *command.Dial, cl *client.
 	}
 	b := bootstrap{
 		proxyID: id, cluster: cmp.Or(proxy.Proxy.DestinationServiceName, proxy.Service), datacenter: proxy.Datacenter, node: o.nodeName,
-		adminHost: adminHost, adminPort: adminPort, adminLog: o.adminLog, server: server, token: cfg.Token, config: proxy.Proxy.Config,
+		adminHost: adminHost, adminPort: adminPort, adminLog: o.adminLog, server: server, token: cfg.Token, config: proxy.Proxy.Config, getenv: e.Getenv,
+		promPath: o.promScrapePath, promPort: int(o.promBackendPort),
 	}
 	if b.server.tls {
 		if b.roots, err = o.authorities(cfg); err != nil {
