@@ -13,9 +13,14 @@ import "time"
 
 // Value is what a subject says at an index.
 type Value struct {
-	Index uint64    // of the write that made it; greater is newer
+	Index uint64    // of the write that made it, at least 1; of one generation the greater is newer
 	At    time.Time // when that write was applied at the server; zero if unknown
 	Body  []byte    // nil: there is nothing under this subject
+
+	// Generation names the history that Index belongs to, the same on all servers that
+	// share it: indexes of two generations (another cluster, a state that was put in
+	// place of this one) say nothing about each other. Sources with one history leave it 0.
+	Generation uint64
 }
 
 // Identity is who follows: the agent, as its connection proved, and the token
@@ -33,8 +38,8 @@ type Source interface {
 	// An error of kind Denied says that the identity may not follow the subject.
 	// When a right ends later, denied is called once, and set no more.
 	Follow(who Identity, subject string, set func(Value), denied func(error)) (stop func(), err error)
-	// Newest is the index of the newest write that all values called out so far take into account.
-	Newest() uint64
+	// Newest is the index of the newest write that all values called out so far take into account, and its generation.
+	Newest() (generation, index uint64)
 }
 
 // Follower is the side of the agent: what a Client gives over the network, and Local within a server.
@@ -42,5 +47,8 @@ type Follower interface {
 	// Follow calls set with the subject's newest value once it is known, and after
 	// each change, until stop is called. It survives servers and their absence: an
 	// error that lasts (Denied, Invalid) is given to failed, and tried again now and then.
+	//
+	// set and failed are called in order and never twice at once, and may call Follow and
+	// stop. stop does not wait: a call that is under way may end after it, none begins.
 	Follow(subject, token string, set func(Value), failed func(error)) (stop func())
 }

@@ -42,6 +42,7 @@ type Protocol uint8
 const (
 	ProtoRaft Protocol = 1
 	ProtoRPC  Protocol = 2
+	ProtoFeed Protocol = 3
 )
 
 const firstByteOfTLS = 22
