@@ -1,0 +1,125 @@
+package mesh
+
+import (
+	"corbel.dev/corbel/catalog/chain"
+	"corbel.dev/corbel/catalog/entry"
+)
+
+// Health is what a proxy is told of an instance.
+type Health uint8
+
+// The states.
+const (
+	Healthy Health = iota
+	Draining
+	Unhealthy
+)
+
+// String is Envoy's word.
+func (h Health) String() string {
+	switch h {
+	case Healthy:
+		return "HEALTHY"
+	case Draining:
+		return "DRAINING"
+	}
+	return "UNHEALTHY"
+}
+
+// The least and the greatest weight of an instance.
+const (
+	MinWeight = 1
+	MaxWeight = 128
+)
+
+// Endpoint is one instance as others reach it through the mesh.
+type Endpoint struct {
+	Address string // an IP address: Envoy takes no names here
+	Port    uint16
+	Health  Health
+	Weight  uint32 // MinWeight to MaxWeight
+}
+
+// Endpoints is what one encoded ClusterLoadAssignment says: the instances of a
+// service (or a subset of them) that can be connected to, in the order of their addresses, each address once.
+type Endpoints struct {
+	Cluster string // the resource's name: the target's name in the mesh, as chain.Target.Name
+	List    []Endpoint
+	// LeftOut counts the instances that proxies cannot be given, since their address is no IP address or their port is none.
+	LeftOut int
+}
+
+// Service is how the proxies of a service are to be set up: what all instances
+// have in common. What a registration says for itself goes over it.
+type Service struct {
+	Name        string
+	Datacenter  string
+	TrustDomain string
+	Protocol    string // tcp, http, http2, grpc
+	// Config is the Config of proxy-defaults with what service-defaults sets put over it under
+	// the same keys: protocol, max_inbound_connections, local_connect_timeout_ms ...
+	Config           map[string]any          `json:",omitempty"`
+	Mode             string                  `json:",omitempty"`
+	MutualTLSMode    string                  `json:",omitempty"`
+	TransparentProxy *entry.TransparentProxy `json:",omitempty"`
+	MeshGateway      entry.MeshGateway       `json:",omitzero"`
+	Expose           entry.Expose            `json:",omitzero"`
+	AccessLogs       *entry.AccessLogs       `json:",omitempty"`
+	Extensions       []entry.EnvoyExtension  `json:",omitempty"`
+	RateLimits       *entry.RateLimits       `json:",omitempty"`
+	// Upstreams is what service-defaults says about what this service calls.
+	Upstreams *entry.Upstreams `json:",omitempty"`
+	// Of the entry mesh.
+	TLS                  *entry.MeshTLS  `json:",omitempty"`
+	HTTP                 *entry.MeshHTTP `json:",omitempty"`
+	MeshDestinationsOnly bool            `json:",omitempty"`
+	ValidateClusters     bool            `json:",omitempty"`
+	// PerRequest says that an intention decides by request, not by connection.
+	PerRequest bool `json:",omitempty"`
+	// Intentions are those for the service, in the order in which they are looked at; what
+	// none matches is allowed when DefaultAllow. They are for the server, which encodes
+	// them: agents get the resources instead.
+	Intentions   []Intention `json:"-"`
+	DefaultAllow bool        `json:"-"`
+}
+
+// Intention is one rule of who may reach a service.
+type Intention struct {
+	Source      string // a service, "*" for all
+	Peer        string
+	Precedence  int
+	Action      string             // allow, deny, "" when Permissions decide
+	Permissions []entry.Permission // of requests, first match wins
+	JWT         *entry.IntentionJWT
+}
+
+// ServiceValue is the value of a service's subject as agents get it.
+type ServiceValue struct {
+	Service
+	// Authorization is the encoded extension configs that listeners refer to.
+	Authorization []*Resource
+}
+
+// Upstream is how a service is reached by those who set the same override for it.
+type Upstream struct {
+	Name       string
+	Datacenter string
+	// Chain is the compiled discovery chain; each of its targets has a subject, EndpointsOf.
+	Chain *chain.Chain
+	// Problem says why the config entries cannot be compiled; Chain is then the service's default one.
+	Problem string `json:",omitempty"`
+}
+
+// Roots is what certificates are verified with.
+type Roots struct {
+	TrustDomain string
+	ActiveID    string // of the root that signs now
+	List        []Root // the active one first
+}
+
+// Root is one root certificate.
+type Root struct {
+	ID     string
+	PEM    string
+	Active bool
+}
