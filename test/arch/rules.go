@@ -53,6 +53,7 @@ var doors = []struct {
 	{"github.com/cockroachdb/pebble", []string{"kit/lsm"}, "190 packages"},
 	{"github.com/jackc/pgx", []string{"secrets/storage/pgstore", "monitor/eventstore/pgevents"}, "the two PostgreSQL backends"},
 	{"google.golang.org/grpc", []string{"core/rpc", "api/xds", "bench"}, "linked only where gRPC is spoken"},
+	{"github.com/envoyproxy/go-control-plane", []string{"mesh/envoy"}, "each of its packages registers its messages at the start of every process"},
 	{"github.com/gorilla/websocket", []string{"api/sensuapi", "bench"}, "linked only where it is spoken"},
 	{"github.com/miekg/dns", []string{"api/dnsapi", "bench", "catalog/check"}, "the DNS contract and its load"},
 	{"github.com/minio/minio-go", []string{"client/snapstore"}, "the S3 protocol, for snapshots alone"},
