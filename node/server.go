@@ -152,7 +152,7 @@ func (p *Process) buildLocal(servers local.Servers) (err error) {
 	}
 	p.local, err = local.New(local.Config{
 		Node: catalog.Node{ID: p.id, Name: cfg.Node.Name, Address: cfg.Advertise.Addr, Datacenter: cfg.Node.Datacenter,
-			TaggedAddresses: p.taggedAddresses(), Meta: p.nodeMeta()},
+			TaggedAddresses: p.taggedAddresses(), Meta: p.nodeMeta(), Locality: locality(&cfg.Node)},
 		SidecarMinPort: cfg.Ports.SidecarMin, SidecarMaxPort: cfg.Ports.SidecarMax,
 		Servers: servers, Tokens: p.tokens.sync, ClusterSize: func() int { return len(p.pool.Members()) }, ServerUp: p.serverUp,
 		FS: p.fs, DataDir: cfg.DataDir, Clock: p.clock, Log: p.log, Metrics: p.metrics, Checks: check.Config{},
@@ -163,6 +163,14 @@ func (p *Process) buildLocal(servers local.Servers) (err error) {
 		return err
 	}
 	return p.loadDefinitions(cfg)
+}
+
+// locality is where the configuration says that this host runs, nil when it does not.
+func locality(n *config.Node) *catalog.Locality {
+	if n.Region == "" {
+		return nil
+	}
+	return &catalog.Locality{Region: n.Region, Zone: n.Zone}
 }
 
 // nodeMeta is what the catalog tells about this node: exactly this on servers.

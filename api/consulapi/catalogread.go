@@ -132,7 +132,11 @@ func (q *request) serviceNodes(key string, topic registry.Topic, index func(*cat
 	if err != nil {
 		return err
 	}
-	st, err := q.read(registry.Subject{Topic: topic, Key: strings.ToLower(q.rest)}, index)
+	subject := registry.Subject{Topic: topic, Key: strings.ToLower(q.rest)}
+	if sel.central {
+		key, subject, index = central(key, index)
+	}
+	st, err := q.read(subject, index)
 	if err != nil {
 		return err
 	}
@@ -149,6 +153,7 @@ func appendServiceNodes(b []byte, st *catalog.State, instances iter.Seq[*catalog
 		if n == nil || !v.instance(n, s) {
 			continue
 		}
+		s = v.sel.merged(st, s)
 		if v.sel.filter != nil && !v.sel.filter.Match(&filter.ServiceNode{Node: n, Service: s}) {
 			continue
 		}
@@ -158,29 +163,40 @@ func appendServiceNodes(b []byte, st *catalog.State, instances iter.Seq[*catalog
 }
 
 // nodeAndServices is the part that the two views of one node share.
-func (q *request) nodeAndServices() (*catalog.State, *catalog.Node, *filter.Filter, error) {
+func (q *request) nodeAndServices() (n *catalog.Node, services iter.Seq[*catalog.Service], err error) {
 	name := q.rest
 	if name == "" {
-		return nil, nil, nil, errMissingNode
+		return nil, nil, errMissingNode
 	}
-	f, err := q.filter(filter.Services)
+	sel, err := q.selection(filter.Services)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	st, err := q.read(registry.Subject{Topic: registry.TopicNode, Key: strings.ToLower(name)},
-		func(s *catalog.State) uint64 { return s.NodeIndex(name) })
+	subject, index := registry.Subject{Topic: registry.TopicNode, Key: strings.ToLower(name)}, func(s *catalog.State) uint64 { return s.NodeIndex(name) }
+	if sel.central {
+		_, subject, index = central("", index)
+	}
+	st, err := q.read(subject, index)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	n := st.Node(name)
-	if n != nil && !q.sees(ResNode, n.Name) {
-		n = nil
+	if n = st.Node(name); n == nil || !q.sees(ResNode, n.Name) {
+		return nil, nil, nil
 	}
-	return st, n, f, nil
+	return n, func(yield func(*catalog.Service) bool) {
+		for s := range st.ServicesOfNode(n.Name) {
+			if !q.sees(ResService, s.Name) {
+				continue
+			}
+			if s = sel.merged(st, s); sel.filter.Match(s) && !yield(s) {
+				return
+			}
+		}
+	}, nil
 }
 
 func catalogNode(q *request) error {
-	st, n, f, err := q.nodeAndServices()
+	n, services, err := q.nodeAndServices()
 	if err != nil {
 		return err
 	}
@@ -190,19 +206,17 @@ func catalogNode(q *request) error {
 	b := append(q.buffer(), `{"Node":`...)
 	b = appendNode(b, n)
 	b = append(b, `,"Services":{`...)
-	for s := range st.ServicesOfNode(n.Name) {
-		if q.sees(ResService, s.Name) && f.Match(s) {
-			b = appendString(b, s.ID)
-			b = append(b, ':')
-			b = appendService(b, s)
-			b = append(b, ',')
-		}
+	for s := range services {
+		b = appendString(b, s.ID)
+		b = append(b, ':')
+		b = appendService(b, s)
+		b = append(b, ',')
 	}
 	return q.replyScratch(append(closeObject(b), '}'))
 }
 
 func catalogNodeServices(q *request) error {
-	st, n, f, err := q.nodeAndServices()
+	n, services, err := q.nodeAndServices()
 	if err != nil {
 		return err
 	}
@@ -212,10 +226,8 @@ func catalogNodeServices(q *request) error {
 	b := append(q.buffer(), `{"Node":`...)
 	b = appendNode(b, n)
 	list := listWriter{b: append(b, `,"Services":`...)}
-	for s := range st.ServicesOfNode(n.Name) {
-		if q.sees(ResService, s.Name) && f.Match(s) {
-			list.b = appendService(list.next(), s)
-		}
+	for s := range services {
+		list.b = appendService(list.next(), s)
 	}
 	return q.replyScratch(append(list.end(), '}'))
 }

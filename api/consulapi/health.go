@@ -33,7 +33,11 @@ func (q *request) entries(key string, index func(*catalog.State) uint64, instanc
 	if err != nil {
 		return err
 	}
-	st, err := q.read(registry.Subject{Topic: registry.TopicService, Key: strings.ToLower(q.rest)}, index)
+	subject := registry.Subject{Topic: registry.TopicService, Key: strings.ToLower(q.rest)}
+	if sel.central {
+		key, subject, index = central(key, index)
+	}
+	st, err := q.read(subject, index)
 	if err != nil {
 		return err
 	}
@@ -51,6 +55,7 @@ func appendEntries(b []byte, st *catalog.State, instances iter.Seq[*catalog.Serv
 		if n == nil || !v.instance(n, s) {
 			continue
 		}
+		s = v.sel.merged(st, s)
 		checks = appendChecks(checks[:0], st, s)
 		if v.sel.passing && !allPassing(checks) {
 			continue

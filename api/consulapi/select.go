@@ -66,6 +66,7 @@ type selection struct {
 	nodeMeta [][2]string
 	passing  bool
 	filter   *filter.Filter
+	central  bool // lay proxy-defaults and service-defaults under what proxies registered
 }
 
 func (q *request) selection(s *filter.Schema) (sel selection, err error) {
@@ -85,6 +86,8 @@ func (q *request) selection(s *filter.Schema) (sel selection, err error) {
 					return sel, invalidf("Invalid value for ?passing")
 				}
 			}
+		case "merge-central-config":
+			sel.central = true
 		}
 	}
 	sel.filter, err = q.filter(s)

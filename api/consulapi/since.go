@@ -40,6 +40,9 @@ func (q *request) since(subject registry.Subject, index func(*catalog.State) uin
 	if q.q.Has("index") {
 		return nil, invalidf("since and index exclude each other: since blocks as index does")
 	}
+	if q.q.Has("merge-central-config") {
+		return nil, invalidf("since and merge-central-config exclude each other: what config entries change is no change of an instance")
+	}
 	s := &since{q: q, after: after}
 	q.after = strconv.FormatUint(after, 10)
 	s.st, err = q.read(subject, func(st *catalog.State) uint64 {

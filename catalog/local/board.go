@@ -118,6 +118,9 @@ func (b *board) touchLocked() uint64 {
 
 func (b *board) putService(d *ServiceDefinition, checks []*CheckDefinition, replaceChecks bool) change {
 	svc := d.CatalogService(b.cfg.Node.Name)
+	if svc.Locality == nil {
+		svc.Locality = b.cfg.Node.Locality // it runs where this host is
+	}
 	next := &Service{Service: svc, Definition: d, Hash: contentHash(svc)}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -153,7 +153,7 @@ func (f *fakeServers) set(change func()) {
 // running builds and runs a Local; the returned function stops it.
 func running(t *testing.T, cfg Config) (*Local, func()) {
 	t.Helper()
-	cfg.Node = catalog.Node{Name: "host", Address: "10.0.0.1"}
+	cfg.Node = catalog.Node{Name: "host", Address: "10.0.0.1", Locality: cfg.Node.Locality}
 	l, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -67,6 +67,9 @@ func TestEveryChangeWakes(t *testing.T) {
 			return 0
 		}
 	}
+	subjects[Subject{TopicCatalog, ""}] = func(s *catalog.State) uint64 {
+		return s.RecordsIndex(catalog.RecordConfigEntry)<<40 + subjects[Subject{TopicService, "web"}](s) + subjects[Subject{TopicService, "api"}](s)
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		r, err := New(Config{})
 		if err != nil {
@@ -76,7 +79,7 @@ func TestEveryChangeWakes(t *testing.T) {
 		name := func(label string) string { return rapid.SampledFrom([]string{"web", "WEB", "api"}).Draw(t, label) }
 		for range rapid.IntRange(1, 25).Draw(t, "steps") {
 			var c catalog.Command
-			switch rapid.IntRange(0, 6).Draw(t, "command") {
+			switch rapid.IntRange(0, 7).Draw(t, "command") {
 			case 0:
 				reg := instanceOf(name("node"), name("id"), name("service"), catalog.Health(rapid.IntRange(0, 2).Draw(t, "health")))
 				reg.Service.Native = rapid.Bool().Draw(t, "native")
@@ -94,6 +97,9 @@ func TestEveryChangeWakes(t *testing.T) {
 				c = &catalog.SessionCreate{Session: catalog.Session{ID: name("session"), Node: name("node"), NodeChecks: []string{"n"}}}
 			case 6:
 				c = lock(name("key"), name("session"))
+			case 7:
+				c = &catalog.Records{Ops: []catalog.RecordOp{{Verb: catalog.RecordSet,
+					Record: catalog.Record{Kind: catalog.RecordConfigEntry, Key: name("entry"), Value: []byte(name("value"))}}}}
 			}
 			before := r.State()
 			holds := map[Subject]*topic.Watch[Subject]{}

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"slices"
 	"strings"
 
 	"corbel.dev/corbel/catalog"
@@ -16,6 +17,9 @@ func (r *Registry) wake(c *catalog.Changes) {
 	r.wakeKV(c.KV)
 	for _, t := range c.Names {
 		wake(TopicService, t.Name)
+	}
+	if len(c.Names) > 0 || slices.ContainsFunc(c.Records, isConfigEntry) {
+		wake(TopicCatalog, "")
 	}
 	if c.ServiceList {
 		wake(TopicServices, "")
@@ -75,6 +79,10 @@ func (r *Registry) wakeKV(list []catalog.Change[catalog.KVPair]) {
 			r.waiters.Wake(Subject{TopicKVPrefix, key[:n]})
 		}
 	}
+}
+
+func isConfigEntry(c catalog.Change[catalog.Record]) bool {
+	return either(c).Kind == catalog.RecordConfigEntry
 }
 
 // either is the object after the change, or before when it is gone.

@@ -82,6 +82,9 @@ func (l *loader) identity(o Options) {
 			l.fail(fmt.Sprintf("node_meta %q: names have 1 to 128 of A-Z, a-z, 0-9, _ and -, do not begin with consul-; values have at most 512 bytes", name))
 		}
 	}
+	if n.Zone != "" && n.Region == "" {
+		l.fail("locality.zone is set without locality.region: a zone is part of a region, name both")
+	}
 	if c.TLS.ServerName == "" {
 		c.TLS.ServerName = n.Name
 	}

@@ -56,6 +56,8 @@ type Node struct {
 	Name              string            `key:"node_name" doc:"name of this host in the catalog; default the host name"`
 	ID                string            `key:"node_id" doc:"UUID of this host; default one kept in data_dir"`
 	Meta              map[string]string `key:"node_meta" doc:"up to 64 pairs that describe the node"`
+	Region            string            `key:"locality.region" doc:"region this host is in; services registered here are in it unless they say another"`
+	Zone              string            `key:"locality.zone" doc:"zone of the region this host is in"`
 	Datacenter        string            `key:"datacenter" def:"dc1" doc:"datacenter this process belongs to"`
 	PrimaryDatacenter string            `key:"primary_datacenter" doc:"datacenter that holds the ACLs; default this one"`
 	DisableHostID     bool              `key:"disable_host_node_id" def:"true" doc:"do not derive node_id from the machine"`

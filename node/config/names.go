@@ -105,6 +105,5 @@ var ignoredKeys = map[string]string{
 	"telemetry.circonus_submission_url":                "Circonus is not supported",
 	"telemetry.disable_per_tenancy_usage_metrics":      "usage is not counted per tenant",
 	"telemetry.enable_deprecated_names":                "old metric names are not sent",
-	"locality":                                         "localities are registered with services",
 	"reporting":                                        "Corbel never calls home",
 }
