@@ -1,0 +1,274 @@
+package barrier
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets/storage"
+)
+
+// Barrier encrypts records on their way to a backend.
+type Barrier struct {
+	under storage.Backend
+	now   func() time.Time
+	ring  atomic.Pointer[ring] // nil: sealed
+	mu    sync.Mutex           // one change of the ring at a time
+}
+
+// New makes a sealed barrier over a backend, which it does not close.
+func New(under storage.Backend, now func() time.Time) *Barrier {
+	return &Barrier{under: under, now: now}
+}
+
+var (
+	// ErrSealed says that the barrier has no keys.
+	ErrSealed = errkind.New(errkind.Unavailable, "Vault is sealed")
+	// ErrInitialized says that there is a keyring already.
+	ErrInitialized = errkind.New(errkind.Invalid, "Vault is already initialized")
+	// ErrUninitialized says that there is none.
+	ErrUninitialized = errkind.New(errkind.Invalid, "Vault is not initialized")
+)
+
+// KeyBytes is the length of a root key.
+const KeyBytes = keyBytes
+
+// Initialized reports whether the backend holds a keyring.
+func (b *Barrier) Initialized(ctx context.Context) (bool, error) {
+	_, ok, err := b.under.Get(ctx, KeyringPath)
+	return ok, err
+}
+
+// Initialize makes the first keyring under a root key, and commits it together
+// with the given operations, which are encrypted like any other; plain ones go
+// with Commit of the backend. The barrier is unsealed afterwards.
+func (b *Barrier) Initialize(ctx context.Context, epoch storage.Epoch, root []byte, ops ...storage.Op) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if ok, err := b.Initialized(ctx); err != nil || ok {
+		return errors.Join(err, when(ok, ErrInitialized))
+	}
+	r, err := newRing(append([]byte(nil), root...), b.now())
+	if err != nil {
+		return errkind.E(errkind.Invalid, "barrier", err)
+	}
+	return b.commitRing(ctx, epoch, r, ops)
+}
+
+func when(is bool, err error) error {
+	if is {
+		return err
+	}
+	return nil
+}
+
+// commitRing stores a ring, with operations encrypted under it, and puts it to use.
+func (b *Barrier) commitRing(ctx context.Context, epoch storage.Epoch, r *ring, ops []storage.Op) error {
+	record, err := r.sealed()
+	if err != nil {
+		return err
+	}
+	batch := append(encrypt(r, ops), storage.Put(KeyringPath, record))
+	if err := b.under.Commit(ctx, epoch, batch); err != nil {
+		return err // the ring in use stays; after an unknown outcome Reload finds out
+	}
+	b.ring.Store(r) // before anybody can commit under it
+	return nil
+}
+
+// Unseal opens the keyring with a root key. The error is ErrWrongKey when the key is another.
+func (b *Barrier) Unseal(ctx context.Context, root []byte) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ring.Load() != nil {
+		return nil
+	}
+	return b.loadLocked(ctx, append([]byte(nil), root...))
+}
+
+// Reload reads the keyring again: another server may have begun a term.
+func (b *Barrier) Reload(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.ring.Load()
+	if r == nil {
+		return ErrSealed
+	}
+	return b.loadLocked(ctx, r.root.value)
+}
+
+func (b *Barrier) loadLocked(ctx context.Context, root []byte) error {
+	record, ok, err := b.under.Get(ctx, KeyringPath)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return ErrUninitialized
+	}
+	r, err := openRing(root, record, b.now())
+	if err != nil {
+		return err
+	}
+	b.ring.Store(r.keeping(b.ring.Load()))
+	return nil
+}
+
+// Seal forgets all keys. Calls that are under way end with the key that they have.
+func (b *Barrier) Seal() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r := b.ring.Swap(nil); r != nil {
+		r.wipe()
+	}
+}
+
+// Sealed reports whether there are no keys.
+func (b *Barrier) Sealed() bool { return b.ring.Load() == nil }
+
+// Rotate begins a new term: what is written from now on is under its key, what is there stays readable.
+func (b *Barrier) Rotate(ctx context.Context, epoch storage.Epoch) error {
+	return b.change(ctx, epoch, func(r *ring) (*ring, error) { return r.grown(b.now()) })
+}
+
+// Rekey puts the keyring under another root key.
+func (b *Barrier) Rekey(ctx context.Context, epoch storage.Epoch, root []byte, ops ...storage.Op) error {
+	return b.change(ctx, epoch, func(r *ring) (*ring, error) { return r.under(append([]byte(nil), root...), b.now()) }, ops...)
+}
+
+// SaveCounts stores how often each key was used.
+func (b *Barrier) SaveCounts(ctx context.Context, epoch storage.Epoch) error {
+	return b.change(ctx, epoch, func(r *ring) (*ring, error) { return r, nil })
+}
+
+func (b *Barrier) change(ctx context.Context, epoch storage.Epoch, next func(*ring) (*ring, error), ops ...storage.Op) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.ring.Load()
+	if r == nil {
+		return ErrSealed
+	}
+	changed, err := next(r)
+	if err != nil {
+		return errkind.E(errkind.Invalid, "barrier", err)
+	}
+	return b.commitRing(ctx, epoch, changed, ops)
+}
+
+// Holds reports whether root is the root key, in a time that does not depend on where they differ.
+func (b *Barrier) Holds(root []byte) bool {
+	r := b.ring.Load()
+	return r != nil && subtle.ConstantTimeCompare(r.root.value, root) == 1
+}
+
+// KeyStatus is the state of the key in use.
+type KeyStatus struct {
+	Term        uint32
+	Installed   time.Time
+	Encryptions uint64
+}
+
+// Status returns the state of the active key.
+func (b *Barrier) Status() (KeyStatus, error) {
+	r := b.ring.Load()
+	if r == nil {
+		return KeyStatus{}, ErrSealed
+	}
+	return KeyStatus{r.active.term, r.active.installed, r.active.encryptions()}, nil
+}
+
+// Get returns what was committed under the key.
+func (b *Barrier) Get(ctx context.Context, key string) (plain []byte, ok bool, err error) {
+	if b.Sealed() {
+		return nil, false, ErrSealed
+	}
+	if key == KeyringPath {
+		return nil, false, errReserved
+	}
+	record, ok, err := b.under.Get(ctx, key)
+	if err != nil || !ok {
+		return nil, false, err
+	}
+	r := b.ring.Load() // not sooner: the record may be of a term that began meanwhile
+	if r == nil {
+		return nil, false, ErrSealed
+	}
+	plain, err = open(r.find, key, record)
+	return plain, err == nil, err
+}
+
+// List is the backend's: names are not encrypted. It fails while sealed all the same.
+func (b *Barrier) List(ctx context.Context, prefix, after string, limit int) ([]string, error) {
+	if b.Sealed() {
+		return nil, ErrSealed
+	}
+	return b.under.List(ctx, prefix, after, limit)
+}
+
+// Damage is a record that did not open.
+type Damage struct {
+	Key string
+	Err error
+}
+
+// Scan returns the records of a range and, apart from them, those that did not
+// open: one damaged record takes nothing else with it.
+func (b *Barrier) Scan(ctx context.Context, from, to string, limit int) ([]storage.Record, []Damage, error) {
+	if b.Sealed() {
+		return nil, nil, ErrSealed
+	}
+	list, err := b.under.Scan(ctx, from, to, limit)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := b.ring.Load() // as in Get
+	if r == nil {
+		return nil, nil, ErrSealed
+	}
+	plain := make([]storage.Record, 0, len(list))
+	var broken []Damage
+	for _, record := range list {
+		if record.Key == KeyringPath {
+			continue
+		}
+		value, err := open(r.find, record.Key, record.Value)
+		if err != nil {
+			broken = append(broken, Damage{record.Key, err})
+			continue
+		}
+		plain = append(plain, storage.Record{Key: record.Key, Value: value})
+	}
+	return plain, broken, nil
+}
+
+var errReserved = errkind.New(errkind.Invalid, fmt.Sprintf("key %q: is the barrier's own", KeyringPath))
+
+// Commit encrypts the operations and commits them as one.
+func (b *Barrier) Commit(ctx context.Context, epoch storage.Epoch, ops []storage.Op) error {
+	r := b.ring.Load()
+	if r == nil {
+		return ErrSealed
+	}
+	for _, op := range ops {
+		if strings.EqualFold(op.Key, KeyringPath) {
+			return errReserved
+		}
+	}
+	return b.under.Commit(ctx, epoch, encrypt(r, ops))
+}
+
+func encrypt(r *ring, ops []storage.Op) []storage.Op {
+	sealed := make([]storage.Op, len(ops), len(ops)+1)
+	for i, op := range ops {
+		sealed[i] = storage.Delete(op.Key)
+		if op.Value != nil {
+			sealed[i] = storage.Put(op.Key, r.active.seal(op.Key, op.Value))
+		}
+	}
+	return sealed
+}
