@@ -44,8 +44,11 @@ const (
 	SerfFailedOutput         = "Agent not live or unreachable"
 	NodeMaintenanceID        = "_node_maintenance"
 	ServiceMaintenancePrefix = "_service_maintenance:"
-	ServerServiceName        = "consul"
-	ServerServiceID          = "consul"
+	// ServiceDrainPrefix begins the ID of the check that marks an instance as draining: it is
+	// to get no new work, and what it has is to end in its own time.
+	ServiceDrainPrefix = "_service_drain:"
+	ServerServiceName  = "consul"
+	ServerServiceID    = "consul"
 )
 
 // Node is a host of the fleet.

@@ -1,0 +1,176 @@
+package mesh
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/chain"
+	"corbel.dev/corbel/catalog/entry"
+)
+
+// Maker makes the views of one State. It changes nothing and is made anew for each.
+type Maker struct {
+	State       *catalog.State
+	Datacenter  string // of the servers, whose State it is
+	TrustDomain string
+	// Get finds config entries; nil reads them from the State. What it returns is not changed.
+	Get entry.Getter
+	// DefaultAllow is what holds for those whom no intention speaks of.
+	DefaultAllow bool
+}
+
+// Entry reads a config entry, nil when it is not there.
+func Entry(st *catalog.State, kind, name string) entry.Entry {
+	r := st.Record(catalog.RecordConfigEntry, entry.Key(kind, name))
+	if r == nil {
+		return nil
+	}
+	e, err := entry.Load(kind, r.Value)
+	if err != nil {
+		return nil // it was valid when it was stored
+	}
+	return e
+}
+
+func (m *Maker) get(kind, name string) entry.Entry {
+	if m.Get != nil {
+		return m.Get(kind, name)
+	}
+	return Entry(m.State, kind, name)
+}
+
+// find is get for an entry of a known type; an empty one stands for none.
+func find[E any](m *Maker, kind, name string) *E {
+	var found any = m.get(kind, name)
+	if e, ok := found.(*E); ok && e != nil {
+		return e
+	}
+	return new(E)
+}
+
+// Service is how the proxies of a service are to be set up.
+func (m *Maker) Service(name string) *Service {
+	all := find[entry.Proxy](m, entry.ProxyDefaults, entry.Global)
+	own := find[entry.Service](m, entry.ServiceDefaults, name)
+	mesh := find[entry.MeshConfig](m, entry.Mesh, "mesh")
+	s := &Service{
+		Name: name, Datacenter: m.Datacenter, TrustDomain: m.TrustDomain, Protocol: entry.Protocol(m.get, name),
+		Config: ownConfig(all, own), Mode: or(own.Mode, all.Mode), MutualTLSMode: or(own.MutualTLSMode, all.MutualTLSMode),
+		TransparentProxy: transparent(own.TransparentProxy, all.TransparentProxy), Expose: expose(own.Expose, all.Expose),
+		MeshGateway: entry.MeshGateway{Mode: or(own.MeshGateway.Mode, all.MeshGateway.Mode)},
+		AccessLogs:  all.AccessLogs, Extensions: slices.Concat(all.EnvoyExtensions, own.EnvoyExtensions),
+		RateLimits: own.RateLimits, Upstreams: own.UpstreamConfig, TLS: mesh.TLS, HTTP: mesh.HTTP,
+		MeshDestinationsOnly: mesh.TransparentProxy.MeshDestinationsOnly, ValidateClusters: mesh.ValidateClusters,
+		Intentions: m.intentions(name), DefaultAllow: m.DefaultAllow,
+	}
+	s.PerRequest = slices.ContainsFunc(s.Intentions, func(i Intention) bool { return len(i.Permissions) > 0 })
+	return s
+}
+
+func or(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// ownConfig is what all proxies are given, and over it what service-defaults sets, under the
+// names that a proxy's own Config has. Numbers are float64, as they come out of JSON.
+func ownConfig(all *entry.Proxy, own *entry.Service) map[string]any {
+	c := maps.Clone(all.Config)
+	set := func(key string, value any, given bool) {
+		if given {
+			if c == nil {
+				c = make(map[string]any)
+			}
+			c[key] = value
+		}
+	}
+	set("protocol", own.Protocol, own.Protocol != "")
+	set("max_inbound_connections", float64(own.MaxInboundConnections), own.MaxInboundConnections > 0)
+	set("local_connect_timeout_ms", float64(own.LocalConnectTimeoutMs), own.LocalConnectTimeoutMs > 0)
+	set("local_request_timeout_ms", float64(own.LocalRequestTimeoutMs), own.LocalRequestTimeoutMs > 0)
+	set("balance_inbound_connections", own.BalanceInboundConnections, own.BalanceInboundConnections != "")
+	return c
+}
+
+func transparent(own, all *entry.TransparentProxy) *entry.TransparentProxy {
+	if own == nil || all == nil {
+		if own == nil {
+			return all
+		}
+		return own
+	}
+	t := *own
+	if t.OutboundListenerPort == 0 {
+		t.OutboundListenerPort = all.OutboundListenerPort
+	}
+	t.DialedDirectly = own.DialedDirectly || all.DialedDirectly
+	return &t
+}
+
+func expose(own, all entry.Expose) entry.Expose {
+	e := entry.Expose{Checks: own.Checks || all.Checks, Paths: own.Paths}
+	if len(e.Paths) == 0 {
+		e.Paths = all.Paths
+	}
+	return e
+}
+
+// intentions lists those for a destination and those for every one, in the order in which they are looked at.
+func (m *Maker) intentions(name string) []Intention {
+	var list []Intention
+	for _, destination := range []string{name, "*"} {
+		if destination == "*" && name == "*" {
+			break
+		}
+		e := find[entry.Intentions](m, entry.ServiceIntentions, destination)
+		for _, s := range e.Sources {
+			list = append(list, Intention{Source: s.Name, Peer: s.Peer, Precedence: s.Precedence, Action: s.Action, Permissions: s.Permissions, JWT: e.JWT})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Intention) int { return b.Precedence - a.Precedence })
+	return list
+}
+
+// Upstream compiles the chain of an upstream's subject. Entries that do not work together
+// are told as the Problem, and the chain is that of a service without routes: what else
+// holds for the service is kept, and its clients keep a way to it.
+func (m *Maker) Upstream(s Subject) *Upstream {
+	u := &Upstream{Name: s.Service, Datacenter: s.Datacenter}
+	r := chain.Request{Service: s.Service, Datacenter: s.Datacenter, TrustDomain: m.TrustDomain, Get: m.get,
+		Protocol: s.Protocol, ConnectTimeout: entry.Duration(s.ConnectTimeout), MeshGateway: s.MeshGateway}
+	var err error
+	if u.Chain, err = chain.Compile(r); err == nil {
+		if err = u.sound(); err == nil {
+			return u
+		}
+	}
+	u.Problem = err.Error()
+	r.Get = func(kind, name string) entry.Entry {
+		if kind == entry.ProxyDefaults || kind == entry.ServiceDefaults {
+			return m.get(kind, name)
+		}
+		return nil
+	}
+	if u.Chain, err = chain.Compile(r); err != nil { // one resolver with one target always compiles
+		u.Chain = nil
+	}
+	return u
+}
+
+// Cluster is the name of the resource of an endpoints subject, as chain.Target.Name.
+func (m *Maker) Cluster(s Subject) string {
+	name := s.Service + ".default." + s.Datacenter + ".internal." + m.TrustDomain
+	if s.Subset != "" {
+		name = s.Subset + "." + name
+	}
+	return name
+}
+
+// isDrained tells whether one of the checks marks an instance as draining.
+func isDrained(c *catalog.Check) bool {
+	return c.Status != catalog.Passing && strings.HasPrefix(c.ID, catalog.ServiceDrainPrefix)
+}
