@@ -39,6 +39,11 @@ const (
 // mesh's trust domain is made of it. The founding leader writes it.
 const ClusterIDKey = "cluster-id"
 
+// HistoryKey is the record of kind RecordSystem that tells one history of indexes from
+// another: the leader writes it after the restore of a snapshot that took indexes away. Its
+// value and its index, with the cluster's identity, name the history; all servers have the same.
+const HistoryKey = "history"
+
 // Record is one small object. Keys are matched exactly.
 type Record struct {
 	Kind RecordKind

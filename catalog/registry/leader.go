@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"time"
 
@@ -99,7 +100,13 @@ func (r *Registry) passOutdone(ctx context.Context) {
 	for {
 		restored := *r.restored.Load()
 		if index := r.outdone.Load(); index >= r.State().Index() {
-			if err := r.duty(ctx, &catalog.Horizon{Index: index}); err != nil && ctx.Err() == nil {
+			// The name first: when this is cut short, the horizon is still to be passed.
+			name := catalog.Record{Kind: catalog.RecordSystem, Key: catalog.HistoryKey, Value: strconv.AppendUint(nil, index, 10)}
+			err := r.duty(ctx, &catalog.Records{Ops: []catalog.RecordOp{{Verb: catalog.RecordSet, Record: name}}})
+			if err == nil {
+				err = r.duty(ctx, &catalog.Horizon{Index: index})
+			}
+			if err != nil && ctx.Err() == nil {
 				r.cfg.Logger.Warn("the index has not passed those of before the restore; trying again", "index", index, "err", err)
 				if !r.pause(ctx, reconcileRetry) {
 					return

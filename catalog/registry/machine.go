@@ -44,6 +44,7 @@ func (r *Registry) ApplyBatch(raw [][]byte) []any {
 	r.delays.arm(changes.LockDelays)
 	r.applied.note(prev.Index(), next.Index(), committed) // who sees the State finds its time
 	r.state.Store(next)
+	r.tell(next, &changes)
 	r.wake(&changes)
 	woken := time.Since(start)
 	r.meters.notify.Observe(woken)
@@ -81,6 +82,7 @@ func (r *Registry) Restore(in io.Reader) error {
 	}
 	r.applied.forget()
 	r.state.Store(next)
+	r.tell(next, nil)
 	r.generation.Add(1)
 	generation := make(chan struct{})
 	close(*r.restored.Swap(&generation))

@@ -96,6 +96,7 @@ type Registry struct {
 	outdone  atomic.Uint64
 	stopped  chan struct{} // closed when Run begins to end
 	stopOnce sync.Once
+	onApply  []func(*catalog.State, *catalog.Changes)
 
 	applied appliedTimes
 	delays  lockDelays
