@@ -10,6 +10,7 @@ import (
 
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/cli/migrate"
+	"corbel.dev/corbel/cli/migrate/snapfile"
 	"corbel.dev/corbel/client"
 	"github.com/spf13/cobra"
 )
@@ -21,6 +22,7 @@ type importFlags struct {
 	from              client.Config
 	fromTokenFile     string
 	kinds             []string
+	snapshot          string
 	dryRun, overwrite bool
 	asJSON            bool
 }
@@ -28,18 +30,21 @@ type importFlags struct {
 func (e *env) importConsul() *cobra.Command {
 	var d command.Dial
 	var o importFlags
-	c := &cobra.Command{Use: "consul --from URL", Short: "Bring the state of a running Consul over, by its API", Args: command.Between(0, 0, "flags only")}
-	c.Long = `Bring the state of a running Consul over by its API: policies, roles, auth methods,
-binding rules and tokens (with their secrets), config entries, intentions, keys,
-nodes and services that have no agent, and prepared queries. Agents register what
-is theirs once they join here. What is there already stays; run it again as often
-as wanted. It ends with 1 when something failed or differs.
+	c := &cobra.Command{Use: "consul --from URL | --snapshot FILE", Short: "Bring the state of a Consul over, by its API or from a snapshot", Args: command.Between(0, 0, "flags only")}
+	c.Long = `Bring the state of a Consul over: policies, roles, auth methods, binding rules and
+tokens (with their secrets), config entries, intentions, keys, nodes and services
+that have no agent, and prepared queries. It is read from a running Consul by its
+API, or from a file that ` + "`consul snapshot save`" + ` made. Agents register what is theirs
+once they join here. What is there already stays; run it again as often as wanted.
+It ends with 1 when something failed or differs.
 
+  corbel import consul --snapshot backup.snap --dry-run
   corbel import consul --from http://consul.example:8500 --from-token-file token --dry-run
   corbel import consul --from http://consul.example:8500 --from-token-file token`
 	d.Flags(e.Env, c)
 	f := c.Flags()
 	f.StringVar(&o.from.Address, "from", "", "address of a Consul server or agent")
+	f.StringVar(&o.snapshot, "snapshot", "", "file of a Consul snapshot, in place of --from")
 	f.StringVar(&o.from.Token, "from-token", "", "token for it, with the right to read all, and acl:write for secrets (CONSUL_HTTP_TOKEN)")
 	f.StringVar(&o.fromTokenFile, "from-token-file", "", "file that holds that token")
 	f.StringVar(&o.from.CAFile, "from-ca-file", "", "authorities to trust there, PEM")
@@ -51,8 +56,8 @@ as wanted. It ends with 1 when something failed or differs.
 	f.BoolVar(&o.overwrite, "overwrite", false, "write what is there and differs, too")
 	f.BoolVar(&o.asJSON, "json", false, "print the report as JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if o.from.Address == "" {
-			return command.Usagef("import consul wants --from, the address of a Consul server or agent")
+		if (o.from.Address == "") == (o.snapshot == "") {
+			return command.Usagef("import consul wants --from, the address of a Consul server or agent, or --snapshot, a file: one of them")
 		}
 		ctx, stop := command.Signals(c.Context())
 		defer stop()
@@ -62,6 +67,14 @@ as wanted. It ends with 1 when something failed or differs.
 }
 
 func (e *env) runImport(ctx context.Context, d *command.Dial, o *importFlags) error {
+	var file *snapfile.Source
+	if o.snapshot != "" {
+		var err error
+		if file, err = snapfile.Open(o.snapshot); err != nil {
+			return err
+		}
+		o.from = client.Config{Address: "snapshot", Transport: file}
+	}
 	if o.fromTokenFile != "" {
 		token, err := client.ReadToken(o.fromTokenFile)
 		if err != nil {
@@ -88,6 +101,9 @@ func (e *env) runImport(ctx context.Context, d *command.Dial, o *importFlags) er
 	if report == nil {
 		return err
 	}
+	if file != nil {
+		report.From, report.Notes = o.snapshot, file.Notes()
+	}
 	print := func() error { return writeReport(e.Out, report) }
 	if o.asJSON {
 		print = func() error { return command.WriteJSON(e.Out, report, false) }
@@ -95,7 +111,7 @@ func (e *env) runImport(ctx context.Context, d *command.Dial, o *importFlags) er
 	if werr := print(); werr != nil || err != nil {
 		return cmp.Or(err, werr)
 	}
-	if !report.Complete() {
+	if !report.Complete() || file != nil && !file.Complete() {
 		return command.ExitCode(1) // the report says why
 	}
 	return nil
@@ -131,6 +147,14 @@ func writeReport(w io.Writer, r *migrate.Report) error {
 			if _, err := fmt.Fprintf(w, "  %s %s: %s\n", it.Kind, it.Name, it.Why); err != nil {
 				return err
 			}
+		}
+	}
+	if len(r.Notes) > 0 {
+		fmt.Fprintln(w, "\nin the snapshot, and not brought over:")
+	}
+	for _, note := range r.Notes {
+		if _, err := fmt.Fprintf(w, "  %s\n", note); err != nil {
+			return err
 		}
 	}
 	return nil

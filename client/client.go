@@ -48,6 +48,8 @@ type Config struct {
 	Timeout time.Duration
 	// MaxConns bounds connections to the agent; default 64.
 	MaxConns int
+	// Transport answers in place of the network, for a source that is no agent. nil is the network.
+	Transport http.RoundTripper
 }
 
 // FromEnv fills a Config from CORBEL_HTTP_ADDR, CORBEL_TOKEN and so on, or from
@@ -153,6 +155,9 @@ func New(cfg Config) (*Client, error) {
 	}
 	tr.TLSClientConfig = tlsConfig
 	c.http = &http.Client{Transport: tr}
+	if cfg.Transport != nil {
+		c.http.Transport = cfg.Transport
+	}
 	return c, nil
 }
 

@@ -148,6 +148,11 @@ func (r *run) node(ctx context.Context, node object) error {
 				strip(service, "Datacenter", "PeerName")
 			}
 		}
+		for _, c := range side.Checks {
+			if check, ok := c.(object); ok {
+				strip(check, "ServiceName", "ServiceTags") // the service's, which is compared itself
+			}
+		}
 	}
 	var there any
 	if have != nil {

@@ -64,6 +64,7 @@ type Report struct {
 	DryRun   bool
 	Counts   map[string]map[Result]int // by kind
 	Items    []Item                    // all but those unchanged and, of keys, created
+	Notes    []string                  `json:",omitempty"` // what the source holds and does not give
 }
 
 // Complete tells whether the target now has everything that it can have.

@@ -6,6 +6,7 @@
 package snapshots
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/cli/migrate/snapfile"
 	"corbel.dev/corbel/client"
 	"corbel.dev/corbel/kit/archive"
 	"github.com/spf13/cobra"
@@ -90,21 +92,39 @@ func fetch(ctx context.Context, d *command.Dial, cl *client.Client, f *os.File) 
 	return meta, size, nil
 }
 
-// verify reads an archive to its end and compares its sums.
-func verify(path string) (*archive.Meta, error) {
+// verify reads an archive to its end, compares its sums, and refuses one that Consul's servers made.
+func verify(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer f.Close()
-	return archive.Read(f, io.Discard, maxStateBytes)
+	var head beginning
+	if _, err = archive.Read(f, &head, maxStateBytes); err != nil {
+		return fmt.Errorf("it does not verify: %w; it must be a file of `snapshot save`", err)
+	}
+	if snapfile.IsConsul(bytes.NewReader(head)) {
+		return fmt.Errorf("it was saved by Consul, whose state has another form; bring it over with `corbel import consul --snapshot %s`", path)
+	}
+	return nil
+}
+
+// beginning keeps the first bytes that are written to it.
+type beginning []byte
+
+// Write implements io.Writer.
+func (b *beginning) Write(p []byte) (int, error) {
+	if room := 4096 - len(*b); room > 0 {
+		*b = append(*b, p[:min(room, len(p))]...)
+	}
+	return len(p), nil
 }
 
 func restore(e *command.Env) *cobra.Command {
 	return command.Act(e, "restore FILE", "Replace the whole state of the servers by that of a file", command.Between(1, 1, "the name of a file"),
 		func(ctx context.Context, d *command.Dial, cl *client.Client, args []string) error {
-			if _, err := verify(args[0]); err != nil {
-				return fmt.Errorf("%s does not verify, nothing was sent: %w; it must be a file of `snapshot save`", args[0], err)
+			if err := verify(args[0]); err != nil {
+				return fmt.Errorf("%s: nothing was sent: %w", args[0], err)
 			}
 			f, err := os.Open(args[0])
 			if err != nil {

@@ -79,6 +79,11 @@ func setup(e *testscript.Env) error {
 	// The commands of scripts are this binary; under the race detector it sleeps a second at each exit otherwise.
 	e.Setenv("GORACE", "atexit_sleep_ms=0")
 	e.Setenv("CORBEL_HTTP_ADDR", "127.0.0.1:"+e.Getenv("HTTP_PORT"))
+	archive, err := filepath.Abs("../../cli/migrate/snapfile/testdata/consul.snap")
+	if err != nil {
+		return err
+	}
+	e.Setenv("CONSUL_SNAPSHOT", archive)
 	e.Setenv("DNS", "127.0.0.1:"+e.Getenv("DNS_PORT"))
 	return nil
 }
