@@ -22,6 +22,7 @@ import (
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/kit/version"
 	"corbel.dev/corbel/mesh/ca"
+	"corbel.dev/corbel/mesh/leaf"
 	"corbel.dev/corbel/node/config"
 )
 
@@ -40,6 +41,7 @@ type Process struct {
 	uploads  *uploads
 	entries  []entry.Entry // config_entries.bootstrap
 	access   access
+	leaves   *leaf.Leaves
 	local    *local.Local
 	api      *consulapi.API
 	dns      *dnsapi.Server
@@ -100,6 +102,9 @@ func (p *Process) build() error {
 	p.buildAccess()
 	servers.allow = p.access.maySync(p.registry)
 	if err := p.buildLocal(servers); err != nil {
+		return err
+	}
+	if err := p.buildLeaves(servers); err != nil {
 		return err
 	}
 	if err := p.buildAPI(forward); err != nil {
@@ -246,6 +251,7 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 		},
 		Local: p.local, Members: apiMembers{p.pool}, Events: poolEvents{p.pool}, Coordinates: p.places, Info: info{p}, Logs: p.logs, Forward: forward,
 		MetricsHandler: promapi.New(p.metrics),
+		Leaves:         apiLeaves{p.leaves},
 		Authorizer:     p.access.tokens, ACLEnabled: cfg.ACL.Enabled, DefaultACLPolicy: defaultPolicy(cfg),
 		Keeper: p.access.keeper, DownACLPolicy: cfg.ACL.DownPolicy, KeyListPolicy: cfg.ACL.KeyListPolicy,
 		DefaultToken: func() string { return p.tokens.get(tokenDefault) }, SetToken: p.setToken,
@@ -311,6 +317,7 @@ func (p *Process) addParts() {
 	p.parts.Add("server watch", p.watchServers)
 	p.parts.Add("local", p.local.Run)
 	p.parts.Add("watches", p.watches.run)
+	p.parts.Add("leaf certificates", p.leaves.Run)
 	p.parts.Add("coordinate", p.places.push)
 	if p.raft != nil {
 		p.parts.Add("coordinates", p.places.flush)

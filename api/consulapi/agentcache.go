@@ -73,6 +73,9 @@ func parseCacheControl(header []string) (cacheControl, error) {
 
 // cacheKind is how this request may be answered from the cache.
 func (q *request) cacheKind() (cacheKind, cacheControl, error) {
+	if q.api.cfg.Registry == nil && q.route.pattern == agentRootsPattern {
+		return refreshed, cacheControl{maxAge: -1}, nil // the contract's agents keep them for everybody
+	}
 	if q.q == "" || q.api.cfg.NoCache || !q.q.Has("cached") {
 		return uncached, cacheControl{}, nil
 	}

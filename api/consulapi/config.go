@@ -203,6 +203,10 @@ type Config struct {
 	Snapshots Snapshots
 	// CA is nil where Operator is.
 	CA CA
+	// Leaves are this host's leaf certificates; nil while the mesh is switched off.
+	Leaves Leaves
+	// ConnectOff (connect.enabled = false) refuses the rows of the mesh's authority.
+	ConnectOff bool
 	// LeaderChanges returns a channel that is closed at the next change of who leads; nil on a client agent.
 	LeaderChanges func() <-chan struct{}
 	Local         Local

@@ -47,9 +47,11 @@ type CA interface {
 	SetConfiguration(ctx context.Context, raw []byte) error
 }
 
+const agentRootsPattern = "/v1/agent/connect/ca/roots"
+
 var connectCARoutes = []route{
 	{"GET", "/v1/connect/ca/roots", read, resNone, caRoots},
-	{"GET", "/v1/agent/connect/ca/roots", read, resNone, caRoots},
+	{"GET", agentRootsPattern, read, resNone, caRoots},
 	{"GET", "/v1/connect/ca/configuration", read, ResOperator, caConfig},
 	{"PUT", "/v1/connect/ca/configuration", write, ResOperator, caSetConfig},
 }
@@ -60,6 +62,9 @@ func caIndex(st *catalog.State) uint64 { return st.RecordsIndex(catalog.RecordCA
 
 // caRoots answers everybody: roots are what strangers are verified with.
 func caRoots(q *request) error {
+	if err := q.mesh(); err != nil {
+		return err
+	}
 	if q.api.cfg.CA == nil {
 		return errNoServers
 	}
@@ -96,6 +101,9 @@ func caRoots(q *request) error {
 
 // caConfig asks for the right to write: the configuration may hold the operator's private key.
 func caConfig(q *request) error {
+	if err := q.mesh(); err != nil {
+		return err
+	}
 	if err := q.allow(ResOperator, "", Write); err != nil {
 		return err
 	}
@@ -119,6 +127,9 @@ func caConfig(q *request) error {
 }
 
 func caSetConfig(q *request) error {
+	if err := q.mesh(); err != nil {
+		return err
+	}
 	if err := q.allow(ResOperator, "", Write); err != nil {
 		return err
 	}

@@ -233,7 +233,6 @@ func TestAgentRows(t *testing.T) {
 		{"GET", "/v1/agent/monitor?loglevel=loud", "", 400, "Unknown log level: loud"},
 		{"GET", "/v1/agent/version", "", 200, `{"SHA":"","BuildDate":"","HumanVersion":"1.21.4","FIPS":""}`},
 		{"GET", "/v1/agent/host", "", 200, "*"},
-		{"GET", "/v1/agent/connect/ca/leaf/web", "", 404, "*"},
 	})
 	if !r.proc.left || !r.proc.reloaded {
 		t.Error("leave and reload must reach the process")

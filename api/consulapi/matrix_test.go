@@ -132,6 +132,8 @@ var matrix = map[string]cell{
 
 	"GET /v1/connect/ca/roots":         {open: true},
 	"GET /v1/agent/connect/ca/roots":   {open: true},
+	"GET /v1/agent/connect/ca/leaf/":   {rest: "web", rights: ruleWebW},
+	"POST /v1/agent/connect/authorize": {body: `{"Target":"web","ClientCertURI":"spiffe://x.consul/ns/default/dc/dc1/svc/a"}`, rights: ruleWebW},
 	"GET /v1/connect/ca/configuration": {rights: ruleOpW},
 	"PUT /v1/connect/ca/configuration": {body: `{"Provider":"consul"}`, rights: ruleOpW},
 

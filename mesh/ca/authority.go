@@ -72,6 +72,25 @@ func active(roots []Stored) (Stored, bool) {
 	return roots[0], true
 }
 
+// Active is the root of a State that signs. Before there is one it is of kind Unavailable.
+func Active(st *catalog.State) (Stored, error) {
+	roots, err := Roots(st)
+	if err != nil {
+		return Stored{}, err
+	}
+	root, ok := active(roots)
+	if !ok {
+		return Stored{}, errNotFounded
+	}
+	return root, nil
+}
+
+// TrustDomainOf is the trust domain of a State. Before the cluster has an identity it is of kind Unavailable.
+func TrustDomainOf(st *catalog.State) (string, error) {
+	id, err := clusterID(st)
+	return TrustDomain(id), err
+}
+
 // Configuration is the configuration of a State, with its record's indexes. Before
 // there is one it is of kind Unavailable.
 func Configuration(st *catalog.State) (c *Config, createIndex, modifyIndex uint64, err error) {

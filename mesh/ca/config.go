@@ -109,6 +109,15 @@ func (c *Config) sets(name string) bool {
 	return v != nil && v != "" && v != 0.0 && v != "0"
 }
 
+// SigningLimits are how many certificates a server may sign each second, or else at once, where an operator
+// wrote so; zero is no limit. The contract's default of 50 a second is for authorities whose queue is not fair.
+func (c *Config) SigningLimits() (perSecond float64, concurrent int) {
+	if c.sets("CSRMaxPerSecond") {
+		return c.CSRPerSecond, 0
+	}
+	return 0, c.CSRConcurrent
+}
+
 // check compares the fields with their bounds and with each other.
 func (c *Config) check() error {
 	var wrong []error

@@ -1,0 +1,91 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/mesh/issue"
+	"corbel.dev/corbel/mesh/leaf"
+)
+
+// rootsWait is how long one question for newer roots waits.
+const rootsWait = "5m"
+
+// buildLeaves makes what keeps this host's leaf certificates, and on servers what signs them. servers is how
+// a client agent reaches one.
+func (p *Process) buildLeaves(servers *catalogServers) (err error) {
+	var grant func(context.Context, string) (*acl.Grant, error)
+	if _, open := p.access.tokens.(consulapi.AllowAll); !open {
+		grant = p.access.tokens.Grant
+	}
+	sign := func(ctx context.Context, r issue.Request) (issue.Certificate, error) {
+		reply, err := servers.ask(ctx, issue.Method, r.AppendPack(nil))
+		if err != nil {
+			return issue.Certificate{}, err
+		}
+		return issue.ReadCertificate(reply)
+	}
+	if p.registry != nil {
+		issuer := issue.New(issue.Config{Grant: grant, Datacenter: p.cfg.Node.Datacenter, Clock: p.clock, Metrics: p.metrics,
+			Now: func() (uint64, *catalog.State) {
+				generation := p.registry.Generation()
+				return generation, p.registry.State()
+			}})
+		sign = func(ctx context.Context, r issue.Request) (issue.Certificate, error) { return issuer.Sign(ctx, "", r) }
+		// One connection is one node: its address cannot be made up, as a name in the request could.
+		p.rpcSrv.Handle(issue.Method, func(ctx context.Context, req []byte) ([]byte, error) {
+			return issuer.Serve(ctx, rpc.Peer(ctx), req)
+		})
+	}
+	p.leaves, err = leaf.New(leaf.Config{Sign: sign, Roots: p.rootsOfNow, Grant: grant, Datacenter: p.cfg.Node.Datacenter,
+		Clock: p.clock, Logger: p.log, Metrics: p.metrics})
+	return err
+}
+
+// rootsOfNow asks this process's own API for roots newer than index; any server will do, with or without a leader.
+func (p *Process) rootsOfNow(ctx context.Context, index uint64) (leaf.Roots, error) {
+	path := "/v1/connect/ca/roots?stale"
+	if index > 0 {
+		path += "&wait=" + rootsWait + "&index=" + strconv.FormatUint(index, 10)
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return leaf.Roots{}, err
+	}
+	r.RequestURI, r.RemoteAddr = path, "127.0.0.1:0"
+	answer := &recorder{header: http.Header{}}
+	p.api.ServeHTTP(answer, r)
+	answer.WriteHeader(http.StatusOK)
+	if answer.status != http.StatusOK {
+		return leaf.Roots{}, fmt.Errorf("%d %s", answer.status, strings.TrimSpace(string(answer.body)))
+	}
+	var out struct{ ActiveRootID, TrustDomain string }
+	if err := json.Unmarshal(answer.body, &out); err != nil {
+		return leaf.Roots{}, err
+	}
+	at, err := strconv.ParseUint(answer.header.Get("X-Consul-Index"), 10, 64)
+	return leaf.Roots{TrustDomain: out.TrustDomain, Active: out.ActiveRootID, Index: at}, err
+}
+
+// apiLeaves are the leaf certificates as the API sees them.
+type apiLeaves struct{ *leaf.Leaves }
+
+// Leaf implements consulapi.Leaves.
+func (l apiLeaves) Leaf(ctx context.Context, service, token string, index uint64, wait time.Duration) (consulapi.CALeaf, bool, error) {
+	c, hit, err := l.Get(ctx, leaf.Query{Subject: leaf.Service(service), Token: token, Index: index, Wait: wait})
+	if err != nil {
+		return consulapi.CALeaf{}, false, err
+	}
+	return consulapi.CALeaf{SerialNumber: c.SerialNumber, CertPEM: c.CertPEM, PrivateKeyPEM: c.PrivateKeyPEM, Service: service,
+		ServiceURI: c.ID.URI().String(), ValidAfter: c.ValidAfter, ValidBefore: c.ValidBefore,
+		CreateIndex: c.CreateIndex, ModifyIndex: c.ModifyIndex, Received: c.Received}, hit, nil
+}
