@@ -36,7 +36,7 @@ type Source interface {
 	// after each change, in order and never twice at once, until stop is called;
 	// after stop has returned it is not called again. set does not block.
 	// An error of kind Denied says that the identity may not follow the subject.
-	// When a right ends later, denied is called once, and set no more.
+	// When a right ends later, denied is called once, and set no more; stop is called nevertheless.
 	Follow(who Identity, subject string, set func(Value), denied func(error)) (stop func(), err error)
 	// Newest is the index of the newest write that all values called out so far take into account, and its generation.
 	Newest() (generation, index uint64)
@@ -48,7 +48,7 @@ type Follower interface {
 	// each change, until stop is called. It survives servers and their absence: an
 	// error that lasts (Denied, Invalid) is given to failed, and tried again now and then.
 	//
-	// set and failed are called in order and never twice at once, and may call Follow and
-	// stop. stop does not wait: a call that is under way may end after it, none begins.
+	// set and failed are called in order and never twice at once, perhaps before Follow
+	// returns, and may call Follow and stop. stop does not wait: a call that is under way may end after it, none begins.
 	Follow(subject, token string, set func(Value), failed func(error)) (stop func())
 }

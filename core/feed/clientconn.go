@@ -1,0 +1,418 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/bits"
+	"net"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+)
+
+const (
+	// clientReadBytes is the buffer of each connection's reader: most values of a change fit.
+	clientReadBytes = 1 << 10
+	// maxOutBytes bounds what waits to be sent to a server that does not read.
+	maxOutBytes = 16 << 20
+)
+
+// clientConn is one connection of a Client, from before it is dialled until it is left.
+// The fields are guarded by c.mu.
+type clientConn struct {
+	c        *Client
+	slot     uint8 // its bit in subs; no two connections of now have the same
+	addr     string
+	cancel   context.CancelFunc
+	conn     net.Conn // nil before it is made
+	replaces *clientConn
+
+	began    time.Time // when the connection was made
+	heard    time.Time // the last frame
+	progress time.Time // the last answer, or the question that made unanswered 1
+	beat     heartbeat
+	// unanswered counts the subjects that were asked for and not answered.
+	unanswered int
+	out        []byte
+	writing    bool
+	welcomed   bool
+	ended      bool
+}
+
+func (cc *clientConn) bit() uint8 { return 1 << cc.slot }
+
+// completeLocked reports whether the server has answered for everything that is followed.
+func (cc *clientConn) completeLocked() bool {
+	return cc.welcomed && cc.unanswered == 0 && cc.beat.now != 0
+}
+
+// startLocked begins a connection to addr after delay; nil when there are too many.
+func (c *Client) startLocked(addr string, delay time.Duration) *clientConn {
+	var used uint8
+	for _, cc := range c.conns {
+		used |= cc.bit()
+	}
+	slot := bits.TrailingZeros8(^used)
+	if slot > 7 || c.ctx == nil || c.ctx.Err() != nil {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(c.ctx)
+	cc := &clientConn{c: c, slot: uint8(slot), addr: addr, cancel: cancel}
+	c.conns = append(c.conns, cc)
+	c.sessions.Go(func() { cc.run(ctx, delay) })
+	return cc
+}
+
+// run is the connection's goroutine.
+func (cc *clientConn) run(ctx context.Context, delay time.Duration) {
+	defer cc.cancel()
+	reason := "dial"
+	conn, err := cc.dial(ctx, delay)
+	if err == nil {
+		if cc.attach(conn) {
+			reason, err = cc.read(conn)
+		}
+		hardClose(conn)
+	}
+	c := cc.c
+	c.mu.Lock()
+	if !cc.ended {
+		cc.endLocked(reason)
+		level := slog.LevelDebug
+		if a := c.addrs[cc.addr]; reason == "bye" && a != nil && a.failures == 1 {
+			level = slog.LevelWarn // refused: once, until it is let in again
+		}
+		c.cfg.Log.Log(ctx, level, "a feed connection ended", "node", c.cfg.Node, "server", cc.addr, "reason", reason, "error", err)
+	}
+	c.mu.Unlock()
+	c.look()
+}
+
+func (cc *clientConn) dial(ctx context.Context, delay time.Duration) (net.Conn, error) {
+	if delay > 0 {
+		timer := cc.c.cfg.Clock.NewTimer(delay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, cc.c.cfg.DialTimeout)
+	defer cancel()
+	return cc.c.cfg.Dial(ctx, cc.addr)
+}
+
+// attach asks for everything on the new connection; false when it is not wanted any more.
+func (cc *clientConn) attach(conn net.Conn) bool {
+	c := cc.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cc.ended {
+		return false
+	}
+	now := c.cfg.Clock.Now()
+	cc.conn, cc.began, cc.heard, cc.progress = conn, now, now, now
+	c.meters.conns.Add(1)
+	cc.writing = true // until all is gathered
+	cc.out = hello{protocolVersion, c.cfg.Node, c.cfg.Token}.append(cc.out)
+	for _, s := range c.subs {
+		cc.askLocked(s)
+	}
+	c.sessions.Go(cc.write)
+	return true
+}
+
+// askLocked follows a subject on this connection.
+func (cc *clientConn) askLocked(s *sub) {
+	if cc.conn == nil || cc.ended || s.asked&cc.bit() != 0 {
+		return
+	}
+	f := follow{id: s.id, subject: s.subject, token: s.token}
+	if s.failing == nil && s.generation == cc.c.generation {
+		f.generation, f.since = s.generation, s.index
+	}
+	s.asked |= cc.bit()
+	s.answered &^= cc.bit()
+	if cc.unanswered == 0 {
+		cc.progress = cc.c.cfg.Clock.Now()
+	}
+	cc.unanswered++
+	cc.sendLocked(f.append(cc.out))
+}
+
+// forgetLocked follows a subject no more.
+func (cc *clientConn) forgetLocked(s *sub) {
+	if s.asked&cc.bit() == 0 {
+		return
+	}
+	cc.answerLocked(s)
+	s.asked &^= cc.bit()
+	cc.sendLocked(appendUnfollow(cc.out, s.id))
+}
+
+func (cc *clientConn) answerLocked(s *sub) {
+	if s.answered&cc.bit() == 0 {
+		s.answered |= cc.bit()
+		cc.unanswered--
+		cc.progress = cc.heard
+		if cc.unanswered == 0 && cc.replaces != nil {
+			cc.c.look()
+		}
+	}
+}
+
+// sendLocked takes the new content of out.
+func (cc *clientConn) sendLocked(out []byte) {
+	cc.out = out
+	switch {
+	case cc.ended || cc.writing:
+	case len(cc.out) > maxOutBytes:
+		cc.endLocked("overflow")
+	default:
+		cc.writing = true
+		cc.c.sessions.Go(cc.write)
+	}
+}
+
+// write sends what there is to send. There is at most one at a time.
+func (cc *clientConn) write() {
+	c := cc.c
+	for {
+		c.mu.Lock()
+		out := cc.out
+		cc.out = nil
+		if len(out) == 0 || cc.ended {
+			cc.writing = false
+			c.mu.Unlock()
+			return
+		}
+		c.mu.Unlock()
+		if _, err := cc.conn.Write(out); err != nil {
+			hardClose(cc.conn) // the reader tells
+		}
+	}
+}
+
+// endLocked leaves the connection: what it still brings is ignored. The reason "" counts nowhere.
+func (cc *clientConn) endLocked(reason string) {
+	c := cc.c
+	if cc.ended {
+		return
+	}
+	cc.ended = true
+	cc.cancel()
+	for i, other := range c.conns {
+		if other == cc {
+			c.conns = append(c.conns[:i], c.conns[i+1:]...)
+			break
+		}
+	}
+	for _, s := range c.subs {
+		s.asked &^= cc.bit()
+		s.answered &^= cc.bit()
+	}
+	if cc.conn != nil {
+		c.meters.conns.Add(-1)
+		hardClose(cc.conn)
+	}
+	if reason != "" {
+		c.endedLocked(cc, reason)
+	}
+}
+
+// hardClose closes the socket at once, below TLS, whose goodbye could wait.
+func hardClose(conn net.Conn) {
+	if secured, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		secured.NetConn().Close()
+	}
+	conn.Close()
+}
+
+// assembly is a value whose body comes in parts.
+type assembly struct {
+	head valueHead
+	body []byte
+	on   bool
+}
+
+// read takes frames until the connection ends, and says why it did.
+func (cc *clientConn) read(conn net.Conn) (reason string, err error) {
+	in := newFrameReader(conn, clientReadBytes)
+	var m message
+	var parts assembly
+	for {
+		t, p, owned, err := in.next()
+		if err == nil {
+			err = decode(t, p, &m)
+		}
+		if err != nil {
+			if errkind.Is(err, errkind.Invalid) {
+				return "protocol", err
+			}
+			return "lost", err
+		}
+		switch t {
+		case frameBye:
+			return "bye", m.err
+		case frameValue, frameChunk:
+			err = parts.take(&m, owned, cc.c.cfg.MaxValueBytes)
+		case frameWelcome, frameUnchanged, frameGone, frameHeartbeat:
+		default:
+			err = errkind.Errorf(errkind.Invalid, "feed: frame of type %d from a server", t)
+		}
+		if err != nil {
+			return "protocol", err
+		}
+		if !cc.handle(&m, &parts) {
+			return "", errors.New("left")
+		}
+	}
+}
+
+// take adds a frame's part of a value.
+func (a *assembly) take(m *message, owned bool, limit int) error {
+	if m.kind == frameValue {
+		if a.on {
+			return errkind.New(errkind.Invalid, "feed: a value begins inside another")
+		}
+		if m.value.total > limit {
+			return errkind.Errorf(errkind.Invalid, "feed: a value of %d bytes, at most %d are taken", m.value.total, limit)
+		}
+		a.head, a.on = m.value, true
+		switch {
+		case a.head.total < 0:
+			a.body = nil
+		case owned && len(m.body) == a.head.total:
+			a.body = m.body
+		default:
+			a.body = append(make([]byte, 0, min(a.head.total, len(m.body)+maxFrameBytes)), m.body...)
+		}
+		return nil
+	}
+	if !a.on || len(a.body)+len(m.body) > a.head.total {
+		return errkind.New(errkind.Invalid, "feed: a part without its value")
+	}
+	a.body = append(a.body, m.body...)
+	return nil
+}
+
+func (a *assembly) complete() bool { return a.on && len(a.body) == max(0, a.head.total) }
+
+// handle acts on a frame; false when the connection was left meanwhile.
+func (cc *clientConn) handle(m *message, parts *assembly) bool {
+	c := cc.c
+	c.mu.Lock()
+	if cc.ended {
+		c.mu.Unlock()
+		return false
+	}
+	now := c.cfg.Clock.Now()
+	cc.heard = now
+	var call *sub
+	switch m.kind {
+	case frameWelcome:
+		cc.welcomeLocked()
+	case frameHeartbeat:
+		cc.beatLocked(m.beat, now)
+	case frameUnchanged:
+		if s := c.subs[m.id]; s != nil && s.asked&cc.bit() != 0 {
+			cc.answerLocked(s)
+		}
+	case frameGone:
+		call = cc.goneLocked(m, now)
+	case frameValue, frameChunk:
+		cc.progress = now
+		if parts.complete() {
+			call = cc.valueLocked(parts, now)
+			*parts = assembly{}
+		}
+	}
+	c.mu.Unlock()
+	if call != nil {
+		call.deliver()
+	}
+	return true
+}
+
+func (cc *clientConn) welcomeLocked() {
+	if !cc.welcomed {
+		cc.welcomed = true
+		a := cc.c.addressLocked(cc.addr)
+		a.failures, a.notBefore = 0, time.Time{}
+	}
+}
+
+func (cc *clientConn) beatLocked(beat heartbeat, now time.Time) {
+	c := cc.c
+	cc.beat = beat
+	c.meters.offset.Set(float64(now.UnixNano()-beat.now) / float64(time.Millisecond))
+	if !c.countsLocked(beat.generation) {
+		return
+	}
+	if cc.replaces != nil || cc.beat.lag >= c.cfg.LagLimit {
+		c.look()
+	}
+	c.known = max(c.known, beat.known)
+	if cc.completeLocked() && beat.sent >= beat.known && beat.known >= c.mark {
+		if at := now.Add(-beat.lag); at.After(c.fresh) {
+			c.fresh = at
+		}
+	}
+}
+
+func (cc *clientConn) valueLocked(a *assembly, now time.Time) *sub {
+	c := cc.c
+	s := c.subs[a.head.id]
+	if s == nil || s.asked&cc.bit() == 0 {
+		return nil
+	}
+	cc.answerLocked(s)
+	v := Value{Index: a.head.index, Generation: a.head.generation, Body: a.body}
+	if a.head.at != 0 {
+		v.At = time.Unix(0, a.head.at)
+	}
+	if !s.acceptLocked(v) {
+		return nil
+	}
+	c.known = max(c.known, v.Index)
+	c.meters.values.Add(1)
+	c.meters.bytes.Add(uint64(len(v.Body)))
+	if !v.At.IsZero() {
+		c.meters.received.Observe(now.Sub(v.At))
+	}
+	return s
+}
+
+// goneLocked notes that a server follows a subject no more; the sub is returned when no other server has it.
+func (cc *clientConn) goneLocked(m *message, now time.Time) *sub {
+	c := cc.c
+	s := c.subs[m.id]
+	if s == nil || s.asked&cc.bit() == 0 {
+		return nil
+	}
+	cc.answerLocked(s)
+	s.asked &^= cc.bit()
+	s.answered &^= cc.bit()
+	after := c.cfg.RetryDenied
+	lasting := errkind.Is(m.err, errkind.Denied) || errkind.Is(m.err, errkind.Invalid) || errkind.Is(m.err, errkind.NotFound) || errkind.Is(m.err, errkind.TooLarge)
+	if !lasting {
+		after = min(after, 2*time.Second)
+	}
+	s.retryAt = now.Add(after/2 + jitter(after))
+	if c.retryAt.IsZero() || s.retryAt.Before(c.retryAt) {
+		c.retryAt = s.retryAt
+		c.look()
+	}
+	if !lasting || s.asked&s.answered != 0 {
+		return nil
+	}
+	same := s.failing != nil && s.failing.Error() == m.err.Error()
+	if s.failing = m.err; same {
+		return nil
+	}
+	c.meters.denied.Add(1)
+	s.err = m.err
+	return s
+}

@@ -1,0 +1,321 @@
+package feed
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/pack"
+)
+
+// A frame is its type (1 byte), the length of what follows (3 bytes, big endian) and
+// fields as in kit/pack. Body bytes of values are the rest of their frame, unencoded.
+type frameType byte
+
+// What servers send.
+const (
+	frameWelcome   frameType = 1 // version, heartbeat interval in ms
+	frameValue     frameType = 2 // id, generation, index, at, total length + 1 (0: no body), the body's first part
+	frameChunk     frameType = 3 // the next part of the value whose body is not complete
+	frameUnchanged frameType = 4 // id: nothing is newer than what the follower has
+	frameGone      frameType = 5 // id, error kind, text: the subject is followed no more
+	frameHeartbeat frameType = 6 // generation, known, sent, lag in ms, server's time
+	frameBye       frameType = 7 // error kind, text: the server closes the connection
+)
+
+// What clients send.
+const (
+	frameHello    frameType = 65 // version, node, token
+	frameFollow   frameType = 66 // id, generation, since, subject, token
+	frameUnfollow frameType = 67 // id
+)
+
+// protocolVersion is the newest version of the frames that this code speaks. A server
+// answers a hello with the version it will speak, at most the one that was asked for.
+const protocolVersion = 1
+
+const (
+	frameHeadBytes = 4
+	// maxFrameBytes bounds what follows a frame's head, so that a reader knows what it may need.
+	maxFrameBytes = 64 << 10
+	// chunkBytes is how much of a large body is sent before other frames may pass: one TLS record.
+	chunkBytes = 16 << 10
+	// valueHeadBytes is the most that a value frame takes besides its part of the body.
+	valueHeadBytes = frameHeadBytes + 5*binary.MaxVarintLen64
+
+	maxSubjectBytes = 4 << 10
+	maxTokenBytes   = 16 << 10
+	maxNodeBytes    = 4 << 10
+	maxTextBytes    = 1 << 10
+)
+
+var (
+	errFrame   = errkind.New(errkind.Invalid, "feed: malformed frame")
+	errSubject = errkind.Errorf(errkind.Invalid, "feed: a subject has 1 to %d bytes, a token at most %d", maxSubjectBytes, maxTokenBytes)
+)
+
+// beginFrame appends a frame's head; endFrame fills in its length.
+func beginFrame(b []byte, t frameType) ([]byte, int) {
+	b = append(b, byte(t), 0, 0, 0)
+	return b, len(b)
+}
+
+func endFrame(b []byte, mark int) []byte {
+	n := len(b) - mark
+	b[mark-3], b[mark-2], b[mark-1] = byte(n>>16), byte(n>>8), byte(n)
+	return b
+}
+
+type welcome struct {
+	version   uint64
+	heartbeat time.Duration
+}
+
+func (w welcome) append(b []byte) []byte {
+	b, mark := beginFrame(b, frameWelcome)
+	b = pack.Uint(pack.Uint(b, w.version), uint64(w.heartbeat/time.Millisecond))
+	return endFrame(b, mark)
+}
+
+// valueHead is a value without its body: total is the body's length, -1 for none.
+type valueHead struct {
+	id         uint32
+	generation uint64
+	index      uint64
+	at         int64 // Unix nanoseconds, 0 unknown
+	total      int
+}
+
+// append appends a value frame with the first part of its body.
+func (v valueHead) append(b, part []byte) []byte {
+	b, mark := beginFrame(b, frameValue)
+	b = pack.Uint(pack.Uint(pack.Uint(b, uint64(v.id)), v.generation), v.index)
+	b = pack.Uint(pack.Uint(b, uint64(v.at)), uint64(v.total+1))
+	return endFrame(append(b, part...), mark)
+}
+
+func appendChunk(b, part []byte) []byte {
+	b, mark := beginFrame(b, frameChunk)
+	return endFrame(append(b, part...), mark)
+}
+
+func appendUnchanged(b []byte, id uint32) []byte {
+	b, mark := beginFrame(b, frameUnchanged)
+	return endFrame(pack.Uint(b, uint64(id)), mark)
+}
+
+func appendUnfollow(b []byte, id uint32) []byte {
+	b, mark := beginFrame(b, frameUnfollow)
+	return endFrame(pack.Uint(b, uint64(id)), mark)
+}
+
+func appendGone(b []byte, id uint32, err error) []byte {
+	b, mark := beginFrame(b, frameGone)
+	return endFrame(appendError(pack.Uint(b, uint64(id)), err), mark)
+}
+
+func appendBye(b []byte, err error) []byte {
+	b, mark := beginFrame(b, frameBye)
+	return endFrame(appendError(b, err), mark)
+}
+
+func appendError(b []byte, err error) []byte {
+	text := errkind.Text(err)
+	return pack.String(append(b, byte(errkind.Of(err))), text[:min(len(text), maxTextBytes)])
+}
+
+// heartbeat says up to which index everything has been sent on this connection, which
+// index the server knows of, and for how long the server has not heard of its cluster.
+type heartbeat struct {
+	generation  uint64
+	known, sent uint64
+	lag         time.Duration
+	now         int64 // Unix nanoseconds
+}
+
+func (h heartbeat) append(b []byte) []byte {
+	b, mark := beginFrame(b, frameHeartbeat)
+	b = pack.Uint(pack.Uint(pack.Uint(b, h.generation), h.known), h.sent)
+	b = pack.Int(pack.Uint(b, uint64(h.lag/time.Millisecond)), h.now)
+	return endFrame(b, mark)
+}
+
+type hello struct {
+	version     uint64
+	node, token string
+}
+
+func (h hello) append(b []byte) []byte {
+	b, mark := beginFrame(b, frameHello)
+	return endFrame(pack.String(pack.String(pack.Uint(b, h.version), h.node), h.token), mark)
+}
+
+// follow asks for a subject's values that are newer than since, an index of generation; 0 is any.
+type follow struct {
+	id                uint32
+	generation, since uint64
+	subject, token    string
+}
+
+func (f follow) append(b []byte) []byte {
+	b, mark := beginFrame(b, frameFollow)
+	b = pack.Uint(pack.Uint(pack.Uint(b, uint64(f.id)), f.generation), f.since)
+	return endFrame(pack.String(pack.String(b, f.subject), f.token), mark)
+}
+
+// message is a decoded frame: the fields that its type has. Slices point into the frame.
+type message struct {
+	kind    frameType
+	id      uint32
+	welcome welcome
+	value   valueHead
+	body    []byte
+	beat    heartbeat
+	err     error
+	hello   hello
+	follow  follow
+}
+
+// decode reads a frame's payload. A payload may be longer than what is known here: a
+// later version may append fields, except to frames that carry body bytes.
+func decode(t frameType, p []byte, m *message) error {
+	*m = message{kind: t}
+	r := pack.Read(p)
+	switch t {
+	case frameWelcome:
+		m.welcome = welcome{r.Uint(), millis(r.Uint())}
+	case frameValue:
+		if err := m.decodeValue(r, p); err != nil {
+			return err
+		}
+	case frameChunk:
+		m.body = p
+		if len(p) == 0 {
+			return errFrame
+		}
+	case frameUnchanged, frameUnfollow:
+		m.id = readID(r)
+	case frameGone:
+		m.id = readID(r)
+		m.err = readError(r)
+	case frameBye:
+		m.err = readError(r)
+	case frameHeartbeat:
+		m.beat = heartbeat{r.Uint(), r.Uint(), r.Uint(), millis(r.Uint()), r.Int()}
+	case frameHello:
+		m.hello.version = r.Uint()
+		m.hello.node, m.hello.token = readText(r, maxNodeBytes), readText(r, maxTokenBytes)
+	case frameFollow:
+		f := &m.follow
+		f.id, f.generation, f.since = readID(r), r.Uint(), r.Uint()
+		f.subject, f.token = readText(r, maxSubjectBytes), readText(r, maxTokenBytes)
+		m.id = f.id
+	default:
+		return errkind.Errorf(errkind.Invalid, "feed: frame of unknown type %d", t)
+	}
+	if r.Err() != nil || (m.id == 0 && t.hasID()) {
+		return errFrame
+	}
+	return nil
+}
+
+func (t frameType) hasID() bool {
+	switch t {
+	case frameValue, frameUnchanged, frameGone, frameFollow, frameUnfollow:
+		return true
+	}
+	return false
+}
+
+func (m *message) decodeValue(r *pack.Reader, p []byte) error {
+	m.id = readID(r)
+	generation, index, at, total := r.Uint(), r.Uint(), r.Uint(), r.Uint()
+	if r.Err() != nil || total > math.MaxInt32 || at > math.MaxInt64 {
+		return errFrame
+	}
+	m.value = valueHead{m.id, generation, index, int64(at), int(total) - 1}
+	m.body = p[len(p)-r.Len():]
+	if len(m.body) > max(0, m.value.total) || (len(m.body) == 0 && m.value.total > 0) {
+		return errFrame
+	}
+	return nil
+}
+
+func readID(r *pack.Reader) uint32 {
+	id := r.Uint()
+	if id > math.MaxUint32 {
+		return 0
+	}
+	return uint32(id)
+}
+
+// readText reads a string of at most limit bytes; a longer one is damage that the caller sees as an invalid name.
+func readText(r *pack.Reader, limit int) string {
+	if s := r.String(); len(s) <= limit {
+		return s
+	}
+	return ""
+}
+
+func readError(r *pack.Reader) error {
+	kind := errkind.Kind(r.Uint())
+	if kind > errkind.Unknown {
+		kind = errkind.Internal
+	}
+	return errkind.New(kind, readText(r, maxTextBytes))
+}
+
+func millis(n uint64) time.Duration {
+	return time.Duration(min(n, uint64(math.MaxInt64/int64(time.Millisecond)))) * time.Millisecond
+}
+
+// frameReader reads frames through a small buffer of its own: connections are many and mostly idle.
+type frameReader struct{ in *bufio.Reader }
+
+func newFrameReader(r io.Reader, buffer int) frameReader {
+	return frameReader{in: bufio.NewReaderSize(r, buffer)}
+}
+
+// next returns the next frame. A payload that fitted the buffer is valid until the
+// following call; a larger one is the caller's to keep (owned).
+func (r frameReader) next() (t frameType, p []byte, owned bool, err error) {
+	head, err := r.in.Peek(frameHeadBytes)
+	if err != nil {
+		if len(head) > 0 {
+			err = unexpected(err)
+		}
+		return 0, nil, false, err
+	}
+	t, n := frameType(head[0]), int(head[1])<<16|int(head[2])<<8|int(head[3])
+	if n > maxFrameBytes {
+		return 0, nil, false, errkind.E(errkind.Invalid, "feed", fmt.Errorf("a frame of %d bytes, at most %d are allowed", n, maxFrameBytes))
+	}
+	if _, err := r.in.Discard(frameHeadBytes); err != nil {
+		return 0, nil, false, err
+	}
+	if n <= r.in.Size() {
+		p, err := r.in.Peek(n)
+		if err != nil {
+			return 0, nil, false, unexpected(err)
+		}
+		_, err = r.in.Discard(n) // the bytes stay where they are until the next read
+		return t, p, false, err
+	}
+	buf := make([]byte, n)
+	if _, err := io.ReadFull(r.in, buf); err != nil {
+		return 0, nil, false, unexpected(err)
+	}
+	return t, buf, true, nil
+}
+
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}

@@ -1,0 +1,397 @@
+package feed
+
+import (
+	"crypto/tls"
+	"net"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+)
+
+const (
+	// The buffers in which frames of one connection are written together.
+	largeBufferBytes = 32 << 10
+	smallBufferBytes = 4 << 10
+	// reserveBytes are kept free in a buffer for the heartbeat.
+	reserveBytes = 80
+	// serverReadBytes is the buffer of each connection's reader: what agents send is short.
+	serverReadBytes = 1 << 10
+	// maxFailing is how many refusals may wait to be written before a connection is read no further.
+	maxFailing = 256
+	// lingerFor is how long a connection that was told goodbye may take to close.
+	lingerFor = time.Second
+)
+
+// serverConn is one agent's connection.
+type serverConn struct {
+	s     *Server
+	conn  net.Conn
+	place int // in s.conns, -1 when not there; guarded by s.mu
+
+	mu      sync.Mutex // guards all below; never held while calling out or writing
+	who     Identity   // node is set by the hello
+	version uint64     // spoken here; 0 before the hello
+	opened  time.Time
+	began   time.Time // of the write in progress
+	follows map[uint32]*serverFollow
+	// dirty are the subjects with something to send, in the order in which they were
+	// marked; large those of them whose body is sent in parts, one after the other.
+	dirty, large followList
+	part         part // the value of which only the beginning has been sent
+	beat         heartbeat
+	failing      int           // refusals that wait to be written
+	room         chan struct{} // not nil: the reader waits for failing to fall
+	bye          error         // not nil: the last thing to be sent
+
+	greeted, welcomed, beating, corked, writing, ended, closed bool
+}
+
+// part is a value on its way, in parts.
+type part struct {
+	rest []byte
+	at   time.Time
+}
+
+// serverFollow is one subject that a connection follows.
+type serverFollow struct {
+	c    *serverConn
+	id   uint32
+	next *serverFollow // in one of the connection's lists
+	// value is owed when valued; err is owed when not nil, and is the end.
+	value Value
+	err   error
+	stop  func()
+	// generation and since are of the newest value that the follower has, or that is on its way.
+	generation, since uint64
+
+	queued, valued, answered, unchanged, ended bool
+}
+
+// followList is a FIFO of follows.
+type followList struct {
+	first, last *serverFollow
+}
+
+func (l *followList) push(f *serverFollow) {
+	if f.next = nil; l.last == nil {
+		l.first = f
+	} else {
+		l.last.next = f
+	}
+	l.last = f
+}
+
+func (l *followList) pop() *serverFollow {
+	f := l.first
+	if l.first = f.next; l.first == nil {
+		l.last = nil
+	}
+	f.next = nil
+	return f
+}
+
+func newServerConn(s *Server, conn net.Conn) *serverConn {
+	return &serverConn{s: s, conn: conn, place: -1, opened: s.cfg.Clock.Now(), follows: map[uint32]*serverFollow{}}
+}
+
+// read serves what the agent sends until the connection ends, and ends everything that belongs to it.
+func (c *serverConn) read() {
+	err := c.readFrames()
+	if kind := errkind.Of(err); kind == errkind.Invalid {
+		c.s.meters.cutFrames.Add(1)
+		c.s.cfg.Log.Warn("cut a feed connection that broke the protocol", "node", c.who.Node, "remote", c.conn.RemoteAddr(), "error", err)
+	}
+	c.close()
+	c.s.remove(c)
+	c.mu.Lock()
+	follows := c.follows
+	c.follows = nil
+	for _, list := range []*followList{&c.dirty, &c.large} {
+		for list.first != nil {
+			list.pop()
+			c.s.dirtied.Add(-1)
+		}
+	}
+	c.mu.Unlock()
+	for _, f := range follows {
+		f.stop()
+	}
+	c.s.followed.Add(-int64(len(follows)))
+}
+
+func (c *serverConn) readFrames() error {
+	in := newFrameReader(c.conn, serverReadBytes)
+	var m message
+	for {
+		if in.in.Buffered() == 0 {
+			c.cork(false)
+		}
+		t, p, _, err := in.next()
+		if err != nil {
+			return err
+		}
+		if err := decode(t, p, &m); err != nil {
+			return err
+		}
+		switch {
+		case c.over():
+			// Goodbye was said: what still comes is read so that it arrives, and not looked at.
+		case t == frameHello && c.version == 0:
+			err = c.greet(m.hello)
+		case c.version == 0:
+			err = errkind.New(errkind.Invalid, "feed: a connection begins with a hello")
+		case t == frameFollow:
+			c.cork(true)
+			err = c.follow(m.follow)
+		case t == frameUnfollow:
+			c.unfollow(m.id)
+		default:
+			err = errkind.Errorf(errkind.Invalid, "feed: frame of type %d from a client", t)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (c *serverConn) over() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.bye != nil
+}
+
+// cork holds the writer back while further frames are read that were sent together.
+func (c *serverConn) cork(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.corked = on
+	c.wakeLocked()
+}
+
+func (c *serverConn) greet(h hello) error {
+	who := Hello{Node: h.node, Token: h.token, Remote: c.conn.RemoteAddr()}
+	if secured, ok := c.conn.(interface{ ConnectionState() tls.ConnectionState }); ok {
+		state := secured.ConnectionState()
+		who.TLS = &state
+	}
+	var err error
+	switch {
+	case h.version == 0:
+		return errFrame
+	case h.node == "":
+		err = errkind.New(errkind.Invalid, "feed: the hello names no node")
+	case c.s.cfg.Admit != nil:
+		err = c.s.cfg.Admit(who)
+	}
+	beat := c.s.beat(c.s.cfg.Clock.Now())
+	c.mu.Lock()
+	c.who, c.version = Identity{Node: h.node}, min(h.version, protocolVersion)
+	c.greeted, c.beat, c.beating = true, beat, true
+	c.mu.Unlock()
+	if err != nil {
+		c.s.meters.denied.Add(1)
+		c.end(err)
+	}
+	return nil
+}
+
+// follow begins to follow a subject. Errors are of the protocol; others are told to the agent.
+func (c *serverConn) follow(asked follow) error {
+	f := &serverFollow{c: c, id: asked.id, generation: asked.generation, since: asked.since}
+	c.mu.Lock()
+	_, used := c.follows[asked.id]
+	full := len(c.follows) >= c.s.cfg.MaxFollows
+	if c.who.Token != asked.token {
+		c.who.Token = asked.token
+	}
+	who := c.who // its token is one string for all subjects that came with the same
+	c.mu.Unlock()
+	var err error
+	switch {
+	case used:
+		return errkind.Errorf(errkind.Invalid, "feed: id %d is in use", asked.id)
+	case asked.subject == "":
+		err = errSubject
+	case full:
+		err = errkind.Errorf(errkind.TooLarge, "feed: more than %d subjects on one connection", c.s.cfg.MaxFollows)
+	default:
+		f.stop, err = c.s.cfg.Source.Follow(who, asked.subject, f.set, f.fail)
+	}
+	c.mu.Lock()
+	late := f.ended // its right ended, and that was told, before Follow returned
+	switch {
+	case err != nil:
+		f.failLocked(err)
+	case !late:
+		c.follows[f.id] = f
+		c.s.followed.Add(1)
+	}
+	c.mu.Unlock()
+	if err == nil && late {
+		f.stop()
+	}
+	c.awaitRoom()
+	return nil
+}
+
+// awaitRoom waits while too many refusals are not written yet.
+func (c *serverConn) awaitRoom() {
+	c.mu.Lock()
+	if c.failing < maxFailing || c.closed {
+		c.mu.Unlock()
+		return
+	}
+	c.corked = false
+	c.wakeLocked()
+	room := make(chan struct{})
+	c.room = room
+	c.mu.Unlock()
+	<-room
+}
+
+func (c *serverConn) makeRoomLocked() {
+	if c.room != nil {
+		close(c.room)
+		c.room = nil
+	}
+}
+
+func (c *serverConn) unfollow(id uint32) {
+	c.mu.Lock()
+	f := c.follows[id]
+	delete(c.follows, id)
+	if f != nil {
+		f.ended = true // a mark in a list is taken away when its turn comes
+	}
+	c.mu.Unlock()
+	if f != nil {
+		c.s.followed.Add(-1)
+		f.stop()
+	}
+}
+
+// set takes the subject's newest value: a Source calls it.
+func (f *serverFollow) set(v Value) {
+	c := f.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f.ended || f.err != nil || c.closed {
+		return
+	}
+	if v.Generation == f.generation && v.Index <= f.since {
+		if f.answered {
+			return
+		}
+		f.unchanged = true
+	} else {
+		if f.valued {
+			c.s.meters.conflated.Add(1)
+		}
+		f.value, f.valued, f.unchanged = v, true, false
+		f.generation, f.since = v.Generation, v.Index
+	}
+	f.answered = true
+	f.queueLocked()
+}
+
+// fail ends the follow with an error: a Source calls it when a right ended.
+func (f *serverFollow) fail(err error) {
+	f.c.mu.Lock()
+	defer f.c.mu.Unlock()
+	if !f.ended && f.err == nil && !f.c.closed {
+		f.failLocked(err)
+	}
+}
+
+func (f *serverFollow) failLocked(err error) {
+	f.err, f.value, f.valued, f.unchanged = err, Value{}, false, false
+	f.c.failing++
+	f.c.s.meters.denied.Add(1)
+	f.queueLocked()
+}
+
+func (f *serverFollow) queueLocked() {
+	if f.queued || f.c.closed {
+		return
+	}
+	f.queued = true
+	f.c.dirty.push(f)
+	f.c.s.dirtied.Add(1)
+	f.c.wakeLocked()
+}
+
+// tick is called once per heartbeat interval.
+func (c *serverConn) tick(now time.Time, beat heartbeat) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+	case !c.began.IsZero() && now.Sub(c.began) > c.s.cfg.WriteTimeout:
+		c.s.meters.cutStalled.Add(1)
+		c.s.cfg.Log.Warn("cut a feed connection that takes nothing", "node", c.who.Node, "remote", c.conn.RemoteAddr(), "for", now.Sub(c.began))
+		c.closeLocked()
+	case !c.greeted:
+		if now.Sub(c.opened) > c.s.cfg.HelloTimeout {
+			c.s.meters.cutHello.Add(1)
+			c.closeLocked()
+		}
+	default:
+		if beat.generation != c.beat.generation {
+			beat.sent = 0
+		} else {
+			beat.sent = c.beat.sent
+		}
+		c.beat, c.beating = beat, true
+		c.wakeLocked()
+	}
+}
+
+// end says goodbye, after which the agent has a moment to close.
+func (c *serverConn) end(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bye == nil && !c.closed {
+		c.bye, c.corked, c.greeted = err, false, true
+		_ = c.conn.SetDeadline(time.Now().Add(lingerFor))
+		c.wakeLocked()
+	}
+}
+
+// close ends both directions at once.
+func (c *serverConn) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closeLocked()
+}
+
+func (c *serverConn) closeLocked() {
+	if !c.closed {
+		c.closed = true
+		c.makeRoomLocked()
+		hardClose(c.conn)
+	}
+}
+
+// wakeLocked starts the writer when there is something for it to do.
+func (c *serverConn) wakeLocked() {
+	if c.writing || c.closed || c.ended || c.corked || !c.greeted {
+		return
+	}
+	if c.welcomed && c.dirty.first == nil && c.large.first == nil && c.part.rest == nil && !c.beating && c.bye == nil {
+		return
+	}
+	c.writing = true
+	c.s.served.Go(c.write)
+}
+
+// halfCloser is a connection whose one direction can be closed: TCP and TLS.
+type halfCloser interface{ CloseWrite() error }
+
+// farewell closes our direction of the connection; the reader ends with the other.
+func (c *serverConn) farewell() {
+	half, ok := c.conn.(halfCloser)
+	if !ok || half.CloseWrite() != nil {
+		c.close()
+	}
+}
