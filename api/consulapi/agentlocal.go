@@ -67,18 +67,12 @@ func agentService(q *request, l Local) error {
 			return err
 		}
 	}
-	s, err := l.AwaitService(q.r.Context(), q.rest, hash, httpx.Jitter(block.Wait))
+	s, hash, err := q.awaitCentral(l, hash, httpx.Jitter(block.Wait))
 	if err != nil {
 		return err
 	}
-	if err := q.authorizeAgain(); err != nil {
-		return err
-	}
-	if err := q.allow(ResService, s.Service.Name, Read); err != nil {
-		return err
-	}
-	q.w.Header()["X-Consul-Contenthash"] = []string{s.Hash}
-	return q.reply(appendAgentService(q.buffer(), s.Service, q.api.cfg.Identity.Datacenter, s.Hash))
+	q.w.Header()["X-Consul-Contenthash"] = []string{hash}
+	return q.reply(appendAgentService(q.buffer(), s, q.api.cfg.Identity.Datacenter, hash))
 }
 
 // seesOwnCheck is seesCheck on the agent itself, where a service's check needs no right on the node.

@@ -107,6 +107,7 @@ var matrix = map[string]cell{
 	"PUT /v1/event/fire/":               {rest: "deploy", rights: `event "deploy" { policy = "write" }`},
 	"GET /v1/discovery-chain/":          {rest: "web", rights: ruleWeb},
 	"POST /v1/discovery-chain/":         {rest: "web", rights: ruleWeb},
+	"POST /v1/internal/mesh/central/":   {rest: "web", body: `{}`, rights: ruleWeb},
 	"GET /v1/catalog/gateway-services/": {rest: "web", rights: ruleWeb},
 	"GET /v1/exported-services":         {open: true},
 	"GET /v1/peerings":                  {rights: `peering = "read"`},
