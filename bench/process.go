@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -48,20 +49,47 @@ func (t *tailBuffer) String() string {
 	return string(bytes.TrimSpace(t.buf))
 }
 
-func startProcess(binary string, args []string, dir string, env []string) (*process, error) {
+func newProcess(binary string, args []string, dir string, env []string) *process {
 	p := &process{cmd: exec.Command(binary, args...), tail: &tailBuffer{}, done: make(chan struct{})}
 	p.cmd.Dir = dir
 	p.cmd.Stdout, p.cmd.Stderr = p.tail, p.tail
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.SysProcAttr = childAttr()
+	return p
+}
+
+func startProcess(binary string, args []string, dir string, env []string) (*process, error) {
+	p := newProcess(binary, args, dir, env)
+	return p, p.start()
+}
+
+// startPiped starts a child whose standard input and output are the caller's.
+func startPiped(binary string, args []string, dir string, env []string) (*process, io.WriteCloser, io.ReadCloser, error) {
+	p := newProcess(binary, args, dir, env)
+	p.cmd.Stdout = nil
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	// A pipe of our own: Wait closes StdoutPipe's before the last answer is read.
+	out, theirs, err := os.Pipe()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer func() { _ = theirs.Close() }()
+	p.cmd.Stdout = theirs
+	return p, in, out, p.start()
+}
+
+func (p *process) start() error {
 	if err := p.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s %s: %w", binary, strings.Join(args, " "), err)
+		return fmt.Errorf("start %s: %w", strings.Join(p.cmd.Args, " "), err)
 	}
 	go func() {
 		defer close(p.done)
 		p.err = p.cmd.Wait()
 	}()
-	return p, nil
+	return nil
 }
 
 // kill ends the process at once and waits for it.
@@ -81,18 +109,40 @@ func (p *process) stop() {
 }
 
 // rssBytes reads the resident size of the process; zero where the system does not tell.
-func (p *process) rssBytes() int64 {
+func (p *process) rssBytes() int64 { return p.statusBytes("VmRSS") }
+
+// peakBytes is the largest resident size that it ever had.
+func (p *process) peakBytes() int64 { return p.statusBytes("VmHWM") }
+
+func (p *process) statusBytes(field string) int64 {
 	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid), "status"))
 	if err != nil {
 		return 0
 	}
 	for line := range strings.SplitSeq(string(data), "\n") {
 		var kib int64
-		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &kib); err == nil {
+		if _, err := fmt.Sscanf(line, field+": %d kB", &kib); err == nil {
 			return kib << 10
 		}
 	}
 	return 0
+}
+
+// cpuSeconds is the processor time that it took so far, in user mode and in the kernel.
+func (p *process) cpuSeconds() float64 {
+	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid), "stat"))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(data), ") ") // behind the command's name
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.ParseFloat(fields[11], 64)
+	system, _ := strconv.ParseFloat(fields[12], 64)
+	const ticksPerSecond = 100 // USER_HZ: the same on every Linux that Go runs on
+	return (user + system) / ticksPerSecond
 }
 
 // waitHTTP polls path until good accepts an answer, the process ends, or 30 s are over.
@@ -145,6 +195,7 @@ type server struct {
 	dir      string
 	httpAddr string
 	dnsAddr  string
+	rpcAddr  string
 }
 
 // cluster is what a bench runs against: started servers, or one given target.
@@ -200,7 +251,7 @@ func (c *cluster) start(ctx context.Context) error {
 		join = append(join, "127.0.0.1:"+ports[3])
 		args = append(args, c.opts.ServerArgs...)
 		c.servers = append(c.servers, &server{args: args, dir: dir,
-			httpAddr: "127.0.0.1:" + ports[0], dnsAddr: "127.0.0.1:" + ports[1]})
+			httpAddr: "127.0.0.1:" + ports[0], dnsAddr: "127.0.0.1:" + ports[1], rpcAddr: "127.0.0.1:" + ports[2]})
 	}
 	for _, s := range c.servers {
 		if err := c.launch(s); err != nil {

@@ -1,0 +1,358 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/bench/curve"
+	"corbel.dev/corbel/bench/sidecars"
+)
+
+// PropagationOptions are the options of the propagation bench.
+type PropagationOptions struct {
+	Options
+	// Nodes, Proxies and Services are the fleet's size.
+	Nodes, Proxies, Services int
+	// Change is what is made each round: register, deregister, health, intention or root.
+	Change string
+	// Rounds is how many changes are measured, one after the other.
+	Rounds int
+	// Faults are cut into agents' connections in the second before each change, as "stall=1%,reset=1%".
+	Faults string
+	// Hedged gives each agent a second subscription on another server.
+	Hedged bool
+	// Deadline bounds the wait for a change; who has not got it then is missing.
+	Deadline time.Duration
+	// HTML is a file to draw the curves into; empty is none.
+	HTML string
+	// HostsPerProcess bounds the simulated hosts of one process; 0 is what its descriptors allow.
+	HostsPerProcess int
+	// Profiles is a folder for CPU profiles of servers and hosts during the rounds; empty is none.
+	Profiles string
+
+	faults faultShares
+}
+
+// Changes are the values of PropagationOptions.Change.
+var Changes = []string{"register", "deregister", "health", "intention", "root"}
+
+func (o *PropagationOptions) complete() error {
+	var errs []error
+	between := func(flag string, v *int, zero, low, high int) {
+		if *v == 0 {
+			*v = zero
+		}
+		if *v < low || *v > high {
+			errs = append(errs, fmt.Errorf("--%s: must be between %d and %d, not %d", flag, low, high, *v))
+		}
+	}
+	between("nodes", &o.Nodes, 10000, 1, 60000)
+	between("proxies", &o.Proxies, o.Nodes*178/10, 1, 1_000_000)
+	between("services", &o.Services, min(3000, max(3, o.Proxies/3/3*3)), 3, 30000)
+	between("rounds", &o.Rounds, 5, 1, 1000)
+	between("hosts-per-process", &o.HostsPerProcess, 5000, 1, 6000) // three descriptors each
+	if o.Change == "" {
+		o.Change = "deregister"
+	}
+	if !slices.Contains(Changes, o.Change) {
+		errs = append(errs, fmt.Errorf("--change: must be one of %s, not %q", strings.Join(Changes, ", "), o.Change))
+	}
+	if o.Deadline == 0 {
+		o.Deadline = time.Minute
+	}
+	if o.Deadline < time.Second || o.Deadline > time.Hour {
+		errs = append(errs, fmt.Errorf("--deadline: must be between 1s and 1h, not %s", o.Deadline))
+	}
+	if o.Target != "" {
+		errs = append(errs, errors.New("--target: the bench starts the servers itself, with agents that know them"))
+	}
+	if o.Proxies < o.Nodes {
+		errs = append(errs, fmt.Errorf("--proxies: must be at least one for each of the %d nodes, not %d", o.Nodes, o.Proxies))
+	}
+	var err error
+	o.faults, err = parseFaults(o.Faults)
+	return errors.Join(append(errs, err, o.Options.complete())...)
+}
+
+// Propagation is what the bench measured.
+type Propagation struct {
+	Bench    string             `json:"bench"`
+	Machine  string             `json:"machine"`
+	Date     time.Time          `json:"date"`
+	Servers  int                `json:"servers"`
+	Nodes    int                `json:"nodes"`
+	Proxies  int                `json:"proxies"`
+	Services int                `json:"services"`
+	Change   string             `json:"change"`
+	How      string             `json:"how"` // the change, in words
+	Faults   string             `json:"faults,omitempty"`
+	Hedged   bool               `json:"hedged"`
+	BringUp  BringUp            `json:"bring_up"`
+	Rounds   []PropagationRound `json:"rounds"`
+	Envoys   string             `json:"envoys"`
+	Floors   *Floors            `json:"floors,omitempty"`
+
+	runs []curve.Series
+}
+
+// BringUp is how long it took until every proxy was configured, and the memory that this took.
+type BringUp struct {
+	ServersSeconds  float64 `json:"servers_seconds"`
+	RegisterSeconds float64 `json:"register_seconds"`
+	HostsSeconds    float64 `json:"hosts_seconds"` // to start the agents
+	WarmSeconds     float64 `json:"warm_seconds"`  // until every proxy had clusters, endpoints and certificates
+	Instances       int     `json:"instances"`
+	Memory          Memory  `json:"memory"`
+}
+
+// Memory is the peak resident size of the processes of each kind, added up.
+type Memory struct {
+	ServerBytes         []int64 `json:"server_peak_bytes"`
+	HostsBytes          int64   `json:"hosts_peak_bytes"`
+	SidecarsBytes       int64   `json:"sidecars_peak_bytes"`
+	HostBytesPerProxy   int64   `json:"hosts_bytes_per_proxy"`
+	ServerBytesPerAgent int64   `json:"server_bytes_per_agent"` // of all servers, catalog included
+}
+
+// PropagationRound is one change.
+type PropagationRound struct {
+	curve.Stats
+	Unaffected *curve.Stats `json:"unaffected,omitempty"` // with faults: proxies whose agent had none
+	Affected   *curve.Stats `json:"affected,omitempty"`
+	HTTPMillis float64      `json:"http_ms"` // until the change was acknowledged
+	CPU        CPUSeconds   `json:"cpu_seconds"`
+	Messages   int64        `json:"messages"` // responses at the proxies
+	Bytes      int64        `json:"bytes"`
+	Reads      int64        `json:"reads"` // system calls of the proxies
+	Writes     int64        `json:"writes"`
+	Lost       int64        `json:"connections_lost"`
+	// Hosts is what the agents counted from the change on: see node.SimCounts.
+	Hosts map[string]float64 `json:"hosts,omitempty"`
+}
+
+// CPUSeconds is processor time by kind of process.
+type CPUSeconds struct {
+	Servers  float64 `json:"servers"`
+	Hosts    float64 `json:"hosts"`
+	Sidecars float64 `json:"sidecars"`
+}
+
+// RunPropagation repeats the published experiment on one machine: a fleet of
+// agents and proxies over real sockets, a change made over HTTP, and the time
+// until each proxy has it.
+func RunPropagation(ctx context.Context, o PropagationOptions) (*Propagation, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	p := &Propagation{Bench: "propagation", Machine: Machine(), Date: time.Now().UTC().Truncate(time.Second), Servers: o.Servers,
+		Nodes: o.Nodes, Proxies: o.Proxies, Services: o.Services, Change: o.Change, Faults: o.Faults, Hedged: o.Hedged,
+		Envoys: "none took part"}
+	begin := time.Now()
+	c, err := openCluster(ctx, &o.Options)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	p.BringUp.ServersSeconds = time.Since(begin).Seconds()
+	fleet := newPropFleet(&o)
+	defer fleet.close()
+	if err := p.bringUp(ctx, c, fleet); err != nil {
+		return nil, err
+	}
+	for i := range o.Rounds {
+		if err := p.round(ctx, c, fleet, i); err != nil {
+			return p, fmt.Errorf("round %d: %w", i+1, err)
+		}
+	}
+	p.BringUp.Memory = p.memory(c, fleet)
+	if !o.SkipFloors {
+		if p.Floors, err = MeasureFloors(ctx, &o.Options); err != nil {
+			return p, err
+		}
+	}
+	return p, p.draw(o.HTML)
+}
+
+// bringUp registers the fleet, starts agents and proxies, and waits until every proxy is warm.
+func (p *Propagation) bringUp(ctx context.Context, c *cluster, f *propFleet) error {
+	o, b := f.o, &p.BringUp
+	o.say("registering %d nodes and %d instances with a sidecar each ...", o.Nodes, o.Proxies)
+	begin := time.Now()
+	if err := f.register(ctx, c); err != nil {
+		return fmt.Errorf("register the fleet: %w", err)
+	}
+	b.Instances = 2 * (o.Proxies + commonInstances)
+	b.RegisterSeconds = time.Since(begin).Seconds()
+	o.say("starting %d agents ...", o.Nodes)
+	begin = time.Now()
+	if err := f.startHosts(ctx, c); err != nil {
+		return err
+	}
+	b.HostsSeconds = time.Since(begin).Seconds()
+	o.say("connecting %d proxies ...", o.Proxies)
+	begin = time.Now()
+	if err := f.startSidecars(ctx, c); err != nil {
+		return err
+	}
+	if err := f.waitWarm(ctx); err != nil {
+		return err
+	}
+	b.WarmSeconds = time.Since(begin).Seconds()
+	b.Memory = p.memory(c, f)
+	o.say("all proxies are warm after %.1f s", b.WarmSeconds)
+	return nil
+}
+
+func (p *Propagation) memory(c *cluster, f *propFleet) Memory {
+	var m Memory
+	var servers int64
+	for _, s := range c.servers {
+		m.ServerBytes = append(m.ServerBytes, s.proc.peakBytes())
+		servers += s.proc.peakBytes()
+	}
+	for _, h := range f.hosts {
+		m.HostsBytes += h.proc.peakBytes()
+	}
+	m.SidecarsBytes = f.sidecars.proc.peakBytes()
+	m.HostBytesPerProxy, m.ServerBytesPerAgent = m.HostsBytes/int64(p.Proxies), servers/int64(p.Nodes)
+	return m
+}
+
+// round makes one change, waits for it everywhere, and makes it undone.
+func (p *Propagation) round(ctx context.Context, c *cluster, f *propFleet, n int) error {
+	ch, err := f.change(ctx, c, n)
+	if err != nil {
+		return err
+	}
+	p.How = ch.how
+	for _, prepare := range ch.before {
+		if err := f.settled(ctx, c, prepare); err != nil {
+			return fmt.Errorf("prepare: %w", err)
+		}
+	}
+	affected, err := f.cut(ctx, n)
+	if err != nil {
+		return err
+	}
+	r, err := f.measure(ctx, c, ch.measured, affected, fmt.Sprintf("round-%d", n+1))
+	if err != nil {
+		return err
+	}
+	p.Rounds = append(p.Rounds, r.PropagationRound)
+	p.runs = append(p.runs, curve.Series{Name: fmt.Sprintf("round %d", n+1), Sorted: r.took})
+	f.o.say("round %d: p50 %.0f  p90 %.0f  p99 %.0f  p99.9 %.0f  max %.0f ms  missing %d", n+1, r.P50, r.P90, r.P99, r.P999, r.Max, r.Missing)
+	if err := f.heal(ctx); err != nil {
+		return err
+	}
+	for _, undo := range ch.after {
+		if err := f.settled(ctx, c, undo); err != nil {
+			return fmt.Errorf("undo: %w", err)
+		}
+	}
+	return nil
+}
+
+// change is what a round does: steps with what must arrive at the proxies.
+type change struct {
+	how           string
+	before, after []changeStep
+	measured      changeStep
+}
+
+type changeStep struct {
+	method, path string
+	body         []byte
+	watch        sidecars.Watch
+}
+
+const (
+	urlEndpoints = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+	urlSecret    = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
+	urlExtension = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig"
+	urlListener  = "type.googleapis.com/envoy.config.listener.v3.Listener"
+)
+
+func (f *propFleet) change(ctx context.Context, c *cluster, n int) (*change, error) {
+	i := n % commonInstances
+	gone := sidecars.Watch{Type: urlEndpoints, Name: f.cluster, Marker: commonAddress(i), Gone: true}
+	back := sidecars.Watch{Type: urlEndpoints, Name: f.cluster, Marker: commonAddress(i)}
+	changed := sidecars.Watch{Type: urlEndpoints, Name: f.cluster}
+	off := changeStep{"PUT", "/v1/catalog/deregister", fmt.Appendf(nil, `{"Node":"%s","ServiceID":"%s"}`, commonNode(i), commonID(i)+sidecarSuffix), gone}
+	on := changeStep{"PUT", "/v1/catalog/register", commonRegistration(i, "passing"), back}
+	switch f.o.Change {
+	case "deregister":
+		return &change{how: "PUT /v1/catalog/deregister of one of the ten sidecars of the common upstream, sent to the leader", measured: off, after: []changeStep{on}}, nil
+	case "register":
+		return &change{how: "PUT /v1/catalog/register of the tenth sidecar of the common upstream, sent to the leader", before: []changeStep{off}, measured: on}, nil
+	case "health":
+		bad := changeStep{"PUT", "/v1/catalog/register", commonRegistration(i, "critical"), changed}
+		good := on
+		good.watch = changed
+		return &change{how: "a check of one of the ten sidecars of the common upstream turns critical: PUT /v1/catalog/register, sent to the leader",
+			measured: bad, after: []changeStep{good}}, nil
+	case "intention":
+		source := fmt.Sprintf("intruder%04dx", n)
+		path := "/v1/connect/intentions/exact?source=" + source + "&destination=*"
+		has := sidecars.Watch{Type: urlExtension, Marker: source}
+		return &change{how: "PUT /v1/connect/intentions/exact: one source is denied for every destination (*), sent to the leader",
+			measured: changeStep{"PUT", path, []byte(`{"Action":"deny"}`), has},
+			after:    []changeStep{{"DELETE", path, nil, sidecars.Watch{Type: urlExtension, Marker: source, Gone: true}}}}, nil
+	case "root":
+		config, err := f.nextRoot(ctx, c, n)
+		return &change{how: "PUT /v1/connect/ca/configuration with another key type: a new root in every proxy's trust bundle, sent to the leader",
+			measured: changeStep{"PUT", "/v1/connect/ca/configuration", config, sidecars.Watch{Type: urlSecret, Name: f.bundle}}}, err
+	}
+	return nil, fmt.Errorf("unknown change %q", f.o.Change)
+}
+
+// nextRoot is a configuration that makes another root than the one in force.
+func (f *propFleet) nextRoot(ctx context.Context, c *cluster, n int) ([]byte, error) {
+	bits := 256
+	if n%2 == 0 {
+		bits = 384
+	}
+	var config map[string]any
+	if err := f.get(ctx, c, "/v1/connect/ca/configuration", &config); err != nil {
+		return nil, err
+	}
+	inner, _ := config["Config"].(map[string]any)
+	if inner == nil {
+		inner = map[string]any{}
+	}
+	inner["PrivateKeyType"], inner["PrivateKeyBits"] = "ec", bits
+	return json.Marshal(map[string]any{"Provider": config["Provider"], "Config": inner})
+}
+
+func (p *Propagation) draw(file string) error {
+	if file == "" {
+		return nil
+	}
+	page := curve.Page{Title: fmt.Sprintf("%s reaches %d proxies on %d nodes", p.Change, p.Proxies, p.Nodes), Runs: p.runs,
+		Lines: []string{p.How, fmt.Sprintf("%d server(s), agents and proxies on one machine: %s. %s.", p.Servers, p.Machine, p.Date.Format(time.DateOnly)), p.faultLine()},
+		Table: [][]string{{"round", "p50 ms", "p90", "p95", "p99", "p99.9", "max", "missing"}}}
+	for i, r := range p.Rounds {
+		row := []string{fmt.Sprint(i + 1)}
+		for _, v := range []float64{r.P50, r.P90, r.P95, r.P99, r.P999, r.Max} {
+			row = append(row, fmt.Sprintf("%.1f", v))
+		}
+		page.Table = append(page.Table, append(row, fmt.Sprint(r.Missing)))
+	}
+	out, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	return errors.Join(curve.WriteHTML(out, page), out.Close())
+}
+
+func (p *Propagation) faultLine() string {
+	if p.Faults == "" {
+		return "No faults."
+	}
+	return "Faults in the second before each change: " + p.Faults
+}
