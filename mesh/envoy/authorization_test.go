@@ -156,7 +156,7 @@ func TestRulesDecideAsTheIntentionsDo(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		network, http := networkRules(t, list), httpRules(t, list)
+		network, http := networkPolicies(t, list), httpPolicies(t, list)
 		for _, source := range []string{"web", "api", "a.b", "axb", "x y", "other"} {
 			for _, path := range []string{"/", "/admin", "/admin/x"} {
 				for _, headers := range []map[string]string{nil, {"x-a": "1"}, {"x-a": "Two"}} {
@@ -203,13 +203,13 @@ func drawIntention(t *rapid.T, names []string) mesh.Intention {
 	return in
 }
 
-func networkRules(t testing.TB, list []*mesh.Resource) *rbacv3.RBAC {
+func networkPolicies(t testing.TB, list []*mesh.Resource) *rbacv3.RBAC {
 	var m netrbacv3.RBAC
 	unpackExtension(t, list[0], &m)
 	return m.Rules
 }
 
-func httpRules(t testing.TB, list []*mesh.Resource) *rbacv3.RBAC {
+func httpPolicies(t testing.TB, list []*mesh.Resource) *rbacv3.RBAC {
 	var m httprbacv3.RBAC
 	unpackExtension(t, list[1], &m)
 	return m.Rules
@@ -238,7 +238,7 @@ func TestRulesThatFailClosed(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		network, http := networkRules(t, list), httpRules(t, list)
+		network, http := networkPolicies(t, list), httpPolicies(t, list)
 		if network == nil || http == nil {
 			t.Fatalf("%s: without rules everything would pass", name)
 		}

@@ -5,12 +5,8 @@ import (
 	"encoding/base64"
 	"fmt"
 	"strings"
-	"time"
 
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/mesh"
@@ -26,13 +22,18 @@ const versionBytes = 15
 // encode makes the resource of a message. It refuses what Envoy would refuse.
 func encode(t mesh.Type, name string, m proto.Message) (*mesh.Resource, error) {
 	if err := check(m); err != nil {
-		return nil, fmt.Errorf("%s %q: %w", strings.TrimSuffix(t.String(), "s"), name, err)
+		return nil, named(t, name, err)
 	}
 	value, err := deterministic.Marshal(m)
 	if err != nil {
 		return nil, errkind.Errorf(errkind.Internal, "encode %s %q: %w", t, name, err)
 	}
 	return seal(t, name, value), nil
+}
+
+// named says which resource an error is about.
+func named(t mesh.Type, name string, err error) error {
+	return fmt.Errorf("%s %q: %w", strings.TrimSuffix(t.String(), "s"), name, err)
 }
 
 // seal wraps an encoded message.
@@ -50,27 +51,3 @@ func check(m proto.Message) error {
 	}
 	return nil
 }
-
-// packer packs messages into messages and keeps the first error, so that
-// builders read as the shapes that they build.
-type packer struct{ err error }
-
-// any wraps a message that is checked.
-func (p *packer) any(m proto.Message) *anypb.Any {
-	p.keep(check(m))
-	b, err := deterministic.Marshal(m)
-	p.keep(err)
-	return &anypb.Any{TypeUrl: "type.googleapis.com/" + string(m.ProtoReflect().Descriptor().FullName()), Value: b}
-}
-
-func (p *packer) keep(err error) {
-	if p.err == nil && err != nil {
-		p.err = err
-	}
-}
-
-func duration(d time.Duration) *durationpb.Duration { return durationpb.New(d) }
-
-func u32(v uint32) *wrapperspb.UInt32Value { return wrapperspb.UInt32(v) }
-
-func truth(v bool) *wrapperspb.BoolValue { return wrapperspb.Bool(v) }

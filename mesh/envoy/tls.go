@@ -1,0 +1,116 @@
+package envoy
+
+import (
+	"slices"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+
+	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/mesh"
+)
+
+// The names under which every proxy asks for its certificate and for what it
+// trusts. They are the same for all proxies, so that what refers to them is, too.
+const (
+	LeafSecret  = "leaf"
+	RootsSecret = "roots"
+)
+
+// Leaf is the certificate of a proxy's service, with the intermediates behind it, and its key.
+func Leaf(certPEM, keyPEM string) (*mesh.Resource, error) {
+	if certPEM == "" || keyPEM == "" {
+		return nil, errkind.New(errkind.Invalid, "secret \"leaf\": certificate and key are required")
+	}
+	return encode(mesh.TypeSecret, LeafSecret, &tlsv3.Secret{Name: LeafSecret, Type: &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{
+		CertificateChain: inline(certPEM), PrivateKey: inline(keyPEM)}}})
+}
+
+// Roots is what certificates of the mesh are verified with.
+func Roots(v *mesh.Roots) (*mesh.Resource, error) {
+	pem := ""
+	for _, r := range v.List {
+		pem += r.PEM
+		if pem != "" && pem[len(pem)-1] != '\n' {
+			pem += "\n"
+		}
+	}
+	if pem == "" {
+		return nil, errkind.New(errkind.Invalid, "secret \"roots\": Roots.List holds no certificate")
+	}
+	return encode(mesh.TypeSecret, RootsSecret, &tlsv3.Secret{Name: RootsSecret, Type: &tlsv3.Secret_ValidationContext{
+		ValidationContext: &tlsv3.CertificateValidationContext{TrustedCa: inline(pem)}}})
+}
+
+func inline(s string) *corev3.DataSource {
+	return &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: s}}
+}
+
+// overADS says that a resource comes on the stream that all others come on.
+func overADS() *corev3.ConfigSource {
+	return &corev3.ConfigSource{ResourceApiVersion: corev3.ApiVersion_V3, ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}
+}
+
+func secret(name string) *tlsv3.SdsSecretConfig {
+	return &tlsv3.SdsSecretConfig{Name: name, SdsConfig: overADS()}
+}
+
+var tlsVersions = map[string]tlsv3.TlsParameters_TlsProtocol{
+	"TLS_AUTO": tlsv3.TlsParameters_TLS_AUTO, "TLSv1_0": tlsv3.TlsParameters_TLSv1_0, "TLSv1_1": tlsv3.TlsParameters_TLSv1_1,
+	"TLSv1_2": tlsv3.TlsParameters_TLSv1_2, "TLSv1_3": tlsv3.TlsParameters_TLSv1_3,
+}
+
+func tlsParameters(d *entry.TLSDirection) *tlsv3.TlsParameters {
+	if d == nil {
+		return &tlsv3.TlsParameters{}
+	}
+	return &tlsv3.TlsParameters{TlsMinimumProtocolVersion: tlsVersions[d.TLSMinVersion], TlsMaximumProtocolVersion: tlsVersions[d.TLSMaxVersion],
+		CipherSuites: cipherSuites(d.CipherSuites)}
+}
+
+// cipherNames are Envoy's names of the suites that config entries name as Go does.
+var cipherNames = map[string]string{
+	"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
+	"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
+	"TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA": "ECDHE-RSA-AES128-SHA",
+	"TLS_RSA_WITH_AES_128_GCM_SHA256": "AES128-GCM-SHA256", "TLS_RSA_WITH_AES_128_CBC_SHA": "AES128-SHA",
+	"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
+	"TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA", "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
+	"TLS_RSA_WITH_AES_256_GCM_SHA384": "AES256-GCM-SHA384", "TLS_RSA_WITH_AES_256_CBC_SHA": "AES256-SHA",
+}
+
+func cipherSuites(list []string) []string {
+	out := slices.Clone(list)
+	for i, s := range out {
+		if name := cipherNames[s]; name != "" {
+			out[i] = name
+		}
+	}
+	return out
+}
+
+// upstreamTLS proves this proxy's service to the upstream and wants one of the names from it.
+func (p *packer) upstreamTLS(sni string, names []string, params *entry.TLSDirection) *corev3.TransportSocket {
+	var match []*tlsv3.SubjectAltNameMatcher
+	for _, name := range names {
+		match = append(match, &tlsv3.SubjectAltNameMatcher{SanType: tlsv3.SubjectAltNameMatcher_URI,
+			Matcher: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: name}}})
+	}
+	return p.socket(&tlsv3.UpstreamTlsContext{Sni: sni, CommonTlsContext: &tlsv3.CommonTlsContext{
+		TlsParams: tlsParameters(params), TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{secret(LeafSecret)},
+		ValidationContextType: &tlsv3.CommonTlsContext_CombinedValidationContext{CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
+			DefaultValidationContext: &tlsv3.CertificateValidationContext{MatchTypedSubjectAltNames: match}, ValidationContextSdsSecretConfig: secret(RootsSecret)}}}})
+}
+
+// downstreamTLS lets in who has a certificate of the mesh.
+func (p *packer) downstreamTLS(params *entry.TLSDirection, alpn []string) *corev3.TransportSocket {
+	return p.socket(&tlsv3.DownstreamTlsContext{RequireClientCertificate: truth(true), CommonTlsContext: &tlsv3.CommonTlsContext{
+		TlsParams: tlsParameters(params), AlpnProtocols: alpn, TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{secret(LeafSecret)},
+		ValidationContextType: &tlsv3.CommonTlsContext_ValidationContextSdsSecretConfig{ValidationContextSdsSecretConfig: secret(RootsSecret)}}})
+}
+
+func (p *packer) socket(m message) *corev3.TransportSocket {
+	return &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: p.any(m)}}
+}
