@@ -1,0 +1,153 @@
+package proxy
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/mesh"
+	"corbel.dev/corbel/mesh/envoy"
+)
+
+// own is what a proxy has for itself: its application's cluster, its public listener, exposed paths.
+type own struct {
+	resources []*mesh.Resource
+	rules     []string // the resources of the service that the public listener refers to
+	problems  []string
+	failed    bool // something could not be built
+}
+
+// add takes a resource, or notes why there is none.
+func (o *own) add(c *Cache, r *mesh.Resource, err error) {
+	if err != nil {
+		o.problems, o.failed = append(o.problems, errkind.Text(err)), true
+		return
+	}
+	o.resources = append(o.resources, c.one(r))
+}
+
+// config is the free settings: those of the config entries, and over them the registration's.
+func (p *Proxy) config() *options {
+	return &options{path: "Proxy.Config", m: over(p.service.Config, p.reg.Config)}
+}
+
+func (p *Proxy) logs() *entry.AccessLogs {
+	if p.reg.AccessLogs != nil {
+		return p.reg.AccessLogs
+	}
+	return p.service.AccessLogs
+}
+
+func (p *Proxy) tracing() string { return p.config().text("envoy_listener_tracing_json") }
+
+// buildOwn builds what depends on the registration and the service alone. A part
+// that cannot be built is left out and named; without its rules a public listener is not built.
+func (p *Proxy) buildOwn() *own {
+	o := &own{}
+	if p.reg.Kind != catalog.KindConnectProxy {
+		o.add(p.cache, nil, errkind.Errorf(errkind.Invalid, "Kind %q: proxies of this kind are not served", p.reg.Kind))
+		return o
+	}
+	c := p.config()
+	protocol := c.oneOf("protocol", "tcp", "http", "http2", "grpc")
+	if protocol == "" {
+		protocol = p.service.Protocol
+	}
+	connect := c.millis("local_connect_timeout_ms", envoy.DefaultConnectTimeout)
+	most, _ := c.number("max_inbound_connections", math.MaxInt32)
+	local := &envoy.Local{Name: envoy.LocalApp, Address: p.reg.LocalServiceAddress, Port: p.reg.LocalServicePort, Socket: p.reg.LocalServiceSocketPath,
+		Protocol: protocol, ConnectTimeout: connect, MaxConnections: most, JSON: c.text("envoy_local_cluster_json")}
+	if local.Address == "" {
+		local.Address = "127.0.0.1"
+	}
+	if local.Port > 0 || local.Socket != "" || local.JSON != "" { // a proxy for upstreams alone has no application
+		r, err := envoy.LocalCluster(local)
+		o.add(p.cache, r, err)
+		p.public(o, c, protocol)
+	}
+	p.exposed(o, c, local)
+	for _, err := range c.problems {
+		o.problems = append(o.problems, errkind.Text(err))
+	}
+	return o
+}
+
+// public is the listener that other proxies connect to, with the rules that it refers to.
+func (p *Proxy) public(o *own, c *options, protocol string) {
+	if len(o.resources) == 0 {
+		return // no cluster to lead to
+	}
+	o.rules = []string{envoy.NetworkRulesName(p.service.Name)}
+	custom := c.text("envoy_public_listener_json")
+	if entry.IsHTTP(protocol) {
+		o.rules[0] = envoy.HTTPRulesName(p.service.Name)
+	}
+	if custom != "" { // it may hold filter chains of both kinds
+		o.rules = []string{envoy.NetworkRulesName(p.service.Name), envoy.HTTPRulesName(p.service.Name)}
+	}
+	for _, name := range o.rules {
+		if !slices.ContainsFunc(p.service.Authorization, func(r *mesh.Resource) bool { return r.Name == name }) {
+			o.add(p.cache, nil, errkind.Errorf(errkind.Invalid, "service %q: the servers gave no rules %q, so nobody is let in", p.service.Name, name))
+			return
+		}
+	}
+	v := &envoy.Public{Service: p.service.Name, Protocol: protocol, Bind: p.publicBind(c), Balance: c.oneOf("balance_inbound_connections", "exact_balance") != "",
+		HandshakeTimeout: c.millis("handshake_timeout_ms", 0), RequestTimeout: c.millis("local_request_timeout_ms", 0), IdleTimeout: c.millis("local_idle_timeout_ms", 0),
+		HTTP: p.service.HTTP, Logs: p.logs(), Tracing: c.text("envoy_listener_tracing_json"), JSON: custom}
+	if p.service.TLS != nil {
+		v.TLS = p.service.TLS.Incoming
+	}
+	r, err := envoy.PublicListener(v)
+	o.add(p.cache, r, err)
+}
+
+// publicBind is where a proxy listens: its own settings, else where its registration says that it is reached.
+func (p *Proxy) publicBind(c *options) envoy.Bind {
+	b := envoy.Bind{Address: c.text("bind_address"), Port: p.reg.Port, Socket: p.reg.Socket}
+	if port, set := c.number("bind_port", math.MaxUint16); set && port > 0 {
+		b.Port = port
+	}
+	if b.Address == "" {
+		b.Address = p.reg.Address
+	}
+	if b.Address == "" {
+		b.Address = "0.0.0.0"
+	}
+	return b
+}
+
+// exposed are the paths that are reached without a certificate: those of the registration, else of the config entries.
+func (p *Proxy) exposed(o *own, c *options, app *envoy.Local) {
+	paths := p.reg.Expose.Paths
+	if len(paths) == 0 {
+		paths = p.service.Expose.Paths
+	}
+	bind := p.publicBind(c)
+	seen := map[int]bool{}
+	for i, e := range paths {
+		port := e.LocalPathPort
+		if port == 0 {
+			port = app.Port
+		}
+		if e.ListenerPort == 0 || port == 0 {
+			o.problems = append(o.problems, fmt.Sprintf("Proxy.Expose.Paths[%d]: ListenerPort and LocalPathPort are required", i))
+			continue
+		}
+		cluster := envoy.LocalApp
+		if port != app.Port || app.JSON != "" {
+			cluster = "exposed_cluster_" + strconv.Itoa(port)
+			if !seen[port] {
+				r, err := envoy.LocalCluster(&envoy.Local{Name: cluster, Address: app.Address, Port: port, Protocol: e.Protocol, ConnectTimeout: app.ConnectTimeout})
+				o.add(p.cache, r, err)
+				seen[port] = true
+			}
+		}
+		r, err := envoy.ExposedListener(&envoy.Exposed{Path: e.Path, Bind: envoy.Bind{Address: bind.Address, Port: e.ListenerPort},
+			Protocol: e.Protocol, Cluster: cluster, Logs: p.logs()})
+		o.add(p.cache, r, err)
+	}
+}

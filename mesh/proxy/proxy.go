@@ -1,0 +1,405 @@
+package proxy
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"unique"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/mesh"
+	"corbel.dev/corbel/mesh/envoy"
+)
+
+// LeafSubject stands for the proxy's own certificate among the subjects. It is
+// not followed at a server: who runs the proxy gets it, for Registration.Service.
+const LeafSubject = "leaf"
+
+// Change is the newest value of a subject.
+type Change struct {
+	Subject string
+	// Value is of the subject's kind: *mesh.Resource (endpoints and leaf),
+	// *mesh.ServiceValue, *mesh.Upstream, *mesh.Roots. It is shared, and not changed.
+	// nil: there is nothing under the subject, or it may not be followed.
+	Value any
+}
+
+// Delta is what a change did.
+type Delta struct {
+	Touched mesh.Types // whose Set is another now
+	Follow  []string   // subjects whose values are wanted from now on
+	Drop    []string   // subjects that do not matter any more
+}
+
+// Proxy is one proxy. New makes it; Step and Register change it.
+type Proxy struct {
+	cache      *Cache
+	datacenter string
+	reg        *Registration
+	service    *mesh.ServiceValue
+	roots      *mesh.Resource
+	leaf       *mesh.Resource
+	own        *own
+	ownStale   bool   // the registration or the service changed since own was built
+	subject    string // the service's
+	upstreams  []upstream
+	endpoints  []endpoints // by subject
+	follows    []string    // in order
+	sets       []mesh.Set  // by type; nil until the proxy is ready
+	problems   []string
+}
+
+// endpoints is where the instances of a target are. The resource is there also when there are none.
+type endpoints struct {
+	subject string
+	value   *mesh.Resource // nil: not known yet
+}
+
+// New returns a proxy that has nothing yet. Follows are the subjects to begin with.
+func New(r *Registration, datacenter string, cache *Cache) *Proxy {
+	p := &Proxy{cache: cache, datacenter: datacenter}
+	p.Register(r)
+	return p
+}
+
+// Follows lists the subjects whose values are wanted, in order.
+func (p *Proxy) Follows() []string { return p.follows }
+
+// Registration is the newest one; it is not changed.
+func (p *Proxy) Registration() *Registration { return p.reg }
+
+// Ready tells whether every first value was there.
+func (p *Proxy) Ready() bool { return p.sets != nil }
+
+// Set returns the proxy's resources of a type; none before it is ready.
+func (p *Proxy) Set(t mesh.Type) mesh.Set {
+	if p.sets == nil {
+		return mesh.Set{}
+	}
+	return p.sets[t]
+}
+
+// Problems says what of the inputs could not be used, each with the field's name.
+func (p *Proxy) Problems() []string { return p.problems }
+
+// Missing lists the subjects that a proxy waits for before it is ready, or an upstream before it changes.
+func (p *Proxy) Missing() []string {
+	var list []string
+	for _, s := range p.follows {
+		if !p.known(s) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// Register takes another registration of the same proxy.
+func (p *Proxy) Register(r *Registration) Delta {
+	p.reg, p.ownStale = r, true
+	if subject := textOf(mesh.Subject{Kind: mesh.SubjectService, Service: r.Service()}); subject != p.subject {
+		p.subject, p.service = subject, nil
+	}
+	p.plan()
+	return p.settle()
+}
+
+// Step takes a new value.
+func (p *Proxy) Step(c Change) Delta {
+	if at, ok := p.find(c.Subject); ok {
+		return p.stepEndpoints(at, c)
+	}
+	switch v := c.Value.(type) {
+	case *mesh.ServiceValue:
+		if c.Subject == p.subject && v != nil {
+			p.setService(v)
+		}
+	case *mesh.Roots:
+		if c.Subject == rootsSubject && v != nil {
+			if r, err := p.cache.rootsSecret(v); err == nil {
+				p.roots = r
+			}
+		}
+	case *mesh.Resource:
+		if c.Subject == LeafSubject && v != nil {
+			p.leaf = v
+		}
+	}
+	for i := range p.upstreams {
+		if u := &p.upstreams[i]; u.subject == c.Subject {
+			u.value, _ = c.Value.(*mesh.Upstream)
+			u.known = true
+		}
+	}
+	return p.settle()
+}
+
+// setService takes what holds for the service. Where only the rules changed, nothing else is built anew.
+func (p *Proxy) setService(v *mesh.ServiceValue) {
+	same := p.service != nil && reflect.DeepEqual(&p.service.Service, &v.Service)
+	p.service = v
+	if !same {
+		p.ownStale = true
+		p.plan()
+	}
+}
+
+// stepEndpoints is the step that happens most: one resource is another, and nothing else moves.
+func (p *Proxy) stepEndpoints(at int, c Change) Delta {
+	e := &p.endpoints[at]
+	value, _ := c.Value.(*mesh.Resource)
+	if value == nil {
+		value = p.noEndpoints(c.Subject)
+	}
+	if value == nil || value == e.value {
+		return Delta{}
+	}
+	value = p.cache.one(value)
+	first := e.value == nil
+	e.value = value
+	if first || p.sets == nil {
+		return p.settle()
+	}
+	held := p.sets[mesh.TypeEndpoints].Get(value.Name)
+	if held == nil || held == value {
+		return Delta{}
+	}
+	p.sets[mesh.TypeEndpoints] = p.sets[mesh.TypeEndpoints].With(value)
+	return Delta{Touched: mesh.Types(0).With(mesh.TypeEndpoints)}
+}
+
+// noEndpoints says of a target that it has no instances: were it told nothing, Envoy would wait.
+func (p *Proxy) noEndpoints(subject string) *mesh.Resource {
+	for _, u := range p.upstreams {
+		for _, v := range []*mesh.Upstream{u.value, u.from()} {
+			if name := clusterOf(v, subject); name != "" {
+				r, err := envoy.Endpoints(&mesh.Endpoints{Cluster: name})
+				if err == nil {
+					return r
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func clusterOf(v *mesh.Upstream, subject string) string {
+	if v == nil {
+		return ""
+	}
+	for _, t := range v.Chain.Targets {
+		if targetSubject(t) == subject {
+			return t.Name
+		}
+	}
+	return ""
+}
+
+const rootsSubject = "roots"
+
+// textOf is a subject's text, one string for all proxies that follow it.
+func textOf(s mesh.Subject) string { return unique.Make(s.String()).Value() }
+
+func (p *Proxy) find(subject string) (int, bool) {
+	return slices.BinarySearchFunc(p.endpoints, subject, func(e endpoints, s string) int { return strings.Compare(e.subject, s) })
+}
+
+func (p *Proxy) known(subject string) bool {
+	switch subject {
+	case rootsSubject:
+		return p.roots != nil
+	case LeafSubject:
+		return p.leaf != nil
+	case p.subject:
+		return p.service != nil
+	}
+	if at, ok := p.find(subject); ok {
+		return p.endpoints[at].value != nil
+	}
+	return slices.ContainsFunc(p.upstreams, func(u upstream) bool { return u.subject == subject && u.known })
+}
+
+// plan lists the upstreams of the registration under the subjects that they
+// have by what is set for them. One that was there keeps what it has until it is built anew.
+func (p *Proxy) plan() {
+	if p.service == nil || p.reg.Kind != catalog.KindConnectProxy {
+		return
+	}
+	before := p.upstreams
+	p.upstreams = make([]upstream, 0, len(p.reg.Upstreams))
+	for i := range p.reg.Upstreams {
+		u := upstream{at: i, place: placeOf(&p.reg.Upstreams[i]), stale: true}
+		u.subject, u.err = p.subjectOf(i)
+		if u.subject != "" {
+			u.value, u.known = valueOf(before, u.subject)
+		}
+		for _, old := range before {
+			if old.place == u.place {
+				u.built = old.built
+			}
+		}
+		p.upstreams = append(p.upstreams, u)
+	}
+}
+
+func valueOf(list []upstream, subject string) (*mesh.Upstream, bool) {
+	for _, u := range list {
+		if u.subject == subject && u.known {
+			return u.value, true
+		}
+	}
+	return nil, false
+}
+
+// settle follows what is needed now, builds what can be built, and tells what changed.
+func (p *Proxy) settle() Delta {
+	p.problems = nil
+	p.watch(p.targets())
+	for i := range p.upstreams {
+		p.advance(&p.upstreams[i])
+	}
+	var d Delta
+	d.Follow, d.Drop = p.track()
+	if p.sets == nil && !p.complete() || p.service == nil {
+		return d
+	}
+	if p.ownStale || p.own == nil {
+		o := p.buildOwn()
+		if p.own != nil && o.failed {
+			p.own.problems = o.problems // what it was still holds
+		} else {
+			p.own, p.ownStale = o, false
+		}
+	}
+	p.problems = append(p.problems, p.own.problems...)
+	next := p.collect()
+	for _, t := range mesh.Every {
+		if p.sets == nil || !slices.Equal(p.sets[t].All(), next[t].All()) {
+			d.Touched = d.Touched.With(t)
+		} else {
+			next[t] = p.sets[t]
+		}
+	}
+	p.sets = next
+	return d
+}
+
+func (p *Proxy) problem(err error) {
+	if err != nil {
+		p.problems = append(p.problems, errkind.Text(err))
+	}
+}
+
+// complete tells whether every first value is there.
+func (p *Proxy) complete() bool {
+	if p.service == nil || p.roots == nil || p.leaf == nil {
+		return false
+	}
+	return !slices.ContainsFunc(p.follows, func(s string) bool { return !p.known(s) })
+}
+
+// targets lists the subjects of all targets, of chains that are built and of those that are coming.
+func (p *Proxy) targets() []string {
+	var list []string
+	for i := range p.upstreams {
+		u := &p.upstreams[i]
+		list = append(list, targetsOf(u.value)...)
+		if u.from() != u.value {
+			list = append(list, targetsOf(u.from())...)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// track compares the subjects that are needed with those that are followed.
+func (p *Proxy) track() (follow, drop []string) {
+	targets := p.targets()
+	p.watch(targets)
+	need := append([]string{LeafSubject, rootsSubject, p.subject}, targets...)
+	for i := range p.upstreams {
+		if s := p.upstreams[i].subject; s != "" {
+			need = append(need, s)
+		}
+	}
+	slices.Sort(need)
+	need = slices.Compact(need)
+	if slices.Equal(need, p.follows) {
+		return nil, nil
+	}
+	follow, drop = without(need, p.follows), without(p.follows, need)
+	p.follows = slices.Clone(need)
+	return follow, drop
+}
+
+// watch makes the endpoints those of the targets, and keeps what is known of them.
+func (p *Proxy) watch(targets []string) {
+	if len(targets) == len(p.endpoints) && !slices.ContainsFunc(targets, func(s string) bool { _, ok := p.find(s); return !ok }) {
+		return
+	}
+	next := make([]endpoints, 0, len(targets))
+	for _, s := range targets {
+		e := endpoints{subject: s}
+		if at, ok := p.find(s); ok {
+			e = p.endpoints[at]
+		}
+		next = append(next, e)
+	}
+	p.endpoints = next
+}
+
+// without returns what is in a and not in b; both are sorted.
+func without(a, b []string) []string {
+	var out []string
+	for _, s := range a {
+		if _, ok := slices.BinarySearch(b, s); !ok {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// collect puts the resources of all parts together.
+func (p *Proxy) collect() []mesh.Set {
+	lists := make([][]*mesh.Resource, len(mesh.Every))
+	add := func(list ...*mesh.Resource) {
+		for _, r := range list {
+			if r != nil {
+				lists[r.Type] = append(lists[r.Type], r)
+			}
+		}
+	}
+	add(p.leaf, p.roots)
+	add(p.own.resources...)
+	for _, r := range p.service.Authorization {
+		if slices.Contains(p.own.rules, r.Name) {
+			add(p.cache.one(r))
+		}
+	}
+	for i := range p.upstreams {
+		u := &p.upstreams[i]
+		if u.built == nil {
+			continue
+		}
+		add(u.built.resources...)
+		for _, s := range targetsOf(u.built.from) {
+			if at, ok := p.find(s); ok {
+				add(p.endpoints[at].value)
+			}
+		}
+	}
+	sets := make([]mesh.Set, len(mesh.Every))
+	for _, t := range mesh.Every {
+		sets[t] = mesh.NewSet(lists[t]...)
+	}
+	return sets
+}
+
+// part wraps the reason why something of an upstream could not be used.
+func part(at int, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("Proxy.Upstreams[%d]: %w", at, err)
+}

@@ -1,0 +1,191 @@
+package proxy
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"corbel.dev/corbel/mesh"
+)
+
+const cluster = ".default.dc1.internal." + testDomain
+
+func TestNothingUntilEverythingIsKnown(t *testing.T) {
+	w := newWorld(t)
+	p := New(sidecar(t, `{"Upstreams": [{"DestinationName": "api", "LocalBindPort": 9191}, {"DestinationName": "db", "LocalBindPort": 9192}]}`), "dc1", NewCache())
+	for steps := 0; !p.Ready(); steps++ {
+		if len(all(p)) != 0 {
+			t.Fatalf("before it is ready: %v", all(p))
+		}
+		missing := p.Missing()
+		if len(missing) == 0 || steps > 20 {
+			t.Fatalf("not ready and nothing missing after %d steps: %v", steps, p.Problems())
+		}
+		d := p.Step(w.change(missing[0]))
+		if p.Ready() != (d.Touched != 0) {
+			t.Fatalf("ready %t with %b touched", p.Ready(), d.Touched)
+		}
+	}
+	for kind, want := range map[mesh.Type]string{
+		mesh.TypeSecret:    "leaf roots",
+		mesh.TypeCluster:   "api" + cluster + " db" + cluster + " local_app",
+		mesh.TypeEndpoints: "api" + cluster + " db" + cluster,
+		mesh.TypeListener:  "api:127.0.0.1:9191 db:127.0.0.1:9192 public_listener:127.0.0.1:21000",
+		mesh.TypeExtension: "connect_authz:tcp:web",
+		mesh.TypeRoute:     "",
+	} {
+		if got := names(p, kind); got != want {
+			t.Errorf("%s: %q, want %q", kind, got, want)
+		}
+	}
+	if len(p.Problems()) > 0 {
+		t.Error(p.Problems())
+	}
+}
+
+func TestOnlyWhatDependsOnAChangeIsTouched(t *testing.T) {
+	w := newWorld(t, `{"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "http"}}`)
+	p := New(sidecar(t, `{"Upstreams": [{"DestinationName": "api", "LocalBindPort": 9191}, {"DestinationName": "db", "LocalBindPort": 9192}]}`), "dc1", NewCache())
+	w.feed(p)
+	only := func(list ...mesh.Type) (s mesh.Types) {
+		for _, t := range list {
+			s = s.With(t)
+		}
+		return s
+	}
+	step := func(subject string, want mesh.Types, changed int) {
+		t.Helper()
+		before := map[*mesh.Resource]bool{}
+		for _, kind := range mesh.Every {
+			for _, r := range p.Set(kind).All() {
+				before[r] = true
+			}
+		}
+		if d := p.Step(w.change(subject)); d.Touched != want {
+			t.Errorf("%s touched %b, want %b", subject, d.Touched, want)
+		}
+		fresh := 0
+		for _, kind := range mesh.Every {
+			for _, r := range p.Set(kind).All() {
+				if !before[r] {
+					fresh++
+				}
+			}
+		}
+		if fresh != changed {
+			t.Errorf("%s made %d resources new, want %d", subject, fresh, changed)
+		}
+	}
+	for _, s := range p.Follows() {
+		step(s, 0, 0) // the same value again, freshly decoded
+	}
+	w.instances["endpoints/dc1/api/"] = []mesh.Endpoint{{Address: "10.0.0.1", Port: 21000, Weight: 1}}
+	step("endpoints/dc1/api/", only(mesh.TypeEndpoints), 1)
+	w.put(`{"Kind": "service-intentions", "Name": "web", "Sources": [{"Name": "shop", "Action": "allow"}]}`)
+	step("service/web", only(mesh.TypeExtension), 1)
+	w.put(`{"Kind": "service-resolver", "Name": "db", "ConnectTimeout": "3s"}`)
+	step("upstream/dc1/db///", only(mesh.TypeCluster, mesh.TypeListener, mesh.TypeRoute), 3) // no default chain any more: it has routes
+}
+
+func TestAnUpstreamChangesWholeOrNotAtAll(t *testing.T) {
+	w := newWorld(t, `{"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "http"}}`)
+	p := New(sidecar(t, `{"Upstreams": [{"DestinationName": "api", "LocalBindPort": 9191}]}`), "dc1", NewCache())
+	w.feed(p)
+	before := all(p)
+	w.put(`{"Kind": "service-resolver", "Name": "api", "DefaultSubset": "v1", "Subsets": {"v1": {"Filter": "Service.Meta.v == 1"}, "v2": {"Filter": "Service.Meta.v == 2"}}}`)
+	w.put(`{"Kind": "service-splitter", "Name": "api", "Splits": [{"Weight": 90, "ServiceSubset": "v1"}, {"Weight": 10, "ServiceSubset": "v2"}]}`)
+	d := p.Step(w.change("upstream/dc1/api///"))
+	if want := []string{"endpoints/dc1/api/v1", "endpoints/dc1/api/v2"}; d.Touched != 0 || !slices.Equal(d.Follow, want) || d.Drop != nil {
+		t.Fatalf("%+v, want to follow %v", d, want)
+	}
+	if d := p.Step(w.change("endpoints/dc1/api/v1")); d.Touched != 0 || !slices.Equal(all(p), before) {
+		t.Fatalf("half of the chain is known: %+v", d)
+	}
+	d = p.Step(w.change("endpoints/dc1/api/v2"))
+	if want := []string{"endpoints/dc1/api/"}; !slices.Equal(d.Drop, want) || !d.Touched.Has(mesh.TypeCluster) || !d.Touched.Has(mesh.TypeRoute) {
+		t.Fatalf("%+v, want to drop %v", d, want)
+	}
+	if got, want := names(p, mesh.TypeCluster), "local_app v1.api"+cluster+" v2.api"+cluster; got != want {
+		t.Errorf("clusters %q, want %q", got, want)
+	}
+	if got := names(p, mesh.TypeRoute); got != "api" {
+		t.Errorf("routes %q", got)
+	}
+}
+
+func TestProxiesOfOneHostShareResources(t *testing.T) {
+	w := newWorld(t)
+	cache := NewCache()
+	var proxies []*Proxy
+	for range 3 {
+		p := New(sidecar(t, `{"Upstreams": [{"DestinationName": "api", "LocalBindPort": 9191}]}`), "dc1", cache)
+		w.feed(p)
+		proxies = append(proxies, p)
+	}
+	for _, kind := range mesh.Every {
+		for i, r := range proxies[0].Set(kind).All() {
+			if kind != mesh.TypeListener && proxies[2].Set(kind).All()[i] != r {
+				t.Errorf("%s %q is built once for each proxy", kind, r.Name)
+			}
+		}
+	}
+}
+
+func TestBadInputIsNamedAndTheRestStays(t *testing.T) {
+	w := newWorld(t)
+	tests := map[string][]string{
+		`{"Config": {"max_inbound_connections": -1}}`:                                                                     {"Proxy.Config.max_inbound_connections"},
+		`{"Config": {"protocol": "smtp"}}`:                                                                                {"Proxy.Config.protocol"},
+		`{"Config": {"bind_address": "host.example"}}`:                                                                    {"Proxy.Config.bind_address"},
+		`{"Config": {"envoy_public_listener_json": "{"}}`:                                                                 {"Proxy.Config.envoy_public_listener_json"},
+		`{"Config": {"envoy_local_cluster_json": "{\"nme\": \"x\"}"}}`:                                                    {"Proxy.Config.envoy_local_cluster_json", "nme"},
+		`{"Upstreams": [{"DestinationName": "q", "DestinationType": "prepared_query", "LocalBindPort": 1}]}`:              {"Proxy.Upstreams[0]", "prepared_query"},
+		`{"Upstreams": [{"DestinationName": "api", "LocalBindPort": 70000}]}`:                                             {"Proxy.Upstreams[0]", "LocalBindPort 70000"},
+		`{"Upstreams": [{"DestinationName": "api", "LocalBindPort": 1, "Config": {"limits": {"max_connections": "x"}}}]}`: {"Proxy.Upstreams[0].Config.limits.max_connections"},
+		`{"Expose": {"Paths": [{"Path": "/health"}]}}`:                                                                    {"Proxy.Expose.Paths[0]", "ListenerPort"},
+	}
+	for fields, want := range tests {
+		p := New(sidecar(t, fields), "dc1", NewCache())
+		w.feed(p)
+		said := strings.Join(p.Problems(), "\n")
+		for _, text := range want {
+			if !strings.Contains(said, text) {
+				t.Errorf("%s: %q does not say %q", fields, said, text)
+			}
+		}
+		if !p.Ready() {
+			t.Errorf("%s: keeps the whole proxy from being ready", fields)
+		}
+		// What was there before a bad registration stays.
+		good := New(sidecar(t, ""), "dc1", NewCache())
+		w.feed(good)
+		before := names(good, mesh.TypeListener)
+		good.Register(sidecar(t, fields))
+		if got := names(good, mesh.TypeListener); !strings.Contains(got, before) {
+			t.Errorf("%s: listeners %q after %q", fields, got, before)
+		}
+	}
+}
+
+func TestValuesThatAreNotThere(t *testing.T) {
+	w := newWorld(t)
+	p := New(sidecar(t, `{"Upstreams": [{"DestinationName": "api", "LocalBindPort": 9191}, {"DestinationName": "db", "LocalBindPort": 9192}]}`), "dc1", NewCache())
+	for len(p.Missing()) > 0 {
+		for _, s := range p.Missing() {
+			c := w.change(s)
+			if strings.HasPrefix(s, "upstream/dc1/db") || strings.HasPrefix(s, "endpoints/dc1/api") {
+				c.Value = nil
+			}
+			p.Step(c)
+		}
+	}
+	if got, want := names(p, mesh.TypeListener), "api:127.0.0.1:9191 public_listener:127.0.0.1:21000"; got != want {
+		t.Errorf("listeners %q, want %q", got, want)
+	}
+	if got, want := names(p, mesh.TypeEndpoints), "api"+cluster; got != want {
+		t.Errorf("endpoints %q, want %q", got, want)
+	}
+	if said := strings.Join(p.Problems(), "\n"); !strings.Contains(said, `"db"`) {
+		t.Errorf("problems %q", said)
+	}
+}

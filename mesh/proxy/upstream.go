@@ -1,0 +1,283 @@
+package proxy
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"corbel.dev/corbel/catalog/chain"
+	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/mesh"
+	"corbel.dev/corbel/mesh/envoy"
+)
+
+// upstream is one upstream of the registration.
+type upstream struct {
+	at      int // in Registration.Upstreams
+	place   place
+	subject string         // "" when it cannot be reached at all: err says why
+	value   *mesh.Upstream // the newest; nil: there is none
+	known   bool           // the first value came
+	stale   bool           // what is set for it may have changed
+	built   *built         // what the proxy has of it
+	err     error
+}
+
+// place is what tells upstreams of one registration apart.
+type place struct {
+	name, datacenter, address, socket string
+	port                              int
+}
+
+func placeOf(d *Upstream) place {
+	return place{d.DestinationName, d.Datacenter, d.LocalBindAddress, d.LocalBindSocketPath, d.LocalBindPort}
+}
+
+// built is what came out of a chain all of whose targets are known.
+type built struct {
+	from      *mesh.Upstream
+	resources []*mesh.Resource // clusters, listener, routes
+}
+
+func (u *upstream) from() *mesh.Upstream {
+	if u.built == nil {
+		return nil
+	}
+	return u.built.from
+}
+
+// subjectOf is the subject of an upstream by what is set for it.
+func (p *Proxy) subjectOf(at int) (string, error) {
+	d := &p.reg.Upstreams[at]
+	switch {
+	case d.DestinationName == "":
+		return "", errkind.New(errkind.Invalid, "DestinationName is required")
+	case d.DestinationType == "prepared_query":
+		return "", errkind.New(errkind.Invalid, "DestinationType \"prepared_query\": proxies cannot follow queries; name the service instead")
+	case d.DestinationPeer != "":
+		return "", errkind.New(errkind.Invalid, "DestinationPeer: clusters have no peers")
+	}
+	c, _ := callingOf(d, "", p.service.Upstreams)
+	s := mesh.Subject{Kind: mesh.SubjectUpstream, Datacenter: d.Datacenter, Service: d.DestinationName,
+		Override: mesh.Override{Protocol: c.protocol, ConnectTimeout: c.connectTimeout, MeshGateway: c.gateway}}
+	if s.Datacenter == "" {
+		s.Datacenter = p.datacenter
+	}
+	return textOf(s), nil
+}
+
+func targetSubject(t *chain.Target) string { return textOf(mesh.EndpointsOf(t)) }
+
+// targetsOf lists the subjects of a chain's targets.
+func targetsOf(v *mesh.Upstream) []string {
+	if v == nil || v.Chain == nil {
+		return nil
+	}
+	list := make([]string, 0, len(v.Chain.Targets))
+	for _, t := range v.Chain.Targets {
+		if t.Peer == "" {
+			list = append(list, targetSubject(t))
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// advance brings an upstream to its newest value, once all is known that it refers to.
+func (p *Proxy) advance(u *upstream) {
+	d := &p.reg.Upstreams[u.at]
+	if u.err != nil {
+		u.built = nil
+		p.problem(part(u.at, u.err))
+		return
+	}
+	if !u.known {
+		return
+	}
+	if u.value == nil || u.value.Chain == nil {
+		u.built = nil
+		p.problem(part(u.at, errkind.Errorf(errkind.NotFound, "DestinationName %q: the servers say nothing of it", d.DestinationName)))
+		return
+	}
+	if u.value.Problem != "" {
+		p.problem(part(u.at, errkind.Errorf(errkind.Invalid, "config entries of %q: %s", d.DestinationName, u.value.Problem)))
+	}
+	if slices.ContainsFunc(targetsOf(u.value), func(s string) bool { return !p.known(s) }) {
+		return
+	}
+	c, errs := callingOf(d, fmt.Sprintf("Proxy.Upstreams[%d]", u.at), p.service.Upstreams)
+	for _, err := range errs {
+		p.problem(err)
+	}
+	if u.built != nil && u.built.from == u.value && !u.stale {
+		return
+	}
+	b, err := p.buildUpstream(d, u.value, &c)
+	if err != nil {
+		p.problem(part(u.at, err))
+		return
+	}
+	u.built, u.stale = b, false
+}
+
+func (p *Proxy) buildUpstream(d *Upstream, v *mesh.Upstream, c *calling) (*built, error) {
+	b := &built{from: v}
+	clusters, err := p.clusters(v.Chain, c)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range clusters {
+		b.resources = append(b.resources, p.cache.one(r))
+	}
+	out, routes, err := p.outbound(d, v, c)
+	if err != nil {
+		return nil, err
+	}
+	if routes != nil {
+		b.resources = append(b.resources, p.cache.one(routes))
+	}
+	if out == nil {
+		return b, nil
+	}
+	listener, err := envoy.OutboundListener(out)
+	if err != nil {
+		return nil, err
+	}
+	b.resources = append(b.resources, p.cache.one(listener))
+	return b, nil
+}
+
+// clusters are those of all resolvers of a chain, and those that they go on at.
+func (p *Proxy) clusters(ch *chain.Chain, c *calling) ([]*mesh.Resource, error) {
+	var list []*mesh.Resource
+	for _, id := range sortedKeys(ch.Nodes) {
+		n := ch.Nodes[id]
+		if n.Resolver == nil {
+			continue
+		}
+		t := ch.Targets[n.Resolver.Target]
+		name := envoy.ClusterName(ch, t)
+		if n.Resolver.Failover == nil {
+			r, err := envoy.UpstreamCluster(p.cluster(name, ch, t, n.LoadBalancer, c))
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, r)
+			continue
+		}
+		var order []string
+		for i, target := range append([]string{n.Resolver.Target}, n.Resolver.Failover.Targets...) {
+			t := ch.Targets[target]
+			leg := envoy.FailoverName(i, envoy.ClusterName(ch, t))
+			spec := p.cluster(leg, ch, t, n.LoadBalancer, c)
+			spec.JSON = ""
+			r, err := envoy.UpstreamCluster(spec)
+			if err != nil {
+				return nil, err
+			}
+			list, order = append(list, r), append(order, leg)
+		}
+		r, err := envoy.FailoverCluster(name, order, timeoutOf(t))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, r)
+	}
+	return list, nil
+}
+
+func timeoutOf(t *chain.Target) time.Duration {
+	if t.ConnectTimeout > 0 {
+		return time.Duration(t.ConnectTimeout)
+	}
+	return envoy.DefaultConnectTimeout
+}
+
+func (p *Proxy) cluster(name string, ch *chain.Chain, t *chain.Target, balancer *entry.LoadBalancer, c *calling) *envoy.Upstream {
+	spec := &envoy.Upstream{Name: name, Endpoints: t.Name, SNI: t.SNI, Protocol: ch.Protocol, ConnectTimeout: timeoutOf(t), Limits: c.limits,
+		Passive: c.passive, Balancer: balancer, TLS: p.outgoing(), Identities: []string{p.identity(t)}}
+	if ch.Default {
+		spec.JSON = c.clusterJSON
+	}
+	return spec
+}
+
+// outgoing are the bounds of TLS towards upstreams.
+func (p *Proxy) outgoing() *entry.TLSDirection {
+	if p.service.TLS == nil {
+		return nil
+	}
+	return p.service.TLS.Outgoing
+}
+
+// identity is the SPIFFE id of a target's proxies.
+func (p *Proxy) identity(t *chain.Target) string {
+	return "spiffe://" + p.service.TrustDomain + "/ns/default/dc/" + url.PathEscape(t.Datacenter) + "/svc/" + url.PathEscape(t.Service)
+}
+
+// outbound is the listener of an upstream, nil for one without an address of its
+// own, and the routes that it refers to, nil when it needs none.
+func (p *Proxy) outbound(d *Upstream, v *mesh.Upstream, c *calling) (*envoy.Outbound, *mesh.Resource, error) {
+	ch := v.Chain
+	id := d.DestinationName
+	if v.Datacenter != "" && v.Datacenter != p.datacenter {
+		id += "?dc=" + v.Datacenter
+	}
+	start := ch.Nodes[ch.StartNode]
+	out := &envoy.Outbound{Name: id, Protocol: ch.Protocol, Stat: "upstream." + v.Name + ".default.default." + v.Datacenter,
+		Balance: c.balance, Logs: p.logs(), JSON: c.listenerJSON, Tracing: p.tracing()}
+	var routes *mesh.Resource
+	switch {
+	case entry.IsHTTP(ch.Protocol) && !ch.Default:
+		out.Routes = id
+		if ch.CustomizationHash != "" {
+			out.Routes = ch.CustomizationHash + "~" + id
+		}
+		var err error
+		if routes, err = envoy.Routes(out.Routes, ch); err != nil {
+			return nil, nil, err
+		}
+	case start.Resolver != nil:
+		out.Cluster = envoy.ClusterName(ch, ch.Targets[start.Resolver.Target])
+		out.Balancer, out.Timeout = start.LoadBalancer, time.Duration(start.Resolver.RequestTimeout)
+	default:
+		return nil, nil, errkind.Errorf(errkind.Invalid, "the chain of %q begins with a %s, which needs a protocol of requests", v.Name, start.Type)
+	}
+	bind, err := bindOf(d)
+	if err != nil || bind == nil {
+		return nil, routes, err
+	}
+	out.Bind = *bind
+	return out, routes, nil
+}
+
+// bindOf is where the application finds the upstream; nil when it has no place of its own.
+func bindOf(d *Upstream) (*envoy.Bind, error) {
+	b := &envoy.Bind{Address: d.LocalBindAddress, Port: d.LocalBindPort, Socket: d.LocalBindSocketPath}
+	if b.Address == "" {
+		b.Address = "127.0.0.1"
+	}
+	if b.Socket == "" && b.Port == 0 {
+		return nil, nil
+	}
+	if d.LocalBindSocketMode != "" {
+		mode, err := strconv.ParseUint(d.LocalBindSocketMode, 8, 16)
+		if err != nil || mode > 0o777 {
+			return nil, errkind.Errorf(errkind.Invalid, "LocalBindSocketMode %q: must be octal digits such as 0600", d.LocalBindSocketMode)
+		}
+		b.Mode = uint32(mode)
+	}
+	return b, nil
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	list := make([]string, 0, len(m))
+	for k := range m {
+		list = append(list, k)
+	}
+	slices.Sort(list)
+	return list
+}

@@ -1,0 +1,171 @@
+package proxy
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/mesh"
+	"corbel.dev/corbel/mesh/envoy"
+)
+
+const testDomain = "11111111-2222-3333-4444-555555555555.consul"
+
+// world stands for the servers: config entries and instances in, values of subjects out.
+type world struct {
+	t         testing.TB
+	entries   map[string]entry.Entry
+	instances map[string][]mesh.Endpoint // by subject
+	allow     bool
+	roots     *mesh.Roots
+	leaf      *mesh.Resource
+}
+
+func newWorld(t testing.TB, entries ...string) *world {
+	t.Helper()
+	w := &world{t: t, entries: map[string]entry.Entry{}, instances: map[string][]mesh.Endpoint{}}
+	for _, text := range entries {
+		w.put(text)
+	}
+	w.roots = &mesh.Roots{TrustDomain: testDomain, ActiveID: "a", List: []mesh.Root{{ID: "a", PEM: testRoot(t), Active: true}}}
+	var err error
+	if w.leaf, err = envoy.Leaf(testLeaf(t)); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *world) put(text string) {
+	w.t.Helper()
+	e, err := entry.Decode([]byte(text))
+	if err != nil {
+		w.t.Fatalf("%s: %v", text, err)
+	}
+	w.entries[entry.Key(e.Base().Kind, e.Base().Name)] = e
+}
+
+func (w *world) maker() *mesh.Maker {
+	get := func(kind, name string) entry.Entry {
+		if e := w.entries[entry.Key(kind, name)]; e != nil {
+			return e
+		}
+		return nil
+	}
+	return &mesh.Maker{Datacenter: "dc1", TrustDomain: testDomain, Get: get, DefaultAllow: w.allow}
+}
+
+// change is the newest value of a subject, through the bytes that go over the network.
+func (w *world) change(subject string) Change {
+	w.t.Helper()
+	if subject == LeafSubject {
+		return Change{subject, w.leaf}
+	}
+	s, err := mesh.ParseSubject(subject)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	m := w.maker()
+	c := Change{Subject: subject}
+	switch s.Kind {
+	case mesh.SubjectRoots:
+		c.Value = w.roots
+	case mesh.SubjectService:
+		v := m.Service(s.Service)
+		list, err := envoy.Authorization(v)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		body, err := mesh.AppendService(nil, v, list)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if c.Value, err = mesh.ReadService(body, w.leaf.Changed); err != nil {
+			w.t.Fatal(err)
+		}
+	case mesh.SubjectUpstream:
+		body, err := m.Upstream(s).Encode()
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if c.Value, err = mesh.ReadUpstream(body); err != nil {
+			w.t.Fatal(err)
+		}
+	case mesh.SubjectEndpoints:
+		r, err := envoy.Endpoints(&mesh.Endpoints{Cluster: m.Cluster(s), List: w.instances[subject]})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if c.Value, err = mesh.ReadResource(r.Body, r.Changed); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return c
+}
+
+// feed gives the proxy the values of what it follows until it wants no more.
+func (w *world) feed(p *Proxy) {
+	w.t.Helper()
+	for range 10 {
+		missing := p.Missing()
+		if len(missing) == 0 {
+			return
+		}
+		for _, s := range missing {
+			p.Step(w.change(s))
+		}
+	}
+	w.t.Fatalf("still missing %v", p.Missing())
+}
+
+// refresh gives the proxy all values anew, as after a change of many things.
+func (w *world) refresh(p *Proxy) {
+	for _, s := range slices.Clone(p.Follows()) {
+		if slices.Contains(p.Follows(), s) {
+			p.Step(w.change(s))
+		}
+	}
+	w.feed(p)
+}
+
+// sidecar is a registration of a proxy for web with further fields of Proxy as JSON.
+func sidecar(t testing.TB, fields string) *Registration {
+	t.Helper()
+	object := map[string]any{"DestinationServiceName": "web", "LocalServiceAddress": "127.0.0.1", "LocalServicePort": 8080}
+	if fields != "" {
+		if err := json.Unmarshal([]byte(fields), &object); err != nil {
+			t.Fatalf("%s: %v", fields, err)
+		}
+	}
+	text, err := json.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := ReadRegistration(&catalog.Service{Kind: catalog.KindConnectProxy, ID: "web-sidecar-proxy", Name: "web-sidecar-proxy", Address: "127.0.0.1", Port: 21000, Proxy: text})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// all lists a proxy's resources as TYPE NAME VERSION.
+func all(p *Proxy) []string {
+	var list []string
+	for _, t := range mesh.Every {
+		for _, r := range p.Set(t).All() {
+			list = append(list, fmt.Sprintf("%s %s %s", t, r.Name, r.Version))
+		}
+	}
+	return list
+}
+
+func names(p *Proxy, t mesh.Type) string {
+	var list []string
+	for _, r := range p.Set(t).All() {
+		list = append(list, r.Name)
+	}
+	return strings.Join(list, " ")
+}
