@@ -69,3 +69,34 @@ func TestMergeCentralConfigBlocks(t *testing.T) {
 		t.Errorf("the index did not move from %s", index)
 	}
 }
+
+func TestHealthIngress(t *testing.T) {
+	r := newRig(t, nil)
+	names := func() (ids string) {
+		var entries []struct{ Service struct{ ID string } }
+		if err := json.Unmarshal([]byte(r.do("GET", "/v1/health/ingress/web", "").body), &entries); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			ids += e.Service.ID + " "
+		}
+		return ids
+	}
+	r.want("GET", "/v1/health/ingress/", "", 400, "Missing service name")
+	r.want("GET", "/v1/health/ingress/web", "", 200, "[]")
+	r.want("PUT", "/v1/config", `{"Kind":"ingress-gateway","Name":"edge","Listeners":[{"Port":80,"Protocol":"http","Services":[{"Name":"*"}]}]}`, 200, "true")
+	r.want("PUT", "/v1/catalog/register", `{"Node":"n2","Address":"10.0.0.2","Service":{"Kind":"ingress-gateway","ID":"edge-1","Service":"edge","Port":8443},
+		"Checks":[{"CheckID":"c","Name":"c","ServiceID":"edge-1","Status":"warning"}]}`, 200, "true")
+	if got := names(); got != "" {
+		t.Errorf("a service that does not speak http is reached through %s", got)
+	}
+	index := r.do("GET", "/v1/health/ingress/web", "").header.Get("X-Consul-Index")
+	done := make(chan answer, 1)
+	go func() { done <- r.do("GET", "/v1/health/ingress/web?wait=60s&index="+index, "") }()
+	until(t, "the query to wait", func() bool { return r.store.waits() > 0 })
+	r.want("PUT", "/v1/config", `{"Kind":"service-defaults","Name":"web","Protocol":"http"}`, 200, "true")
+	if a := <-done; !strings.Contains(a.body, `"ID":"edge-1"`) {
+		t.Errorf("after the change: %s", a.body)
+	}
+	r.want("GET", "/v1/health/ingress/web?passing", "", 200, "[]")
+}

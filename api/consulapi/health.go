@@ -6,6 +6,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/filter"
+	"corbel.dev/corbel/catalog/gateway"
 	"corbel.dev/corbel/catalog/registry"
 )
 
@@ -24,8 +25,26 @@ func healthConnect(q *request) error {
 		func(s *catalog.State) iter.Seq[*catalog.Service] { return q.connecting(s.ConnectInstances(name)) })
 }
 
-// entries answers with instances, their nodes and their checks.
+// healthIngress answers with the ingress gateways through which a service that the caller may read is reached.
+func healthIngress(q *request) error {
+	name := q.rest
+	subject := registry.Subject{Topic: registry.TopicCatalog}
+	return q.entriesOf(subject, "health-ingress", func(s *catalog.State) uint64 { return gateway.IngressIndex(s, name) },
+		func(s *catalog.State) iter.Seq[*catalog.Service] {
+			if !q.sees(ResService, name) {
+				return func(func(*catalog.Service) bool) {}
+			}
+			return gateway.Ingress(s, name)
+		})
+}
+
+// entries answers with instances of one service, their nodes and their checks.
 func (q *request) entries(key string, index func(*catalog.State) uint64, instances func(*catalog.State) iter.Seq[*catalog.Service]) error {
+	return q.entriesOf(registry.Subject{Topic: registry.TopicService, Key: strings.ToLower(q.rest)}, key, index, instances)
+}
+
+// entriesOf is entries of instances that change with a subject.
+func (q *request) entriesOf(subject registry.Subject, key string, index func(*catalog.State) uint64, instances func(*catalog.State) iter.Seq[*catalog.Service]) error {
 	if q.rest == "" {
 		return errMissingService
 	}
@@ -33,7 +52,6 @@ func (q *request) entries(key string, index func(*catalog.State) uint64, instanc
 	if err != nil {
 		return err
 	}
-	subject := registry.Subject{Topic: registry.TopicService, Key: strings.ToLower(q.rest)}
 	if sel.central {
 		key, subject, index = central(key, index)
 	}

@@ -77,6 +77,7 @@ var matrix = map[string]cell{
 
 	"GET /v1/health/service/": {rest: "web", rights: ruleWeb + ruleNode, hides: "n2"},
 	"GET /v1/health/connect/": {rest: "web", rights: ruleWeb + ruleNode + `service "web-proxy" { policy = "read" }`, hides: "web-proxy"},
+	"GET /v1/health/ingress/": {rest: "web", rights: ruleWeb + ruleNode + `service "edge" { policy = "read" }`, hides: "edge-1"},
 	"GET /v1/health/node/":    {rest: "n2", rights: ruleNode, hides: "nodecheck"},
 	"GET /v1/health/checks/":  {rest: "web", rights: ruleWeb + ruleNode, hides: "webcheck"},
 	"GET /v1/health/state/":   {rest: "any", rights: ruleNode, hides: "nodecheck"},
@@ -273,6 +274,8 @@ func (g *guarded) fill(root string) {
 		{"PUT", "/v1/agent/service/register", `{"Name":"web","Port":1,"Check":{"TTL":"1m"}}`},
 		{"PUT", "/v1/agent/check/register", `{"Name":"own","TTL":"1m"}`},
 		{"PUT", "/v1/config", `{"Kind":"service-defaults","Name":"web"}`},
+		{"PUT", "/v1/config", `{"Kind":"ingress-gateway","Name":"edge","Listeners":[{"Port":80,"Protocol":"tcp","Services":[{"Name":"web"}]}]}`},
+		{"PUT", "/v1/catalog/register", `{"Node":"n2","Address":"10.0.0.2","Service":{"Kind":"ingress-gateway","ID":"edge-1","Service":"edge","Port":8443}}`},
 		{"PUT", "/v1/connect/intentions/exact?source=a&destination=web", `{"Action":"allow"}`},
 	} {
 		if a := g.as(root, c.method, c.target, c.body); a.status != 200 {

@@ -46,6 +46,7 @@ var catalogRoutes = []route{
 var healthRoutes = []route{
 	{"GET", "/v1/health/service/", read, ResService, healthService},
 	{"GET", "/v1/health/connect/", read, ResService, healthConnect},
+	{"GET", "/v1/health/ingress/", read, ResService, healthIngress},
 	{"GET", "/v1/health/node/", read, ResNode, healthNode},
 	{"GET", "/v1/health/checks/", read, ResService, healthChecks},
 	{"GET", "/v1/health/state/", read, ResNode, healthState},

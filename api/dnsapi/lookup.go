@@ -12,6 +12,7 @@ import (
 	"github.com/miekg/dns"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/gateway"
 )
 
 // group is one answer and the Additional records that belong to it: they are cut together.
@@ -75,6 +76,11 @@ func (l *lookup) zoneAnswer(p place) result {
 		return l.service(p, l.state.Instances(p.name), func(s *catalog.State) uint64 { return s.ServiceIndex(p.name) })
 	case kindConnect:
 		return l.service(p, l.state.ConnectInstances(p.name), func(s *catalog.State) uint64 { return s.ConnectIndex(p.name) })
+	case kindIngress:
+		if !l.allowedService(p.name) {
+			return nothing(dns.RcodeNameError)
+		}
+		return l.service(p, gateway.Ingress(l.state, p.name), func(s *catalog.State) uint64 { return gateway.IngressIndex(s, p.name) })
 	case kindVirtual:
 		return l.virtual(p.name)
 	case kindAddr:

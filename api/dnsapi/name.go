@@ -18,6 +18,7 @@ const (
 	kindAddr         // <hex address>.addr
 	kindQuery        // <query>.query, _<query>._tcp.query
 	kindVirtual      // <service>.virtual
+	kindIngress      // <service>.ingress: the gateways through which it is reached
 )
 
 // place is where a name leads. Names are in lower case.
@@ -32,7 +33,7 @@ type place struct {
 
 // kinds are the words before the data center and the domain.
 var kinds = map[string]kind{"node": kindNode, "service": kindService, "connect": kindConnect, "addr": kindAddr,
-	"query": kindQuery, "virtual": kindVirtual}
+	"query": kindQuery, "virtual": kindVirtual, "ingress": kindIngress}
 
 // locate reads the labels (lower case) that stand before the domain.
 func locate(labels []string) place {
@@ -67,7 +68,7 @@ func locate(labels []string) place {
 		if p.service(labels); p.tag != "" { // the names of queries may have dots
 			p.name = strings.Join(labels, ".")
 		}
-	case kindConnect, kindVirtual:
+	case kindConnect, kindVirtual, kindIngress:
 		p.name = labels[len(labels)-1]
 	case kindAddr:
 		if p.addr = hexAddr(labels[0]); len(labels) != 1 || !p.addr.IsValid() {

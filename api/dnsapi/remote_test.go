@@ -196,6 +196,37 @@ func TestVirtualAddresses(t *testing.T) {
 	}
 }
 
+func TestIngressGateways(t *testing.T) {
+	set := func(kind, name, value string) catalog.Command {
+		return &catalog.Records{Ops: []catalog.RecordOp{{Verb: catalog.RecordSet,
+			Record: catalog.Record{Kind: catalog.RecordConfigEntry, Key: kind + "/" + name, Value: []byte(value)}}}}
+	}
+	gateway := catalog.Service{Name: "edge", Kind: catalog.KindIngressGateway, Port: 8443}
+	w := newWorld(t, instance("n", "10.0.0.1", gateway, catalog.Passing), instance("m", "10.0.0.2", gateway, catalog.Critical))
+	s := in(t, "dc1", w, Config{})
+	a, srv := query("web.ingress.consul.", dns.TypeA), query("web.ingress.dc1.consul.", dns.TypeSRV)
+	if got := ask(t, s, a, false); got.Rcode != dns.RcodeNameError {
+		t.Errorf("before there is a gateway for it: %v", got)
+	}
+	w.apply(t, set("ingress-gateway", "edge", `{"Kind":"ingress-gateway","Name":"edge","Listeners":[{"Port":80,"Protocol":"tcp","Services":[{"Name":"web"}]}]}`))
+	for range 2 { // the second comes from the cache
+		if got := ask(t, s, a, false); !slices.Equal(short(got.Answer), []string{"A 10.0.0.1"}) {
+			t.Errorf("%v", got)
+		}
+		if got := ask(t, s, srv, false); len(got.Answer) != 1 || got.Answer[0].(*dns.SRV).Port != 8443 {
+			t.Errorf("%v", got)
+		}
+	}
+	w.apply(t, instance("m", "10.0.0.2", gateway, catalog.Passing))
+	if got := ask(t, s, a, false); len(got.Answer) != 2 {
+		t.Errorf("after the second came up: %v", got)
+	}
+	w.apply(t, set("ingress-gateway", "edge", `{"Kind":"ingress-gateway","Name":"edge","Listeners":[{"Port":80,"Protocol":"tcp","Services":[{"Name":"db"}]}]}`))
+	if got := ask(t, s, a, false); got.Rcode != dns.RcodeNameError {
+		t.Errorf("after the gateway dropped it: %v", got)
+	}
+}
+
 // An agent with use_cache gives an answer again until it is too old.
 func TestAgentsKeepAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
