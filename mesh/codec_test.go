@@ -39,13 +39,14 @@ func TestUpstreamBody(t *testing.T) {
 }
 
 func TestServiceBody(t *testing.T) {
-	v := newWorld(t, `{"Kind":"service-defaults","Name":"web","Protocol":"grpc","MaxInboundConnections":7,"RateLimits":{"InstanceLevel":{"RequestsPerSecond":5}}}`).maker().Service("web")
+	v := newWorld(t, `{"Kind":"service-defaults","Name":"web","Protocol":"grpc","MaxInboundConnections":7,"Expose":{"Checks":true}}`).maker().Service("web")
 	rules := NewResource(TypeExtension, "rbac", "v1", []byte("rules"))
 	b, err := AppendService(nil, v, []*Resource{rules})
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := time.Unix(5, 0)
+	v.Config["max_inbound_connections"] = 7.0 // as JSON has it
 	got, err := ReadService(b, at)
 	if err != nil || !reflect.DeepEqual(&got.Service, v) || len(got.Authorization) != 1 {
 		t.Fatalf("%+v %v", got, err)

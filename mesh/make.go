@@ -1,7 +1,7 @@
 package mesh
 
 import (
-	"maps"
+	"cmp"
 	"slices"
 	"strings"
 
@@ -57,9 +57,9 @@ func (m *Maker) Service(name string) *Service {
 	mesh := find[entry.MeshConfig](m, entry.Mesh, "mesh")
 	s := &Service{
 		Name: name, Datacenter: m.Datacenter, TrustDomain: m.TrustDomain, Protocol: entry.Protocol(m.get, name),
-		Config: ownConfig(all, own), Mode: or(own.Mode, all.Mode), MutualTLSMode: or(own.MutualTLSMode, all.MutualTLSMode),
+		Config: entry.CentralConfig(all, own), Mode: cmp.Or(own.Mode, all.Mode), MutualTLSMode: cmp.Or(own.MutualTLSMode, all.MutualTLSMode),
 		TransparentProxy: transparent(own.TransparentProxy, all.TransparentProxy), Expose: expose(own.Expose, all.Expose),
-		MeshGateway: entry.MeshGateway{Mode: or(own.MeshGateway.Mode, all.MeshGateway.Mode)},
+		MeshGateway: entry.MeshGateway{Mode: cmp.Or(own.MeshGateway.Mode, all.MeshGateway.Mode)},
 		AccessLogs:  all.AccessLogs, Extensions: slices.Concat(all.EnvoyExtensions, own.EnvoyExtensions),
 		RateLimits: own.RateLimits, Upstreams: own.UpstreamConfig, TLS: mesh.TLS, HTTP: mesh.HTTP,
 		MeshDestinationsOnly: mesh.TransparentProxy.MeshDestinationsOnly, ValidateClusters: mesh.ValidateClusters,
@@ -67,33 +67,6 @@ func (m *Maker) Service(name string) *Service {
 	}
 	s.PerRequest = slices.ContainsFunc(s.Intentions, func(i Intention) bool { return len(i.Permissions) > 0 })
 	return s
-}
-
-func or(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
-}
-
-// ownConfig is what all proxies are given, and over it what service-defaults sets, under the
-// names that a proxy's own Config has. Numbers are float64, as they come out of JSON.
-func ownConfig(all *entry.Proxy, own *entry.Service) map[string]any {
-	c := maps.Clone(all.Config)
-	set := func(key string, value any, given bool) {
-		if given {
-			if c == nil {
-				c = make(map[string]any)
-			}
-			c[key] = value
-		}
-	}
-	set("protocol", own.Protocol, own.Protocol != "")
-	set("max_inbound_connections", float64(own.MaxInboundConnections), own.MaxInboundConnections > 0)
-	set("local_connect_timeout_ms", float64(own.LocalConnectTimeoutMs), own.LocalConnectTimeoutMs > 0)
-	set("local_request_timeout_ms", float64(own.LocalRequestTimeoutMs), own.LocalRequestTimeoutMs > 0)
-	set("balance_inbound_connections", own.BalanceInboundConnections, own.BalanceInboundConnections != "")
-	return c
 }
 
 func transparent(own, all *entry.TransparentProxy) *entry.TransparentProxy {
@@ -112,11 +85,10 @@ func transparent(own, all *entry.TransparentProxy) *entry.TransparentProxy {
 }
 
 func expose(own, all entry.Expose) entry.Expose {
-	e := entry.Expose{Checks: own.Checks || all.Checks, Paths: own.Paths}
-	if len(e.Paths) == 0 {
-		e.Paths = all.Paths
+	if own.Checks || len(own.Paths) > 0 {
+		return own
 	}
-	return e
+	return all
 }
 
 // intentions lists those for a destination and those for every one, in the order in which they are looked at.

@@ -57,7 +57,7 @@ type Service struct {
 	TrustDomain string
 	Protocol    string // tcp, http, http2, grpc
 	// Config is the Config of proxy-defaults with what service-defaults sets put over it under
-	// the same keys: protocol, max_inbound_connections, local_connect_timeout_ms ...
+	// the same keys: protocol, max_inbound_connections, local_connect_timeout_ms ... (entry.CentralConfig).
 	Config           map[string]any          `json:",omitempty"`
 	Mode             string                  `json:",omitempty"`
 	MutualTLSMode    string                  `json:",omitempty"`

@@ -32,7 +32,7 @@ func Merge(get Getter, service string, proxy []byte) ([]byte, error) {
 	if own == nil {
 		own = &Service{}
 	}
-	fillObject(out, "Config", centralConfig(all, own))
+	fillObject(out, "Config", CentralConfig(all, own))
 	mode := cmp.Or(text(out["Mode"]), own.Mode, all.Mode)
 	out["Mode"] = mode
 	fillText(out, "MutualTLSMode", own.MutualTLSMode, all.MutualTLSMode)
@@ -60,8 +60,8 @@ func Merge(get Getter, service string, proxy []byte) ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// centralConfig is Proxy.Config as the entries alone would have it.
-func centralConfig(all *Proxy, own *Service) map[string]any {
+// CentralConfig is Proxy.Config as the entries alone would have it.
+func CentralConfig(all *Proxy, own *Service) map[string]any {
 	c := maps.Clone(all.Config)
 	if c == nil {
 		c = map[string]any{}

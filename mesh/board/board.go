@@ -1,0 +1,266 @@
+package board
+
+import (
+	"container/list"
+	"context"
+	"io"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/core/feed"
+	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/mesh"
+	"corbel.dev/corbel/telemetry"
+)
+
+var _ feed.Source = (*Board)(nil)
+
+// Catalog is the replicated catalog (catalog/registry).
+type Catalog interface {
+	State() *catalog.State
+	// OnApply has f called with each new State, in order; f does not block.
+	OnApply(f func(next *catalog.State, changes *catalog.Changes))
+}
+
+// Access turns a token into rights (catalog/grants).
+type Access interface {
+	// Grant returns the same pointer as long as nothing about the token changed.
+	Grant(ctx context.Context, token string) (*acl.Grant, error)
+}
+
+// Config says what a Board is made of. Zero values mean the defaults that are named.
+type Config struct {
+	Catalog    Catalog
+	Access     Access // nil: everybody may follow everything
+	Datacenter string // "dc1"
+	// DefaultAllow is what holds for those whom no intention speaks of.
+	DefaultAllow bool
+	// Window is the least time between two builds of a subject; below zero there is none. 20 ms.
+	Window time.Duration
+	// Workers build and tell at the same time; as many as processors, at least 2.
+	Workers int
+	// MaxSubjects bounds what is followed at the same time: who asks for more is Overloaded. 262,144.
+	MaxSubjects int
+	// Recheck is how often the rights of followers are looked at without a change: tokens run out. 30 s.
+	Recheck time.Duration
+
+	Clock   clock.Clock
+	Logger  *slog.Logger
+	Metrics *telemetry.Registry
+}
+
+func (c *Config) complete() {
+	if c.Datacenter == "" {
+		c.Datacenter = "dc1"
+	}
+	if c.Window == 0 {
+		c.Window = 20 * time.Millisecond
+	}
+	if c.Workers <= 0 {
+		c.Workers = max(2, runtime.GOMAXPROCS(0))
+	}
+	if c.MaxSubjects <= 0 {
+		c.MaxSubjects = 1 << 18
+	}
+	if c.Recheck <= 0 {
+		c.Recheck = 30 * time.Second
+	}
+	if c.Clock == nil {
+		c.Clock = clock.Real{}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+}
+
+// Board is made by New. Follow works also before Run and after it, then without news.
+type Board struct {
+	cfg     Config
+	entries entryCache
+	meters  meters
+	counts  counts
+
+	// mu guards all below and the parts of cells that say so. It is taken by the goroutine
+	// that applies the log: only look-ups and moves are done under it. Cells' and
+	// followers' locks are never taken while it is held.
+	mu      sync.Mutex
+	cells   map[mesh.Subject]*cell
+	by      map[input]map[*cell]struct{}
+	tokens  map[string]*tokenUse
+	applied uint64     // index of the newest State that was heard of
+	marks   *list.List // of *mark, oldest first: the changes that are not told yet
+	urgent  []*cell    // to be built now, in order, before those in ready
+	ready   []*cell
+	waiting []*cell    // to be built when their window is over
+	idle    *sync.Cond // workers wait here for ready
+	stopped bool
+	newest  position
+	rights  uint64 // grows with each change that may change rights
+
+	due     chan struct{} // something began to wait
+	recheck chan struct{} // rights may have changed
+}
+
+// position is what Newest tells.
+type position struct{ generation, index uint64 }
+
+// mark says that a subject was touched and is not told of yet.
+type mark struct {
+	index uint64 // no change that it stands for has a lower one
+	at    time.Time
+}
+
+// counts are for tests and Stats.
+type counts struct{ builds, encoded, published, told atomic.Uint64 }
+
+// Stats says what a Board has done so far.
+type Stats struct {
+	Subjects  int    // that are followed
+	Followers int    // of all subjects
+	Builds    uint64 // views made
+	Encoded   uint64 // bodies made of them
+	Published uint64 // bodies that were another than before
+	Told      uint64 // times that a follower was called, its first value left out
+}
+
+// New makes a Board that hears of what the catalog applies from now on. It starts nothing.
+func New(cfg Config) (*Board, error) {
+	if cfg.Catalog == nil {
+		return nil, errkind.New(errkind.Invalid, "board: Catalog is required")
+	}
+	cfg.complete()
+	b := &Board{
+		cfg: cfg, cells: map[mesh.Subject]*cell{}, by: map[input]map[*cell]struct{}{}, tokens: map[string]*tokenUse{},
+		marks: list.New(), due: make(chan struct{}, 1), recheck: make(chan struct{}, 1),
+	}
+	b.idle = sync.NewCond(&b.mu)
+	b.meters = newMeters(b, cfg.Metrics)
+	cfg.Catalog.OnApply(b.changed)
+	st := cfg.Catalog.State()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.appliedLocked(st)
+	b.advanceLocked()
+	return b, nil
+}
+
+// Run builds and tells until ctx ends.
+func (b *Board) Run(ctx context.Context) error {
+	var group sync.WaitGroup
+	for range b.cfg.Workers {
+		group.Go(b.work)
+	}
+	group.Go(func() { b.release(ctx) })
+	group.Go(func() { b.keepRights(ctx) })
+	<-ctx.Done()
+	b.mu.Lock()
+	b.stopped = true
+	b.idle.Broadcast()
+	b.mu.Unlock()
+	group.Wait()
+	return nil
+}
+
+// Newest implements feed.Source.
+func (b *Board) Newest() (generation, index uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.newest.generation, b.newest.index
+}
+
+// Stats tells what was done.
+func (b *Board) Stats() Stats {
+	s := Stats{Builds: b.counts.builds.Load(), Encoded: b.counts.encoded.Load(), Published: b.counts.published.Load(), Told: b.counts.told.Load()}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s.Subjects = len(b.cells)
+	for _, use := range b.tokens {
+		s.Followers += len(use.followers)
+	}
+	return s
+}
+
+// changed takes note of what a batch touched. It is called by the goroutine that applies the log.
+func (b *Board) changed(next *catalog.State, c *catalog.Changes) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	from, now := b.applied+1, b.cfg.Clock.Now() // no change of the batch has a lower index
+	b.appliedLocked(next)
+	defer b.advanceLocked()
+	if c == nil {
+		for e := b.marks.Front(); e != nil; e = e.Next() {
+			e.Value.(*mark).index = 1 // of another history: it says nothing any more
+		}
+		b.markAllLocked(1, now)
+		b.rightsChangedLocked()
+		return
+	}
+	for _, t := range c.Names {
+		b.touchLocked(input{inputService, t.Name}, from, now)
+	}
+	for i := range c.Records {
+		r := c.Records[i].After
+		if r == nil {
+			r = c.Records[i].Before
+		}
+		switch r.Kind {
+		case catalog.RecordConfigEntry:
+			b.touchLocked(input{inputEntry, r.Key}, from, now)
+		case catalog.RecordCA:
+			b.touchLocked(input{inputRoots, ""}, from, now)
+		case catalog.RecordSystem:
+			if r.Key == catalog.ClusterIDKey || r.Key == catalog.HistoryKey {
+				b.markAllLocked(from, now)
+			}
+		case catalog.RecordACLToken, catalog.RecordACLPolicy, catalog.RecordACLRole, catalog.RecordACLAuthMethod, catalog.RecordACLBindingRule, catalog.RecordACLBootstrap:
+			b.rightsChangedLocked()
+		}
+	}
+}
+
+// appliedLocked notes the newest State. Another history begins with its own indexes.
+func (b *Board) appliedLocked(st *catalog.State) {
+	b.applied = st.Index()
+	if g := generation(st); g != b.newest.generation {
+		b.newest = position{generation: g}
+	}
+}
+
+// advanceLocked moves Newest up to the last change before the oldest that is not told yet.
+func (b *Board) advanceLocked() {
+	index := b.applied
+	if front := b.marks.Front(); front != nil {
+		index = min(index, front.Value.(*mark).index-1)
+	}
+	b.newest.index = max(b.newest.index, index)
+}
+
+func (b *Board) markAllLocked(from uint64, now time.Time) {
+	for _, c := range b.cells {
+		b.markLocked(c, from, now)
+	}
+}
+
+func (b *Board) touchLocked(in input, from uint64, now time.Time) {
+	for c := range b.by[in] {
+		b.markLocked(c, from, now)
+	}
+}
+
+func (b *Board) rightsChangedLocked() {
+	b.rights++
+	poke(b.recheck)
+}
+
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

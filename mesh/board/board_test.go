@@ -1,0 +1,267 @@
+package board
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/core/feed"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/mesh"
+)
+
+// One endpoint change of one upstream is one build and one encoding, however many follow it.
+func TestOneChangeIsBuiltOnce(t *testing.T) {
+	h := newHarness(t, Config{})
+	const followers = 2000
+	for i := range 10 {
+		h.do(proxy(fmt.Sprintf("n%d", i), "web", 21000+i), proxy(fmt.Sprintf("n%d", i), "api", 22000+i))
+	}
+	var all []*seen
+	for range followers {
+		all = append(all, h.follow("endpoints/dc1/web/", ""))
+	}
+	for _, other := range []string{"endpoints/dc1/api/", "service/web", "service/api", "upstream/dc1/web///", "roots"} {
+		all = append(all, h.follow(other, ""))
+	}
+	h.settle()
+	before := h.Stats()
+	h.do(&catalog.Deregister{Node: "n3", ServiceID: "web-sidecar-proxy"})
+	h.settle()
+	after := h.Stats()
+	if builds, encoded, published, told := after.Builds-before.Builds, after.Encoded-before.Encoded, after.Published-before.Published, after.Told-before.Told; builds != 1 || encoded != 1 || published != 1 || told != followers {
+		t.Errorf("%d builds, %d encodings, %d values, %d followers told", builds, encoded, published, told)
+	}
+	body := all[0].last().Body
+	for i, s := range all {
+		s.isNow(h.State())
+		if want := 2; i < followers && (s.count() != want || &s.last().Body[0] != &body[0]) {
+			t.Fatalf("follower %d was told %d times, or has bytes of its own", i, s.count())
+		}
+	}
+	for _, s := range all {
+		s.stop()
+	}
+	if s := h.Stats(); s.Subjects != 0 || s.Followers != 0 || len(h.by) != 0 {
+		t.Errorf("left behind: %+v, %d inputs", s, len(h.by))
+	}
+}
+
+// What a change touches is found by what it changes, and what stays the same is not told.
+func TestFromAChangeToItsSubjects(t *testing.T) {
+	h := newHarness(t, Config{Window: -1})
+	h.do(configEntry(t, `{"Kind":"proxy-defaults","Name":"global","Config":{"protocol":"http"}}`),
+		configEntry(t, `{"Kind":"service-resolver","Name":"web","Subsets":{"v1":{}}}`),
+		configEntry(t, `{"Kind":"service-splitter","Name":"web","Splits":[{"Weight":50},{"Weight":50,"Service":"next"}]}`),
+		proxy("n1", "web", 1, &catalog.Check{ID: "c", Output: "a"}), proxy("n2", "next", 2))
+	subjects := []string{"endpoints/dc1/web/", "endpoints/dc1/web/v1", "endpoints/dc1/next/", "endpoints/dc2/web/", "service/web", "service/next", "upstream/dc1/web///", "upstream/dc1/next///", "roots"}
+	all := map[string]*seen{}
+	for _, s := range subjects {
+		all[s] = h.follow(s, "")
+	}
+	check := &catalog.Check{Node: "n1", ID: "c", ServiceID: "web-sidecar-proxy", ServiceName: "web-sidecar-proxy", Output: "b"}
+	failed := *check
+	failed.Status = catalog.Critical
+	for _, c := range []struct {
+		name   string
+		change catalog.Command
+		builds uint64
+		told   string
+	}{
+		{"a check says something else", &catalog.Register{Node: catalog.Node{Name: "n1"}, SkipNodeUpdate: true, Checks: []*catalog.Check{check}}, 2, ""},
+		{"a check fails", &catalog.Register{Node: catalog.Node{Name: "n1"}, SkipNodeUpdate: true, Checks: []*catalog.Check{&failed}}, 2, "endpoints/dc1/web/ endpoints/dc1/web/v1"},
+		{"another instance", proxy("n3", "next", 3), 1, "endpoints/dc1/next/"},
+		{"another service", proxy("n3", "other", 3), 0, ""},
+		{"the node of an instance", proxy("n3", "other", 4), 1, "endpoints/dc1/next/"}, // its address is another
+		{"a key", &catalog.KV{Verb: catalog.KVSet, Pair: catalog.KVPair{Key: "k"}}, 0, ""},
+		{"an entry of another service", configEntry(t, `{"Kind":"service-defaults","Name":"other","Protocol":"tcp"}`), 0, ""},
+		{"a rule for one", configEntry(t, `{"Kind":"service-intentions","Name":"web","Sources":[{"Name":"api","Action":"allow"}]}`), 1, "service/web"},
+		{"a rule for all", configEntry(t, `{"Kind":"service-intentions","Name":"*","Sources":[{"Name":"*","Action":"allow"}]}`), 2, "service/next service/web"},
+		{"a subset", configEntry(t, `{"Kind":"service-resolver","Name":"web","Subsets":{"v1":{"OnlyPassing":true}}}`), 2, ""},
+		{"a resolver of a target", configEntry(t, `{"Kind":"service-resolver","Name":"next","ConnectTimeout":"9s"}`), 2, "upstream/dc1/next/// upstream/dc1/web///"},
+		{"the mesh", configEntry(t, `{"Kind":"mesh","TransparentProxy":{"MeshDestinationsOnly":true}}`), 2, "service/next service/web"},
+		{"the end of a route", dropRecord(catalog.RecordConfigEntry, "service-splitter/web"), 1, "upstream/dc1/web///"},
+		{"what is not looked at any more", dropRecord(catalog.RecordConfigEntry, "service-resolver/next"), 1, "upstream/dc1/next///"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			before, counts := h.Stats(), map[string]int{}
+			for s, f := range all {
+				counts[s] = f.count()
+			}
+			h.do(c.change)
+			h.settle()
+			var told []string
+			for s, f := range all {
+				if f.count() != counts[s] {
+					told = append(told, s)
+				}
+				if !strings.HasPrefix(s, "endpoints/dc2/") {
+					f.isNow(h.State())
+				}
+			}
+			slices.Sort(told)
+			if got := strings.Join(told, " "); got != c.told {
+				t.Errorf("told %q, want %q", got, c.told)
+			}
+			if builds := h.Stats().Builds - before.Builds; builds != c.builds {
+				t.Errorf("%d builds, want %d", builds, c.builds)
+			}
+		})
+	}
+}
+
+// The first change goes out at once; those within the window after it go together at its end.
+func TestWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, Config{Window: 50 * time.Millisecond})
+		s := h.follow("endpoints/dc1/web/", "")
+		begin := time.Now()
+		told := func() int { synctest.Wait(); return s.count() - 1 }
+		change := func(port int) { h.do(proxy("n1", "web", port)) }
+		for i := range 5 {
+			change(100 + i)
+			if told() != 1 {
+				t.Fatalf("%d values after %s", told(), time.Since(begin))
+			}
+			<-time.After(time.Millisecond)
+		}
+		if _, index := h.Newest(); index >= h.State().Index() {
+			t.Errorf("Newest is %d while changes up to %d wait", index, h.State().Index())
+		}
+		<-time.After(50 * time.Millisecond)
+		if told() != 2 {
+			t.Errorf("%d values", told())
+		}
+		if at := s.last().At; !at.Equal(begin.Add(time.Millisecond)) {
+			t.Errorf("it waited since %s", at.Sub(begin))
+		}
+		s.isNow(h.State())
+		<-time.After(time.Second)
+		change(200)
+		if told() != 3 {
+			t.Errorf("%d values", told())
+		}
+		h.stop()
+	})
+}
+
+func TestRefusedSubjects(t *testing.T) {
+	h := newHarness(t, Config{MaxSubjects: 1})
+	for _, s := range []string{"", "nonsense", "endpoints/dc1/web", "service/"} {
+		if _, err := h.Follow(feed.Identity{}, s, func(feed.Value) { t.Error("told") }, nil); errkind.Of(err) != errkind.Invalid {
+			t.Errorf("%q: %v", s, err)
+		}
+	}
+	one := h.follow("roots", "")
+	if _, err := h.Follow(feed.Identity{}, "service/web", func(feed.Value) { t.Error("told") }, nil); errkind.Of(err) != errkind.Overloaded {
+		t.Errorf("one too many: %v", err)
+	}
+	again := h.follow("roots", "")
+	one.stop()
+	again.stop()
+	h.follow("service/web", "")
+}
+
+// After a restore all are told what holds now, also where the index went back; and all
+// again when the new history has its name.
+func TestRestore(t *testing.T) {
+	h := newHarness(t, Config{Window: -1})
+	h.do(proxy("n1", "web", 1))
+	old := h.State()
+	s, unchanged := h.follow("endpoints/dc1/web/", ""), h.follow("endpoints/dc1/api/", "")
+	h.do(proxy("n1", "web", 2))
+	h.do(proxy("n1", "web", 3))
+	h.settle()
+	h.restore(old)
+	polltest.Until(t, func() bool { return bytes.Equal(s.last().Body, scratch(t, old, s.subject)) }, "the old value")
+	was, _ := h.Newest()
+	h.do(record(catalog.RecordSystem, catalog.HistoryKey, "9"))
+	h.settle()
+	for _, f := range []*seen{s, unchanged} {
+		f.isNow(h.State())
+		if now, _ := h.Newest(); now == was || f.last().Generation != now || f.last().Generation == 0 {
+			t.Errorf("%s is of generation %x, before the restore it was %x", f.subject, f.last().Generation, was)
+		}
+	}
+}
+
+// Before the cluster has a name there is nothing; then there is everything.
+func TestBeforeTheClusterHasAName(t *testing.T) {
+	h := newHarness(t, Config{})
+	h.store.st.Store(catalog.Empty())
+	s := h.follow("service/web", "")
+	if v := s.last(); v.Body != nil || v.Generation != 0 {
+		t.Errorf("%+v", v)
+	}
+	h.do(record(catalog.RecordSystem, catalog.ClusterIDKey, clusterID))
+	polltest.Until(t, func() bool { return s.last().Body != nil }, "a value")
+	s.isNow(h.State())
+}
+
+func TestValuesCanBeRead(t *testing.T) {
+	h := newHarness(t, Config{})
+	h.do(proxy("n1", "web", 1))
+	e, sv, u, far := h.follow("endpoints/dc1/web/", ""), h.follow("service/web", ""), h.follow("upstream/dc1/web///", ""), h.follow("endpoints/dc2/web/", "")
+	for _, f := range []*seen{e, far} {
+		r, err := mesh.ReadResource(f.last().Body, time.Time{})
+		if want := strings.Split(f.subject, "/")[1]; err != nil || r.Type != mesh.TypeEndpoints || r.Name != "web.default."+want+".internal."+clusterID+".consul" {
+			t.Errorf("%+v %v", r, err)
+		}
+	}
+	if v, err := mesh.ReadService(sv.last().Body, time.Time{}); err != nil || v.Protocol != "tcp" || len(v.Authorization) == 0 {
+		t.Errorf("%+v %v", v, err)
+	}
+	if v, err := mesh.ReadUpstream(u.last().Body); err != nil || len(v.Chain.Targets) != 1 {
+		t.Errorf("%+v %v", v, err)
+	}
+	// A service that is gone has endpoints still: none.
+	h.do(&catalog.Deregister{Node: "n1"})
+	h.settle()
+	e.isNow(h.State())
+}
+
+// Followers come and go while everything changes: nobody is told after its stop, and
+// nothing is left behind.
+func TestComingAndGoing(t *testing.T) {
+	h := newHarness(t, Config{Window: time.Millisecond})
+	var group sync.WaitGroup
+	for w := range 4 {
+		group.Go(func() {
+			for i := range 150 {
+				a := h.follow(fmt.Sprintf("endpoints/dc1/s%d/", (i+w)%3), "")
+				c := h.follow(fmt.Sprintf("upstream/dc1/s%d///", i%3), "")
+				a.stop()
+				c.stop()
+			}
+		})
+	}
+	group.Go(func() {
+		for i := range 300 {
+			h.do(proxy("n1", fmt.Sprintf("s%d", i%3), 1+i%7), configEntry(t, fmt.Sprintf(`{"Kind":"service-resolver","Name":"s%d","ConnectTimeout":"%ds"}`, i%3, 1+i%5)))
+		}
+	})
+	group.Wait()
+	h.settle()
+	if s := h.Stats(); s.Subjects != 0 || s.Followers != 0 {
+		t.Errorf("left behind: %+v", s)
+	}
+	h.Board.mu.Lock()
+	defer h.Board.mu.Unlock()
+	if len(h.by) != 0 || h.marks.Len() != 0 {
+		t.Errorf("%d inputs, %d marks", len(h.by), h.marks.Len())
+	}
+}
+
+func TestConfig(t *testing.T) {
+	if _, err := New(Config{}); err == nil || errors.Unwrap(err) == nil && !strings.Contains(err.Error(), "Catalog") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,341 @@
+package board
+
+import (
+	"bytes"
+	"container/list"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/core/feed"
+	"corbel.dev/corbel/kit/coalesce"
+	"corbel.dev/corbel/mesh"
+	"corbel.dev/corbel/mesh/ca"
+	"corbel.dev/corbel/mesh/envoy"
+)
+
+// inputKind is a kind of thing that values are made of.
+type inputKind uint8
+
+const (
+	inputService inputKind = iota + 1 // instances, their checks and nodes; key: the name in lower case
+	inputEntry                        // key: of the config entry's record
+	inputRoots                        // the authority's records
+)
+
+// input is one thing that a value is made of.
+type input struct {
+	kind inputKind
+	key  string
+}
+
+// index is that of the input's last change in a State.
+func (in input) index(st *catalog.State) uint64 {
+	switch in.kind {
+	case inputService:
+		return max(st.ConnectIndex(in.key), st.ServiceIndex(in.key))
+	case inputEntry:
+		return st.RecordIndex(catalog.RecordConfigEntry, in.key)
+	case inputRoots:
+		return st.RecordsIndex(catalog.RecordCA)
+	}
+	return 1
+}
+
+// cell is a followed subject.
+type cell struct {
+	subject mesh.Subject
+
+	// Guarded by Board.mu.
+	refs  int           // followers, and those that are about to be
+	place place         // where it stands
+	mark  *list.Element // the change that it has to tell next; nil for none
+	edge  coalesce.Edge
+	from  []input // what it is registered under
+
+	making  sync.Mutex // held while its view is made: one at a time. Taken before mu and Board.mu
+	trouble string     // what was last said of it in the log; guarded by making
+
+	mu        sync.Mutex // guards the value and the list; nothing is called under it
+	value     *version
+	followers []*follower
+}
+
+// version is a value that was told, in the order of turn.
+type version struct {
+	feed.Value
+	turn uint64
+}
+
+// first makes the value of a cell that has none. Of several who come at once one makes it.
+func (b *Board) first(c *cell) {
+	c.making.Lock()
+	defer c.making.Unlock()
+	if c.newest() == nil {
+		b.buildMaking(c, time.Time{})
+	}
+}
+
+// newest is the cell's value, nil before it was made.
+func (c *cell) newest() *version {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.value
+}
+
+// build makes the cell's value anew, from a State that is not older than the change it is
+// called for. It returns nil when that is the value that there was.
+func (b *Board) build(c *cell, changed time.Time) *version {
+	c.making.Lock()
+	defer c.making.Unlock()
+	return b.buildMaking(c, changed)
+}
+
+func (b *Board) buildMaking(c *cell, changed time.Time) *version {
+	var st *catalog.State
+	var m *made
+	for {
+		st = b.cfg.Catalog.State()
+		if m = b.make(st, c.subject); b.register(c, st, m.from) {
+			break
+		}
+	}
+	b.complain(c, m)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.value
+	next := &version{Value: feed.Value{Index: 1, At: changed, Body: m.body, Generation: generation(st)}}
+	for _, in := range m.from {
+		next.Index = max(next.Index, in.index(st))
+	}
+	if old != nil {
+		if m.err != nil {
+			next.Body = old.Body // what held goes on to hold
+		}
+		if bytes.Equal(old.Body, next.Body) && (old.Body == nil) == (next.Body == nil) && old.Generation == next.Generation {
+			return nil
+		}
+		next.turn = old.turn + 1
+		if old.Generation == next.Generation {
+			next.Index = max(next.Index, old.Index+1) // a restore may have taken the index back
+		}
+		b.counts.published.Add(1)
+		b.meters.published.Add(1)
+	}
+	c.value = next
+	return next
+}
+
+// register keeps the cell under what it was made of. It is false when something of that has
+// changed since without the cell hearing of it: then it must be made again.
+func (b *Board) register(c *cell, st *catalog.State, from []input) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if slices.Equal(c.from, from) {
+		return true
+	}
+	was := c.from
+	b.forgetLocked(c)
+	c.from = from
+	for _, in := range from {
+		if b.by[in] == nil {
+			b.by[in] = map[*cell]struct{}{}
+		}
+		b.by[in][c] = struct{}{}
+	}
+	if c.refs == 0 {
+		b.forgetLocked(c) // it was dropped meanwhile
+	}
+	// What is applied from now on is heard of. The State of now is at least as new as the last that was.
+	now := b.cfg.Catalog.State()
+	return now == st || !slices.ContainsFunc(from, func(in input) bool {
+		return !slices.Contains(was, in) && in.index(now) != in.index(st)
+	})
+}
+
+// forgetLocked takes the cell out from under what it was made of.
+func (b *Board) forgetLocked(c *cell) {
+	for _, in := range c.from {
+		if delete(b.by[in], c); len(b.by[in]) == 0 {
+			delete(b.by, in)
+		}
+	}
+	c.from = nil
+}
+
+// complain tells the log of what is wrong with a value, once until it is another thing.
+func (b *Board) complain(c *cell, m *made) {
+	if m.err != nil {
+		b.meters.failed.Add(1)
+		m.trouble = "it cannot be made, the one before goes on to hold: " + m.err.Error()
+	}
+	if m.trouble != c.trouble && m.trouble != "" {
+		b.cfg.Logger.Warn("a value of the mesh is not whole", "subject", c.subject.String(), "problem", m.trouble)
+	}
+	c.trouble = m.trouble
+}
+
+// made is the body of a value and what it was made of, sorted.
+type made struct {
+	body    []byte
+	from    []input
+	err     error
+	trouble string // what an operator should know
+}
+
+// make makes the body of a subject from scratch.
+func (b *Board) make(st *catalog.State, s mesh.Subject) *made {
+	b.counts.builds.Add(1)
+	b.meters.builds.Add(1)
+	out := &made{}
+	domain := trustDomain(st)
+	if domain == "" {
+		return out // the founding leader is about to give the cluster its name: then all is made
+	}
+	begin := b.cfg.Clock.Now()
+	m := mesh.Maker{State: st, Datacenter: b.cfg.Datacenter, TrustDomain: domain, DefaultAllow: b.cfg.DefaultAllow,
+		Get: func(kind, name string) entry.Entry {
+			out.add(input{inputEntry, entry.Key(kind, name)})
+			return b.entries.get(st, kind, name)
+		}}
+	switch s.Kind {
+	case mesh.SubjectEndpoints:
+		out.body, out.err = b.endpoints(out, &m, s)
+	case mesh.SubjectService:
+		out.body, out.err = service(m.Service(s.Service))
+	case mesh.SubjectUpstream:
+		v := m.Upstream(s)
+		out.trouble = v.Problem
+		out.body, out.err = v.Encode()
+	case mesh.SubjectRoots:
+		out.add(input{inputRoots, ""})
+		out.body, out.err = roots(st, domain)
+	}
+	if out.err == nil {
+		b.counts.encoded.Add(1)
+	}
+	b.meters.build.Observe(b.cfg.Clock.Since(begin))
+	slices.SortFunc(out.from, func(a, c input) int {
+		if a.kind != c.kind {
+			return int(a.kind) - int(c.kind)
+		}
+		return strings.Compare(a.key, c.key)
+	})
+	return out
+}
+
+func (m *made) add(in input) {
+	if !slices.Contains(m.from, in) {
+		m.from = append(m.from, in)
+	}
+}
+
+func (b *Board) endpoints(out *made, m *mesh.Maker, s mesh.Subject) ([]byte, error) {
+	v := &mesh.Endpoints{Cluster: m.Cluster(s)}
+	if s.Datacenter == b.cfg.Datacenter {
+		out.add(input{inputService, strings.ToLower(s.Service)})
+		v = m.Endpoints(s)
+	} else {
+		out.trouble = "instances of other datacenters are not known here: it has none"
+	}
+	if v.LeftOut > 0 {
+		out.trouble = fmt.Sprintf("%d instances are left out: register them with an IP address and a port", v.LeftOut)
+	}
+	r, err := envoy.Endpoints(v)
+	if r == nil {
+		return nil, err
+	}
+	if err != nil { // the others are in it
+		out.trouble = err.Error()
+	}
+	return r.Body, nil
+}
+
+func service(v *mesh.Service) ([]byte, error) {
+	authorization, err := envoy.Authorization(v)
+	if err != nil {
+		return nil, err
+	}
+	return mesh.AppendService(nil, v, authorization)
+}
+
+func roots(st *catalog.State, domain string) ([]byte, error) {
+	stored, err := ca.Roots(st)
+	if err != nil {
+		return nil, err
+	}
+	v := &mesh.Roots{TrustDomain: domain}
+	for _, r := range stored {
+		if r.Active {
+			v.ActiveID = r.ID
+		}
+		v.List = append(v.List, mesh.Root{ID: r.ID, PEM: r.RootCert, Active: r.Active})
+	}
+	if len(v.List) == 0 {
+		return nil, nil // the leader is about to make the first
+	}
+	return v.Encode()
+}
+
+// trustDomain is "" before the cluster has a name.
+func trustDomain(st *catalog.State) string {
+	if r := st.Record(catalog.RecordSystem, catalog.ClusterIDKey); r != nil {
+		return ca.TrustDomain(string(r.Value))
+	}
+	return ""
+}
+
+// generation names the history that the State's indexes belong to, the same on all servers;
+// 0 before the cluster has a name.
+func generation(st *catalog.State) uint64 {
+	cluster := st.Record(catalog.RecordSystem, catalog.ClusterIDKey)
+	if cluster == nil {
+		return 0
+	}
+	h := fnv.New64a()
+	_, _ = h.Write(cluster.Value)
+	if r := st.Record(catalog.RecordSystem, catalog.HistoryKey); r != nil {
+		var index [8]byte
+		for i := range index {
+			index[i] = byte(r.ModifyIndex >> (8 * i))
+		}
+		_, _ = h.Write(append(index[:], r.Value...))
+	}
+	return max(h.Sum64(), 1)
+}
+
+// maxEntries is how many config entries are kept as they were read.
+const maxEntries = 4096
+
+// entryCache keeps config entries as they were read from their records, which never
+// change: one change of what all services share is read once for all of them.
+type entryCache struct {
+	mu   sync.Mutex
+	read map[*catalog.Record]entry.Entry
+}
+
+func (e *entryCache) get(st *catalog.State, kind, name string) entry.Entry {
+	r := st.Record(catalog.RecordConfigEntry, entry.Key(kind, name))
+	if r == nil {
+		return nil
+	}
+	e.mu.Lock()
+	known, ok := e.read[r]
+	e.mu.Unlock()
+	if ok {
+		return known
+	}
+	known = mesh.Entry(st, kind, name)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.read == nil || len(e.read) >= maxEntries {
+		e.read = make(map[*catalog.Record]entry.Entry)
+	}
+	e.read[r] = known
+	return known
+}

@@ -1,0 +1,166 @@
+package board
+
+import (
+	"sync"
+
+	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/core/feed"
+	"corbel.dev/corbel/kit/coalesce"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/mesh"
+)
+
+// follower is one who follows a subject.
+type follower struct {
+	cell   *cell
+	token  string
+	set    func(feed.Value)
+	denied func(error)
+	at     int  // in cell.followers; guarded by cell.mu
+	gone   bool // it is not, or not any more; guarded by cell.mu
+
+	mu   sync.Mutex // held while set and denied are called
+	next uint64     // the turn that it waits for
+	over bool
+}
+
+// tokenUse is what follows with one token.
+type tokenUse struct {
+	grant     *acl.Grant // that its followers were judged by
+	followers map[*follower]struct{}
+}
+
+// Follow implements feed.Source. Endpoints and upstreams need service:read on the
+// service, a service's own set-up service:write on it, roots nothing. What of the
+// instances is shown does not depend on node:read: one value is for all who may see the
+// service. set and denied must not call stop, nor wait for a lock that is held around it.
+func (b *Board) Follow(who feed.Identity, subject string, set func(feed.Value), denied func(error)) (stop func(), err error) {
+	s, err := mesh.ParseSubject(subject)
+	if err != nil {
+		return nil, err
+	}
+	f := &follower{token: who.Token, set: set, denied: denied}
+	if err := b.admit(f, s); err != nil {
+		return nil, err
+	}
+	c := f.cell
+	if c.newest() == nil {
+		b.first(c)
+	}
+	c.mu.Lock()
+	v := c.value
+	if !f.gone { // else its right ended meanwhile, and it was told so
+		f.at = len(c.followers)
+		c.followers = append(c.followers, f)
+	}
+	c.mu.Unlock()
+	f.give(v)
+	return func() { b.leave(f) }, nil
+}
+
+// admit finds the subject's cell for a follower that has the right to it.
+func (b *Board) admit(f *follower, s mesh.Subject) error {
+	for {
+		b.mu.Lock()
+		rights := b.rights
+		b.mu.Unlock()
+		grant, err := b.judge(f.token, s)
+		if err != nil {
+			return err
+		}
+		b.mu.Lock()
+		if rights != b.rights {
+			b.mu.Unlock()
+			continue // it was judged by rights that may be gone
+		}
+		err = b.admitLocked(f, s, grant)
+		b.mu.Unlock()
+		return err
+	}
+}
+
+func (b *Board) admitLocked(f *follower, s mesh.Subject, grant *acl.Grant) error {
+	c := b.cells[s]
+	if c == nil {
+		if len(b.cells) >= b.cfg.MaxSubjects {
+			return errkind.Errorf(errkind.Overloaded, "this server holds %d subjects of the mesh already: follow at another", len(b.cells))
+		}
+		c = &cell{subject: s, edge: coalesce.Edge{Window: b.cfg.Window}}
+		b.cells[s] = c
+	}
+	c.refs++
+	f.cell = c
+	use := b.tokens[f.token]
+	if use == nil {
+		use = &tokenUse{grant: grant, followers: map[*follower]struct{}{}}
+		b.tokens[f.token] = use
+	}
+	use.followers[f] = struct{}{}
+	return nil
+}
+
+// leave ends a follower: after it set is not called again.
+func (b *Board) leave(f *follower) {
+	f.mu.Lock()
+	was := f.over
+	f.over = true
+	f.mu.Unlock()
+	if !was {
+		b.drop(f)
+	}
+}
+
+// drop takes a follower that is over out of all lists.
+func (b *Board) drop(f *follower) {
+	c := f.cell
+	c.mu.Lock()
+	f.gone = true
+	last := len(c.followers) - 1
+	if f.at <= last && c.followers[f.at] == f {
+		c.followers[f.at] = c.followers[last]
+		c.followers[f.at].at = f.at
+		c.followers[last] = nil
+		c.followers = c.followers[:last]
+	}
+	c.mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if use := b.tokens[f.token]; use != nil {
+		if delete(use.followers, f); len(use.followers) == 0 {
+			delete(b.tokens, f.token)
+		}
+	}
+	if c.refs--; c.refs == 0 {
+		delete(b.cells, c.subject)
+		b.forgetLocked(c)
+	}
+}
+
+// give calls the follower, unless it has seen as new a value or is over.
+func (f *follower) give(v *version) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.over || v.turn < f.next {
+		return false
+	}
+	f.next = v.turn + 1
+	f.set(v.Value)
+	return true
+}
+
+// tell gives a value to all who follow now. Who comes later gets it, or a later one, by itself.
+func (b *Board) tell(c *cell, v *version, crowd []*follower) []*follower {
+	c.mu.Lock()
+	crowd = append(crowd[:0], c.followers...)
+	c.mu.Unlock()
+	told := uint64(0)
+	for _, f := range crowd {
+		if f.give(v) {
+			told++
+		}
+	}
+	b.counts.told.Add(told)
+	b.meters.told.Add(told)
+	clear(crowd)
+	return crowd[:0]
+}

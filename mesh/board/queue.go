@@ -1,0 +1,151 @@
+package board
+
+import (
+	"container/list"
+	"context"
+	"time"
+
+	"corbel.dev/corbel/mesh"
+)
+
+// place is where a cell stands on its way from a change to its followers.
+type place uint8
+
+const (
+	resting place = iota
+	queued        // in Board.urgent or Board.ready
+	held          // in Board.waiting
+	running       // with a worker
+)
+
+// markLocked notes that a change, none before from, touched the cell. A mark stands for the
+// first change and those after it. Batches come in order, so the list's front is the oldest.
+func (b *Board) markLocked(c *cell, from uint64, now time.Time) {
+	if c.mark != nil {
+		return
+	}
+	c.mark = b.marks.PushBack(&mark{index: from, at: now})
+	if c.place == resting {
+		b.sendLocked(c, now)
+	}
+}
+
+// sendLocked has a marked cell built: at once after a quiet time, else when its window is over.
+func (b *Board) sendLocked(c *cell, now time.Time) {
+	if b.cfg.Window < 0 || c.edge.Change(now) {
+		b.readyLocked(c)
+		return
+	}
+	c.place = held
+	b.waiting = append(b.waiting, c)
+	poke(b.due)
+}
+
+// readyLocked puts a cell in line. Endpoints go first: they are what requests fail for, and a
+// change of what all services share puts thousands of others in line at once.
+func (b *Board) readyLocked(c *cell) {
+	c.place = queued
+	if c.subject.Kind == mesh.SubjectEndpoints {
+		b.urgent = append(b.urgent, c)
+	} else {
+		b.ready = append(b.ready, c)
+	}
+	b.idle.Signal()
+}
+
+// take waits for a cell to build; false when the board has stopped.
+func (b *Board) take() (*cell, *list.Element, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for {
+		for len(b.urgent)+len(b.ready) == 0 && !b.stopped {
+			b.idle.Wait()
+		}
+		if b.stopped {
+			return nil, nil, false
+		}
+		queue := &b.urgent
+		if len(*queue) == 0 {
+			queue = &b.ready
+		}
+		c := (*queue)[0]
+		(*queue)[0] = nil
+		*queue = (*queue)[1:]
+		m := c.mark
+		c.mark, c.place = nil, running
+		if c.refs > 0 {
+			return c, m, true
+		}
+		b.marks.Remove(m) // nobody follows it any more
+		b.advanceLocked()
+	}
+}
+
+// done ends a cell's turn.
+func (b *Board) done(c *cell, m *list.Element) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.marks.Remove(m)
+	b.advanceLocked()
+	c.place = resting
+	if c.mark != nil {
+		b.sendLocked(c, b.cfg.Clock.Now())
+	}
+}
+
+// work builds cells, one after the other.
+func (b *Board) work() {
+	var crowd []*follower // used again and again
+	for {
+		c, m, ok := b.take()
+		if !ok {
+			return
+		}
+		if v := b.build(c, m.Value.(*mark).at); v != nil {
+			crowd = b.tell(c, v, crowd)
+		}
+		b.done(c, m)
+	}
+}
+
+// leastHold bounds how often held cells are looked through.
+const leastHold = time.Millisecond
+
+// release lets held cells go when their windows are over.
+func (b *Board) release(ctx context.Context) {
+	timer := b.cfg.Clock.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.due:
+		case <-timer.C:
+		}
+		if next, any := b.releaseDue(); any {
+			timer.Stop()
+			timer.Reset(max(next, leastHold))
+		}
+	}
+}
+
+// releaseDue sends what is due, and tells how long the next has to wait.
+func (b *Board) releaseDue() (next time.Duration, any bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.cfg.Clock.Now()
+	keep := b.waiting[:0]
+	for _, c := range b.waiting {
+		if c.edge.Fire(now) {
+			b.readyLocked(c)
+			continue
+		}
+		keep = append(keep, c)
+		if due, ok := c.edge.Due(); ok && (!any || due.Sub(now) < next) {
+			next, any = due.Sub(now), true
+		}
+	}
+	clear(b.waiting[len(keep):])
+	b.waiting = keep
+	return next, any
+}
