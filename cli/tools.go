@@ -92,7 +92,7 @@ func (e *env) validate(c *cobra.Command) {
 		}
 		cfg, err := config.Load(o)
 		if err == nil {
-			err = checkDefinitions(&cfg.Definitions)
+			err = checkConfig(cfg)
 		}
 		if asJSON {
 			out := struct {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -50,8 +51,10 @@ func (p *Process) founding(ctx context.Context) error {
 func (p *Process) found(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, foundingTimeout)
 	defer cancel()
-	err := p.writeOnce(ctx, catalog.Record{Kind: catalog.RecordSystem, Key: catalog.ClusterIDKey, Value: []byte(uuid.NewString())})
-	err = errors.Join(err, p.ca.Tend(ctx))
+	err := p.writeOnce(ctx, catalog.Record{Kind: catalog.RecordSystem, Key: catalog.ClusterIDKey, Value: []byte(cmp.Or(p.identity, uuid.NewString()))})
+	if p.cfg.Connect.Enabled {
+		err = errors.Join(err, p.ca.Tend(ctx))
+	}
 	for _, e := range p.entries {
 		value, encodeErr := entry.Encode(e)
 		b := e.Base()

@@ -47,7 +47,7 @@ func (p *Process) buildLeaves(servers *catalogServers) (err error) {
 		})
 	}
 	p.leaves, err = leaf.New(leaf.Config{Sign: sign, Roots: p.rootsOfNow, Grant: grant, Datacenter: p.cfg.Node.Datacenter,
-		Clock: p.clock, Logger: p.log, Metrics: p.metrics})
+		RotationWindow: p.cfg.Connect.RotationWindow, Clock: p.clock, Logger: p.log, Metrics: p.metrics})
 	return err
 }
 

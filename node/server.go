@@ -40,6 +40,7 @@ type Process struct {
 	wan      *wan               // nil on client agents and with ports.serf_wan = -1
 	uploads  *uploads
 	entries  []entry.Entry // config_entries.bootstrap
+	identity string        // the cluster's, if this server founds it; "" is a new one
 	access   access
 	leaves   *leaf.Leaves
 	local    *local.Local
@@ -143,7 +144,12 @@ func (p *Process) buildRegistry() (err error) {
 	if err != nil {
 		return err
 	}
-	p.ca = ca.New(p.registry, p.clock.Now)
+	first, identity, err := firstAuthority(&p.cfg.Connect)
+	if err != nil {
+		return err
+	}
+	p.identity = identity
+	p.ca = ca.New(p.registry, p.clock.Now, first)
 	p.raft = newRaftPlane(p.base, p.registry)
 	p.registry.SetProposer(p.raft)
 	return nil
@@ -217,6 +223,12 @@ func (p *Process) loadDefinitions(cfg *config.Config) error {
 	return nil
 }
 
+// Check names every wrong key and value of what the configuration's own package leaves undecoded.
+func Check(cfg *config.Config) error {
+	_, _, err := firstAuthority(&cfg.Connect)
+	return errors.Join(CheckDefinitions(&cfg.Definitions), err)
+}
+
 // CheckDefinitions names every wrong key and value of the definitions.
 func CheckDefinitions(d *config.Definitions) error {
 	_, _, err := parseDefinitions(d)
@@ -251,8 +263,8 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 		},
 		Local: p.local, Members: apiMembers{p.pool}, Events: poolEvents{p.pool}, Coordinates: p.places, Info: info{p}, Logs: p.logs, Forward: forward,
 		MetricsHandler: promapi.New(p.metrics),
-		Leaves:         apiLeaves{p.leaves},
-		Authorizer:     p.access.tokens, ACLEnabled: cfg.ACL.Enabled, DefaultACLPolicy: defaultPolicy(cfg),
+		Leaves:         apiLeaves{p.leaves}, ConnectOff: !cfg.Connect.Enabled, DefaultIntentionPolicy: cfg.Connect.DefaultIntentionPolicy,
+		Authorizer: p.access.tokens, ACLEnabled: cfg.ACL.Enabled, DefaultACLPolicy: defaultPolicy(cfg),
 		Keeper: p.access.keeper, DownACLPolicy: cfg.ACL.DownPolicy, KeyListPolicy: cfg.ACL.KeyListPolicy,
 		DefaultToken: func() string { return p.tokens.get(tokenDefault) }, SetToken: p.setToken,
 		RequestLimits: requestLimitsOf(cfg),
@@ -317,7 +329,9 @@ func (p *Process) addParts() {
 	p.parts.Add("server watch", p.watchServers)
 	p.parts.Add("local", p.local.Run)
 	p.parts.Add("watches", p.watches.run)
-	p.parts.Add("leaf certificates", p.leaves.Run)
+	if p.cfg.Connect.Enabled {
+		p.parts.Add("leaf certificates", p.leaves.Run)
+	}
 	p.parts.Add("coordinate", p.places.push)
 	if p.raft != nil {
 		p.parts.Add("coordinates", p.places.flush)

@@ -207,6 +207,8 @@ type Config struct {
 	Leaves Leaves
 	// ConnectOff (connect.enabled = false) refuses the rows of the mesh's authority.
 	ConnectOff bool
+	// DefaultIntentionPolicy decides on connections that no intention names; "" is DefaultACLPolicy.
+	DefaultIntentionPolicy string
 	// LeaderChanges returns a channel that is closed at the next change of who leads; nil on a client agent.
 	LeaderChanges func() <-chan struct{}
 	Local         Local

@@ -350,7 +350,7 @@ func intentionCheck(q *request) error {
 	if err != nil {
 		return err
 	}
-	allowed := q.api.cfg.DefaultACLPolicy == "allow"
+	allowed := q.api.allowsByDefault()
 	for _, in := range matching(st, "destination", destination) {
 		if (in.SourceName == source || in.SourceName == "*") && in.SourcePeer == peer {
 			allowed = in.Action == entry.Allow // permissions depend on the request: they count as deny here

@@ -1,6 +1,7 @@
 package consulapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -125,6 +126,11 @@ func agentAuthorize(q *request) error {
 	return q.replyValue(out)
 }
 
+// allowsByDefault tells whether connections that no intention names are allowed.
+func (a *API) allowsByDefault() bool {
+	return cmp.Or(a.cfg.DefaultIntentionPolicy, a.cfg.DefaultACLPolicy) == entry.Allow
+}
+
 // decide is whether the source may connect, by the first intention that matches, else by default.
 func (a *API) decide(intentions []wireIntention, source string) (allowed bool, reason string) {
 	for _, in := range intentions {
@@ -133,7 +139,10 @@ func (a *API) decide(intentions []wireIntention, source string) (allowed bool, r
 			return in.Action == entry.Allow && len(in.Permissions) == 0, "Matched intention: " + in.String()
 		}
 	}
-	return a.cfg.DefaultACLPolicy == "allow", "Default behavior configured by ACLs"
+	if a.cfg.DefaultIntentionPolicy != "" {
+		return a.allowsByDefault(), "Default intention policy"
+	}
+	return a.allowsByDefault(), "Default behavior configured by ACLs"
 }
 
 // String is the intention as reasons name it.

@@ -112,6 +112,10 @@ func TestAgentAuthorize(t *testing.T) {
 	deny := newRig(t, func(c *Config) { c.DefaultACLPolicy = "deny" })
 	intended(t, deny)
 	deny.want("POST", "/v1/agent/connect/authorize", authorizeBody("web", "other"), 200, `{"Authorized":false,"Reason":"Default behavior configured by ACLs"}`)
+	own := newRig(t, func(c *Config) { c.DefaultIntentionPolicy = "deny" })
+	intended(t, own)
+	own.want("POST", "/v1/agent/connect/authorize", authorizeBody("web", "other"), 200, `{"Authorized":false,"Reason":"Default intention policy"}`)
+	own.want("GET", "/v1/connect/intentions/check?source=web&destination=other", "", 200, `{"Allowed":false}`)
 }
 
 // On a client agent the same decisions are made from what it keeps, also while no server answers.

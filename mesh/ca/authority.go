@@ -31,10 +31,16 @@ type Store interface {
 type Authority struct {
 	store Store
 	now   func() time.Time
+	first *Config
 }
 
-// New makes an Authority over the store.
-func New(store Store, now func() time.Time) *Authority { return &Authority{store, now} }
+// New makes an Authority over the store. first is what a new cluster begins with; nil is the default.
+func New(store Store, now func() time.Time, first *Config) *Authority {
+	if first == nil {
+		first = DefaultConfig()
+	}
+	return &Authority{store, now, first}
+}
 
 // Stored is a root with its record's indexes.
 type Stored struct {
@@ -139,7 +145,7 @@ func (a *Authority) found(ctx context.Context, st *catalog.State) error {
 	if err != nil {
 		return err
 	}
-	c := DefaultConfig()
+	c := a.first
 	root, err := NewRoot(c, id, a.now())
 	if err != nil {
 		return err

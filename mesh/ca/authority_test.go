@@ -50,7 +50,7 @@ func rootsIn(t *testing.T, m *memory, want int) []Stored {
 
 func TestAuthorityOverItsLife(t *testing.T) {
 	m, clock := newMemory(t), now
-	a := New(m, func() time.Time { return clock })
+	a := New(m, func() time.Time { return clock }, nil)
 	if err := a.SetConfiguration(t.Context(), []byte(`{"Provider":"consul"}`)); !errkind.Is(err, errkind.Unavailable) {
 		t.Errorf("configured before it is there: %v", err)
 	}
@@ -70,7 +70,7 @@ func TestAuthorityOverItsLife(t *testing.T) {
 	rootsIn(t, m, 1)
 
 	// Somebody else changes the configuration between the look and the write: it is looked at again.
-	other := New(m, a.now)
+	other := New(m, a.now, nil)
 	m.before = func() {
 		if err := other.SetConfiguration(t.Context(), []byte(`{"Provider":"consul","Config":{"LeafCertTTL":"3h"}}`)); err != nil {
 			t.Error(err)
@@ -100,7 +100,7 @@ func TestAuthorityOverItsLife(t *testing.T) {
 // Two leaders-to-be that found at once make one root between them.
 func TestFoundedOnce(t *testing.T) {
 	m := newMemory(t)
-	a := New(m, func() time.Time { return now })
+	a := New(m, func() time.Time { return now }, nil)
 	m.before = func() {
 		if err := a.Tend(t.Context()); err != nil {
 			t.Error(err)

@@ -53,7 +53,7 @@ func founded(t testing.TB, config string) *store {
 	if _, ok, err := s.SetRecords(t.Context(), op); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
-	a := ca.New(s, time.Now)
+	a := ca.New(s, time.Now, nil)
 	if err := a.Tend(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func founded(t testing.TB, config string) *store {
 
 func (s *store) configure(t testing.TB, config string) {
 	t.Helper()
-	if err := ca.New(s, time.Now).SetConfiguration(t.Context(), []byte(`{"Provider":"consul","Config":`+config+`}`)); err != nil {
+	if err := ca.New(s, time.Now, nil).SetConfiguration(t.Context(), []byte(`{"Provider":"consul","Config":`+config+`}`)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -34,7 +34,7 @@ type cluster struct {
 
 func newCluster(t *testing.T) *cluster {
 	c := &cluster{t: t, st: catalog.Empty(), changed: make(chan struct{})}
-	c.authority = ca.New(c, time.Now)
+	c.authority = ca.New(c, time.Now, nil)
 	op := catalog.RecordOp{Verb: catalog.RecordSet, Record: catalog.Record{Kind: catalog.RecordSystem, Key: catalog.ClusterIDKey, Value: []byte("11111111-2222-3333-4444-555555555555")}}
 	if _, ok, err := c.SetRecords(t.Context(), op); err != nil || !ok {
 		t.Fatal(ok, err)

@@ -12,6 +12,12 @@ func (l *loader) access() {
 	c := l.cfg
 	l.word("acl.default_policy", &c.ACL.DefaultPolicy, "allow", "deny")
 	l.word("acl.down_policy", &c.ACL.DownPolicy, "allow", "deny", "extend-cache", "async-cache")
+	if c.Connect.DefaultIntentionPolicy != "" {
+		l.word("default_intention_policy", &c.Connect.DefaultIntentionPolicy, "allow", "deny")
+	}
+	if c.Connect.RotationWindow <= 0 {
+		l.fail("connect.test_ca_leaf_root_change_spread must be more than 0s")
+	}
 	l.word("dns_config.recursor_strategy", &c.DNS.RecursorStrategy, "sequential", "random")
 	l.word("limits.request_limits.mode", &c.Limits.RequestMode, "disabled", "permissive", "enforcing")
 	c.Logging.Level = strings.ToUpper(c.Logging.Level)

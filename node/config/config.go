@@ -34,6 +34,7 @@ type Config struct {
 	Gossip      Gossip
 	Raft        Raft
 	Autopilot   Autopilot `key:"autopilot"`
+	Connect     Connect
 	DNS         DNS
 	HTTP        HTTP `key:"http_config"`
 	Limits      Limits
@@ -286,6 +287,17 @@ type Logging struct {
 	Syslog         bool          `key:"enable_syslog" doc:"send lines to syslog too"`
 	SyslogFacility string        `key:"syslog_facility" def:"LOCAL0" doc:"facility of those"`
 	EnableDebug    bool          `key:"enable_debug" opt:"reload" doc:"serve /debug/pprof"`
+}
+
+// Connect is the service mesh and its certificate authority.
+type Connect struct {
+	Enabled    bool   `key:"connect.enabled" def:"true" doc:"have a certificate authority and serve what the mesh needs"`
+	CAProvider string `key:"connect.ca_provider" def:"consul" doc:"who signs: consul, the built-in authority, is the only one"`
+	// CAConfig is checked by the package that runs the authority.
+	CAConfig []map[string]any `key:"connect.ca_config" opt:"secret" doc:"what a new cluster's authority begins with: leaf_cert_ttl, intermediate_cert_ttl, root_cert_ttl, private_key, root_cert, private_key_type, private_key_bits, csr_max_per_second, csr_max_concurrent, cluster_id; later it is changed through the API"`
+	// RotationWindow has the contract's name, which it has for tests.
+	RotationWindow         time.Duration `key:"connect.test_ca_leaf_root_change_spread" def:"30s" doc:"over how long an agent renews its certificates after a rotation"`
+	DefaultIntentionPolicy string        `key:"default_intention_policy" doc:"allow or deny connections that no intention names; default acl.default_policy"`
 }
 
 // Definitions are services and checks from files, undecoded: the package that runs
