@@ -21,30 +21,25 @@ import (
 	"unicode/utf8"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets"
 )
 
-// Op is one change. A nil Value deletes the key; deleting what is not there is no error.
-type Op struct {
-	Key   string
-	Value []byte
-}
+// Op is one change.
+type Op = secrets.Op
 
-// Put makes the operation that sets a key. The backend keeps value: it must not change afterwards.
+// Record is a key with its value.
+type Record = secrets.Record
+
+// Put makes the operation that sets a key. value is kept: it must not change afterwards.
 func Put(key string, value []byte) Op {
 	if value == nil {
 		value = []byte{}
 	}
-	return Op{key, value}
+	return Op{Key: key, Value: value}
 }
 
 // Delete makes the operation that removes a key.
 func Delete(key string) Op { return Op{Key: key} }
-
-// Record is a key with its value.
-type Record struct {
-	Key   string
-	Value []byte
-}
 
 // Epoch numbers the reigns of writers; greater is later. Zero writes only
 // where nobody has ever fenced: single-node backends and tests.

@@ -1,0 +1,40 @@
+// Package engine is what the keeper asks of secrets engines and auth methods.
+//
+// An engine keeps no state of its own: it reads through a View and answers with
+// operations, so it may be called from any goroutine, and its mount may move.
+package engine
+
+import (
+	"context"
+
+	"corbel.dev/corbel/secrets"
+)
+
+// View is what an engine may read: its own records, under keys of its own.
+type View interface {
+	Get(ctx context.Context, key string) (value []byte, ok bool, err error)
+	List(ctx context.Context, prefix, after string, limit int) ([]string, error)
+	Scan(ctx context.Context, from, to string, limit int) ([]secrets.Record, error)
+}
+
+// Engine answers the requests of one mount. It is called from any goroutine;
+// requests with the same Serial key are never under way at once, from before
+// Handle until their operations are committed.
+type Engine interface {
+	// Handle answers a request. An error of kind NotFound is an answer without content.
+	Handle(ctx context.Context, view View, r *secrets.Request) (*secrets.Response, error)
+	// Exists reports whether a write would be an update rather than a create;
+	// ok is false where the engine does not tell, and a write is always an update.
+	Exists(ctx context.Context, view View, r *secrets.Request) (exists, ok bool, err error)
+	// Serial names what the request must have to itself; "" is nothing.
+	Serial(r *secrets.Request) string
+	// Special says which of the engine's paths are special.
+	Special() Special
+}
+
+// Special are paths below a mount that the keeper treats in their own way, as
+// patterns of package policy.
+type Special struct {
+	Open      []string // need no token
+	Protected []string // need sudo
+}

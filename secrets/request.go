@@ -1,0 +1,70 @@
+package secrets
+
+import (
+	"net/netip"
+	"time"
+
+	"corbel.dev/corbel/secrets/policy"
+)
+
+// Operation is what a request does. The names are those of the audit log.
+type Operation uint8
+
+// The operations.
+const (
+	Read Operation = iota
+	List
+	Create // a write where there is nothing, for engines that can tell
+	Update
+	Patch
+	Delete
+	Scan
+)
+
+var operationNames = [...]string{"read", "list", "create", "update", "patch", "delete", "scan"}
+
+// String returns the operation's name.
+func (o Operation) String() string { return operationNames[o] }
+
+// Need is the capability that the operation asks for.
+func (o Operation) Need() policy.Capability {
+	return [...]policy.Capability{policy.Read, policy.List, policy.Create, policy.Update, policy.Patch, policy.Delete, policy.Scan}[o]
+}
+
+// Writes reports whether the operation may change something.
+func (o Operation) Writes() bool { return o == Create || o == Update || o == Patch || o == Delete }
+
+// Request is one request on its way through the plane.
+type Request struct {
+	ID     string // a UUID, the same in the response and the audit log
+	Op     Operation
+	Path   string // the whole path, without "/v1/" and without a leading slash
+	Mount  string // the part that the mount took, with its '/' at the end; set by the keeper
+	Rest   string // the part behind it
+	Body   []byte // the JSON object of a write, as it came; nil for none
+	Query  Fields // parameters of the query, of reads and lists
+	Token  string
+	Remote netip.Addr
+	Wrap   time.Duration // asked for with X-Vault-Wrap-TTL; 0: not
+	Now    time.Time     // when it arrived: what engines take for the time
+
+	fields Fields // of Body, once asked for
+}
+
+// Fields returns the request's parameters: those of the body, else of the query.
+// A body that is no JSON object is an error of kind Invalid.
+func (r *Request) Fields() (*Fields, error) {
+	if r.fields.values == nil {
+		f, err := ParseFields(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		for name, v := range r.Query.values {
+			if _, has := f.values[name]; !has {
+				f.values[name] = v
+			}
+		}
+		r.fields = f
+	}
+	return &r.fields, nil
+}

@@ -1,0 +1,66 @@
+package secrets
+
+import "time"
+
+// Response is what an engine answers. The zero value is success without a body.
+type Response struct {
+	Data     []byte // a JSON object, as it is to stand in the envelope; nil for none
+	Warnings []string
+	Lease    *Lease
+	Auth     *Auth
+	// LeaseTTL without a Lease is advice on when to read again (KV v1).
+	LeaseTTL time.Duration
+	// Raw replaces the envelope: certificates, lists of revocations.
+	Raw *Raw
+	// Missing answers with 404 and the envelope all the same (deleted versions of KV v2).
+	Missing bool
+
+	// Ops is what is to be stored, under keys of the engine's own.
+	Ops []Op
+}
+
+// Raw is a body of another kind than JSON.
+type Raw struct {
+	ContentType string
+	Body        []byte
+}
+
+// Lease is a secret that ends.
+type Lease struct {
+	TTL, MaxTTL time.Duration
+	Renewable   bool
+	// Internal is what the engine needs to renew and revoke it; nobody else sees it.
+	Internal []byte
+}
+
+// TokenType is the kind of a token.
+type TokenType uint8
+
+// The kinds of tokens.
+const (
+	Service TokenType = iota
+	Batch
+)
+
+// String returns the name of the kind.
+func (t TokenType) String() string { return [...]string{"service", "batch"}[t] }
+
+// Auth is a login that an engine found good, or a token that was asked for; the
+// keeper makes the token.
+type Auth struct {
+	DisplayName string
+	Policies    []string
+	Metadata    map[string]string
+	TTL, MaxTTL time.Duration
+	ExplicitMax time.Duration
+	Period      time.Duration
+	Renewable   bool
+	NumUses     int
+	Type        TokenType
+	Orphan      bool
+	NoDefault   bool // leave the policy "default" out
+	Alias       string
+	BoundCIDRs  []string
+	Role        string
+	ID          string // asked for by its creator; "" draws one
+}
