@@ -21,6 +21,7 @@ import (
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/kit/version"
+	"corbel.dev/corbel/mesh/board"
 	"corbel.dev/corbel/mesh/ca"
 	"corbel.dev/corbel/mesh/leaf"
 	"corbel.dev/corbel/node/config"
@@ -34,6 +35,7 @@ const devRetention = time.Minute
 type Process struct {
 	*base
 	registry *registry.Registry // nil on client agents
+	board    *board.Board       // the same
 	ca       *ca.Authority      // nil there too
 	raft     *raftPlane         // nil on client agents
 	reigns   *reigns            // nil on client agents
@@ -150,6 +152,9 @@ func (p *Process) buildRegistry() (err error) {
 	}
 	p.identity = identity
 	p.ca = ca.New(p.registry, p.clock.Now, first)
+	if p.board, err = newBoard(p); err != nil {
+		return err
+	}
 	p.raft = newRaftPlane(p.base, p.registry)
 	p.registry.SetProposer(p.raft)
 	return nil
@@ -311,6 +316,7 @@ func (p *Process) addParts() {
 	if p.raft != nil {
 		p.parts.Add("catalog raft", p.raft.run)
 		p.parts.Add("catalog", p.registry.Run)
+		p.parts.Add("mesh board", p.board.Run)
 		p.parts.Add("reigns", p.reigns.run)
 		p.parts.Add("founding", p.founding)
 	}
