@@ -57,4 +57,6 @@ type Report struct {
 	// Sent is when the response was written and Answered when the answer was read.
 	// Sent is zero for resources that the proxy brought along when it came back.
 	Sent, Answered time.Time
+	// Changed is when the newest of the resources was changed, zero if the proxy got them because it was new.
+	Changed time.Time
 }

@@ -296,5 +296,5 @@ func (s *Session) commit(t mesh.Type, k *kind, now time.Time, out *Response) {
 		s.nonce = 1
 	}
 	out.Type, out.Nonce = t, s.nonce
-	k.unanswered, k.last, k.told, k.sentAt = s.nonce, s.nonce, true, now
+	k.unanswered, k.last, k.told, k.sentAt, k.changed = s.nonce, s.nonce, true, now, out.Changed
 }

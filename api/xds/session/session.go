@@ -33,6 +33,7 @@ type kind struct {
 	told             bool // a response was sent: what changes from here on is news
 	removals         bool // something is to be removed in the last phase
 	sentAt           time.Time
+	changed          time.Time // of the unanswered response
 }
 
 type entry struct {
@@ -47,6 +48,9 @@ type entry struct {
 
 // New returns the session of a new stream; world is the state-of-the-world variant.
 func New(world bool) *Session { return &Session{world: world} }
+
+// Make returns a new stream's session to be kept within another value.
+func Make(world bool) Session { return Session{world: world} }
 
 // World reports the variant.
 func (s *Session) World() bool { return s.world }
@@ -66,8 +70,8 @@ type Answer struct {
 	Removed int
 	// Refused is the client's reason, cut; "" is an acknowledgement.
 	Refused string
-	// Sent is when the response was made.
-	Sent time.Time
+	// Sent is when the response was made, and Changed its Response.Changed.
+	Sent, Changed time.Time
 }
 
 // Request takes in a request. It reports whether that answered a response and
@@ -101,7 +105,7 @@ func (s *Session) Request(r *Request, answer *Answer) (bool, error) {
 
 func (k *kind) answer(r *Request, a *Answer) {
 	k.unanswered = 0
-	*a = Answer{Type: r.Type, Resources: a.Resources[:0], Sent: k.sentAt}
+	*a = Answer{Type: r.Type, Resources: a.Resources[:0], Sent: k.sentAt, Changed: k.changed}
 	if r.Failed {
 		a.Refused = r.Error
 	}
