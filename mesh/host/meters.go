@@ -1,0 +1,54 @@
+package host
+
+import (
+	"corbel.dev/corbel/mesh"
+	"corbel.dev/corbel/telemetry"
+)
+
+// meters are the figures of a Host. The timings go from the commit at the server, by its clock, to this host's.
+type meters struct {
+	decoded, undecodable *telemetry.Counter
+	refused              [typeCount]*telemetry.Counter
+	answered             [typeCount]*telemetry.Timing // response written -> answer read
+	applied              [typeCount]*telemetry.Timing // commit -> answer read
+	written              [typeCount]*telemetry.Timing // commit -> response written
+}
+
+func newMeters(h *Host, r *telemetry.Registry) meters {
+	m := meters{decoded: r.Counter("mesh.host.values"), undecodable: r.Counter("mesh.host.unreadable")}
+	for _, t := range mesh.Every {
+		m.refused[t] = r.Counter("mesh.refused", "type", t.String())
+		m.answered[t] = r.Timing("mesh.acknowledged", "type", t.String())
+		m.written[t] = r.Timing("mesh.propagation", "type", t.String(), "stage", "written")
+		m.applied[t] = r.Timing("mesh.propagation", "type", t.String(), "stage", "applied")
+	}
+	r.GaugeFunc("mesh.host.proxies", func() float64 {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return float64(len(h.proxies))
+	})
+	r.GaugeFunc("mesh.host.subjects", func() float64 {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return float64(len(h.subjects))
+	})
+	return m
+}
+
+func (m *meters) answer(r *Report) {
+	if r.Refused != "" {
+		m.refused[r.Type].Add(1)
+		return
+	}
+	if r.Sent.IsZero() {
+		return // it had them before
+	}
+	m.answered[r.Type].Observe(r.Answered.Sub(r.Sent))
+	for _, res := range r.Resources {
+		// What was committed before the proxy came is not news: its age says nothing of how fast it went.
+		if age := r.Sent.Sub(res.Changed); !res.Changed.IsZero() && age >= 0 && age < newsAge {
+			m.written[r.Type].Observe(age)
+			m.applied[r.Type].Observe(r.Answered.Sub(res.Changed))
+		}
+	}
+}
