@@ -16,7 +16,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -42,6 +41,7 @@ type watch struct {
 	path   string // of the blocking query
 	token  string
 	single bool // of a list of one, the element is told: a key
+	hashed bool // what it has seen is said by a hash, not by an index
 
 	args []string // a script, which gets the answer on stdin
 
@@ -154,8 +154,14 @@ func parseWatch(m map[string]any) (*watch, error) {
 		if name := s.text("name"); name != "" {
 			query.Set("name", name)
 		}
+	case "connect_roots":
+		w.path = "/v1/agent/connect/ca/roots"
+	case "connect_leaf":
+		w.path = "/v1/agent/connect/ca/leaf/" + need("service")
+	case "agent_service":
+		w.path, w.hashed = "/v1/agent/service/"+need("service_id"), true
 	default:
-		s.wrong = append(s.wrong, fmt.Errorf("type %q is none of key, keyprefix, services, nodes, service, checks, event", kind))
+		s.wrong = append(s.wrong, fmt.Errorf("type %q is none of key, keyprefix, services, nodes, service, checks, event, connect_roots, connect_leaf, agent_service", kind))
 	}
 	if filter := s.text("filter"); filter != "" {
 		query.Set("filter", filter)
@@ -268,10 +274,10 @@ func (s *watches) run(ctx context.Context) error {
 
 // follow asks and tells until ctx ends.
 func (s *watches) follow(ctx context.Context, w *watch) {
-	index, told := uint64(0), [sha256.Size]byte{}
+	seen, told := "", [sha256.Size]byte{}
 	wait := backoff.Backoff{Min: watchRetryMin, Max: watchRetryMax}
 	for ctx.Err() == nil {
-		body, next, err := s.ask(ctx, w, index)
+		body, next, err := s.ask(ctx, w, seen)
 		if err != nil {
 			if ctx.Err() == nil {
 				s.log.Warn("a watch was not answered", "watch", w.name, "error", err)
@@ -280,7 +286,7 @@ func (s *watches) follow(ctx context.Context, w *watch) {
 			continue
 		}
 		wait = backoff.Backoff{Min: watchRetryMin, Max: watchRetryMax}
-		if index = next; next == 0 { // an answer that does not block
+		if seen = next; next == "" { // an answer that does not block
 			s.pause(ctx, watchRetryMin)
 		}
 		if sum := sha256.Sum256(body); sum != told {
@@ -301,15 +307,19 @@ func (s *watches) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// ask asks the process's own API. A missing key is an answer: null.
-func (s *watches) ask(ctx context.Context, w *watch, index uint64) ([]byte, uint64, error) {
-	target := w.path
-	if index > 0 {
-		target += "&wait=" + watchWait + "&index=" + strconv.FormatUint(index, 10)
+// ask asks the process's own API for something else than was seen: an index or a hash, which comes with the
+// answer. A missing key is an answer: null.
+func (s *watches) ask(ctx context.Context, w *watch, seen string) (body []byte, next string, err error) {
+	target, param, header := w.path, "index", "X-Consul-Index"
+	if w.hashed {
+		param, header = "hash", "X-Consul-Contenthash"
+	}
+	if seen != "" {
+		target += "&wait=" + watchWait + "&" + param + "=" + seen
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
-		return nil, 0, err
+		return nil, "", err
 	}
 	r.RequestURI, r.RemoteAddr = target, "127.0.0.1:0"
 	token := w.token
@@ -322,16 +332,16 @@ func (s *watches) ask(ctx context.Context, w *watch, index uint64) ([]byte, uint
 	answer := &recorder{header: http.Header{}}
 	s.api.ServeHTTP(answer, r)
 	answer.WriteHeader(http.StatusOK)
-	next, _ := strconv.ParseUint(answer.header.Get("X-Consul-Index"), 10, 64) // absent: the row does not block
+	next = answer.header.Get(header) // absent: the row does not block
 	switch {
 	case answer.status == http.StatusNotFound && len(answer.body) == 0:
 		return []byte("null"), next, nil
 	case answer.status != http.StatusOK:
-		return nil, 0, fmt.Errorf("%d %s", answer.status, bytes.TrimSpace(answer.body))
+		return nil, "", fmt.Errorf("%d %s", answer.status, bytes.TrimSpace(answer.body))
 	case w.single:
 		var list []json.RawMessage
 		if err := json.Unmarshal(answer.body, &list); err != nil || len(list) != 1 {
-			return nil, 0, fmt.Errorf("the answer is no key: %v", err)
+			return nil, "", fmt.Errorf("the answer is no key: %v", err)
 		}
 		return list[0], next, nil
 	}
@@ -339,7 +349,7 @@ func (s *watches) ask(ctx context.Context, w *watch, index uint64) ([]byte, uint
 }
 
 // tell gives an answer to the handler.
-func (w *watch) tell(ctx context.Context, body []byte, index uint64) error {
+func (w *watch) tell(ctx context.Context, body []byte, index string) error {
 	if w.url != "" {
 		return w.post(ctx, body, index)
 	}
@@ -347,7 +357,7 @@ func (w *watch) tell(ctx context.Context, body []byte, index uint64) error {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, w.args[0], w.args[1:]...)
 	cmd.Stdin = bytes.NewReader(append(slices.Clone(body), '\n'))
-	cmd.Env = append(os.Environ(), "CONSUL_INDEX="+strconv.FormatUint(index, 10))
+	cmd.Env = append(os.Environ(), "CONSUL_INDEX="+index)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that the whole of it can be ended
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
@@ -358,14 +368,14 @@ func (w *watch) tell(ctx context.Context, body []byte, index uint64) error {
 	return nil
 }
 
-func (w *watch) post(ctx context.Context, body []byte, index uint64) error {
+func (w *watch) post(ctx context.Context, body []byte, index string) error {
 	r, err := http.NewRequestWithContext(ctx, w.method, w.url, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
 	r.Header = w.header.Clone()
 	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("X-Consul-Index", strconv.FormatUint(index, 10))
+	r.Header.Set("X-Consul-Index", index)
 	resp, err := w.client.Do(r)
 	if err != nil {
 		return err

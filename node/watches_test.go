@@ -131,6 +131,11 @@ func TestWatchesAreChecked(t *testing.T) {
 		`{"type":"checks","state":"critical","args":["x"],"datacenter":"dc1","stale":true}`:     "",
 		`{"type":"keyprefix","prefix":"a/","args":["x"]}`:                                       "",
 		`{"type":"event","name":"deploy","args":["x"],"token":"t"}`:                             "",
+		`{"type":"connect_leaf","args":["x"]}`:                                                  `type "connect_leaf" needs service`,
+		`{"type":"connect_leaf","service":"web","args":["x"]}`:                                  "",
+		`{"type":"agent_service","args":["x"]}`:                                                 `needs service_id`,
+		`{"type":"agent_service","service_id":"web","args":["x"]}`:                              "",
+		`{"type":"connect_roots","args":["x"]}`:                                                 "",
 		`{"type":"services","handler_type":"http","http_handler_config":{"path":"http://x/y"}}`: "",
 	} {
 		var m map[string]any
@@ -141,5 +146,45 @@ func TestWatchesAreChecked(t *testing.T) {
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
+	}
+}
+
+// Watches of what an agent answers by itself, on a whole process.
+func TestWatchesOfTheAgent(t *testing.T) {
+	dir := t.TempDir()
+	to := func(name string) string {
+		return fmt.Sprintf("args = [\"/bin/sh\", \"-c\", \"cat >>%s/%s\"]", dir, name)
+	}
+	m := startServer(t, "w1", aclOff+`bootstrap = true
+watches = [
+  { type = "connect_roots" `+to("roots")+` },
+  { type = "connect_leaf" service = "web" `+to("leaf")+` },
+  { type = "agent_service" service_id = "web" `+to("service")+` },
+]`)
+	said := func(name string, parts ...string) {
+		t.Helper()
+		polltest.Until(t, func() bool {
+			text, _ := os.ReadFile(filepath.Join(dir, name)) // not there yet is empty
+			for _, part := range parts {
+				_, after, ok := strings.Cut(string(text), part)
+				if !ok {
+					return false
+				}
+				text = []byte(after)
+			}
+			return true
+		}, "%s to say %q", name, parts)
+	}
+	m.awaitAsk("PUT", "/v1/agent/service/register", `{"Name":"web","Port":80}`, 200, "")
+	said("service", `"Port":80`)
+	first, leaf := rootsOf(t, m), leafOf(t, m, "web")
+	said("roots", first.ActiveRootID)
+	said("leaf", leaf.SerialNumber)
+	m.awaitAsk("PUT", "/v1/agent/service/register", `{"Name":"web","Port":81}`, 200, "")
+	said("service", `"Port":80`, `"Port":81`)
+	m.awaitAsk("PUT", "/v1/connect/ca/configuration", `{"Provider":"consul","Config":{"PrivateKeyBits":384}}`, 200, "")
+	said("roots", first.ActiveRootID, rootsOf(t, m).ActiveRootID)
+	if err := m.stop(); err != nil {
+		t.Error(err)
 	}
 }

@@ -1,6 +1,7 @@
 package consulapi
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
@@ -160,5 +161,41 @@ func TestGatewayAndExportedServices(t *testing.T) {
 				`{"Gateway":{"Name":"out"},"Service":{"Name":"*"},"GatewayKind":"terminating-gateway","FromWildcard":true,"CreateIndex":4,"ModifyIndex":4}]`},
 		{"PUT", "/v1/config", `{"Kind":"exported-services","Name":"default","Services":[{"Name":"web","Consumers":[{"Peer":"west"},{"Peer":"east"}]}]}`, 200, "true"},
 		{"GET", "/v1/exported-services", "", 200, `[{"Service":"web","Consumers":{"Peers":["east","west"]}}]`},
+	})
+}
+
+// Intentions by ID and by name are two views of the same entries.
+func TestIntentionsByID(t *testing.T) {
+	r := newRig(t, nil)
+	made := r.want("POST", "/v1/connect/intentions", `{"SourceName":"web","DestinationName":"db","SourceType":"consul","Action":"allow","Description":"old","Meta":{"a":"b"}}`, 200, "*")
+	var id struct{ ID string }
+	if err := json.Unmarshal([]byte(made.body), &id); err != nil || len(id.ID) != 36 {
+		t.Fatalf("created %s: %v", made.body, err)
+	}
+	path := "/v1/connect/intentions/" + id.ID
+	for _, p := range []string{path, "/v1/connect/intentions/exact?source=web&destination=db"} {
+		a := r.want("GET", p, "", 200, "*")
+		if !strings.Contains(a.body, `"ID":"`+id.ID+`","Description":"old"`) || !strings.Contains(a.body, `"Action":"allow","Meta":{"a":"b"},"Precedence":9`) {
+			t.Errorf("%s: %s", p, a.body)
+		}
+	}
+	r.run([]step{
+		{"GET", "/v1/config/service-intentions/db", "", 200, "*"},
+		{"POST", "/v1/connect/intentions", `{"SourceName":"web","DestinationName":"db","Action":"deny"}`, 500, "duplicate intention found: web => db"},
+		{"POST", "/v1/connect/intentions", `{"ID":"` + id.ID + `","SourceName":"x","DestinationName":"db","Action":"deny"}`, 400, "*"},
+		{"POST", "/v1/connect/intentions", `{"SourceName":"x","Action":"deny"}`, 400, "DestinationName must be set"},
+		{"POST", "/v1/connect/intentions", `{"SourceName":"x","SourceNS":"team","DestinationName":"db","Action":"deny"}`, 400, "*"},
+		{"POST", "/v1/connect/intentions", `{"SourceName":"x","DestinationName":"db","Action":"perhaps"}`, 400, "*"},
+		{"POST", "/v1/connect/intentions", `{"SourceName":"x","DestinationName":"db","Action":"deny"}`, 200, "*"},
+		{"PUT", path, `{"SourceName":"x","DestinationName":"db","Action":"deny"}`, 500, "duplicate intention found: x => db"},
+		{"PUT", path, `{"SourceName":"web","DestinationName":"other","Action":"deny"}`, 400, "*"},
+		{"PUT", path, `{"SourceName":"web","DestinationName":"db","Action":"deny"}`, 200, `{"ID":"` + id.ID + `"}`},
+		{"GET", "/v1/connect/intentions/check?source=web&destination=db", "", 200, `{"Allowed":false}`},
+		{"DELETE", path, "", 200, "true"},
+		{"GET", path, "", 404, "Intention not found"},
+		{"PUT", path, `{"SourceName":"web","DestinationName":"db","Action":"deny"}`, 404, "Intention not found"},
+		{"DELETE", path, "", 404, "Intention not found"},
+		{"GET", "/v1/connect/intentions/none", "", 400, "*"},
+		{"GET", "/v1/connect/intentions/exact?source=web&destination=db", "", 404, "Intention not found"},
 	})
 }

@@ -132,8 +132,13 @@ var matrix = map[string]cell{
 	"GET /v1/connect/intentions/match":    {rest: "?by=destination&name=web", rights: ruleWeb},
 	"GET /v1/connect/intentions/check":    {rest: "?source=a&destination=web", rights: ruleWeb},
 
-	"GET /v1/connect/ca/roots":         {open: true},
-	"GET /v1/agent/connect/ca/roots":   {open: true},
+	"GET /v1/connect/ca/roots":       {open: true},
+	"GET /v1/agent/connect/ca/roots": {open: true},
+	"POST /v1/connect/intentions":    {body: `{"SourceName":"c","DestinationName":"web","Action":"allow"}`, rights: `service "web" { policy = "read" intentions = "write" }`},
+	"GET /v1/connect/intentions/":    {rest: "$intention", rights: ruleWeb},
+	"PUT /v1/connect/intentions/":    {rest: "$intention", body: `{"SourceName":"b","DestinationName":"web","Action":"deny"}`, rights: `service "web" { policy = "read" intentions = "write" }`},
+	"DELETE /v1/connect/intentions/": {rest: "$intention", rights: `service "web" { policy = "read" intentions = "write" }`},
+
 	"GET /v1/agent/connect/ca/leaf/":   {rest: "web", rights: ruleWebW},
 	"POST /v1/agent/connect/authorize": {body: `{"Target":"web","ClientCertURI":"spiffe://x.consul/ns/default/dc/dc1/svc/a"}`, rights: ruleWebW},
 	"GET /v1/connect/ca/configuration": {rights: ruleOpW},
@@ -284,8 +289,9 @@ func (g *guarded) fill(root string) {
 	}
 	g.lies("n2", time.Millisecond)
 	for name, made := range map[string]answer{
-		"$session": g.as(root, "PUT", "/v1/session/create", `{"Node":"n2","NodeChecks":[]}`),
-		"$query":   g.as(root, "POST", "/v1/query", `{"Name":"q-web","Service":{"Service":"web"}}`),
+		"$session":   g.as(root, "PUT", "/v1/session/create", `{"Node":"n2","NodeChecks":[]}`),
+		"$intention": g.as(root, "POST", "/v1/connect/intentions", `{"SourceName":"b","DestinationName":"web","Action":"allow"}`),
+		"$query":     g.as(root, "POST", "/v1/query", `{"Name":"q-web","Service":{"Service":"web"}}`),
 	} {
 		_, after, _ := strings.Cut(made.body, `:"`)
 		g.vars[name], _, _ = strings.Cut(after, `"`)

@@ -5,7 +5,7 @@ import "corbel.dev/corbel/catalog"
 // routes is the whole contract of this adapter, one row per pattern and set of methods.
 func routes() []route {
 	var all []route
-	for _, rows := range [][]route{agentRoutes, catalogRoutes, healthRoutes, kvRoutes, sessionRoutes, operatorRoutes, snapshotRoutes, configRoutes, queryRoutes, eventRoutes, keyringRoutes, intentionRoutes, aclRoutes,
+	for _, rows := range [][]route{agentRoutes, catalogRoutes, healthRoutes, kvRoutes, sessionRoutes, operatorRoutes, snapshotRoutes, configRoutes, queryRoutes, eventRoutes, keyringRoutes, intentionRoutes, intentionIDRoutes, aclRoutes,
 		coordinateRoutes, chainRoutes, centralRoutes, gatewayRoutes, connectCARoutes, leafRoutes, watchRoutes} {
 		all = append(all, rows...)
 	}
