@@ -106,16 +106,23 @@ func normalize(m *manager, v *entry.MeshHTTP) {
 	}
 }
 
-// callerPattern finds the last caller's identity in x-forwarded-client-cert.
-const callerPattern = `.*URI=spiffe://([^/]+.[^/]+)(?:/ap/([^/]+))?/ns/([^/]+)/dc/([^/]+)/svc/([^/;,]+).*`
+// callerPatterns find parts of the last caller's identity in x-forwarded-client-cert.
+// Each is small: what Envoy lets an expression cost is little, unless its bootstrap says otherwise.
+var callerPatterns = []struct{ key, pattern string }{
+	{"trust-domain", `.*URI=spiffe://([^/;,]+)/.*`},
+	{"partition", `.*URI=spiffe://[^/;,]+(?:/ap/([^/]+))?/ns/.*`},
+	{"namespace", `.*URI=spiffe://[^;,]*/ns/([^/]+)/.*`},
+	{"datacenter", `.*URI=spiffe://[^;,]*/dc/([^/]+)/.*`},
+	{"service", `.*URI=spiffe://[^;,]*/svc/([^/;,]+).*`},
+}
 
 // callerMetadata makes the caller's identity known to filters and logs, under "consul".
 func (p *packer) callerMetadata() *hcmv3.HttpFilter {
 	m := &metadatav3.Config{}
-	for at, key := range []string{"trust-domain", "partition", "namespace", "datacenter", "service"} {
+	for _, part := range callerPatterns {
 		m.RequestRules = append(m.RequestRules, &metadatav3.Config_Rule{Header: "x-forwarded-client-cert",
-			OnHeaderPresent: &metadatav3.Config_KeyValuePair{MetadataNamespace: "consul", Key: key, Type: metadatav3.Config_STRING,
-				RegexValueRewrite: &matcherv3.RegexMatchAndSubstitute{Pattern: regex(callerPattern), Substitution: `\` + string(rune('1'+at))}}})
+			OnHeaderPresent: &metadatav3.Config_KeyValuePair{MetadataNamespace: "consul", Key: part.key, Type: metadatav3.Config_STRING,
+				RegexValueRewrite: &matcherv3.RegexMatchAndSubstitute{Pattern: regex(part.pattern), Substitution: `\1`}}})
 	}
 	return p.httpFilter("envoy.filters.http.header_to_metadata", m)
 }
