@@ -28,7 +28,7 @@ type Change struct {
 
 // Delta is what a change did.
 type Delta struct {
-	Touched mesh.Types // whose Set is another now
+	Touched mesh.Types // whose Set is another now; all of them when the proxy becomes ready
 	Follow  []string   // subjects whose values are wanted from now on
 	Drop    []string   // subjects that do not matter any more
 }
