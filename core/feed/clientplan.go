@@ -132,7 +132,7 @@ func (c *Client) judgeLocked(cc *clientConn, now time.Time) string {
 		return "silent"
 	case cc.unanswered > 0 && now.Sub(cc.progress) >= c.cfg.AnswerTimeout:
 		return "unanswered"
-	case c.lagsLocked(cc, now) && c.otherLocked(now):
+	case c.lagsLocked(cc, now) && (cc.replaces != nil || c.otherLocked(now)):
 		return "lagging"
 	}
 	return ""
@@ -221,7 +221,8 @@ func (c *Client) moveLocked(now time.Time) {
 	}
 	to := c.move.to
 	c.move.to = ""
-	if len(c.conns) == 0 || c.connLocked(to) != nil || !slices.Contains(c.servers, to) {
+	// It may have hung, lagged or gone since it was chosen.
+	if len(c.conns) == 0 || c.connLocked(to) != nil || !slices.Contains(c.servers, to) || now.Before(c.addressLocked(to).avoidUntil) {
 		return
 	}
 	old := c.conns[rand.IntN(len(c.conns))]

@@ -382,7 +382,8 @@ func (c *serverConn) wakeLocked() {
 		return
 	}
 	c.writing = true
-	c.s.served.Go(c.write)
+	c.s.served.Add(1)
+	go c.write()
 }
 
 // halfCloser is a connection whose one direction can be closed: TCP and TLS.

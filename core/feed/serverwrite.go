@@ -13,6 +13,7 @@ type outBuffer struct {
 
 // write sends until nothing is left, or the connection is gone. There is at most one at a time.
 func (c *serverConn) write() {
+	defer c.s.served.Done()
 	out := c.s.buffer(c.estimate())
 	for {
 		c.mu.Lock()
