@@ -82,6 +82,9 @@ connect {
 	if len(roots.Roots) != 1 || roots.TrustDomain != id+".consul" || roots.Roots[0].PrivateKeyBits != 384 {
 		t.Errorf("roots %+v", roots)
 	}
+	if left := m.rootLeft(); left < 87500*3600 || left > 87600*3600 {
+		t.Errorf("the root has %v seconds left", left)
+	}
 	leaf := leafOf(t, m, "web")
 	if life := leaf.ValidBefore.Sub(leaf.ValidAfter); life > 2*time.Hour+2*time.Minute {
 		t.Errorf("a certificate lasts %s", life)

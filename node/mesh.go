@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/mesh/ca"
 	"corbel.dev/corbel/mesh/issue"
 	"corbel.dev/corbel/mesh/leaf"
 )
@@ -41,6 +43,9 @@ func (p *Process) buildLeaves(servers *catalogServers) (err error) {
 				return generation, p.registry.State()
 			}})
 		sign = func(ctx context.Context, r issue.Request) (issue.Certificate, error) { return issuer.Sign(ctx, "", r) }
+		for _, name := range []string{"mesh.active-root-ca.expiry", "mesh.active-signing-ca.expiry"} { // the root signs by itself
+			p.metrics.GaugeFunc(name, p.rootLeft)
+		}
 		// One connection is one node: its address cannot be made up, as a name in the request could.
 		p.rpcSrv.Handle(issue.Method, func(ctx context.Context, req []byte) ([]byte, error) {
 			return issuer.Serve(ctx, rpc.Peer(ctx), req)
@@ -49,6 +54,15 @@ func (p *Process) buildLeaves(servers *catalogServers) (err error) {
 	p.leaves, err = leaf.New(leaf.Config{Sign: sign, Roots: p.rootsOfNow, Grant: grant, Datacenter: p.cfg.Node.Datacenter,
 		RotationWindow: p.cfg.Connect.RotationWindow, Clock: p.clock, Logger: p.log, Metrics: p.metrics})
 	return err
+}
+
+// rootLeft is how many seconds the active root is still valid; 0 without one.
+func (p *Process) rootLeft() float64 {
+	root, err := ca.Active(p.registry.State())
+	if err != nil {
+		return 0
+	}
+	return math.Round(root.NotAfter.Sub(p.clock.Now()).Seconds())
 }
 
 // rootsOfNow asks this process's own API for roots newer than index; any server will do, with or without a leader.
