@@ -19,14 +19,7 @@ func hostOf(t testing.TB, w *world, n int) []*Proxy {
 		r := sidecar(t, fmt.Sprintf(`{"DestinationServiceName": "web-%d", "LocalServicePort": %d, "Upstreams": [{"DestinationName": "api", "LocalBindPort": %d}]}`, i, 8000+i, 9000+i))
 		r.Port = 21000 + i
 		p := New(r, "dc1", cache)
-		for len(p.Missing()) > 0 {
-			for _, s := range p.Missing() {
-				if _, ok := values[s]; !ok {
-					values[s] = w.change(s)
-				}
-				p.Step(values[s])
-			}
-		}
+		w.share(p, values)
 		list[i] = p
 	}
 	return list

@@ -123,7 +123,9 @@ func (p *Proxy) Step(c Change) Delta {
 		}
 	case *mesh.Resource:
 		if c.Subject == LeafSubject && v != nil {
-			p.leaf = v
+			if !same(p.leaf, v) {
+				p.leaf = v
+			}
 		}
 	}
 	for i := range p.upstreams {
@@ -152,21 +154,28 @@ func (p *Proxy) stepEndpoints(at int, c Change) Delta {
 	if value == nil {
 		value = p.noEndpoints(c.Subject)
 	}
-	if value == nil || value == e.value {
+	if value == nil || same(e.value, value) {
 		return Delta{}
 	}
-	value = p.cache.one(value)
 	first := e.value == nil
 	e.value = value
 	if first || p.sets == nil {
 		return p.settle()
 	}
 	held := p.sets[mesh.TypeEndpoints].Get(value.Name)
-	if held == nil || held == value {
+	if held == nil { // of a chain that is still coming
 		return Delta{}
 	}
 	p.sets[mesh.TypeEndpoints] = p.sets[mesh.TypeEndpoints].With(value)
 	return Delta{Touched: mesh.Types(0).With(mesh.TypeEndpoints)}
+}
+
+// same tells whether two values say the same: then the former stays, with the
+// time of the write that made it. What comes ready from a server is not looked
+// up in the cache, which could still know it from an earlier write; the host
+// shares it anyway.
+func same(held, next *mesh.Resource) bool {
+	return held == next || held != nil && next != nil && held.Version == next.Version && held.Name == next.Name
 }
 
 // noEndpoints says of a target that it has no instances: were it told nothing, Envoy would wait.
@@ -373,9 +382,13 @@ func (p *Proxy) collect() []mesh.Set {
 	add(p.leaf, p.roots)
 	add(p.own.resources...)
 	for _, r := range p.service.Authorization {
-		if slices.Contains(p.own.rules, r.Name) {
-			add(p.cache.one(r))
+		if !slices.Contains(p.own.rules, r.Name) {
+			continue
 		}
+		if held := p.Set(mesh.TypeExtension).Get(r.Name); same(held, r) {
+			r = held
+		}
+		add(r)
 	}
 	for i := range p.upstreams {
 		u := &p.upstreams[i]

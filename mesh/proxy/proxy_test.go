@@ -117,9 +117,10 @@ func TestProxiesOfOneHostShareResources(t *testing.T) {
 	w := newWorld(t)
 	cache := NewCache()
 	var proxies []*Proxy
+	values := map[string]Change{} // a host reads each value once
 	for range 3 {
 		p := New(sidecar(t, `{"Upstreams": [{"DestinationName": "api", "LocalBindPort": 9191}]}`), "dc1", cache)
-		w.feed(p)
+		w.share(p, values)
 		proxies = append(proxies, p)
 	}
 	for _, kind := range mesh.Every {
@@ -187,5 +188,25 @@ func TestValuesThatAreNotThere(t *testing.T) {
 	}
 	if said := strings.Join(p.Problems(), "\n"); !strings.Contains(said, `"db"`) {
 		t.Errorf("problems %q", said)
+	}
+}
+
+// TestTheTimeOfAWriteIsThatOfTheNewestContent: what was there before and comes again is news.
+func TestTheTimeOfAWriteIsThatOfTheNewestContent(t *testing.T) {
+	w := newWorld(t)
+	p := New(sidecar(t, `{"Upstreams": [{"DestinationName": "api", "LocalBindPort": 9191}]}`), "dc1", NewCache())
+	w.feed(p)
+	const subject = "endpoints/dc1/api/"
+	var last *mesh.Resource
+	for i, address := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.1", "10.0.0.1"} {
+		w.instances[subject] = []mesh.Endpoint{{Address: address, Port: 1, Weight: 1}}
+		c := w.change(subject)
+		d := p.Step(c)
+		if again := i == 3; again != (d.Touched == 0) || again != (p.Set(mesh.TypeEndpoints).Get("api"+cluster) == last) {
+			t.Errorf("value %d touched %b", i, d.Touched)
+		}
+		if last = p.Set(mesh.TypeEndpoints).Get("api" + cluster); i < 3 && last != c.Value {
+			t.Errorf("value %d was replaced by an older one", i)
+		}
 	}
 }

@@ -121,6 +121,18 @@ func (w *world) feed(p *Proxy) {
 	w.t.Fatalf("still missing %v", p.Missing())
 }
 
+// share is feed with values that were read before.
+func (w *world) share(p *Proxy, values map[string]Change) {
+	for len(p.Missing()) > 0 {
+		for _, s := range p.Missing() {
+			if _, ok := values[s]; !ok {
+				values[s] = w.change(s)
+			}
+			p.Step(values[s])
+		}
+	}
+}
+
 // refresh gives the proxy all values anew, as after a change of many things.
 func (w *world) refresh(p *Proxy) {
 	for _, s := range slices.Clone(p.Follows()) {
