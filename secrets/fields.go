@@ -88,6 +88,30 @@ func (f *Fields) Names() []string { return slices.Sorted(maps.Keys(f.values)) }
 // Any returns the value as JSON gave it; numbers are json.Number.
 func (f *Fields) Any(name string) any { return f.values[name] }
 
+// Plain returns all fields with numbers as float64, as policies compare them. The caller must not change the map.
+func (f *Fields) Plain() map[string]any {
+	out := make(map[string]any, len(f.values))
+	for name, v := range f.values {
+		out[name] = plain(v)
+	}
+	return out
+}
+
+func plain(v any) any {
+	switch x := v.(type) {
+	case json.Number:
+		n, _ := x.Float64() // out of range is infinite, which no rule lists
+		return n
+	case []any:
+		out := make([]any, len(x))
+		for i := range x {
+			out[i] = plain(x[i])
+		}
+		return out
+	}
+	return v
+}
+
 // Err returns what was wrong with the fields that were read, as an error of kind Invalid.
 func (f *Fields) Err() error { return errkind.E(errkind.Invalid, "", errors.Join(f.errs...)) }
 

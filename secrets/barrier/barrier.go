@@ -1,9 +1,9 @@
 package barrier
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -52,20 +52,13 @@ func (b *Barrier) Initialize(ctx context.Context, epoch storage.Epoch, root []by
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if ok, err := b.Initialized(ctx); err != nil || ok {
-		return errors.Join(err, when(ok, ErrInitialized))
+		return cmp.Or(err, ErrInitialized)
 	}
 	r, err := newRing(append([]byte(nil), root...), b.now())
 	if err != nil {
 		return errkind.E(errkind.Invalid, "barrier", err)
 	}
 	return b.commitRing(ctx, epoch, r, ops)
-}
-
-func when(is bool, err error) error {
-	if is {
-		return err
-	}
-	return nil
 }
 
 // commitRing stores a ring, with operations encrypted under it, and puts it to use.

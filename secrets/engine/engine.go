@@ -36,5 +36,6 @@ type Engine interface {
 // patterns of package policy.
 type Special struct {
 	Open      []string // need no token
+	Token     []string // need a token and no policy: what they tell depends on the token's rights
 	Protected []string // need sudo
 }

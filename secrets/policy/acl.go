@@ -14,6 +14,7 @@ const RootName = "root"
 // ACL is a compiled set of policies.
 type ACL struct {
 	root   bool
+	params bool // some rule looks at parameters
 	exact  map[string]*rule
 	groups []group // patterns, the later first wildcard first
 }
@@ -129,6 +130,7 @@ func Compile(policies []*Policy, resolve Resolve) *ACL {
 func (a *ACL) index(all map[string]*rule) {
 	var wild []*rule
 	for text, r := range all {
+		a.params = a.params || r.Allowed != nil || r.Denied != nil || r.Required != nil
 		p, is := newPattern(text)
 		if !is {
 			a.exact[text] = r

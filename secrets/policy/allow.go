@@ -94,6 +94,9 @@ func (a *ACL) Capabilities(path string) []string {
 // Root reports whether the root policy is in the set.
 func (a *ACL) Root() bool { return a.root }
 
+// AsksParameters reports whether some rule looks at a request's parameters: without one Request.Data is not needed.
+func (a *ACL) AsksParameters() bool { return a.params && !a.root }
+
 // Below reports whether anything is allowed at a path that begins with prefix:
 // whether someone may know that a mount is there.
 func (a *ACL) Below(prefix string) bool {

@@ -288,7 +288,7 @@ func TestAgainstTheModel(t *testing.T) {
 		return strings.Join(parts, "/")
 	}
 	needs := []Capability{Read, Create, Update, Delete, List}
-	for range 3_000 {
+	for range 1_000 {
 		rules := map[string]Capability{}
 		var list []*Policy
 		for i := range 1 + rng.IntN(6) {

@@ -1,0 +1,235 @@
+package keeper
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets/barrier"
+	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/engine/kv"
+	"corbel.dev/corbel/secrets/mount"
+	"corbel.dev/corbel/secrets/policy"
+	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/token"
+)
+
+// Config is what a Keeper is made of. Zero durations and sizes are Vault's defaults.
+type Config struct {
+	Storage     storage.Backend
+	Now         func() time.Time
+	DefaultTTL  time.Duration // of leases and tokens: 768 h
+	MaxTTL      time.Duration // 768 h
+	CacheBytes  int           // decrypted records kept in memory: 64 MiB
+	ClusterName string
+}
+
+func (c *Config) complete() error {
+	if c.Storage == nil {
+		return errkind.New(errkind.Invalid, "storage: is missing")
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	for _, d := range []*time.Duration{&c.DefaultTTL, &c.MaxTTL} {
+		if *d < 0 {
+			return errkind.New(errkind.Invalid, "default_lease_ttl, max_lease_ttl: must not be negative")
+		}
+		if *d == 0 {
+			*d = 768 * time.Hour
+		}
+	}
+	if c.CacheBytes == 0 {
+		c.CacheBytes = 64 << 20
+	}
+	return nil
+}
+
+// Keeper answers the requests of the secrets plane.
+type Keeper struct {
+	cfg     Config
+	barrier *barrier.Barrier
+	vault   *vault
+	tokens  tokenCache
+	serial  serial
+	state   atomic.Pointer[state] // nil: sealed
+	epoch   storage.Epoch
+
+	// tree is held for reading while a token is made, for writing while one ends
+	// with all below it: none comes to be under a parent that is going.
+	tree sync.RWMutex
+
+	mu       sync.Mutex // one change of seal, mounts or policies at a time; guards what follows
+	progress [][]byte   // shares given so far
+	nonce    string     // of this attempt to unseal
+}
+
+// state is what an unsealed keeper has at hand for every request. Immutable; a change makes the next.
+type state struct {
+	mounts   *mount.Table
+	engines  map[string]engine.Engine // by the mount's accessor
+	policies map[string]*policy.Policy
+	acls     *aclCache // made anew with the policies
+	book     *token.Book
+}
+
+// New makes a sealed keeper.
+func New(cfg Config) (*Keeper, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	b := barrier.New(cfg.Storage, cfg.Now)
+	k := &Keeper{cfg: cfg, barrier: b, vault: newVault(b, cfg.CacheBytes)}
+	k.vault.committed = k.tokens.committed
+	return k, nil
+}
+
+// Where the plane's own records are.
+const (
+	mountPrefix  = "core/mounts/"
+	policyPrefix = "sys/policy/"
+)
+
+// firstRecords are what a new store begins with.
+func (k *Keeper) firstRecords(rootToken string) (ops []storage.Op, id string, err error) {
+	for _, e := range []*mount.Entry{
+		{Path: "sys/", Type: "system", Description: "system endpoints used for control, policy and debugging"},
+		{Path: "cubbyhole/", Type: "cubbyhole", Description: "per-token private secret storage", Local: true},
+		{Path: "auth/token/", Type: "token", Description: "token based credentials"},
+	} {
+		e.UUID, e.Accessor = newUUID(), newAccessor(e)
+		op, err := putJSON(mountPrefix+e.UUID, e)
+		if err != nil {
+			return nil, "", err
+		}
+		ops = append(ops, op)
+	}
+	salt := token.NewSalt()
+	id = rootToken
+	if id == "" {
+		id = token.NewID()
+	}
+	root := &token.Token{Accessor: token.NewAccessor(), Path: "auth/token/root", DisplayName: "root", Policies: []string{policy.RootName}}
+	root.Begin(k.cfg.Now(), 0, token.Limits{})
+	made, err := (&token.Book{Salt: salt}).Make(id, root)
+	ops = append(append(ops, made...), storage.Put(token.SaltKey, salt), storage.Put(policyPrefix+"default", []byte(defaultPolicy)))
+	return ops, id, err
+}
+
+func putJSON(key string, v any) (storage.Op, error) {
+	raw, err := json.Marshal(v)
+	return storage.Put(key, raw), err
+}
+
+func newUUID() string {
+	b := random(16)
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+func newAccessor(e *mount.Entry) string {
+	kind := e.Type
+	if e.Auth() {
+		kind = "auth_" + kind
+	}
+	return fmt.Sprintf("%s_%x", kind, random(4))
+}
+
+// load reads what every request needs.
+func (k *Keeper) load(ctx context.Context) (*state, error) {
+	st := &state{mounts: &mount.Table{}, engines: map[string]engine.Engine{}, policies: map[string]*policy.Policy{}, acls: newACLCache()}
+	salt, ok, err := k.vault.Get(ctx, token.SaltKey)
+	if err != nil || !ok {
+		return nil, orMissing(err, token.SaltKey)
+	}
+	st.book = &token.Book{Reader: k.vault, Salt: salt}
+	records, err := k.vault.Scan(ctx, mountPrefix, storage.After(mountPrefix), 0)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range records {
+		e := &mount.Entry{}
+		if err := json.Unmarshal(r.Value, e); err != nil {
+			return nil, errkind.Errorf(errkind.Corrupt, "%s is not what was stored", r.Key)
+		}
+		made, err := k.engine(e)
+		if err != nil {
+			return nil, err
+		}
+		st.mounts, st.engines[e.Accessor] = st.mounts.With(e), made
+	}
+	records, err = k.vault.Scan(ctx, policyPrefix, storage.After(policyPrefix), 0)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range records {
+		name := r.Key[len(policyPrefix):]
+		p, err := policy.Parse(name, string(r.Value))
+		if err != nil {
+			return nil, errkind.Errorf(errkind.Corrupt, "the policy %s cannot be read: %w", name, err)
+		}
+		st.policies[name] = p
+	}
+	return st, nil
+}
+
+func orMissing(err error, key string) error {
+	if err != nil {
+		return err
+	}
+	return errkind.Errorf(errkind.Corrupt, "%s is missing", key)
+}
+
+// engine makes the engine of a mount.
+func (k *Keeper) engine(e *mount.Entry) (engine.Engine, error) {
+	switch e.Type {
+	case "system":
+		return &system{k}, nil
+	case "token":
+		return &tokens{k}, nil
+	case "cubbyhole":
+		return cubbyhole{kv.V1{DefaultTTL: func() time.Duration { return 0 }}}, nil
+	case "kv":
+		if e.Options["version"] == "2" {
+			return kv.V2{}, nil
+		}
+		return kv.V1{DefaultTTL: func() time.Duration { return k.limits(e).Default }}, nil
+	}
+	return nil, errkind.Errorf(errkind.Invalid, "plugin not found in the catalog: %s", e.Type)
+}
+
+// limits are the lifetimes that hold at a mount.
+func (k *Keeper) limits(e *mount.Entry) token.Limits {
+	l := token.Limits{Default: k.cfg.DefaultTTL, Max: k.cfg.MaxTTL}
+	if e.Config.MaxLeaseTTL > 0 {
+		l.Max = e.Config.MaxLeaseTTL
+	}
+	if e.Config.DefaultLeaseTTL > 0 {
+		l.Default = e.Config.DefaultLeaseTTL
+	}
+	l.Default = min(l.Default, l.Max)
+	return l
+}
+
+// change makes the next state, after its operations were committed.
+func (k *Keeper) change(ctx context.Context, next func(st state) (*state, []storage.Op, error)) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	st := k.state.Load()
+	if st == nil {
+		return barrier.ErrSealed
+	}
+	changed, ops, err := next(*st)
+	if err != nil {
+		return err
+	}
+	if err := k.vault.Commit(ctx, k.epoch, ops); err != nil {
+		return err
+	}
+	k.state.Store(changed)
+	return nil
+}

@@ -1,0 +1,252 @@
+package keeper
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/barrier"
+	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/mount"
+	"corbel.dev/corbel/secrets/policy"
+	"corbel.dev/corbel/secrets/token"
+)
+
+// Reply is what a request is answered with.
+type Reply struct {
+	*secrets.Response
+	Token *Issued // of Response.Auth
+	Mount *mount.Entry
+}
+
+// Issued is a token that the keeper made or renewed.
+type Issued struct {
+	ID string // "" where only the accessor may be told
+	*token.Token
+	Left time.Duration
+}
+
+// errDenied is the one answer to who may not, whatever the reason.
+var errDenied = errkind.New(errkind.Denied, "permission denied")
+
+// task is one request with what it has found so far.
+type task struct {
+	*secrets.Request
+	st     *state
+	entry  *mount.Entry
+	engine engine.Engine
+	view   view
+	holder *holder // nil on open paths
+	last   bool    // this is the last use of its token
+
+	renewed *token.Token // what a renewal left, for the reply
+}
+
+// Handle answers one request. Errors have kinds; their text is what clients are told.
+func (k *Keeper) Handle(ctx context.Context, r *secrets.Request) (*Reply, error) {
+	st := k.state.Load()
+	if st == nil {
+		return nil, barrier.ErrSealed
+	}
+	if r.Now.IsZero() {
+		r.Now = k.cfg.Now()
+	}
+	t := &task{Request: r, st: st}
+	if t.entry, r.Rest = st.mounts.Route(r.Path); t.entry == nil {
+		return nil, k.noRoute(ctx, t)
+	}
+	r.Mount = t.entry.Path
+	t.engine, t.view = st.engines[t.entry.Accessor], view{k.vault, t.entry.Prefix()}
+	ctx = context.WithValue(ctx, taskKey{}, t)
+	defer k.serial.take(t.name())()
+	special := t.engine.Special()
+	if !matches(special.Open, r.Rest) {
+		if err := k.authorise(ctx, t, special); err != nil {
+			return nil, err
+		}
+	}
+	reply, err := k.run(ctx, t)
+	if t.last {
+		k.endLast(ctx, t)
+	}
+	return reply, err
+}
+
+// name is what the request must have to itself.
+func (t *task) name() string {
+	if s := t.engine.Serial(t.Request); s != "" {
+		return t.entry.Accessor + "\x00" + s
+	}
+	return ""
+}
+
+// noRoute is the answer to a path without a mount: who has no right there learns nothing of mounts.
+func (k *Keeper) noRoute(ctx context.Context, t *task) error {
+	h, err := k.known(ctx, t)
+	if err != nil {
+		return err
+	}
+	if !h.acl.Allow(&policy.Request{Path: t.Path, Need: t.Op.Need()}).Allowed {
+		return errDenied
+	}
+	return errkind.Errorf(errkind.NotFound, "no handler for route %q. route entry not found.", t.Path)
+}
+
+// known finds the request's token, or says that there is none that counts.
+func (k *Keeper) known(ctx context.Context, t *task) (*holder, error) {
+	if t.Token == "" {
+		return nil, errDenied
+	}
+	h, err := k.tokens.find(ctx, t.st, t.Token)
+	if err != nil {
+		return nil, err
+	}
+	if h == nil || h.Expired(t.Now) || !bound(h.CIDRs, t.Remote) {
+		return nil, errDenied
+	}
+	return h, nil
+}
+
+// bound reports whether an address is within the blocks that a token is bound to.
+func bound(blocks []string, addr netip.Addr) bool {
+	if len(blocks) == 0 {
+		return true
+	}
+	for _, text := range blocks {
+		if block, err := netip.ParsePrefix(text); err == nil && block.Contains(addr.Unmap()) {
+			return true
+		}
+		if one, err := netip.ParseAddr(text); err == nil && one == addr.Unmap() {
+			return true
+		}
+	}
+	return false
+}
+
+// authorise finds the token and judges the request by its policies. A token with
+// a limited number of uses has one less afterwards, also when it is denied.
+func (k *Keeper) authorise(ctx context.Context, t *task, special engine.Special) (err error) {
+	if t.holder, err = k.known(ctx, t); err != nil {
+		return err
+	}
+	if t.holder.Uses != 0 {
+		if err := k.use(ctx, t); err != nil {
+			return err
+		}
+	}
+	if matches(special.Token, t.Rest) {
+		return nil
+	}
+	if t.Op == secrets.Create || t.Op == secrets.Update {
+		t.Op = secrets.Update
+		exists, tells, err := t.engine.Exists(ctx, t.view, t.Request)
+		if err != nil {
+			return err
+		}
+		if tells && !exists {
+			t.Op = secrets.Create
+		}
+	}
+	q := policy.Request{Path: t.Path, Need: t.Op.Need(), Wrap: t.Wrap, Protected: matches(special.Protected, t.Rest)}
+	if t.Op == secrets.List || t.Op == secrets.Scan {
+		q.Path = strings.TrimSuffix(q.Path, "/") + "/"
+	}
+	if t.holder.acl.AsksParameters() {
+		f, err := t.Fields()
+		if err != nil {
+			return err
+		}
+		q.Data = f.Plain()
+	}
+	if !t.holder.acl.Allow(&q).Allowed {
+		return errDenied
+	}
+	return nil
+}
+
+// run lets the engine answer, commits what it wants stored, and makes its token.
+func (k *Keeper) run(ctx context.Context, t *task) (*Reply, error) {
+	resp, err := t.engine.Handle(ctx, t.view, t.Request)
+	if err != nil {
+		return nil, err
+	}
+	ops, err := t.view.ops(resp.Ops)
+	if err != nil {
+		return nil, err
+	}
+	reply := &Reply{Response: resp, Mount: t.entry}
+	if t.renewed != nil {
+		reply.Token = &Issued{Token: t.renewed, Left: t.renewed.Left(t.Now)}
+		if t.Token != "" && t.st.book.Hash(t.Token) == t.renewed.Hash {
+			reply.Token.ID = t.Token
+		}
+	}
+	if resp.Auth != nil {
+		made, release, err := k.issue(ctx, t, resp)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+		ops, reply.Token = append(ops, made.ops...), made.Issued
+	}
+	if err := k.vault.Commit(ctx, k.epoch, ops); err != nil {
+		return nil, err
+	}
+	return reply, nil
+}
+
+// taskKey is where the engines of the keeper's own find the task.
+type taskKey struct{}
+
+func taskOf(ctx context.Context) *task { t, _ := ctx.Value(taskKey{}).(*task); return t }
+
+// matches reports whether a path is one of a list: exact, or with '*' at the end.
+func matches(patterns []string, path string) bool {
+	for _, p := range patterns {
+		if prefix, is := strings.CutSuffix(p, "*"); (is && strings.HasPrefix(path, prefix)) || p == path {
+			return true
+		}
+	}
+	return false
+}
+
+// cubbyhole is a store of version 1 for each token.
+type cubbyhole struct{ engine.Engine }
+
+// Handle implements engine.Engine: a token sees below its own hash alone.
+func (c cubbyhole) Handle(ctx context.Context, v engine.View, r *secrets.Request) (*secrets.Response, error) {
+	own := taskOf(ctx).holder.Hash + "/"
+	inner := *r
+	resp, err := c.Engine.Handle(ctx, below{v, own}, &inner)
+	if err != nil {
+		return nil, err
+	}
+	for i := range resp.Ops {
+		resp.Ops[i].Key = own + resp.Ops[i].Key
+	}
+	return resp, nil
+}
+
+// Exists implements engine.Engine.
+func (c cubbyhole) Exists(ctx context.Context, v engine.View, r *secrets.Request) (bool, bool, error) {
+	return c.Engine.Exists(ctx, below{v, taskOf(ctx).holder.Hash + "/"}, r)
+}
+
+// below is a view of a part of another.
+type below struct {
+	engine.View
+	prefix string
+}
+
+// Get implements engine.View.
+func (b below) Get(ctx context.Context, key string) ([]byte, bool, error) {
+	return b.View.Get(ctx, b.prefix+key)
+}
+
+// List implements engine.View.
+func (b below) List(ctx context.Context, prefix, after string, limit int) ([]string, error) {
+	return b.View.List(ctx, b.prefix+prefix, after, limit)
+}

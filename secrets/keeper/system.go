@@ -1,0 +1,173 @@
+package keeper
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/token"
+)
+
+// system answers sys/. What must answer while sealed is no engine's: see Keeper's methods.
+type system struct{ k *Keeper }
+
+// Special implements engine.Engine.
+func (*system) Special() engine.Special {
+	return engine.Special{Token: []string{"internal/ui/mounts", "internal/ui/mounts/*"}, Protected: []string{"auth/*", "rotate", "rotate/keyring", "seal", "step-down", "audit", "audit/*", "remount", "raw/*"}}
+}
+
+// Serial implements engine.Engine: changes of mounts and policies have the keeper's own order.
+func (*system) Serial(*secrets.Request) string { return "" }
+
+// Exists implements engine.Engine: its paths make no difference between create and update.
+func (*system) Exists(context.Context, engine.View, *secrets.Request) (bool, bool, error) {
+	return false, false, nil
+}
+
+// row is one of the system's paths. Path ends in '/' where a name follows.
+type row struct {
+	path  string
+	read  func(*system, *sysCall) (any, error)
+	write func(*system, *sysCall) (any, error)
+	list  func(*system, *sysCall) (any, error)
+	del   func(*system, *sysCall) (any, error)
+}
+
+// sysCall is a request to the system with what it found.
+type sysCall struct {
+	context.Context
+	*task
+	name string // what follows the row's path
+	f    *secrets.Fields
+}
+
+var rows = []row{
+	{path: "mounts", read: (*system).mounts},
+	{path: "mounts/", read: (*system).mountOrTune, write: (*system).mountOrTuneWrite, del: (*system).unmount},
+	{path: "auth", read: (*system).authMounts},
+	{path: "auth/", read: (*system).mountOrTune, write: (*system).mountOrTuneWrite, del: (*system).unmount},
+	{path: "internal/ui/mounts", read: (*system).uiMounts},
+	{path: "internal/ui/mounts/", read: (*system).uiMount},
+	{path: "policy", read: (*system).policyNames, list: (*system).policyNames},
+	{path: "policy/", read: (*system).readPolicyOld, write: (*system).writePolicy, del: (*system).deletePolicy},
+	{path: "policies/acl", list: (*system).policyNames},
+	{path: "policies/acl/", read: (*system).readPolicy, write: (*system).writePolicy, del: (*system).deletePolicy, list: (*system).policyNames},
+	{path: "capabilities", write: (*system).capabilities},
+	{path: "capabilities-self", write: (*system).capabilities},
+	{path: "capabilities-accessor", write: (*system).capabilities},
+	{path: "key-status", read: (*system).keyStatus},
+	{path: "rotate", write: (*system).rotate},
+	{path: "rotate/keyring", write: (*system).rotate},
+	{path: "seal", write: (*system).seal},
+}
+
+// hoisted paths have their data at the top of the envelope too (contract 1.2).
+func hoisted(rest string) bool {
+	for _, p := range []string{"audit", "auth", "mounts", "policy", "capabilities", "key-status", "ha-status", "remount", "rotate", "config/cors", "wrapping/wrap"} {
+		if rest == p || strings.HasPrefix(rest, p+"/") || (p == "capabilities" && strings.HasPrefix(rest, p)) {
+			return true
+		}
+	}
+	return false
+}
+
+// Hoisted reports whether an answer's data is to be copied to the top of the envelope.
+func (r *Reply) Hoisted(path string) bool {
+	rest, ok := strings.CutPrefix(path, "sys/")
+	return ok && hoisted(rest)
+}
+
+// Handle implements engine.Engine.
+func (s *system) Handle(ctx context.Context, _ engine.View, r *secrets.Request) (*secrets.Response, error) {
+	f, err := r.Fields()
+	if err != nil {
+		return nil, err
+	}
+	c := &sysCall{Context: ctx, task: taskOf(ctx), f: f}
+	rest := r.Rest
+	if r.Op == secrets.List {
+		rest = strings.TrimSuffix(rest, "/")
+	}
+	for i := range rows {
+		row := &rows[i]
+		name, below := strings.CutPrefix(rest, row.path)
+		if !(rest == row.path || (below && strings.HasSuffix(row.path, "/") && name != "")) {
+			continue
+		}
+		do := map[secrets.Operation]func(*system, *sysCall) (any, error){secrets.Read: row.read, secrets.Create: row.write, secrets.Update: row.write,
+			secrets.List: row.list, secrets.Delete: row.del}[r.Op]
+		if do == nil {
+			return nil, errUnsupported
+		}
+		c.name = name
+		data, err := do(s, c)
+		if err != nil || data == nil {
+			return &secrets.Response{}, err
+		}
+		text, err := json.Marshal(data)
+		return &secrets.Response{Data: text}, err
+	}
+	return nil, errkind.New(errkind.NotFound, "unsupported path")
+}
+
+// keyStatus is the state of the barrier's key.
+func (s *system) keyStatus(*sysCall) (any, error) {
+	st, err := s.k.barrier.Status()
+	return map[string]any{"term": st.Term, "install_time": st.Installed.UTC().Format(time.RFC3339Nano), "encryptions": st.Encryptions}, err
+}
+
+func (s *system) rotate(c *sysCall) (any, error) {
+	return nil, s.k.barrier.Rotate(c, s.k.epoch)
+}
+
+func (s *system) seal(*sysCall) (any, error) {
+	s.k.Seal()
+	return nil, nil
+}
+
+// capabilities tells what a token may do at paths.
+func (s *system) capabilities(c *sysCall) (any, error) {
+	paths := append(c.f.Strings("paths"), c.f.Strings("path")...)
+	if err := c.f.Err(); err != nil {
+		return nil, err
+	}
+	if len(paths) == 0 {
+		return nil, errkind.New(errkind.Invalid, "paths must be supplied")
+	}
+	acl := c.holder.acl
+	if !strings.HasSuffix(c.Rest, "-self") {
+		tok, err := s.asked(c)
+		if err != nil {
+			return nil, err
+		}
+		acl = c.st.acl(tok)
+	}
+	out := map[string]any{}
+	for _, p := range paths {
+		out[p] = acl.Capabilities(strings.TrimPrefix(p, "/"))
+	}
+	out["capabilities"] = out[paths[0]]
+	return out, nil
+}
+
+func (s *system) asked(c *sysCall) (tok *token.Token, err error) {
+	if strings.HasSuffix(c.Rest, "-accessor") {
+		tok, err = c.st.book.ByAccessor(c, c.f.String("accessor"))
+	} else {
+		tok, err = c.st.book.Find(c, c.st.book.Hash(c.f.String("token")))
+	}
+	if err == nil && (tok == nil || tok.Expired(c.Now)) {
+		err = errkind.New(errkind.Invalid, "invalid token")
+	}
+	return tok, err
+}
+
+func sorted(list []string) []string {
+	slices.Sort(list)
+	return list
+}

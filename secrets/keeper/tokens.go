@@ -1,0 +1,346 @@
+package keeper
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/policy"
+	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/token"
+)
+
+// use counts one use of a token that has a limited number, durably, before the
+// request is judged. The last one leaves a record that opens nothing.
+func (k *Keeper) use(ctx context.Context, t *task) error {
+	defer k.serial.take("use\x00" + t.holder.Hash)()
+	tok, err := t.st.book.Find(ctx, t.holder.Hash)
+	if err != nil {
+		return err
+	}
+	if tok == nil || tok.Uses <= 0 {
+		return errDenied
+	}
+	if tok.Uses--; tok.Uses == 0 {
+		tok.Uses, t.last = spent, true
+	}
+	op, err := token.Store(tok)
+	if err != nil {
+		return err
+	}
+	if err := k.vault.Commit(ctx, k.epoch, []storage.Op{op}); err != nil {
+		return err
+	}
+	t.holder = &holder{Token: tok, acl: t.holder.acl, of: t.holder.of}
+	return nil
+}
+
+// spent is the number of uses of a token that has none left: not 0, which is no limit.
+const spent = -1
+
+// endLast ends a token after its last use. It opens nothing any more, so a
+// failure leaves a record behind and is no reason to take the answer back.
+func (k *Keeper) endLast(ctx context.Context, t *task) {
+	_ = k.end(context.WithoutCancel(ctx), t.st, t.holder.Token)
+}
+
+// end ends a token, all below it, and what they kept in their cubbyholes, as one commit.
+func (k *Keeper) end(ctx context.Context, st *state, tok *token.Token) error {
+	k.tree.Lock()
+	defer k.tree.Unlock()
+	ops, ended, err := st.book.End(ctx, tok)
+	if err != nil {
+		return err
+	}
+	return k.commitEnd(ctx, st, ops, ended)
+}
+
+func (k *Keeper) commitEnd(ctx context.Context, st *state, ops []storage.Op, ended []string) error {
+	cubbyhole := st.mounts.Get("cubbyhole/").Prefix()
+	for _, hash := range ended {
+		prefix := cubbyhole + hash + "/"
+		records, err := k.vault.Scan(ctx, prefix, storage.After(prefix), 0)
+		if err != nil {
+			return err
+		}
+		for _, r := range records {
+			ops = append(ops, storage.Delete(r.Key))
+		}
+	}
+	return k.vault.Commit(ctx, k.epoch, ops)
+}
+
+// issued is a token in the making.
+type issued struct {
+	*Issued
+	ops []storage.Op
+}
+
+// issue makes the token of an answer. Until release is called nothing ends its
+// parent: a token whose parent ended while it was made would live on by itself.
+func (k *Keeper) issue(ctx context.Context, t *task, resp *secrets.Response) (made *issued, release func(), err error) {
+	a := resp.Auth
+	tok := &token.Token{Accessor: token.NewAccessor(), Path: t.Path, DisplayName: a.DisplayName, Meta: a.Metadata, MaxTTL: a.MaxTTL,
+		ExplicitMax: a.ExplicitMax, Period: a.Period, Renewable: a.Renewable, Uses: a.NumUses, Role: a.Role, CIDRs: a.BoundCIDRs}
+	tok.Policies = withDefault(a.Policies, a.NoDefault)
+	k.tree.RLock()
+	defer func() {
+		if err != nil {
+			k.tree.RUnlock()
+		}
+	}()
+	if !a.Orphan && t.holder != nil {
+		parent, err := t.st.book.Find(ctx, t.holder.Hash)
+		if err != nil {
+			return nil, nil, err
+		}
+		if parent == nil {
+			return nil, nil, errDenied
+		}
+		tok.Parent = parent.Hash
+	}
+	if tok.Begin(t.Now, a.TTL, k.limits(t.entry)) {
+		resp.Warnings = append(resp.Warnings, "TTL is capped by the maximum that holds here: "+tok.TTL.String())
+	}
+	id := a.ID
+	if id == "" {
+		id = token.NewID()
+	} else if old, err := t.st.book.Find(ctx, t.st.book.Hash(id)); err != nil || old != nil {
+		return nil, nil, orTaken(err)
+	}
+	ops, err := t.st.book.Make(id, tok)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &issued{&Issued{ID: id, Token: tok, Left: tok.Left(t.Now)}, ops}, k.tree.RUnlock, nil
+}
+
+func orTaken(err error) error {
+	if err != nil {
+		return err
+	}
+	return errkind.New(errkind.Invalid, "cannot create a token with a duplicate ID")
+}
+
+func withDefault(list []string, without bool) []string {
+	var out []string
+	for _, name := range list {
+		if name = strings.ToLower(strings.TrimSpace(name)); name != "" {
+			out = append(out, name)
+		}
+	}
+	if !without && !slices.Contains(out, policy.RootName) {
+		out = append(out, "default")
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// tokens answers auth/token/.
+type tokens struct{ k *Keeper }
+
+// Special implements engine.Engine.
+func (*tokens) Special() engine.Special {
+	return engine.Special{Protected: []string{"revoke-orphan", "accessors", "accessors/", "create-orphan"}}
+}
+
+// Serial implements engine.Engine.
+func (*tokens) Serial(*secrets.Request) string { return "" }
+
+// Exists implements engine.Engine: what it creates has no path of its own.
+func (*tokens) Exists(context.Context, engine.View, *secrets.Request) (bool, bool, error) {
+	return false, false, nil
+}
+
+// Handle implements engine.Engine.
+func (e *tokens) Handle(ctx context.Context, _ engine.View, r *secrets.Request) (*secrets.Response, error) {
+	t := taskOf(ctx)
+	f, err := r.Fields()
+	if err != nil {
+		return nil, err
+	}
+	write := r.Op == secrets.Create || r.Op == secrets.Update
+	switch {
+	case write && (r.Rest == "create" || r.Rest == "create-orphan"):
+		return e.create(t, f)
+	case r.Rest == "lookup-self":
+		return describe(t.holder.Token, r.Token, t.Now)
+	case r.Op == secrets.List && strings.TrimSuffix(r.Rest, "/") == "accessors":
+		return e.accessors(ctx, t)
+	case !write:
+		return nil, errUnsupported
+	}
+	name, self := strings.CutSuffix(r.Rest, "-self")
+	name, byAccessor := strings.CutSuffix(name, "-accessor")
+	if name == "lookup" || name == "renew" || name == "revoke" || name == "revoke-orphan" {
+		tok, id, err := e.meant(ctx, t, f, self, byAccessor)
+		if err != nil {
+			return nil, err
+		}
+		return e.act(ctx, t, f, name, tok, id)
+	}
+	return nil, errkind.New(errkind.NotFound, "unsupported path")
+}
+
+var errUnsupported = errkind.New(errkind.Conflict, "unsupported operation")
+
+// meant finds the token that a request is about. id is "" where only the accessor was given.
+func (e *tokens) meant(ctx context.Context, t *task, f *secrets.Fields, self, byAccessor bool) (tok *token.Token, id string, err error) {
+	switch {
+	case self:
+		return t.holder.Token, t.Token, nil
+	case byAccessor:
+		accessor := f.String("accessor")
+		if accessor == "" {
+			return nil, "", errkind.New(errkind.Invalid, "missing accessor")
+		}
+		tok, err = t.st.book.ByAccessor(ctx, accessor)
+		if err == nil && (tok == nil || tok.Expired(t.Now)) {
+			err = errkind.New(errkind.Denied, "invalid accessor")
+		}
+		return tok, "", err
+	}
+	if id = f.String("token"); id == "" {
+		return nil, "", errkind.New(errkind.Invalid, "missing token ID")
+	}
+	tok, err = t.st.book.Find(ctx, t.st.book.Hash(id))
+	if err == nil && (tok == nil || tok.Expired(t.Now)) {
+		err = errkind.New(errkind.Denied, "bad token")
+	}
+	return tok, id, err
+}
+
+func (e *tokens) act(ctx context.Context, t *task, f *secrets.Fields, name string, tok *token.Token, id string) (*secrets.Response, error) {
+	switch name {
+	case "lookup":
+		return describe(tok, id, t.Now)
+	case "renew":
+		return e.renew(ctx, t, f, tok)
+	case "revoke":
+		return &secrets.Response{}, e.k.end(ctx, t.st, tok)
+	}
+	e.k.tree.Lock()
+	defer e.k.tree.Unlock()
+	ops, err := t.st.book.EndAlone(ctx, tok)
+	if err != nil {
+		return nil, err
+	}
+	return &secrets.Response{}, e.k.commitEnd(ctx, t.st, ops, []string{tok.Hash})
+}
+
+// describe is what a look-up tells.
+func describe(tok *token.Token, id string, now time.Time) (*secrets.Response, error) {
+	var expires any
+	if !tok.Expires.IsZero() {
+		expires = tok.Expires.Format(time.RFC3339Nano)
+	}
+	d := map[string]any{"id": id, "accessor": tok.Accessor, "policies": tok.Policies, "path": tok.Path, "meta": tok.Meta, "display_name": tok.DisplayName,
+		"num_uses": max(tok.Uses, 0), "orphan": tok.Parent == "", "creation_time": tok.Created.Unix(), "creation_ttl": seconds(tok.TTL), "expire_time": expires,
+		"ttl": seconds(tok.Left(now)), "explicit_max_ttl": seconds(tok.ExplicitMax), "entity_id": tok.Entity, "type": "service"}
+	if !tok.Expires.IsZero() {
+		d["renewable"], d["issue_time"] = tok.Renewable, tok.Created.Format(time.RFC3339Nano)
+	}
+	if !tok.Renewed.IsZero() {
+		d["last_renewal"], d["last_renewal_time"] = tok.Renewed.Format(time.RFC3339Nano), tok.Renewed.Unix()
+	}
+	for name, set := range map[string]bool{"period": tok.Period > 0, "role": tok.Role != "", "bound_cidrs": len(tok.CIDRs) > 0} {
+		if set {
+			d[name] = map[string]any{"period": seconds(tok.Period), "role": tok.Role, "bound_cidrs": tok.CIDRs}[name]
+		}
+	}
+	data, err := json.Marshal(d)
+	return &secrets.Response{Data: data}, err
+}
+
+func seconds(d time.Duration) int64 { return int64(d.Round(time.Second) / time.Second) }
+
+func (e *tokens) renew(ctx context.Context, t *task, f *secrets.Fields, tok *token.Token) (*secrets.Response, error) {
+	increment := f.Duration("increment", 0)
+	if err := f.Err(); err != nil {
+		return nil, err
+	}
+	defer e.k.serial.take("use\x00" + tok.Hash)()
+	fresh, err := t.st.book.Find(ctx, tok.Hash)
+	if err != nil || fresh == nil {
+		return nil, orDenied(err)
+	}
+	capped, err := fresh.Renew(t.Now, increment, e.k.limits(t.entry))
+	if err != nil {
+		return nil, err
+	}
+	op, err := token.Store(fresh)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.k.vault.Commit(ctx, e.k.epoch, []storage.Op{op}); err != nil {
+		return nil, err
+	}
+	resp := &secrets.Response{}
+	if capped {
+		resp.Warnings = []string{"TTL is capped by the maximum that holds here"}
+	}
+	t.renewed = fresh
+	return resp, nil
+}
+
+func orDenied(err error) error {
+	if err != nil {
+		return err
+	}
+	return errDenied
+}
+
+func (e *tokens) accessors(ctx context.Context, t *task) (*secrets.Response, error) {
+	list, _, err := t.st.book.Accessors(ctx, "", 0)
+	if err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(map[string][]string{"keys": list})
+	return &secrets.Response{Data: data}, err
+}
+
+// create makes a token below the caller's (contract 3.1).
+func (e *tokens) create(t *task, f *secrets.Fields) (*secrets.Response, error) {
+	parent := t.holder.Token
+	sudo := t.holder.acl.Allow(&policy.Request{Path: t.Path, Need: policy.Update, Protected: true}).Allowed
+	a := &secrets.Auth{ID: f.String("id"), Policies: f.Strings("policies"), Metadata: f.Texts("meta"), NoDefault: f.Bool("no_default_policy", false),
+		Renewable: f.Bool("renewable", true), TTL: f.Duration("ttl", f.Duration("lease", 0)), ExplicitMax: f.Duration("explicit_max_ttl", 0),
+		Period: f.Duration("period", 0), NumUses: f.Int("num_uses", 0), DisplayName: "token", Orphan: t.Rest == "create-orphan" || f.Bool("no_parent", false)}
+	if name := f.String("display_name"); name != "" {
+		a.DisplayName = "token-" + name
+	}
+	kind := f.String("type")
+	if err := f.Err(); err != nil {
+		return nil, err
+	}
+	inherited := len(a.Policies) == 0
+	if inherited {
+		a.Policies, a.NoDefault = parent.Policies, true
+	}
+	switch {
+	case parent.Uses != 0:
+		return nil, errkind.New(errkind.Invalid, "restricted use token cannot generate child tokens")
+	case kind != "" && kind != "service" && kind != "default":
+		return nil, errkind.Errorf(errkind.Invalid, "field \"type\": %q tokens are not supported yet: use service", kind)
+	case a.NumUses < 0 || a.TTL < 0 || a.Period < 0 || a.ExplicitMax < 0:
+		return nil, errkind.New(errkind.Invalid, "num_uses, ttl, period, explicit_max_ttl: must not be negative")
+	case !sudo && (a.ID != "" || a.Period > 0 || f.Bool("no_parent", false)):
+		return nil, errkind.New(errkind.Denied, "root or sudo privileges required to set id, period or no_parent")
+	case strings.ContainsAny(a.ID, ".\n "):
+		return nil, errkind.New(errkind.Invalid, "field \"id\": must not have a dot or blank in it")
+	}
+	for _, name := range withDefault(a.Policies, true) {
+		if name == policy.RootName && !parent.Root() {
+			return nil, errkind.New(errkind.Invalid, "root tokens may not be created without parent token being root")
+		}
+		if !sudo && !inherited && name != "default" && !slices.Contains(parent.Policies, name) {
+			return nil, errkind.New(errkind.Invalid, "child policies must be subset of parent")
+		}
+	}
+	return &secrets.Response{Auth: a}, nil
+}
