@@ -32,8 +32,8 @@ type Identity struct {
 
 // Source is what a server takes values from.
 type Source interface {
-	// Follow calls set with the subject's value of now before it returns, and then
-	// after each change, in order and never twice at once, until stop is called;
+	// Follow calls set with the subject's value of now before it returns (or as soon as the
+	// source knows one, when it has only just begun), and then after each change, in order and never twice at once, until stop is called;
 	// after stop has returned it is not called again. set does not block.
 	// An error of kind Denied says that the identity may not follow the subject.
 	// When a right ends later, denied is called once, and set no more; stop is called nevertheless.

@@ -167,6 +167,13 @@ func (b *Board) Run(ctx context.Context) error {
 	return nil
 }
 
+// Ready tells whether the State says which cluster it is of. It does not on a server that has just
+// joined, or has not read its log yet: such a one is not to be asked.
+func (b *Board) Ready() bool {
+	generation, _ := b.Newest()
+	return generation != 0
+}
+
 // Newest implements feed.Source.
 func (b *Board) Newest() (generation, index uint64) {
 	b.mu.Lock()

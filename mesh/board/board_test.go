@@ -193,17 +193,26 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// Before the cluster has a name there is nothing; then there is everything.
+// A server that has no State yet tells nothing: it would take away what others said. Then it tells everything.
 func TestBeforeTheClusterHasAName(t *testing.T) {
 	h := newHarness(t, Config{})
-	h.store.st.Store(catalog.Empty())
-	s := h.follow("service/web", "")
-	if v := s.last(); v.Body != nil || v.Generation != 0 {
-		t.Errorf("%+v", v)
+	named := h.State()
+	h.restore(catalog.Empty())
+	if h.Ready() {
+		t.Error("ready without a State")
 	}
-	h.do(record(catalog.RecordSystem, catalog.ClusterIDKey, clusterID))
-	polltest.Until(t, func() bool { return s.last().Body != nil }, "a value")
+	s := &seen{t: t, subject: "service/web"}
+	stop, err := h.Follow(feed.Identity{}, s.subject, s.set, s.end)
+	if err != nil || s.count() != 0 {
+		t.Fatalf("%v, told %d times", err, s.count())
+	}
+	defer stop()
+	h.restore(named)
+	polltest.Until(t, func() bool { return s.count() > 0 }, "a value")
 	s.isNow(h.State())
+	if !h.Ready() {
+		t.Error("not ready with a State")
+	}
 }
 
 func TestValuesCanBeRead(t *testing.T) {

@@ -33,7 +33,7 @@ type tokenUse struct {
 // Follow implements feed.Source. Endpoints and upstreams need service:read on the
 // service, a service's own set-up service:write on it, roots nothing. What of the
 // instances is shown does not depend on node:read: one value is for all who may see the
-// service. set and denied must not call stop, nor wait for a lock that is held around it.
+// service. Before Ready set is called once there is a value. set and denied must not call stop, nor wait for a lock that is held around it.
 func (b *Board) Follow(who feed.Identity, subject string, set func(feed.Value), denied func(error)) (stop func(), err error) {
 	s, err := mesh.ParseSubject(subject)
 	if err != nil {
@@ -136,11 +136,13 @@ func (b *Board) drop(f *follower) {
 	}
 }
 
-// give calls the follower, unless it has seen as new a value or is over.
+// give calls the follower, unless it has seen as new a value or is over. What a server without a
+// State makes (it has just begun, or just joined) is no value: who took it for one would take
+// away from proxies what they have.
 func (f *follower) give(v *version) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.over || v.turn < f.next {
+	if f.over || v.turn < f.next || v.Generation == 0 {
 		return false
 	}
 	f.next = v.turn + 1
