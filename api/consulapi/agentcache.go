@@ -150,6 +150,7 @@ func (q *request) question() *url.URL {
 
 // kept is a captured answer.
 type kept struct {
+	class   string // of the rights that it was given to
 	status  int
 	header  http.Header
 	body    []byte
@@ -193,6 +194,9 @@ func (q *request) send(k *kept, hit bool, age time.Duration) error {
 func (q *request) answerKept(control cacheControl, answer func(*request) error) error {
 	key, now := q.cacheKey(), q.api.cfg.Clock.Now()
 	old := q.api.kept.get(key)
+	if old != nil && old.class != q.grant.Class() {
+		old = nil // the token has other rights now
+	}
 	if old != nil && (control.maxAge < 0 || now.Sub(old.fetched) < control.maxAge) {
 		return q.send(old, true, now.Sub(old.fetched))
 	}
@@ -211,7 +215,7 @@ func (q *request) answerKept(control cacheControl, answer func(*request) error) 
 		}
 	}
 	c.WriteHeader(http.StatusOK)
-	c.fetched = now
+	c.fetched, c.class = now, q.grant.Class()
 	if c.status == http.StatusOK {
 		q.api.kept.put(key, &c.kept)
 	}

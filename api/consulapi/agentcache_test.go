@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -46,9 +48,18 @@ func (f *toServer) count() int {
 // clientAgent is an agent without a State, with its cache running, and the server behind it.
 func clientAgent(t *testing.T) (agent, server *rig, link *toServer) {
 	t.Helper()
-	server = newRig(t, nil)
+	return clientAgentWith(t, func(*Config) {})
+}
+
+// clientAgentWith changes the configuration of both.
+func clientAgentWith(t *testing.T, change func(*Config)) (agent, server *rig, link *toServer) {
+	t.Helper()
+	server = newRig(t, change)
 	link = &toServer{server: server.api}
-	agent = newRig(t, func(c *Config) { c.Registry, c.Operator, c.Forward = nil, nil, link })
+	agent = newRig(t, func(c *Config) {
+		change(c)
+		c.Registry, c.Operator, c.Forward = nil, nil, link
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- agent.api.Cache().Run(ctx) }()
@@ -63,6 +74,21 @@ func clientAgent(t *testing.T) (agent, server *rig, link *toServer) {
 		return c.ctx != nil
 	})
 	return agent, server, link
+}
+
+// grantFunc is an Authorizer that gives everybody the same rights.
+type grantFunc func() *acl.Grant
+
+// Grant implements Authorizer.
+func (f grantFunc) Grant(context.Context, string) (*acl.Grant, error) { return f(), nil }
+
+// register puts an instance into the State, past the API.
+func (s *store) register(t *testing.T, name, id string) {
+	t.Helper()
+	res, err := s.Apply(t.Context(), &catalog.Register{Node: catalog.Node{Name: "n2", Address: "10.0.0.9"}, Service: &catalog.Service{ID: id, Name: name}})
+	if err != nil || res.Err != nil {
+		t.Fatal(err, res.Err)
+	}
 }
 
 const oneInstance = `{"Node":"n2","Address":"10.0.0.9","Service":{"Service":"web","ID":"%","Port":80}}`
@@ -181,5 +207,42 @@ func TestServerAnswersCachedFromItsState(t *testing.T) {
 		if a.header.Get("X-Cache") != want || (want == "HIT") != (a.header.Get("Age") == "0") {
 			t.Errorf("X-Cache %q, Age %q, want %s", a.header.Get("X-Cache"), a.header.Get("Age"), want)
 		}
+	}
+}
+
+// What a token sees follows its rights as soon as the agent knows of them, also where nothing else changes.
+func TestCachedAnswersFollowRights(t *testing.T) {
+	wide, narrow := rules(`service_prefix "" { policy = "read" } node_prefix "" { policy = "read" }`), rules(`node_prefix "" { policy = "read" }`)
+	var mu sync.Mutex
+	now := wide
+	current := grantFunc(func() *acl.Grant {
+		mu.Lock()
+		defer mu.Unlock()
+		return now
+	})
+	agent, server, _ := clientAgentWith(t, func(c *Config) { c.Authorizer, c.ACLEnabled = current, true })
+	server.store.register(t, "web", "web-1")
+	for _, path := range []string{"/v1/health/service/web?cached", "/v1/catalog/services?cached"} {
+		if a := agent.want("GET", path, "", 200, "*"); !strings.Contains(a.body, `"web`) {
+			t.Fatalf("%s at first: %s", path, a.body)
+		}
+	}
+	index := agent.do("GET", "/v1/health/service/web?cached", "").header.Get("X-Consul-Index")
+	parked := make(chan answer, 1)
+	go func() { parked <- agent.do("GET", "/v1/health/service/web?cached&wait=5m&index="+index, "") }()
+	mu.Lock()
+	now = narrow
+	mu.Unlock()
+	for _, path := range []string{"/v1/health/service/web?cached", "/v1/catalog/services?cached"} {
+		if a := agent.want("GET", path, "", 200, "*"); strings.Contains(a.body, `"web`) || a.header.Get("X-Cache") != "MISS" {
+			t.Errorf("%s with fewer rights: %s %s", path, a.header.Get("X-Cache"), a.body)
+		}
+	}
+	if n := agent.api.Cache().Len(); n != 2 {
+		t.Errorf("%d questions are kept", n)
+	}
+	server.store.register(t, "web", "web-2") // ends the wait
+	if a := <-parked; strings.Contains(a.body, `"web`) {
+		t.Errorf("the parked query got %s", a.body)
 	}
 }

@@ -14,7 +14,8 @@ import (
 )
 
 // AgentCache keeps answers of servers up to date on a client agent, for ?cached: one blocking query
-// per question, whoever asks it and however often. Questions are told apart by token. It holds at
+// per question, whoever asks it and however often. Questions are told apart by token, and asked anew
+// when the token has other rights than when its question was first asked. It holds at
 // most cacheEntries answers of cacheBytes together; the one that was not asked for the longest goes first.
 //
 // Run owns the queries; before Run and after it requests go to a server each.
@@ -38,14 +39,16 @@ func newAgentCache(a *API) *AgentCache {
 	return c
 }
 
-// cacheEntry is one question. Guarded by AgentCache.mu except key and stop.
+// cacheEntry is one question. Guarded by AgentCache.mu except key, class and stop.
 type cacheEntry struct {
 	key     string
+	class   string // of the rights that the token had
 	stop    context.CancelFunc
 	cur     *kept         // nil until the first answer
 	err     error         // why there is none
 	failing bool          // the last fetch failed
 	ended   bool          // nothing new will come
+	regrant bool          // ended because the token has other rights now
 	changed chan struct{} // closed and replaced with each new answer
 	used    time.Time
 }
@@ -75,22 +78,27 @@ func (c *AgentCache) Len() int {
 
 // enter finds the question or begins to ask it; nil while the cache does not run.
 func (c *AgentCache) enter(q *request) (e *cacheEntry, known bool) {
-	key, now := q.cacheKey(), c.api.cfg.Clock.Now()
+	key, class, now := q.cacheKey(), q.grant.Class(), c.api.cfg.Clock.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ctx == nil {
 		c.bypassed.Add(1)
 		return nil, false
 	}
-	if e = c.entries[key]; e != nil {
+	switch e = c.entries[key]; {
+	case e == nil:
+	case e.class == class:
 		e.used = now
 		return e, e.cur != nil
+	default: // the query under way would only be judged again at the next change
+		e.regrant = true
+		c.dropLocked(e)
 	}
 	if len(c.entries) >= cacheEntries {
 		c.evictLocked()
 	}
 	ctx, stop := context.WithCancel(c.ctx)
-	e = &cacheEntry{key: key, stop: stop, changed: make(chan struct{}), used: now}
+	e = &cacheEntry{key: key, class: class, stop: stop, changed: make(chan struct{}), used: now}
 	c.entries[key] = e
 	r := q.detached(ctx)
 	streams := q.streams()
@@ -259,6 +267,15 @@ func (q *request) answerRefreshed(answer func(*request) error) error {
 	}
 	for {
 		now, changed := c.view(e)
+		if now.regrant {
+			if err := q.authenticate(); err != nil {
+				return err
+			}
+			if e, hit = c.enter(q); e == nil {
+				return answer(q)
+			}
+			continue
+		}
 		cur := now.cur
 		if cur == nil && now.err != nil {
 			return now.err

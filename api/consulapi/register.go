@@ -6,6 +6,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/grants"
+	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/catalog/registry"
 )
 
@@ -91,6 +92,9 @@ func (in *wireRegister) command(datacenter string) (*catalog.Register, error) {
 	if in.Service != nil {
 		s, err := in.Service.service(in.Node)
 		if err != nil {
+			return nil, err
+		}
+		if err := local.ValidateTags(s.Tags); err != nil {
 			return nil, err
 		}
 		if s.Name == "" {

@@ -76,6 +76,9 @@ func (q *request) oneOfMany(raw json.RawMessage) (*catalog.Register, error) {
 	if err := q.bodyDatacenter(in.Datacenter); err != nil {
 		return nil, err
 	}
+	if err := q.lease(in); err != nil {
+		return nil, err
+	}
 	cmd, err := in.command(q.api.cfg.Identity.Datacenter)
 	if err != nil {
 		return nil, err

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"corbel.dev/corbel/catalog/registry"
 )
 
 func list(n int, one func(i int) string) string {
@@ -86,5 +88,36 @@ func TestLimitsCountDecodedBytes(t *testing.T) {
 		{"PUT", "/v1/txn", "[" + op("a", most+1) + "]", 413, "*"},
 		{"PUT", "/v1/txn", "[" + op("a", most) + "," + op("b", most-200) + "]", 200, "*"},
 		{"PUT", "/v1/txn", "[" + op("a", most) + "," + op("b", most) + "]", 413, "*"},
+	})
+}
+
+// A lease is checked in a list as it is alone, and holds for each node of it.
+func TestRegisterManyWithLease(t *testing.T) {
+	r := newRig(t, nil)
+	r.run([]step{
+		{"PUT", "/v1/catalog/register-batch?lease=1ms", `[{"Node":"a","Address":"b"}]`, 400, "*"},
+		{"PUT", "/v1/catalog/register-batch?lease=soon", `[{"Node":"a","Address":"b"}]`, 400, "*"},
+		{"PUT", "/v1/catalog/register-batch", `[{"Node":"a","Address":"b","NodeMeta":{"` + registry.LeaseMeta + `":"1ms"}}]`, 400, "*"},
+		{"PUT", "/v1/catalog/register-batch?lease=30s", `[{"Node":"a","Address":"b"},{"Node":"c","Address":"d"}]`, 200, "*"},
+	})
+	for _, name := range []string{"a", "c"} {
+		if n := r.store.State().Node(name); n == nil || n.Meta[registry.LeaseMeta] != "30s" {
+			t.Errorf("%s: %+v", name, n)
+		}
+	}
+}
+
+// Thousands of tags on one instance are refused at each door, with what to do instead.
+func TestTagsAreBounded(t *testing.T) {
+	r := newRig(t, nil)
+	tags := func(n int) string { return list(n, func(i int) string { return fmt.Sprintf(`"t%d"`, i) }) }
+	const refusal = "Invalid Tags: 4097, at most 4096 are taken; keep what belongs to one instance in Meta"
+	service := `{"Service":"web","Tags":` + tags(4097) + `}`
+	r.run([]step{
+		{"PUT", "/v1/catalog/register", `{"Node":"a","Address":"b","Service":` + service + `}`, 400, refusal},
+		{"PUT", "/v1/catalog/register-batch", `[{"Node":"a","Address":"b","Service":` + service + `}]`, 400, refusal + " (registration 0)"},
+		{"PUT", "/v1/agent/service/register", `{"Name":"web","Tags":` + tags(4097) + `}`, 400, refusal},
+		{"PUT", "/v1/catalog/register", `{"Node":"a","Address":"b","Service":{"Service":"web","Tags":` + tags(4096) + `}}`, 200, "true"},
+		{"PUT", "/v1/txn", `[{"Service":{"Verb":"set","Node":"a","Service":` + service + `}}]`, 400, "*"},
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/catalog/grants"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -69,7 +70,9 @@ func (w *wireTxnOp) op(q *request) (op catalog.TxnOp, err error) {
 		op.Node.Datacenter = q.api.cfg.Identity.Datacenter
 	case w.Service != nil:
 		verb = w.Service.Verb
-		op.Service, err = w.Service.Service.service(w.Service.Node)
+		if op.Service, err = w.Service.Service.service(w.Service.Node); err == nil {
+			err = local.ValidateTags(op.Service.Tags)
+		}
 	default:
 		verb = w.Check.Verb
 		op.Check, err = w.Check.Check.check(w.Check.Check.Node)

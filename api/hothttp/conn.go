@@ -48,6 +48,12 @@ func (c *conn) shut() {
 // run serves requests until the connection ends or is handed over.
 func (c *conn) run() {
 	defer c.server.forget(c)
+	if c.firstByte() != nil {
+		c.release()
+		c.vanish()
+		_ = c.nc.Close()
+		return
+	}
 	for {
 		if err := c.fill(); err != nil {
 			break
@@ -108,6 +114,17 @@ func (c *conn) finish() {
 	if !busy {
 		c.shut()
 	}
+}
+
+// firstByte is fill with a deadline. Requests after the first need none, so it costs nothing per request.
+func (c *conn) firstByte() error {
+	if err := c.nc.SetReadDeadline(time.Now().Add(c.server.cfg.FirstByteTimeout)); err != nil {
+		return err
+	}
+	if err := c.fill(); err != nil {
+		return err
+	}
+	return c.nc.SetReadDeadline(time.Time{})
 }
 
 // fill waits until at least one unread byte is there. Bytes left over from the

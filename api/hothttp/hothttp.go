@@ -55,6 +55,9 @@ type Config struct {
 	Log *slog.Logger
 	// WriteTimeout bounds how long an answer may wait for a slow client; zero is 30 s.
 	WriteTimeout time.Duration
+	// FirstByteTimeout closes a connection that sends nothing for so long after it was made; zero is 10 s.
+	// Between requests a connection may be idle: then it is one that clients keep on purpose.
+	FirstByteTimeout time.Duration
 	// HandoverQueue bounds connections waiting for net/http to accept them; zero is 1024.
 	HandoverQueue int
 }
@@ -80,6 +83,9 @@ func New(l net.Listener, cfg Config) (*Server, error) {
 	}
 	if cfg.WriteTimeout == 0 {
 		cfg.WriteTimeout = 30 * time.Second
+	}
+	if cfg.FirstByteTimeout == 0 {
+		cfg.FirstByteTimeout = 10 * time.Second
 	}
 	if cfg.HandoverQueue == 0 {
 		cfg.HandoverQueue = 1024

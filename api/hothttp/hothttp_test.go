@@ -54,14 +54,18 @@ func (s *script) wake(path string, body []byte) {
 	_ = c.ReplyRendered(Render(okHead, body))
 }
 
-func start(t *testing.T) (*script, string) {
+func start(t *testing.T) (*script, string) { return startWith(t, Config{}) }
+
+// startWith is start with a configuration, whose Handler is set here.
+func startWith(t *testing.T, cfg Config) (*script, string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := &script{parked: map[string]*Call{}, event: make(chan struct{}, 1000)}
-	s, err := New(l, Config{Handler: h, WriteTimeout: 5 * time.Second})
+	cfg.Handler, cfg.WriteTimeout = h, 5*time.Second
+	s, err := New(l, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,6 +165,20 @@ func TestRequestInPiecesIsServed(t *testing.T) {
 	if got := read(t, br); got != "slow PUT /hot abc" && got != "2   abc" {
 		t.Fatalf("got %q", got)
 	}
+}
+
+// Who connects and says nothing is cut; who said something may be idle after it.
+func TestConnectionThatNeverSendsIsClosed(t *testing.T) {
+	_, addr := startWith(t, Config{FirstByteTimeout: 3 * time.Second})
+	talker, answers := dial(t, addr)
+	send(t, talker, "GET /hot HTTP/1.1\r\nHost: x\r\n\r\n")
+	first := read(t, answers)
+	_, silent := dial(t, addr)
+	if _, err := silent.ReadByte(); err != io.EOF {
+		t.Fatalf("the silent connection ended with %v", err)
+	}
+	send(t, talker, "GET /hot HTTP/1.1\r\nHost: x\r\n\r\n")
+	expect(t, read(t, answers), first)
 }
 
 func TestPipelinedRequestsKeepTheirOrder(t *testing.T) {

@@ -132,8 +132,14 @@ func TestInitialManagement(t *testing.T) {
 	if !g.Allow(acl.ACL, "", acl.Write) || g.Token == nil {
 		t.Fatal("the token is not stored")
 	}
+	w.must(w.keeper.EnsureBuiltins(t.Context())) // the next leader
+	if again := w.grant("root"); again.Accessor != g.Accessor {
+		t.Error("a leader stored another token of the same secret")
+	}
 	w.must(w.keeper.DeleteToken(t.Context(), g.Accessor))
 	w.refused("root")
+	w.must(w.keeper.EnsureBuiltins(t.Context()))
+	w.refused("root") // a revocation outlives the reign in which it happened
 	early := NewResolver(Config{Now: newStore().now, InitialManagement: "root"})
 	if g, err := early.Grant(t.Context(), "root"); err != nil || !g.Allow(acl.ACL, "", acl.Write) {
 		t.Error("before the leader stored it", err)

@@ -279,24 +279,33 @@ func (k *Keeper) EnsureBuiltins(ctx context.Context) error {
 	if err != nil || k.cfg.InitialManagement == "" {
 		return err
 	}
-	secret := k.cfg.InitialManagement
-	st := k.cfg.Store.State()
-	if st.RecordByName(catalog.RecordACLToken, SecretName(secret)) != nil {
-		return nil
-	}
-	description := "Initial Management Token"
-	if st.Record(catalog.RecordACLBootstrap, bootstrapKey) == nil {
-		_, _, err = k.bootstrap(ctx, secret, description, false)
-		return err
+	return k.ensureInitial(ctx, k.cfg.InitialManagement)
+}
+
+// initialKey is the record that says that the initial management token with this secret was stored
+// once: when the token is gone nevertheless, somebody revoked it, and it is not stored again.
+func initialKey(secret string) string { return "initial/" + SecretName(secret) }
+
+func (k *Keeper) ensureInitial(ctx context.Context, secret string) error {
+	const description = "Initial Management Token"
+	if st := k.cfg.Store.State(); st.Record(catalog.RecordACLBootstrap, bootstrapKey) == nil && st.Record(catalog.RecordACLBootstrap, initialKey(secret)) == nil &&
+		st.RecordByName(catalog.RecordACLToken, SecretName(secret)) == nil {
+		if _, _, err := k.bootstrap(ctx, secret, description, false); err != nil {
+			return err
+		}
 	}
 	t := &acl.Token{AccessorID: newID(), SecretID: secret, Description: description, CreateTime: k.now(),
 		Grants: acl.Grants{Policies: []acl.Link{{ID: acl.GlobalManagementID}}}}
 	t.Hash = acl.Sum(t)
 	return k.change(ctx, func(st *catalog.State) ([]catalog.RecordOp, error) {
-		if st.RecordByName(catalog.RecordACLToken, SecretName(secret)) != nil {
+		if st.Record(catalog.RecordACLBootstrap, initialKey(secret)) != nil {
 			return nil, nil
 		}
-		return []catalog.RecordOp{putToken(t)}, nil
+		ops := []catalog.RecordOp{put(catalog.RecordACLBootstrap, initialKey(secret), "", 0, &acl.Bootstrap{AccessorID: t.AccessorID})}
+		if st.RecordByName(catalog.RecordACLToken, SecretName(secret)) == nil {
+			ops = append(ops, putToken(t))
+		}
+		return ops, nil
 	})
 }
 

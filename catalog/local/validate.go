@@ -16,6 +16,18 @@ const (
 	maxWeight         = 65535
 )
 
+// maxTags bounds the tags of one instance; the contract has no bound. They are copied with each change of the
+// instance and each of its checks, so what nobody means to have would slow down everybody.
+const maxTags = 4096
+
+// ValidateTags checks how many tags an instance has. Kind Invalid.
+func ValidateTags(tags []string) error {
+	if len(tags) > maxTags {
+		return errkind.Errorf(errkind.Invalid, "Invalid Tags: %d, at most %d are taken; keep what belongs to one instance in Meta", len(tags), maxTags)
+	}
+	return nil
+}
+
 // Validate reports what is wrong with the definition, in the contract's words. Kind Invalid.
 func (d *ServiceDefinition) Validate() error {
 	if d.Name == "" {
@@ -41,6 +53,9 @@ func (d *ServiceDefinition) Validate() error {
 		case w.Warning < 0 || w.Warning > maxWeight:
 			return errkind.Errorf(errkind.Invalid, "Invalid Weights: Warning must be between 0 and %d, got %d", maxWeight, w.Warning)
 		}
+	}
+	if err := ValidateTags(d.Tags); err != nil {
+		return err
 	}
 	if err := ValidateMeta(d.Meta); err != nil {
 		return errkind.Errorf(errkind.Invalid, "Invalid Service Meta: %w", err)
