@@ -6,8 +6,8 @@ import (
 	"strconv"
 
 	"corbel.dev/corbel/catalog"
-	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/catalog/grants"
+	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/kit/errkind"
 )
 
