@@ -76,7 +76,9 @@ func (s *stream) Message(b []byte, now time.Time) *h2.Status {
 	case s.flooded(now):
 		return &h2.Status{Code: h2.ResourceExhausted, Message: "the stream sends more requests than any proxy needs"}
 	}
-	s.grpc.Ready()
+	if s.session.Waiting() {
+		s.grpc.Ready()
+	}
 	return nil
 }
 

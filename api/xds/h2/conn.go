@@ -148,33 +148,73 @@ func appendFrame(b []byte, size int, t http2.FrameType, flags http2.Flags, id ui
 
 // read handles frames until the connection ends. A nil error is the peer's end.
 func (c *Conn) read() error {
-	var now time.Time
 	for {
-		fresh := c.br.Buffered() == 0 || now.IsZero()
-		f, err := c.fr.ReadFrame()
-		if fresh {
-			now = time.Now() // once for all frames that one system call brought
-		}
+		_, broken := c.br.Peek(frameHead) // waits
+		now := time.Now()                 // once for all frames that one system call brought
 		c.mu.Lock()
 		c.lastRead, c.asked = c.server.since(now), 0
-		if err == nil {
-			err = c.frame(f, now)
-		}
-		if err != nil {
-			err = c.streamError(err, now)
-		}
-		if err == nil && len(c.ctrl) > maxControl {
-			err = calm
+		var err error
+		for err == nil && c.plainData() {
+			err = c.quick(now)
 		}
 		kick := c.hasWork() && !c.more()
 		c.mu.Unlock()
+		if kick {
+			c.kick() // before waiting for the rest of a frame
+		}
+		if err == nil && (broken != nil || c.br.Buffered() >= frameHead) {
+			err = c.other(now)
+		}
 		if err != nil {
 			return err
 		}
-		if kick {
-			c.kick()
-		}
 	}
+}
+
+const frameHead = 9
+
+// plainData reports whether a whole DATA frame without padding is buffered: nearly all frames are such.
+func (c *Conn) plainData() bool {
+	if c.br.Buffered() < frameHead || !c.settled || len(c.ctrl) > maxControl {
+		return false
+	}
+	head, _ := c.br.Peek(frameHead)
+	return http2.FrameType(head[3]) == http2.FrameData && head[4]&^byte(http2.FlagDataEndStream) == 0 &&
+		binary.BigEndian.Uint32(head[5:]) != 0 && c.more()
+}
+
+// quick takes the frame that plainData saw, without the library and without a copy.
+func (c *Conn) quick(now time.Time) error {
+	head, _ := c.br.Peek(frameHead)
+	size := frameSize(head)
+	b, _ := c.br.Peek(frameHead + size)
+	id := binary.BigEndian.Uint32(b[5:]) & maxWindow
+	err := c.data(id, size, b[frameHead:], b[4]&byte(http2.FlagDataEndStream) != 0, now)
+	_, _ = c.br.Discard(frameHead + size)
+	if err != nil {
+		err = c.streamError(err, now)
+	}
+	return err
+}
+
+// other takes a frame of any kind. It may wait for the rest of it.
+func (c *Conn) other(now time.Time) error {
+	f, err := c.fr.ReadFrame()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		err = c.frame(f, now)
+	}
+	if err != nil {
+		err = c.streamError(err, now)
+	}
+	if err == nil && len(c.ctrl) > maxControl {
+		err = calm
+	}
+	if c.hasWork() && (!c.more() || len(c.ctrl) > maxControl/2) {
+		c.kick()
+	}
+	return err
 }
 
 // streamError resets the stream if err is about one alone; else it returns err.
@@ -196,12 +236,14 @@ var calm = http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 
 // more reports whether a whole frame is buffered: its effects can go along.
 func (c *Conn) more() bool {
-	if len(c.ctrl) > maxControl/2 || c.br.Buffered() < 9 {
+	if c.br.Buffered() < frameHead {
 		return false
 	}
-	head, _ := c.br.Peek(3)
-	return c.br.Buffered() >= 9+(int(head[0])<<16|int(head[1])<<8|int(head[2]))
+	head, _ := c.br.Peek(frameHead)
+	return c.br.Buffered() >= frameHead+frameSize(head)
 }
+
+func frameSize(head []byte) int { return int(head[0])<<16 | int(head[1])<<8 | int(head[2]) }
 
 // end says good-bye with the reason for which reading ended, and lets the writer end.
 func (c *Conn) end(err error) {

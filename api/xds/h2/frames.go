@@ -22,7 +22,7 @@ func (c *Conn) frame(f http2.Frame, now time.Time) error {
 	}
 	switch f := f.(type) {
 	case *http2.DataFrame:
-		return c.data(f, now)
+		return c.data(f.StreamID, int(f.Length), f.Data(), f.StreamEnded(), now)
 	case *http2.MetaHeadersFrame:
 		return c.headers(f, now)
 	case *http2.WindowUpdateFrame:
@@ -123,8 +123,9 @@ func (c *Conn) grant(id uint32, n int32) {
 	c.control(http2.FrameWindowUpdate, 0, id, binary.BigEndian.AppendUint32(nil, uint32(n)))
 }
 
-func (c *Conn) data(f *http2.DataFrame, now time.Time) error {
-	size := int32(f.Length) // padding counts too
+// data takes a DATA frame of size bytes, which are b and padding.
+func (c *Conn) data(id uint32, frame int, b []byte, end bool, now time.Time) error {
+	size := int32(frame)
 	if size > c.recvLeft {
 		return http2.ConnectionError(http2.ErrCodeFlowControl)
 	}
@@ -132,28 +133,28 @@ func (c *Conn) data(f *http2.DataFrame, now time.Time) error {
 		c.grant(0, connWindow-c.recvLeft)
 		c.recvLeft = connWindow
 	}
-	if c.idle(f.StreamID) {
+	if c.idle(id) {
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	}
-	s := c.streams[f.StreamID]
+	s := c.streams[id]
 	if s == nil || s.remoteDone {
-		return http2.StreamError{StreamID: f.StreamID, Code: http2.ErrCodeStreamClosed}
+		return http2.StreamError{StreamID: id, Code: http2.ErrCodeStreamClosed}
 	}
 	if size > s.recvLeft {
-		return http2.StreamError{StreamID: f.StreamID, Code: http2.ErrCodeFlowControl}
+		return http2.StreamError{StreamID: id, Code: http2.ErrCodeFlowControl}
 	}
 	s.recvLeft -= size
-	if len(f.Data()) == 0 && !f.StreamEnded() && !c.abuse.Take(now.Sub(c.server.epoch)) {
+	if len(b) == 0 && !end && !c.abuse.Take(now.Sub(c.server.epoch)) {
 		return calm
 	}
-	s.receive(f.Data(), now)
+	s.receive(b, now)
 	if s.closed {
 		return nil
 	}
-	if f.StreamEnded() {
+	if end {
 		s.end()
 	} else if s.recvLeft < streamWindow/2 {
-		c.grant(s.id, streamWindow-s.recvLeft)
+		c.grant(id, streamWindow-s.recvLeft)
 		s.recvLeft = streamWindow
 	}
 	return nil

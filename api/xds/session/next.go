@@ -58,18 +58,18 @@ func (s *Session) Next(sets Sets, now time.Time, out *Response) bool {
 		}
 		set := sets.Set(t)
 		s.take(t, k, set, out)
+		s.dirty &^= 1 << t
 		if s.add(t, k, set, out) {
 			s.commit(t, k, now, out)
 			return true
 		}
-		s.dirty &^= 1 << t
 	}
 	for _, t := range removals {
 		k := s.kinds[t]
-		if k == nil || !k.removals || !s.mayRemove(t) {
+		if k == nil || !s.removing.Has(t) || !s.mayRemove(t) {
 			continue
 		}
-		k.removals = false
+		s.removing &^= 1 << t
 		if s.remove(t, k, sets.Set(t), out) {
 			s.commit(t, k, now, out)
 			return true
@@ -92,7 +92,7 @@ func (s *Session) mayRemove(t mesh.Type) bool {
 			break
 		}
 		k := s.kinds[user]
-		if k != nil && (k.unanswered != 0 || s.dirty.Has(user) || (user == mesh.TypeCluster && k.removals)) {
+		if k != nil && (k.unanswered != 0 || s.dirty.Has(user) || (user == mesh.TypeCluster && s.removing.Has(user))) {
 			return false
 		}
 	}
@@ -201,7 +201,11 @@ func (s *Session) add(t mesh.Type, k *kind, set mesh.Set, out *Response) bool {
 			e.again = false // it will be news when it comes to be
 			continue
 		}
-		if r := list[at]; e.stale(r) && (size == 0 || size+len(r.Body) <= responseBytes || s.whole(t)) {
+		if r := list[at]; e.stale(r) {
+			if size != 0 && size+len(r.Body) > responseBytes && !s.whole(t) {
+				s.dirty |= 1 << t // the rest follows after the answer
+				continue
+			}
 			size += len(r.Body)
 			s.send(t, k, e, r, out)
 		}
@@ -210,7 +214,7 @@ func (s *Session) add(t mesh.Type, k *kind, set mesh.Set, out *Response) bool {
 		return s.complete(t, k, len(out.Resources) > 0, set, out)
 	}
 	if late(t) {
-		k.removals = true
+		s.removing |= 1 << t
 		return s.complete(t, k, len(out.Resources) > 0, set, out)
 	}
 	return s.remove(t, k, set, out)

@@ -14,8 +14,10 @@ import (
 type Session struct {
 	world bool
 	dirty mesh.Types // to be compared with their sets
-	nonce uint32     // of the newest response of any type
-	kinds [typeCount]*kind
+	// removing are the types of which something is to be removed in the last phase.
+	removing mesh.Types
+	nonce    uint32 // of the newest response of any type
+	kinds    [typeCount]*kind
 	// parents changed before the client said what it has of the types that they refer to.
 	parents []*mesh.Resource
 }
@@ -31,7 +33,6 @@ type kind struct {
 	wildcard         bool // everything in the set is wanted
 	begun            bool // compared with its set at least once
 	told             bool // a response was sent: what changes from here on is news
-	removals         bool // something is to be removed in the last phase
 	sentAt           time.Time
 	changed          time.Time // of the unanswered response
 }
@@ -58,8 +59,9 @@ func (s *Session) World() bool { return s.world }
 // Changed says that the sets of the types may have changed.
 func (s *Session) Changed(types mesh.Types) { s.dirty |= types }
 
-// Waiting reports whether Next may have something to say.
-func (s *Session) Waiting() bool { return s.dirty != 0 }
+// Waiting reports whether Next may have something to say: an acknowledgement
+// alone often leaves nothing to do.
+func (s *Session) Waiting() bool { return s.dirty|s.removing != 0 }
 
 // Answer is what a request acknowledged or refused.
 type Answer struct {
@@ -91,8 +93,7 @@ func (s *Session) Request(r *Request, answer *Answer) (bool, error) {
 	}
 	answered := r.Nonce != 0 && r.Nonce == k.unanswered
 	if answered {
-		k.answer(r, answer)
-		s.dirty |= 1 << r.Type // the types that waited for this one are dirty themselves
+		k.answer(r, answer) // what waited for this one is dirty itself
 	}
 	var err error
 	if s.world {
@@ -109,10 +110,12 @@ func (k *kind) answer(r *Request, a *Answer) {
 	if r.Failed {
 		a.Refused = r.Error
 	}
+	removed := false
 	for i := range k.entries {
 		e := &k.entries[i]
 		if e.gone {
 			a.Removed++
+			removed = true
 			e.gone = false
 			if e.sent == nil {
 				e.acked = nil
@@ -130,7 +133,9 @@ func (k *kind) answer(r *Request, a *Answer) {
 			e.acked = e.sent
 		}
 	}
-	k.drop()
+	if removed {
+		k.drop()
+	}
 }
 
 // drop forgets entries that nobody wants and the client does not have.
