@@ -45,6 +45,7 @@ type Process struct {
 	identity string        // the cluster's, if this server founds it; "" is a new one
 	access   access
 	leaves   *leaf.Leaves
+	mesh     *meshHost // nil without connect
 	local    *local.Local
 	api      *consulapi.API
 	dns      *dnsapi.Server
@@ -70,6 +71,9 @@ func New(cfg *config.Config) (*Process, error) {
 	}
 	p := &Process{base: b, serverUp: make(chan struct{}, 1), left: make(chan struct{}, 1), uploads: &uploads{dir: cfg.DataDir}}
 	if err := p.build(); err != nil {
+		if p.mesh != nil {
+			p.mesh.ports.close()
+		}
 		_ = b.wire.Close()
 		return nil, err
 	}
@@ -108,6 +112,9 @@ func (p *Process) build() error {
 		return err
 	}
 	if err := p.buildLeaves(servers); err != nil {
+		return err
+	}
+	if err := p.buildMesh(); err != nil {
 		return err
 	}
 	if err := p.buildAPI(forward); err != nil {
@@ -260,11 +267,12 @@ func parseDefinitions(d *config.Definitions) ([]*local.ServiceDefinition, []*loc
 func (p *Process) buildAPI(forward *forwarder) (err error) {
 	cfg := p.cfg
 	build := version.Of()
+	grpc, secure := p.grpcPorts()
 	c := consulapi.Config{
 		Identity: consulapi.Identity{
 			Datacenter: cfg.Node.Datacenter, PrimaryDatacenter: cfg.Node.PrimaryDatacenter, NodeName: cfg.Node.Name,
 			NodeID: p.id, NodeMeta: p.nodeMeta(), Version: version.Contract, Revision: build.Revision, BuildDate: build.Date,
-			Server: cfg.Server, GRPCPort: cfg.Ports.GRPC, GRPCTLSPort: cfg.Ports.GRPCTLS,
+			Server: cfg.Server, GRPCPort: grpc, GRPCTLSPort: secure,
 		},
 		Local: p.local, Members: apiMembers{p.pool}, Events: poolEvents{p.pool}, Coordinates: p.places, Info: info{p}, Logs: p.logs, Forward: forward,
 		MetricsHandler: promapi.New(p.metrics),
@@ -337,6 +345,7 @@ func (p *Process) addParts() {
 	p.parts.Add("watches", p.watches.run)
 	if p.cfg.Connect.Enabled {
 		p.parts.Add("leaf certificates", p.leaves.Run)
+		p.addMesh()
 	}
 	p.parts.Add("coordinate", p.places.push)
 	if p.raft != nil {
@@ -426,6 +435,13 @@ func (p *Process) Reload(cfg *config.Config) error {
 			return err
 		}
 	}
+	var secure *tls.Config
+	if p.mesh != nil && p.mesh.ports.secure > 0 {
+		var err error
+		if secure, err = grpcTLS(cfg); err != nil {
+			return err
+		}
+	}
 	if err := p.loadDefinitions(cfg); err != nil {
 		return err
 	}
@@ -437,6 +453,9 @@ func (p *Process) Reload(cfg *config.Config) error {
 	}
 	if https != nil {
 		p.https.Store(https)
+	}
+	if secure != nil {
+		p.mesh.ports.tls.Store(secure)
 	}
 	if p.http != nil {
 		p.http.SetMaxConnsPerClient(maxConns(cfg))

@@ -50,23 +50,35 @@ func endOf(id *wire.TLS) int64 {
 
 // httpsTLS builds the TLS of the HTTPS port.
 func httpsTLS(cfg *config.Config) (*tls.Config, error) {
-	b := &cfg.TLS.HTTPS
+	return portTLS("https", &cfg.TLS.HTTPS, "http/1.1")
+}
+
+// grpcTLS builds the TLS of the gRPC port.
+func grpcTLS(cfg *config.Config) (*tls.Config, error) {
+	return portTLS("grpc", &cfg.TLS.GRPC, "h2")
+}
+
+// portTLS builds the TLS of a port for clients; name is that of its block.
+func portTLS(name string, b *config.TLSBlock, protocol string) (*tls.Config, error) {
 	if !b.Enabled() {
-		return nil, errors.New("ports.https: needs tls.https.cert_file and key_file")
+		port := name
+		if name == "grpc" {
+			port = "grpc_tls"
+		}
+		return nil, fmt.Errorf("ports.%s: needs tls.%s.cert_file and key_file", port, name)
 	}
 	cert, roots, err := loadBlock(b)
 	if err != nil {
-		return nil, fmt.Errorf("tls.https: %w", err)
+		return nil, fmt.Errorf("tls.%s: %w", name, err)
 	}
 	suites, err := b.Suites()
 	if err != nil {
-		return nil, fmt.Errorf("tls.https.tls_cipher_suites: %w", err)
+		return nil, fmt.Errorf("tls.%s.tls_cipher_suites: %w", name, err)
 	}
-	c := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: b.MinTLS(), CipherSuites: suites,
-		NextProtos: []string{"http/1.1"}}
+	c := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: b.MinTLS(), CipherSuites: suites, NextProtos: []string{protocol}}
 	if b.VerifyIncoming {
 		if roots == nil {
-			return nil, errors.New("tls.https.verify_incoming: needs ca_file or ca_path")
+			return nil, fmt.Errorf("tls.%s.verify_incoming: needs ca_file or ca_path", name)
 		}
 		c.ClientCAs, c.ClientAuth = roots, tls.RequireAndVerifyClientCert
 	}

@@ -151,7 +151,7 @@ func (s *Server) Addrs() []net.Addr {
 
 func (s *Server) open(l Listen) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(l.Address, "unix://"); ok {
-		return s.openUnix(path)
+		return OpenUnix(path, s.cfg.Unix)
 	}
 	ln, err := net.Listen("tcp", l.Address)
 	if err != nil {
@@ -160,8 +160,8 @@ func (s *Server) open(l Listen) (net.Listener, error) {
 	return s.limit.wrap(ln, l.TLS), nil
 }
 
-// openUnix takes over a socket file that a former process left behind, but no other file.
-func (s *Server) openUnix(path string) (net.Listener, error) {
+// OpenUnix listens on a socket file. It takes over one that a former process left behind, but no other file.
+func OpenUnix(path string, mode UnixMode) (net.Listener, error) {
 	if st, err := os.Lstat(path); err == nil {
 		if st.Mode()&fs.ModeSocket == 0 {
 			return nil, fmt.Errorf("%s exists and is not a socket", path)
@@ -174,7 +174,7 @@ func (s *Server) openUnix(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.cfg.Unix.apply(path); err != nil {
+	if err := mode.apply(path); err != nil {
 		_ = ln.Close()
 		return nil, err
 	}

@@ -42,6 +42,9 @@ func (l *loader) complete(o Options) {
 
 func (c *Config) given(key string) bool { _, ok := c.origins[key]; return ok }
 
+// Given tells whether a source set the key, so that it is no default.
+func (c *Config) Given(key string) bool { return c.given(key) }
+
 var (
 	uuidForm       = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 	datacenterForm = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)

@@ -1,0 +1,116 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"syscall"
+
+	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/api/xds"
+	"corbel.dev/corbel/node/config"
+)
+
+// xdsPorts are the sockets that Envoys come to.
+type xdsPorts struct {
+	listeners []net.Listener
+	plain     int // port without TLS, 0 for none
+	secure    int // port with TLS, 0 for none
+	tls       atomic.Pointer[tls.Config]
+}
+
+// bind opens all sockets, or none.
+func (x *xdsPorts) bind(p *Process) (err error) {
+	defer func() {
+		if err != nil {
+			x.close()
+		}
+	}()
+	for _, addr := range p.cfg.Listen.GRPC {
+		l, err := openGRPC(p, addr)
+		if err != nil {
+			return fmt.Errorf("ports.grpc: listen on %s: %w", addr, err)
+		}
+		x.listeners = append(x.listeners, l)
+		x.plain = max(x.plain, portOf(l))
+	}
+	if len(p.cfg.Listen.GRPCTLS) == 0 {
+		return nil
+	}
+	first, err := grpcTLS(p.cfg)
+	if err != nil {
+		return err
+	}
+	x.tls.Store(first)
+	for _, addr := range p.cfg.Listen.GRPCTLS {
+		l, err := openSocket(p.cfg, addr)
+		if err != nil {
+			return fmt.Errorf("ports.grpc_tls: listen on %s: %w", addr, err)
+		}
+		x.secure = max(x.secure, portOf(l))
+		x.listeners = append(x.listeners, tls.NewListener(l, &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"},
+			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return x.tls.Load(), nil }}))
+	}
+	return nil
+}
+
+// openGRPC opens a plain socket. dev's own port gives way: a second dev on the host has its ports of choice for the
+// rest, and agent/self tells which one this is.
+func openGRPC(p *Process, addr string) (net.Listener, error) {
+	l, err := openSocket(p.cfg, addr)
+	if err == nil || !p.cfg.Dev || p.cfg.Given("ports.grpc") || !errors.Is(err, syscall.EADDRINUSE) {
+		return l, err
+	}
+	host, _, splitErr := net.SplitHostPort(addr)
+	if splitErr != nil {
+		return nil, err
+	}
+	if l, err = net.Listen("tcp", net.JoinHostPort(host, "0")); err == nil {
+		p.log.Warn("the gRPC port is in use: another one was taken", "wanted", addr, "addr", l.Addr().String())
+	}
+	return l, err
+}
+
+func openSocket(cfg *config.Config, addr string) (net.Listener, error) {
+	if path, ok := strings.CutPrefix(addr, "unix://"); ok {
+		return httpx.OpenUnix(path, httpx.UnixMode{User: cfg.Addresses.SocketUser, Group: cfg.Addresses.SocketGroup, Mode: cfg.Addresses.SocketMode})
+	}
+	return net.Listen("tcp", addr)
+}
+
+func portOf(l net.Listener) int {
+	if a, ok := l.Addr().(*net.TCPAddr); ok {
+		return a.Port
+	}
+	return 0
+}
+
+func (x *xdsPorts) close() {
+	for _, l := range x.listeners {
+		_ = l.Close()
+	}
+	x.listeners = nil
+}
+
+// run serves all sockets until ctx ends or one of them fails.
+func (x *xdsPorts) run(ctx context.Context, s *xds.Server) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { s.SetServing(false) }) // balancers look elsewhere while streams end
+	defer stop()
+	ended := make(chan error, len(x.listeners))
+	for _, l := range x.listeners {
+		go func() { ended <- s.Run(ctx, l) }()
+	}
+	var errs []error
+	for range x.listeners {
+		err := <-ended
+		cancel()
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
