@@ -241,7 +241,7 @@ func (b *Board) endpoints(out *made, m *mesh.Maker, s mesh.Subject) ([]byte, err
 		out.add(input{inputService, strings.ToLower(s.Service)})
 		v = m.Endpoints(s)
 	} else {
-		out.trouble = "instances of other datacenters are not known here: it has none"
+		out.trouble = "instances of other datacenters are not known here, and their certificates could not be verified: it holds none"
 	}
 	if v.LeftOut > 0 {
 		out.trouble = fmt.Sprintf("%d instances are left out: register them with an IP address and a port", v.LeftOut)
