@@ -20,6 +20,7 @@ import (
 type fan struct {
 	server *Server
 	press  *press
+	addr   string
 	conns  []net.Conn
 }
 
@@ -35,6 +36,7 @@ func newFan(t testing.TB, conns int) *fan {
 	if err != nil {
 		t.Fatal(err)
 	}
+	f.addr = w.Addr().String()
 	l := w.Listen(wire.ProtoFeed, 0)
 	run(t, func(ctx context.Context) error { return f.server.Run(ctx, l) })
 	for i := range conns {
@@ -155,4 +157,57 @@ func TestMemoryPerConnection(t *testing.T) {
 		t.Errorf("%d bytes per connection, more than %d", each, limit)
 	}
 	runtime.KeepAlive(f)
+}
+
+// TestCostOfAClient bounds what a client takes: thousands may live in one process.
+func TestCostOfAClient(t *testing.T) {
+	const clients, subjects = 100, 20
+	for _, hedge := range []bool{false, true} {
+		servers := []*fan{newFan(t, 0), newFan(t, 0)}
+		var m runtime.MemStats
+		measure := func() (bytes int64, goroutines int) {
+			runtime.GC()
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			return int64(m.HeapAlloc + m.StackInuse), runtime.NumGoroutine()
+		}
+		bytes, goroutines := measure()
+		conns := 1
+		if hedge {
+			conns = 2
+		}
+		for i := range clients {
+			c, err := NewClient(ClientConfig{Node: fmt.Sprint("node", i), Hedge: hedge, Silence: time.Hour,
+				Servers: func() []string { return []string{servers[0].addr, servers[1].addr} }, Dial: dialFeed})
+			if err != nil {
+				t.Fatal(err)
+			}
+			run(t, c.Run)
+			for k := range subjects {
+				c.Follow(fmt.Sprint("endpoints/dc1/service-", k), "", func(Value) {}, func(err error) { t.Error(err) })
+			}
+			polltest.Until(t, func() bool { return len(c.Connected()) == conns && c.Newest() > 0 }, "client %d to connect", i)
+		}
+		var each int64
+		polltest.Until(t, func() bool {
+			now, running := measure()
+			each = (now - bytes) / clients
+			// The client's Run and a reader for each connection, at both ends.
+			return running-goroutines <= clients*(1+2*conns)
+		}, "goroutines to come to rest")
+		t.Logf("hedge %t: %d bytes for a client and its share of the servers, with %d subjects", hedge, each, subjects)
+		if limit := int64(conns) * 64 << 10; each > limit {
+			t.Errorf("%d bytes a client, more than %d", each, limit)
+		}
+	}
+}
+
+// dialFeed connects to a fan.
+func dialFeed(ctx context.Context, addr string) (net.Conn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err == nil {
+		_, err = conn.Write([]byte{byte(wire.ProtoFeed), 0})
+	}
+	return conn, err
 }

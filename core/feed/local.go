@@ -34,7 +34,7 @@ type localSub struct {
 	end     func() // of the Source's Follow
 	retry   *clock.Timer
 	stopped bool
-	calling bool // set is being called
+	calling int // calls of the Source's that are under way
 }
 
 // Follow implements Follower.
@@ -62,7 +62,12 @@ func (s *localSub) begin() {
 			s.set(v)
 			s.leave()
 		}
-	}, func(err error) { s.refused(turn, err) })
+	}, func(err error) {
+		if s.enter(turn) {
+			s.refused(turn, err)
+			s.leave()
+		}
+	})
 	if err != nil {
 		s.refused(turn, err)
 		return
@@ -85,14 +90,14 @@ func (s *localSub) enter(turn uint64) bool {
 	if s.stopped || s.turn != turn {
 		return false
 	}
-	s.calling = true
+	s.calling++
 	return true
 }
 
 func (s *localSub) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.calling = false
+	s.calling--
 }
 
 // refused tells of an error, and tries again after a while.
@@ -119,7 +124,7 @@ func (s *localSub) again() {
 	s.begin()
 }
 
-// stop may be called by set, where ending the Source's Follow could wait for that very set.
+// stop may be called by set or failed, where ending the Source's Follow could wait for that very call.
 func (s *localSub) stop() {
 	s.mu.Lock()
 	end, retry, calling := s.end, s.retry, s.calling
@@ -130,7 +135,7 @@ func (s *localSub) stop() {
 	}
 	switch {
 	case end == nil:
-	case calling:
+	case calling > 0:
 		go end()
 	default:
 		end()
