@@ -102,8 +102,7 @@ type Client struct {
 	lastID uint32
 	conns  []*clientConn
 	addrs  map[string]*address
-	// generation is the history that counts now; past are those it replaced, which never count again
-	// unless nothing else is to be had.
+	// generation is the history that counts now, past are those it replaced: see turnLocked.
 	generation uint64
 	past       []uint64
 	told       bool // generation is known
@@ -237,7 +236,7 @@ func (s *sub) stop() {
 // acceptLocked takes a value if it is newer than what is known, and says whether there is something to deliver.
 func (s *sub) acceptLocked(v Value) bool {
 	c := s.c
-	if !c.countsLocked(v.Generation) {
+	if v.Generation != c.generation {
 		return false
 	}
 	if s.index > 0 && s.generation == v.Generation && (v.Index < s.index || (v.Index == s.index && s.failing == nil)) {
@@ -279,28 +278,48 @@ func (s *sub) deliver() {
 // maxPast bounds the histories that are remembered.
 const maxPast = 8
 
-// countsLocked reports whether indexes of a generation count, and takes up one that is new.
-func (c *Client) countsLocked(generation uint64) bool {
-	switch {
-	case !c.told:
-		c.told, c.generation = true, generation
-	case generation == c.generation:
-	case slices.Contains(c.past, generation):
-		return false
-	default:
-		c.cfg.Log.Info("servers have another state than before, taking it", "node", c.cfg.Node, "generation", generation)
-		c.adoptLocked(generation)
+// turnLocked takes up another history when nobody who hears a leader speaks of the one that
+// counts any more: at once one that was not heard of before, and after LagLimit one that was
+// left. So neither a server that reads its log again after a start, nor one that was cut off,
+// takes a hedged client back. Generation 0 is one that was left: of a server that knows none yet.
+func (c *Client) turnLocked(now time.Time) {
+	var candidate *clientConn
+	unheard := false
+	for _, cc := range c.conns {
+		if !cc.welcomed || !cc.spoke || cc.beat.lag >= c.cfg.LagLimit {
+			continue
+		}
+		if !c.told {
+			c.told, c.generation = true, cc.generation
+		}
+		switch {
+		case cc.generation == c.generation:
+			return
+		case cc.generation != 0 && !slices.Contains(c.past, cc.generation):
+			candidate, unheard = cc, true
+		case !unheard && now.Sub(cc.began) >= c.cfg.LagLimit:
+			candidate = cc
+		}
 	}
-	return true
+	if candidate == nil || (!unheard && c.otherLocked(now)) {
+		return
+	}
+	c.adoptLocked(candidate.generation)
 }
 
 func (c *Client) adoptLocked(generation uint64) {
+	c.cfg.Log.Info("servers have another state than before, taking it", "node", c.cfg.Node, "generation", generation)
 	c.past = slices.DeleteFunc(c.past, func(g uint64) bool { return g == generation })
 	c.past = append(c.past, c.generation)
 	if len(c.past) > maxPast {
 		c.past = c.past[1:]
 	}
 	c.generation, c.known, c.mark = generation, 0, 0
+	for _, cc := range c.conns {
+		if cc.ignored && cc.generation == generation {
+			cc.askAgainLocked()
+		}
+	}
 }
 
 // Lag is for how long what followers know may have been out of date: zero or a little
@@ -320,7 +339,7 @@ func (c *Client) Newest() uint64 {
 	defer c.mu.Unlock()
 	var newest uint64
 	for _, cc := range c.conns {
-		if cc.completeLocked() && cc.beat.generation == c.generation {
+		if cc.completeLocked() && cc.generation == c.generation {
 			newest = max(newest, cc.beat.sent)
 		}
 	}

@@ -35,16 +35,18 @@ type clientConn struct {
 	// unanswered counts the subjects that were asked for and not answered.
 	unanswered int
 	out        []byte
-	writing    bool
-	welcomed   bool
-	ended      bool
+	// generation is the history that the server spoke of last, if it spoke of one; ignored says
+	// that it sent values of a history that did not count.
+	generation               uint64
+	spoke, ignored           bool
+	writing, welcomed, ended bool
 }
 
 func (cc *clientConn) bit() uint8 { return 1 << cc.slot }
 
 // completeLocked reports whether the server has answered for everything that is followed.
 func (cc *clientConn) completeLocked() bool {
-	return cc.welcomed && cc.unanswered == 0 && cc.beat.now != 0
+	return cc.welcomed && cc.unanswered == 0 && cc.beat.known > 0
 }
 
 // startLocked begins a connection to addr after delay; nil when there are too many.
@@ -150,6 +152,17 @@ func (cc *clientConn) forgetLocked(s *sub) {
 	cc.answerLocked(s)
 	s.asked &^= cc.bit()
 	cc.sendLocked(appendUnfollow(cc.out, s.id))
+}
+
+// askAgainLocked asks for everything anew.
+func (cc *clientConn) askAgainLocked() {
+	cc.ignored = false
+	for _, s := range cc.c.subs {
+		if s.asked&cc.bit() != 0 {
+			cc.forgetLocked(s)
+			cc.askLocked(s)
+		}
+	}
 }
 
 func (cc *clientConn) answerLocked(s *sub) {
@@ -348,7 +361,10 @@ func (cc *clientConn) beatLocked(beat heartbeat, now time.Time) {
 	c := cc.c
 	cc.beat = beat
 	c.meters.offset.Set(float64(now.UnixNano()-beat.now) / float64(time.Millisecond))
-	if !c.countsLocked(beat.generation) {
+	if beat.known == 0 { // it has no state yet
+		return
+	}
+	if !cc.speaksLocked(beat.generation, now) {
 		return
 	}
 	if cc.replaces != nil || cc.beat.lag >= c.cfg.LagLimit {
@@ -362,6 +378,16 @@ func (cc *clientConn) beatLocked(beat heartbeat, now time.Time) {
 	}
 }
 
+// speaksLocked notes the history that a server speaks of, and says whether it counts.
+func (cc *clientConn) speaksLocked(generation uint64, now time.Time) bool {
+	c := cc.c
+	cc.generation, cc.spoke = generation, true
+	if !c.told || generation != c.generation {
+		c.turnLocked(now)
+	}
+	return c.told && generation == c.generation
+}
+
 func (cc *clientConn) valueLocked(a *assembly, now time.Time) *sub {
 	c := cc.c
 	s := c.subs[a.head.id]
@@ -372,6 +398,10 @@ func (cc *clientConn) valueLocked(a *assembly, now time.Time) *sub {
 	v := Value{Index: a.head.index, Generation: a.head.generation, Body: a.body}
 	if a.head.at != 0 {
 		v.At = time.Unix(0, a.head.at)
+	}
+	if !cc.speaksLocked(v.Generation, now) {
+		cc.ignored = true
+		return nil
 	}
 	if !s.acceptLocked(v) {
 		return nil

@@ -57,7 +57,7 @@ func (c *Client) planLocked(now time.Time, servers []string) time.Time {
 			cc.endLocked(reason)
 		}
 	}
-	c.recoverLocked(now)
+	c.turnLocked(now)
 	c.markLocked(now)
 	c.handoverLocked()
 	want, active := c.wantOf(c.servers), 0
@@ -150,7 +150,7 @@ func (c *Client) lagsLocked(cc *clientConn, now time.Time) bool {
 	if cc.began.After(from) {
 		from = cc.began
 	}
-	behind := cc.beat.known < c.mark || (c.told && cc.beat.generation != c.generation)
+	behind := cc.beat.known == 0 || cc.beat.known < c.mark || (c.told && cc.spoke && cc.generation != c.generation)
 	return behind && now.Sub(from) >= c.cfg.LagLimit
 }
 
@@ -171,33 +171,11 @@ func (c *Client) markLocked(now time.Time) {
 		return
 	}
 	for _, cc := range c.conns {
-		if cc.welcomed && (cc.beat.known < c.mark || cc.beat.generation != c.generation) {
+		if cc.welcomed && (cc.beat.known < c.mark || cc.generation != c.generation) {
 			return
 		}
 	}
 	c.mark, c.markAt = c.known, now
-}
-
-// recoverLocked goes back to a history that was left, when for long nobody has spoken of the newer one.
-func (c *Client) recoverLocked(now time.Time) {
-	var candidate *clientConn
-	for _, cc := range c.conns {
-		if !cc.welcomed || cc.beat.now == 0 {
-			continue
-		}
-		if cc.beat.generation == c.generation {
-			return
-		}
-		if now.Sub(cc.began) >= c.cfg.LagLimit {
-			candidate = cc
-		}
-	}
-	if candidate == nil || c.otherLocked(now) {
-		return
-	}
-	c.cfg.Log.Warn("all servers are back at an earlier state, taking it", "node", c.cfg.Node, "generation", candidate.beat.generation)
-	c.adoptLocked(candidate.beat.generation)
-	candidate.endLocked("generation") // what it sent was ignored: ask again
 }
 
 // handoverLocked ends connections whose replacement has everything.

@@ -204,39 +204,55 @@ func TestLaggingServer(t *testing.T) {
 	}
 }
 
-// TestNewHistory: indexes that begin again do not keep followers on what was before, and
-// the old history never comes back while the new one is served.
+// TestNewHistory: indexes that begin again do not keep followers on what was before. While one
+// server speaks of another history and one still of the old, the old one counts.
 func TestNewHistory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, one, two := newSite(t), newPress(), newPress()
-		s.serve("s0", ServerConfig{Source: one})
-		s.serve("s1", ServerConfig{Source: two})
-		c := s.client("a", ClientConfig{Hedge: true})
-		for range 10 {
-			one.publish("x", body(one.newest+1, 0))
-			two.publish("x", body(two.newest+1, 0))
-		}
-		var got seen
-		c.Follow("x", "", got.set, got.failed)
-		reaches(t, &got, 10)
-		one.restart(7)
-		reaches(t, &got, 1)
-		one.publish("x", body(2, 0))
-		reaches(t, &got, 2)
-		two.publish("x", body(11, 0)) // of the old history
-		synctest.Wait()
-		if got.last() != 2 {
-			t.Fatal("the old history came back")
-		}
-		two.restart(7)
-		two.publish("x", body(2, 0))
-		two.publish("x", body(3, 0))
-		reaches(t, &got, 3)
-		two.restart(8) // and again, on both
-		one.restart(8)
-		one.publish("x", body(2, 0))
-		reaches(t, &got, 2)
-	})
+	for _, hedge := range []bool{false, true} {
+		t.Run(fmt.Sprint("hedge ", hedge), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, one, two := newSite(t), newPress(), newPress()
+				s.serve("s0", ServerConfig{Source: one})
+				s.serve("s1", ServerConfig{Source: two})
+				c := s.client("a", ClientConfig{Hedge: hedge})
+				both := func(f func(p *press)) {
+					f(one)
+					f(two)
+				}
+				both(func(p *press) {
+					p.restart(3)
+					p.publishAt("x", body(10, 0), 10)
+				})
+				var got, nothing seen
+				c.Follow("x", "", got.set, got.failed)
+				c.Follow("y", "", nothing.set, nothing.failed)
+				reaches(t, &got, 10)
+				if hedge {
+					one.restart(7)
+					one.publish("x", body(2, 0))
+					two.publish("x", body(11, 0))
+					reaches(t, &got, 11)
+					two.restart(7)
+					two.publish("x", body(2, 0))
+				} else {
+					both(func(p *press) {
+						p.restart(7)
+						p.publish("x", body(2, 0))
+					})
+				}
+				reaches(t, &got, 2)
+				both(func(p *press) { p.restart(8) }) // and again
+				reaches(t, &got, 1)
+				both(func(p *press) { p.publish("x", body(2, 0)) })
+				reaches(t, &got, 2)
+				polltest.Until(t, func() bool { return c.Newest() == 2 && nothing.last() == 1 }, "the client to be complete")
+				nothing.mu.Lock()
+				if v := nothing.values[len(nothing.values)-1]; v.Generation != 8 {
+					t.Errorf("the other subject is of generation %d", v.Generation)
+				}
+				nothing.mu.Unlock()
+			})
+		})
+	}
 }
 
 // TestBackToAnEarlierHistory: when all servers speak of a history that was left, it is taken again.
@@ -247,14 +263,52 @@ func TestBackToAnEarlierHistory(t *testing.T) {
 		c := s.client("a", ClientConfig{})
 		var got seen
 		c.Follow("x", "", got.set, got.failed)
-		p.publish("x", body(1, 0))
-		reaches(t, &got, 1)
-		p.restart(5)
-		p.publish("x", body(2, 0))
-		reaches(t, &got, 2)
-		p.restart(0)
-		p.publish("x", body(2, 0))
-		p.publish("x", body(3, 0))
-		reaches(t, &got, 3)
+		for _, generation := range []uint64{3, 5, 3, 0, 5} {
+			p.restart(generation)
+			index := p.publish("x", body(2, 0))
+			polltest.Until(t, func() bool {
+				got.mu.Lock()
+				defer got.mu.Unlock()
+				n := len(got.values)
+				return n > 0 && got.values[n-1].Generation == generation && got.values[n-1].Index == index
+			}, "generation %d", generation)
+		}
 	})
 }
+
+// TestServerWithoutState: one that has only just begun and knows nothing takes nothing away, and is left for others.
+func TestServerWithoutState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, p := newSite(t), newPress()
+		s.serve("s0", ServerConfig{Source: blank{}})
+		p.restart(3)
+		index := p.publish("x", body(2, 0))
+		for i := range 6 {
+			c := s.client(fmt.Sprint("a", i), ClientConfig{Hedge: i%2 == 0})
+			var got seen
+			c.Follow("x", "", got.set, got.failed)
+			if i == 0 {
+				polltest.Until(t, func() bool { return len(c.Connected()) == 1 }, "a connection")
+				s.serve("s1", ServerConfig{Source: p})
+				s.serve("s2", ServerConfig{Source: p})
+			}
+			reaches(t, &got, index)
+			pause(10_000)
+			if slices.Contains(c.Connected(), "s0:1") {
+				t.Errorf("client %d stays with the server that knows nothing", i)
+			}
+			if n, _ := got.counts(); n != 1 || c.Newest() != index {
+				t.Errorf("client %d was told %d times, newest is %d", i, n, c.Newest())
+			}
+		}
+	})
+}
+
+// blank is a Source that knows nothing yet.
+type blank struct{}
+
+func (blank) Follow(Identity, string, func(Value), func(error)) (func(), error) {
+	return func() {}, nil
+}
+
+func (blank) Newest() (uint64, uint64) { return 0, 0 }

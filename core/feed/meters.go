@@ -40,13 +40,13 @@ type clientMeters struct {
 	received *telemetry.Timing
 	// outdated are values that another connection had brought before, or a newer one.
 	values, bytes, outdated, denied, missed *telemetry.Counter
-	reconnects                              [11]*telemetry.Counter // by the place of their reason in reconnectReasons
+	reconnects                              [10]*telemetry.Counter // by the place of their reason in reconnectReasons
 	// offset is how far the server's clock is behind this one, plus the way.
 	offset *telemetry.Gauge
 }
 
 // The reasons for which a connection is given up.
-var reconnectReasons = [11]string{"dial", "lost", "bye", "protocol", "silent", "lagging", "unanswered", "overflow", "removed", "rebalance", "generation"}
+var reconnectReasons = [10]string{"dial", "lost", "bye", "protocol", "silent", "lagging", "unanswered", "overflow", "removed", "rebalance"}
 
 func newClientMeters(r *telemetry.Registry) clientMeters {
 	m := clientMeters{
