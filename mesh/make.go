@@ -65,6 +65,9 @@ func (m *Maker) Service(name string) *Service {
 		MeshDestinationsOnly: mesh.TransparentProxy.MeshDestinationsOnly, ValidateClusters: mesh.ValidateClusters,
 		Intentions: m.intentions(name), DefaultAllow: m.DefaultAllow,
 	}
+	if e, ok := m.get(entry.IngressGateway, name).(*entry.Ingress); ok {
+		s.Ingress = e
+	}
 	s.PerRequest = slices.ContainsFunc(s.Intentions, func(i Intention) bool { return len(i.Permissions) > 0 })
 	return s
 }

@@ -74,6 +74,8 @@ type Service struct {
 	HTTP                 *entry.MeshHTTP `json:",omitempty"`
 	MeshDestinationsOnly bool            `json:",omitempty"`
 	ValidateClusters     bool            `json:",omitempty"`
+	// Ingress is what the service lets in from outside of the mesh, when it is an ingress gateway.
+	Ingress *entry.Ingress `json:",omitempty"`
 	// PerRequest says that an intention decides by request, not by connection.
 	PerRequest bool `json:",omitempty"`
 	// Intentions are those for the service, in the order in which they are looked at; what

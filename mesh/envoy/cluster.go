@@ -60,7 +60,7 @@ func LocalCluster(v *Local) (*mesh.Resource, error) {
 		LoadAssignment: &endpointv3.ClusterLoadAssignment{ClusterName: v.Name, Endpoints: []*endpointv3.LocalityLbEndpoints{{
 			LbEndpoints: []*endpointv3.LbEndpoint{{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address}}}}}}}}
 	if v.Socket == "" && !isIP(v.Address) {
-		m.ClusterDiscoveryType, m.RespectDnsTtl = discovery(clusterv3.Cluster_STRICT_DNS), true
+		m.ClusterDiscoveryType = discovery(clusterv3.Cluster_STRICT_DNS)
 	}
 	if isHTTP2(v.Protocol) {
 		m.TypedExtensionProtocolOptions = p.http2()

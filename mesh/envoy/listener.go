@@ -153,7 +153,9 @@ type Outbound struct {
 	Balance  bool
 	Logs     *entry.AccessLogs
 	Tracing  string
-	JSON     string // a whole listener, in place of all the above
+	Server   bool                // of a gateway: it shows its certificate, and asks for none
+	TLS      *entry.TLSDirection // with Server
+	JSON     string              // a whole listener, in place of all the above
 }
 
 // OutboundListener is the listener where an application reaches an upstream.
@@ -184,6 +186,9 @@ func OutboundListener(v *Outbound) (*mesh.Resource, error) {
 		f = p.upstreamHTTP(v)
 	}
 	m.FilterChains = []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{f}}}
+	if v.Server {
+		m.FilterChains[0].TransportSocket = p.serverTLS(v.TLS, alpn(v.Protocol))
+	}
 	return p.encode(mesh.TypeListener, name, m)
 }
 

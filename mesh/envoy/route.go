@@ -52,7 +52,14 @@ type Host struct {
 // HostRoutes says where the requests of a listener with several services go, by host.
 func HostRoutes(name string, hosts []Host) (*mesh.Resource, error) {
 	m := &routev3.RouteConfiguration{Name: name, ValidateClusters: truth(false)}
+	taken := map[string]string{}
 	for _, h := range hosts {
+		for _, domain := range h.Domains {
+			if other, ok := taken[domain]; ok {
+				return nil, named(mesh.TypeRoute, name, errkind.Errorf(errkind.Invalid, "Hosts: %q is of both %q and %q", domain, other, h.Name))
+			}
+			taken[domain] = h.Name
+		}
 		list, err := routesOf(h.Chain)
 		if err != nil {
 			return nil, named(mesh.TypeRoute, name, err)

@@ -111,6 +111,12 @@ func (p *packer) downstreamTLS(params *entry.TLSDirection, alpn []string) *corev
 		ValidationContextType: &tlsv3.CommonTlsContext_ValidationContextSdsSecretConfig{ValidationContextSdsSecretConfig: secret(RootsSecret)}}})
 }
 
+// serverTLS is for clients outside of the mesh, which have no certificate of it.
+func (p *packer) serverTLS(params *entry.TLSDirection, alpn []string) *corev3.TransportSocket {
+	return p.socket(&tlsv3.DownstreamTlsContext{CommonTlsContext: &tlsv3.CommonTlsContext{
+		TlsParams: tlsParameters(params), AlpnProtocols: alpn, TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{secret(LeafSecret)}}})
+}
+
 func (p *packer) socket(m message) *corev3.TransportSocket {
 	return &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: p.any(m)}}
 }

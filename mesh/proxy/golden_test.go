@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/mesh"
 	"corbel.dev/corbel/test/fetch"
 )
@@ -27,6 +28,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 type golden struct {
 	name      string
 	entries   []string
+	kind      string // of the registration; a sidecar when it is not said
 	fields    string // of Proxy, beside the common ones
 	allow     bool   // by default
 	instances map[string][]mesh.Endpoint
@@ -66,6 +68,15 @@ var goldens = []golden{
 		  "LoadBalancer": {"Policy": "ring_hash", "RingHashConfig": {"MinimumRingSize": 100, "MaximumRingSize": 200}, "HashPolicies": [{"Field": "header", "FieldValue": "x-user"}, {"Field": "cookie", "FieldValue": "c", "CookieConfig": {"TTL": "10s", "Path": "/"}}, {"Field": "query_parameter", "FieldValue": "q", "Terminal": true}, {"SourceIP": true}]}}`},
 		instances: map[string][]mesh.Endpoint{"endpoints/dc1/spare/": twoInstances}},
 	{name: "tcp-failover", fields: `{` + apiUpstream + `}`, entries: []string{`{"Kind": "service-resolver", "Name": "api", "Failover": {"*": {"Service": "spare"}}, "LoadBalancer": {"Policy": "least_request", "LeastRequestConfig": {"ChoiceCount": 5}}}`}},
+	{name: "application-by-name", fields: `{"LocalServiceAddress": "localhost", "MutualTLSMode": "strict"}`},
+	{name: "ingress", kind: catalog.KindIngressGateway, entries: []string{
+		`{"Kind": "service-defaults", "Name": "api", "Protocol": "http"}`, `{"Kind": "service-defaults", "Name": "admin", "Protocol": "http"}`,
+		`{"Kind": "service-splitter", "Name": "api", "Splits": [{"Weight": 50, "Service": "api"}, {"Weight": 50, "Service": "spare"}]}`,
+		`{"Kind": "service-defaults", "Name": "spare", "Protocol": "http"}`,
+		`{"Kind": "ingress-gateway", "Name": "web-gateway", "Defaults": {"MaxConnections": 50}, "Listeners": [
+			{"Port": 8080, "Protocol": "http", "Services": [{"Name": "api", "RequestHeaders": {"Set": {"x-from": "outside"}}}, {"Name": "admin", "Hosts": ["admin.example", "*.admin.example"], "MaxConnections": 5}]},
+			{"Port": 8443, "Protocol": "tcp", "TLS": {"Enabled": true, "TLSMinVersion": "TLSv1_2"}, "Services": [{"Name": "db"}]}]}`},
+		instances: map[string][]mesh.Endpoint{"endpoints/dc1/api/": twoInstances}},
 	{name: "expose", fields: `{"Expose": {"Paths": [{"Path": "/health", "ListenerPort": 21500, "LocalPathPort": 8080, "Protocol": "http"}, {"Path": "/grpc.health.v1.Health/Check", "ListenerPort": 21501, "LocalPathPort": 9090, "Protocol": "http2"}]}}`},
 	{name: "upstream-settings", fields: `{"Upstreams": [
 		{"DestinationName": "api", "LocalBindAddress": "127.0.0.2", "LocalBindPort": 9191, "Config": {"connect_timeout_ms": "1500", "limits": {"max_connections": 10, "max_pending_requests": 20, "max_concurrent_requests": 30}, "passive_health_check": {"interval": "30s", "max_failures": 5, "enforcing_consecutive_5xx": 99, "max_ejection_percent": 50, "base_ejection_time": "20s"}, "balance_outbound_connections": "exact_balance"}},
@@ -91,7 +102,14 @@ func (g *golden) build(t testing.TB) *Proxy {
 	for subject, list := range g.instances {
 		w.instances[subject] = list
 	}
-	p := New(sidecar(t, g.fields), "dc1", NewCache())
+	r := sidecar(t, g.fields)
+	if g.kind != "" {
+		var err error
+		if r, err = ReadRegistration(&catalog.Service{Kind: g.kind, ID: "gateway", Name: "web-gateway", Address: "127.0.0.1", Port: 8443}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := New(r, "dc1", NewCache())
 	w.feed(p)
 	if !p.Ready() || len(p.Problems()) != g.problems {
 		t.Fatalf("ready %t, problems %q", p.Ready(), p.Problems())

@@ -49,8 +49,7 @@ func (p *Proxy) tracing() string { return p.config().text("envoy_listener_tracin
 func (p *Proxy) buildOwn() *own {
 	o := &own{}
 	if p.reg.Kind != catalog.KindConnectProxy {
-		o.add(p.cache, nil, errkind.Errorf(errkind.Invalid, "Kind %q: proxies of this kind are not served", p.reg.Kind))
-		return o
+		return o // a gateway has no application
 	}
 	c := p.config()
 	protocol := c.oneOf("protocol", "tcp", "http", "http2", "grpc")

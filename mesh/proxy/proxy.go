@@ -42,8 +42,9 @@ type Proxy struct {
 	roots      *mesh.Resource
 	leaf       *mesh.Resource
 	own        *own
-	ownStale   bool   // the registration or the service changed since own was built
-	subject    string // the service's
+	ownStale   bool       // the registration or the service changed since own was built
+	subject    string     // the service's
+	calls      []Upstream // what it calls: the registration's upstreams, or what a gateway's entry lists
 	upstreams  []upstream
 	endpoints  []endpoints // by subject
 	follows    []string    // in order
@@ -232,13 +233,16 @@ func (p *Proxy) known(subject string) bool {
 // plan lists the upstreams of the registration under the subjects that they
 // have by what is set for them. One that was there keeps what it has until it is built anew.
 func (p *Proxy) plan() {
-	if p.service == nil || p.reg.Kind != catalog.KindConnectProxy {
+	if p.service == nil {
 		return
 	}
 	before := p.upstreams
-	p.upstreams = make([]upstream, 0, len(p.reg.Upstreams))
-	for i := range p.reg.Upstreams {
-		u := upstream{at: i, place: placeOf(&p.reg.Upstreams[i]), stale: true}
+	if p.calls = p.reg.Upstreams; p.reg.Kind == catalog.KindIngressGateway {
+		p.calls = p.behindIngress()
+	}
+	p.upstreams = make([]upstream, 0, len(p.calls))
+	for i := range p.calls {
+		u := upstream{at: i, place: placeOf(&p.calls[i]), stale: true}
 		u.subject, u.err = p.subjectOf(i)
 		if u.subject != "" {
 			u.value, u.known = valueOf(before, u.subject)
@@ -381,6 +385,9 @@ func (p *Proxy) collect() []mesh.Set {
 	}
 	add(p.leaf, p.roots)
 	add(p.own.resources...)
+	if p.reg.Kind == catalog.KindIngressGateway {
+		add(p.ingress()...)
+	}
 	for _, r := range p.service.Authorization {
 		if !slices.Contains(p.own.rules, r.Name) {
 			continue
@@ -410,9 +417,14 @@ func (p *Proxy) collect() []mesh.Set {
 }
 
 // part wraps the reason why something of an upstream could not be used.
-func part(at int, err error) error {
-	if err == nil {
-		return nil
+func (p *Proxy) part(at int, err error) error {
+	return fmt.Errorf("%s: %w", p.pathOf(at), err)
+}
+
+// pathOf is where an upstream is set up.
+func (p *Proxy) pathOf(at int) string {
+	if d := &p.calls[at]; d.listener > 0 {
+		return fmt.Sprintf("ingress-gateway %q: Listeners[%d], service %q", p.reg.Service(), d.listener-1, d.DestinationName)
 	}
-	return fmt.Errorf("Proxy.Upstreams[%d]: %w", at, err)
+	return fmt.Sprintf("Proxy.Upstreams[%d]", at)
 }

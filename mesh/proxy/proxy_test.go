@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/entry"
 	"corbel.dev/corbel/mesh"
 )
 
@@ -208,5 +210,41 @@ func TestTheTimeOfAWriteIsThatOfTheNewestContent(t *testing.T) {
 		if last = p.Set(mesh.TypeEndpoints).Get("api" + cluster); i < 3 && last != c.Value {
 			t.Errorf("value %d was replaced by an older one", i)
 		}
+	}
+}
+
+func TestRegistrationsThatAreNotServed(t *testing.T) {
+	for kind, want := range map[string]string{"": "no proxy", catalog.KindMeshGateway: "not served yet", catalog.KindConnectProxy: "DestinationServiceName"} {
+		if _, err := ReadRegistration(&catalog.Service{Kind: kind, ID: "x"}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", kind, err, want)
+		}
+	}
+	if _, err := ReadRegistration(&catalog.Service{Kind: catalog.KindConnectProxy, ID: "x", Proxy: []byte(`{"LocalServicePort": "x"}`)}); err == nil || !strings.Contains(err.Error(), "LocalServicePort") {
+		t.Errorf("a bad field: %v", err)
+	}
+}
+
+func TestAnIngressGatewayWithoutItsEntrySaysSo(t *testing.T) {
+	w := newWorld(t)
+	r, err := ReadRegistration(&catalog.Service{Kind: catalog.KindIngressGateway, ID: "gw", Name: "gw", Port: 8443})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := New(r, "dc1", NewCache())
+	w.feed(p)
+	if said := strings.Join(p.Problems(), "\n"); !strings.Contains(said, `ingress-gateway "gw"`) {
+		t.Errorf("problems %q", said)
+	}
+	w.put(`{"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "http"}}`)
+	w.put(`{"Kind": "ingress-gateway", "Name": "gw", "Listeners": [{"Port": 8080, "Protocol": "http", "Services": [{"Name": "a", "Hosts": ["x"]}, {"Name": "b", "Hosts": ["x"]}]}]}`)
+	w.refresh(p)
+	if said := strings.Join(p.Problems(), "\n"); !strings.Contains(said, `"x" is of both "a" and "b"`) || names(p, mesh.TypeListener) != "" {
+		t.Errorf("two services with one host: problems %q, listeners %q", said, names(p, mesh.TypeListener))
+	}
+	delete(w.entries, entry.Key(entry.ProxyDefaults, entry.Global))
+	w.put(`{"Kind": "ingress-gateway", "Name": "gw", "Listeners": [{"Port": 8080, "Protocol": "tcp", "Services": [{"Name": "db"}]}]}`)
+	w.refresh(p)
+	if got, want := names(p, mesh.TypeListener), "db:0.0.0.0:8080"; got != want || len(p.Problems()) > 0 {
+		t.Errorf("listeners %q, want %q; problems %q", got, want, p.Problems())
 	}
 }

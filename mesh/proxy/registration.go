@@ -45,6 +45,8 @@ type Upstream struct {
 	LocalBindSocketMode string // octal digits
 	Config              map[string]any
 	MeshGateway         entry.MeshGateway
+
+	listener int // of an ingress gateway, counted from 1; 0: none, it is a registration's
 }
 
 // ReadRegistration reads the registration of a proxy.
@@ -61,7 +63,9 @@ func ReadRegistration(s *catalog.Service) (*Registration, error) {
 		if r.DestinationServiceName == "" {
 			return nil, errkind.Errorf(errkind.Invalid, "Proxy.DestinationServiceName of %q is required", s.ID)
 		}
-	case catalog.KindMeshGateway, catalog.KindTerminatingGateway, catalog.KindIngressGateway:
+	case catalog.KindIngressGateway:
+	case catalog.KindMeshGateway, catalog.KindTerminatingGateway, catalog.KindAPIGateway:
+		return nil, errkind.Errorf(errkind.Invalid, "%q: proxies of kind %q are not served yet; sidecars and ingress gateways are", s.ID, s.Kind)
 	default:
 		return nil, errkind.Errorf(errkind.Invalid, "%q is no proxy: its Kind is %q", s.ID, s.Kind)
 	}

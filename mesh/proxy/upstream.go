@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"fmt"
 	"net/url"
 	"slices"
 	"strconv"
@@ -29,11 +28,11 @@ type upstream struct {
 // place is what tells upstreams of one registration apart.
 type place struct {
 	name, datacenter, address, socket string
-	port                              int
+	port, listener                    int
 }
 
 func placeOf(d *Upstream) place {
-	return place{d.DestinationName, d.Datacenter, d.LocalBindAddress, d.LocalBindSocketPath, d.LocalBindPort}
+	return place{d.DestinationName, d.Datacenter, d.LocalBindAddress, d.LocalBindSocketPath, d.LocalBindPort, d.listener}
 }
 
 // built is what came out of a chain all of whose targets are known.
@@ -51,10 +50,12 @@ func (u *upstream) from() *mesh.Upstream {
 
 // subjectOf is the subject of an upstream by what is set for it.
 func (p *Proxy) subjectOf(at int) (string, error) {
-	d := &p.reg.Upstreams[at]
+	d := &p.calls[at]
 	switch {
 	case d.DestinationName == "":
 		return "", errkind.New(errkind.Invalid, "DestinationName is required")
+	case d.DestinationName == "*":
+		return "", errkind.New(errkind.Invalid, "the service \"*\": name the services one by one")
 	case d.DestinationType == "prepared_query":
 		return "", errkind.New(errkind.Invalid, "DestinationType \"prepared_query\": proxies cannot follow queries; name the service instead")
 	case d.DestinationPeer != "":
@@ -88,10 +89,10 @@ func targetsOf(v *mesh.Upstream) []string {
 
 // advance brings an upstream to its newest value, once all is known that it refers to.
 func (p *Proxy) advance(u *upstream) {
-	d := &p.reg.Upstreams[u.at]
+	d := &p.calls[u.at]
 	if u.err != nil {
 		u.built = nil
-		p.problem(part(u.at, u.err))
+		p.problem(p.part(u.at, u.err))
 		return
 	}
 	if !u.known {
@@ -99,16 +100,16 @@ func (p *Proxy) advance(u *upstream) {
 	}
 	if u.value == nil || u.value.Chain == nil {
 		u.built = nil
-		p.problem(part(u.at, errkind.Errorf(errkind.NotFound, "DestinationName %q: the servers say nothing of it", d.DestinationName)))
+		p.problem(p.part(u.at, errkind.Errorf(errkind.NotFound, "DestinationName %q: the servers say nothing of it", d.DestinationName)))
 		return
 	}
 	if u.value.Problem != "" {
-		p.problem(part(u.at, errkind.Errorf(errkind.Invalid, "config entries of %q: %s", d.DestinationName, u.value.Problem)))
+		p.problem(p.part(u.at, errkind.Errorf(errkind.Invalid, "config entries of %q: %s", d.DestinationName, u.value.Problem)))
 	}
 	if slices.ContainsFunc(targetsOf(u.value), func(s string) bool { return !p.known(s) }) {
 		return
 	}
-	c, errs := callingOf(d, fmt.Sprintf("Proxy.Upstreams[%d]", u.at), p.service.Upstreams)
+	c, errs := callingOf(d, p.pathOf(u.at), p.service.Upstreams)
 	for _, err := range errs {
 		p.problem(err)
 	}
@@ -117,7 +118,7 @@ func (p *Proxy) advance(u *upstream) {
 	}
 	b, err := p.buildUpstream(d, u.value, &c)
 	if err != nil {
-		p.problem(part(u.at, err))
+		p.problem(p.part(u.at, err))
 		return
 	}
 	u.built, u.stale = b, false
@@ -131,6 +132,9 @@ func (p *Proxy) buildUpstream(d *Upstream, v *mesh.Upstream, c *calling) (*built
 	}
 	for _, r := range clusters {
 		b.resources = append(b.resources, p.cache.one(r))
+	}
+	if d.listener > 0 { // the gateway's listener leads to it
+		return b, nil
 	}
 	out, routes, err := p.outbound(d, v, c)
 	if err != nil {
@@ -227,7 +231,7 @@ func (p *Proxy) outbound(d *Upstream, v *mesh.Upstream, c *calling) (*envoy.Outb
 		id += "?dc=" + v.Datacenter
 	}
 	start := ch.Nodes[ch.StartNode]
-	out := &envoy.Outbound{Name: id, Protocol: ch.Protocol, Stat: "upstream." + v.Name + ".default.default." + v.Datacenter,
+	out := &envoy.Outbound{Name: id, Protocol: ch.Protocol, Stat: statOf(v),
 		Balance: c.balance, Logs: p.logs(), JSON: c.listenerJSON, Tracing: p.tracing()}
 	var routes *mesh.Resource
 	switch {
@@ -252,6 +256,11 @@ func (p *Proxy) outbound(d *Upstream, v *mesh.Upstream, c *calling) (*envoy.Outb
 	}
 	out.Bind = *bind
 	return out, routes, nil
+}
+
+// statOf begins the names of an upstream's figures.
+func statOf(v *mesh.Upstream) string {
+	return "upstream." + v.Name + ".default.default." + v.Datacenter
 }
 
 // bindOf is where the application finds the upstream; nil when it has no place of its own.
