@@ -209,7 +209,14 @@ func (b *Board) changed(next *catalog.State, c *catalog.Changes) {
 		return
 	}
 	for _, t := range c.Names {
-		b.touchLocked(input{inputService, t.Name}, from, now)
+		if cells := b.by[input{inputService, t.Name}]; len(cells) > 0 {
+			talk := onlyTalk(c, t.Index)
+			for cell := range cells {
+				if !talk || cell.subject.Subset != "" { // a subset's filter may look at what checks say
+					b.markLocked(cell, from, now)
+				}
+			}
+		}
 	}
 	for i := range c.Records {
 		r := c.Records[i].After
