@@ -60,13 +60,15 @@ func newProcess(binary string, args []string, dir string, env []string) *process
 
 func startProcess(binary string, args []string, dir string, env []string) (*process, error) {
 	p := newProcess(binary, args, dir, env)
-	return p, p.start()
+	if err := p.start(); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // startPiped starts a child whose standard input and output are the caller's.
 func startPiped(binary string, args []string, dir string, env []string) (*process, io.WriteCloser, io.ReadCloser, error) {
 	p := newProcess(binary, args, dir, env)
-	p.cmd.Stdout = nil
 	in, err := p.cmd.StdinPipe()
 	if err != nil {
 		return nil, nil, nil, err
@@ -78,7 +80,10 @@ func startPiped(binary string, args []string, dir string, env []string) (*proces
 	}
 	defer func() { _ = theirs.Close() }()
 	p.cmd.Stdout = theirs
-	return p, in, out, p.start()
+	if err := p.start(); err != nil {
+		return nil, nil, nil, err
+	}
+	return p, in, out, nil
 }
 
 func (p *process) start() error {

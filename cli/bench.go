@@ -42,7 +42,8 @@ so that figures of different machines compare. Progress goes to stderr.
 		simple("floor", "What this machine can do at best: fsync, HTTP, gRPC", bench.RunFloor),
 		simple("kv", "Writes and reads of the key-value store", bench.RunKV),
 		simple("register", "Catalog registrations of distinct nodes and services", bench.RunRegister),
-		e.benchHealth(), e.benchWatch(), e.benchDNS(), e.benchFleet(), e.benchSinks(), e.benchCompare(), e.benchHello())
+		e.benchHealth(), e.benchWatch(), e.benchDNS(), e.benchFleet(), e.benchSinks(), e.benchCompare(), e.benchHello(),
+		e.benchPropagation(), e.benchSidecars(), e.benchHosts())
 }
 
 // benchCommand makes a command with the flags that all benches share.

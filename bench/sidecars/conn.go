@@ -23,6 +23,9 @@ type conn struct {
 	carry   []byte // the begin of a frame whose end was not read yet
 	out     []byte // what the socket did not take
 	streams []stream
+	parts   map[int][]byte // messages in pieces, by stream; nil mostly
+	owners  []uint16       // by the order of opening: whose HTTP/2 stream it is
+	down    int            // streams that ended and are to be opened again
 
 	window   int // what the agent lets us send on the connection
 	initial  int // what it lets us send on a new stream
@@ -35,7 +38,7 @@ type conn struct {
 type stream struct {
 	versions [typeCount]uint32 // hashes of the tracked resources' versions; 0 is none yet
 	asked    []uint32          // hashes of the names that were subscribed to
-	part     []byte            // a message in pieces; nil mostly
+	id       uint32            // of the HTTP/2 stream; 0 while it has none
 	window   int32
 	have     uint8 // kinds of which the tracked resource came
 	warm     bool
@@ -52,25 +55,65 @@ var seed = maphash.MakeSeed()
 // hash32 is never 0.
 func hash32(kind int, p []byte) uint32 { return uint32(maphash.Bytes(seed, p))<<3 | uint32(kind) + 1 }
 
-func streamID(i int) uint32 { return uint32(2*i + 1) }
-
 // open forgets the former connection and puts the first requests of all streams into out.
 func (c *conn) open() {
 	c.out = c.l.spare[:0]
 	if c.streams == nil {
 		c.streams = make([]stream, len(c.host.Proxies))
 	}
-	c.window, c.initial, c.consumed, c.held, c.carry = defaultWindow, defaultWindow, 0, nil, nil
+	c.window, c.initial, c.consumed, c.held, c.carry, c.parts = defaultWindow, defaultWindow, 0, nil, nil, nil
 	headers := headerBlock(c.host.Addr, c.l.fleet.cfg.Token)
+	c.owners, c.down = c.owners[:0], 0
 	c.out = append(c.out, opening()...)
 	for i := range c.streams {
-		s := &c.streams[i]
-		*s = stream{asked: s.asked[:0], versions: s.versions, window: defaultWindow}
-		c.out = appendFrameHead(c.out, len(headers), http2.FrameHeaders, http2.FlagHeadersEndHeaders, streamID(i))
-		c.out = append(c.out, headers...)
-		c.request(i, nodeMessage(c.host.Proxies[i], c.host.Node), kindCluster, nil, nil)
-		c.request(i, nil, kindListener, nil, nil)
+		c.openStream(i, headers)
 	}
+}
+
+// openStream begins the sidecar's stream with its first requests.
+func (c *conn) openStream(i int, headers []byte) {
+	s := &c.streams[i]
+	*s = stream{asked: s.asked[:0], versions: s.versions, window: int32(c.initial), id: uint32(2*len(c.owners) + 1)}
+	c.owners = append(c.owners, uint16(i))
+	c.out = appendFrameHead(c.out, len(headers), http2.FrameHeaders, http2.FlagHeadersEndHeaders, s.id)
+	c.out = append(c.out, headers...)
+	c.request(i, nodeMessage(c.host.Proxies[i], c.host.Node), kindCluster, nil, nil)
+	c.request(i, nil, kindListener, nil, nil)
+}
+
+// endStream gives a stream up that the agent ended. It is opened again after a
+// while, on the same connection; the other sidecars of the host go on.
+func (c *conn) endStream(i int, why error) {
+	s := &c.streams[i]
+	c.l.ended(c, why)
+	if s.warm {
+		s.warm = false
+		c.l.warm.Add(-1)
+	}
+	c.out = appendFrameHead(c.out, 4, http2.FrameRSTStream, 0, s.id) // our half is open yet
+	c.out = binary.BigEndian.AppendUint32(c.out, uint32(http2.ErrCodeCancel))
+	s.id = 0
+	delete(c.parts, i)
+	c.down++
+	c.held = slices.DeleteFunc(c.held, func(h heldMessage) bool { return h.stream == i })
+}
+
+// revive opens the streams again that ended. A connection that has seen very many is not used on.
+func (c *conn) revive() error {
+	c.down = 0
+	if len(c.owners) > 1<<20 {
+		return errors.New("a million streams ended on it")
+	}
+	if len(c.out) == 0 {
+		c.out = c.l.spare[:0]
+	}
+	headers := headerBlock(c.host.Addr, c.l.fleet.cfg.Token)
+	for i := range c.streams {
+		if c.streams[i].id == 0 {
+			c.openStream(i, headers)
+		}
+	}
+	return nil
 }
 
 // cold makes the sidecars of a lost connection wait for everything again.
@@ -102,7 +145,7 @@ func (c *conn) fits(i, n int) bool {
 func (c *conn) put(i int, m []byte) {
 	c.window -= messageHead + len(m)
 	c.streams[i].window -= int32(messageHead + len(m))
-	c.out = appendMessage(c.out, streamID(i), m)
+	c.out = appendMessage(c.out, c.streams[i].id, m)
 }
 
 // release sends what was held, in order, as far as the windows allow.
@@ -138,9 +181,18 @@ func (c *conn) read(p []byte) (int, error) {
 }
 
 func (c *conn) frame(kind http2.FrameType, flags http2.Flags, id uint32, p []byte) error {
-	i := int(id-1) / 2
-	if id != 0 && (id%2 == 0 || i >= len(c.streams)) {
-		return fmt.Errorf("a %v frame of stream %d, which was not opened", kind, id)
+	i := 0
+	if id != 0 {
+		at := int(id-1) / 2
+		if id%2 == 0 || at >= len(c.owners) {
+			return fmt.Errorf("a %v frame of stream %d, which was not opened", kind, id)
+		}
+		if i = int(c.owners[at]); c.streams[i].id != id { // it ended
+			if kind == http2.FrameData {
+				c.consumed += len(p)
+			}
+			return nil
+		}
 	}
 	switch kind {
 	case http2.FrameData:
@@ -148,12 +200,21 @@ func (c *conn) frame(kind http2.FrameType, flags http2.Flags, id uint32, p []byt
 		if id == 0 || flags&http2.FlagDataPadded != 0 {
 			return errors.New("a DATA frame without stream or with padding")
 		}
-		if flags&http2.FlagDataEndStream != 0 {
-			return errors.New("the agent ended a stream")
+		err := c.data(i, p)
+		if err == nil && flags&http2.FlagDataEndStream != 0 {
+			c.endStream(i, errors.New("the agent ended a stream without a status"))
 		}
-		return c.data(i, p)
+		return err
 	case http2.FrameHeaders:
-		return readHeaders(c.l.headers, flags, p)
+		if id == 0 {
+			return errors.New("headers without a stream")
+		}
+		err := readHeaders(c.l.headers, flags, p)
+		if errors.Is(err, errEnded) {
+			c.endStream(i, err)
+			return nil
+		}
+		return err
 	case http2.FrameSettings:
 		if flags&http2.FlagSettingsAck == 0 {
 			return c.settings(p)
@@ -174,7 +235,10 @@ func (c *conn) frame(kind http2.FrameType, flags http2.Flags, id uint32, p []byt
 		}
 		c.release()
 	case http2.FrameRSTStream:
-		return fmt.Errorf("the agent reset a stream: code %x", p)
+		if id == 0 {
+			return errors.New("a RST_STREAM frame without a stream")
+		}
+		c.endStream(i, fmt.Errorf("the agent reset a stream: code %x", p))
 	case http2.FrameGoAway:
 		return fmt.Errorf("the agent sent GOAWAY: %q", p[min(8, len(p)):])
 	case http2.FrameContinuation, http2.FramePushPromise:
@@ -200,10 +264,8 @@ func (c *conn) settings(p []byte) error {
 
 // data takes a piece of stream i. Messages that came whole are looked through in place.
 func (c *conn) data(i int, p []byte) error {
-	s := &c.streams[i]
-	if len(s.part) > 0 {
-		s.part = append(s.part, p...)
-		p = s.part
+	if part := c.parts[i]; part != nil {
+		p = append(part, p...)
 	}
 	for len(p) >= messageHead {
 		size := int(binary.BigEndian.Uint32(p[1:]))
@@ -218,10 +280,15 @@ func (c *conn) data(i int, p []byte) error {
 		}
 		p = p[messageHead+size:]
 	}
-	if len(p) == 0 {
-		s.part = nil
-	} else {
-		s.part = slices.Clone(p)
+	switch {
+	case len(p) == 0 && c.parts == nil:
+	case len(p) == 0:
+		delete(c.parts, i)
+	default:
+		if c.parts == nil {
+			c.parts = map[int][]byte{}
+		}
+		c.parts[i] = slices.Clone(p)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package sidecars
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"golang.org/x/net/http2"
@@ -73,6 +74,9 @@ func headerBlock(authority, token string) []byte {
 	return b.Bytes()
 }
 
+// errEnded says that the agent ended one stream, and why.
+var errEnded = errors.New("the stream ended")
+
 // readHeaders checks a block of response headers or trailers. An end of the
 // stream is an error: a discovery stream has none.
 func readHeaders(d *hpack.Decoder, flags http2.Flags, p []byte) error {
@@ -98,7 +102,7 @@ func readHeaders(d *hpack.Decoder, flags http2.Flags, p []byte) error {
 		}
 	}
 	if flags&http2.FlagHeadersEndStream != 0 || code != "" || status != "200" {
-		return fmt.Errorf("the stream ended: HTTP status %q, gRPC status %q: %s", status, code, text)
+		return fmt.Errorf("%w: HTTP status %q, gRPC status %q: %s", errEnded, status, code, text)
 	}
 	return nil
 }

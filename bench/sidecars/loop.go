@@ -2,6 +2,7 @@ package sidecars
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -17,13 +18,17 @@ type loop struct {
 	scratch []byte
 	buf     []byte
 	spare   []byte  // what the connection at work writes into
-	retry   []*conn // lost ones, to be opened again at retryAt
+	retry   []*conn // lost ones, and those with streams that ended, to be opened again at retryAt
 	retryAt time.Time
 
-	warm, connected, messages, bytes, acks, reads, writes, lost atomic.Int64
+	warm, connected, messages, bytes, acks, reads, writes, lost, streams atomic.Int64
 }
 
-const readBytes = 256 << 10
+const (
+	readBytes = 256 << 10
+	// retryAfter is how long a lost connection or an ended stream waits at least.
+	retryAfter = 500 * time.Millisecond
+)
 
 func newLoop(f *Fleet) *loop {
 	return &loop{fleet: f, headers: hpack.NewDecoder(0, nil), buf: make([]byte, readBytes)}
@@ -46,4 +51,20 @@ func (l *loop) note(s *stream) {
 		s.warm = true
 		l.warm.Add(1)
 	}
+}
+
+// ended has a stream that the agent ended opened again after a while.
+func (l *loop) ended(c *conn, why error) {
+	l.fleet.because(fmt.Errorf("%s: %w", c.host.Addr, why))
+	l.streams.Add(1)
+	if c.down == 0 {
+		l.later(c)
+	}
+}
+
+func (l *loop) later(c *conn) {
+	if len(l.retry) == 0 {
+		l.retryAt = time.Now().Add(retryAfter + rand.N(retryAfter))
+	}
+	l.retry = append(l.retry, c)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"runtime"
 	"sync"
 	"time"
@@ -19,7 +18,6 @@ const (
 	openAtOnce = 32
 	epollBatch = 512
 	waitMillis = 50
-	retryAfter = 500 * time.Millisecond
 )
 
 // Run opens all connections and serves them until ctx ends.
@@ -112,10 +110,10 @@ func (l *loop) lose(c *conn, err error) {
 		c.fd = -1
 		l.connected.Add(-1)
 	}
-	if len(l.retry) == 0 {
-		l.retryAt = time.Now().Add(retryAfter + rand.N(retryAfter))
+	if c.down == 0 { // otherwise it is in the list
+		l.later(c)
 	}
-	l.retry = append(l.retry, c)
+	c.down = 0
 }
 
 func (l *loop) reopen(ep int) {
@@ -125,7 +123,18 @@ func (l *loop) reopen(ep int) {
 	list := l.retry
 	l.retry = nil
 	for _, c := range list {
-		l.open(ep, c)
+		switch {
+		case c.fd < 0:
+			l.open(ep, c)
+		case c.down > 0:
+			err := c.revive()
+			if err == nil {
+				err = l.flush(ep, c)
+			}
+			if err != nil {
+				l.lose(c, err)
+			}
+		}
 	}
 }
 

@@ -12,7 +12,8 @@
 //
 // A loop owns its connections; nothing else touches them. A response that cannot
 // be read is not acknowledged: the connection is given up, counted with the
-// reason, and opened anew after a while, as an Envoy would. It runs on Linux only.
+// reason, and opened anew after a while, as an Envoy would. A stream that the agent
+// ends is opened again on the same connection. It runs on Linux only.
 package sidecars
 
 import (
@@ -62,7 +63,8 @@ type Counts struct {
 	Acks      int64  `json:"acks"`
 	Reads     int64  `json:"reads"`
 	Writes    int64  `json:"writes"`
-	Lost      int64  `json:"lost"` // connections given up
+	Lost      int64  `json:"lost"`  // connections given up
+	Ended     int64  `json:"ended"` // streams that the agent ended; they were opened again
 	Reason    string `json:"reason,omitempty"`
 }
 
@@ -169,6 +171,7 @@ func (f *Fleet) Counts() Counts {
 		c.Reads += l.reads.Load()
 		c.Writes += l.writes.Load()
 		c.Lost += l.lost.Load()
+		c.Ended += l.streams.Load()
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -24,6 +24,8 @@ import (
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -39,6 +41,7 @@ type control struct {
 	nodes     []string
 	acks      map[string]int // nonces that came back, by type URL
 	bad       []string
+	refuse    string // the node id whose stream is ended once
 }
 
 type stream3 struct {
@@ -90,6 +93,15 @@ func (c *control) DeltaAggregatedResources(st discoveryv3.AggregatedDiscoverySer
 		q, err := st.Recv()
 		if err != nil {
 			return err
+		}
+		c.mu.Lock()
+		refused := first && c.refuse == q.Node.GetId()
+		if refused {
+			c.refuse = ""
+		}
+		c.mu.Unlock()
+		if refused {
+			return status.Error(codes.Unavailable, "not yet")
 		}
 		c.take(s, q, first)
 	}
@@ -362,6 +374,21 @@ func TestALostConnectionComesBack(t *testing.T) {
 	go func() { _ = second.Serve(l) }()
 	defer second.Stop()
 	warm(t, f)
+}
+
+func TestAnEndedStreamComesBackAlone(t *testing.T) {
+	c := newControl(t)
+	c.refuse = "p-0-1"
+	f := start(t, 1, 3, listen(t, c))
+	n := f.Counts()
+	if n.Ended != 1 || n.Lost != 0 || !strings.Contains(n.Reason, "not yet") {
+		t.Fatalf("counts %+v", n)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if slices.Sort(c.nodes); !slices.Equal(c.nodes, []string{"p-0-0@node-0", "p-0-1@node-0", "p-0-2@node-0"}) {
+		t.Fatalf("the server saw these nodes: %v", c.nodes)
+	}
 }
 
 func TestMemoryOfASidecar(t *testing.T) {

@@ -1,0 +1,14 @@
+//go:build !linux
+
+package node
+
+import "net"
+
+// stallConn does nothing: simulated fleets run on Linux only.
+func stallConn(*net.TCPConn) {}
+
+// resetConn closes the connection with a reset.
+func resetConn(c *net.TCPConn) {
+	_ = c.SetLinger(0)
+	_ = c.Close()
+}
