@@ -142,7 +142,7 @@ var own = commandLine{
 		{"server", "Run a member of the control-plane cluster", groupRun, (*env).server},
 		{"agent", "Run the agent of a host", groupRun, (*env).agent},
 		{"services", "List, show, register and deregister services", groupCatalog, (*env).services},
-		{"nodes", "List the hosts of the catalog", groupCatalog, (*env).nodes},
+		{"nodes", "List the hosts of the catalog, remove one for good", groupCatalog, (*env).ownNodes},
 		{"catalog", "Look things up in the catalog", groupCatalog, (*env).catalog},
 		{"kv", "Read and write the key-value store", groupCatalog, (*env).kv},
 		{"lock", "Run a command while holding a lock", groupCatalog, (*env).lock},

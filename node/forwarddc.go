@@ -5,6 +5,8 @@ import (
 	"context"
 	"io"
 	"net/http"
+
+	"corbel.dev/corbel/kit/pack"
 )
 
 // ForwardDC sends a whole HTTP request to a server of another datacenter and returns its answer,
@@ -39,4 +41,52 @@ func (w *wan) ForwardDC(ctx context.Context, dc string, r *http.Request) (*http.
 	}
 	return &http.Response{StatusCode: status, Status: http.StatusText(status), Header: header, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)), Request: r}, nil
+}
+
+// ForwardDCStream is ForwardDC for answers of any length and bodies of any size: the answer is written to
+// rw as it comes. Another server is asked only as long as nothing was sent to one. It lasts as long as
+// the request, or until the path is judged broken.
+func (w *wan) ForwardDCStream(rw http.ResponseWriter, dc string, r *http.Request) error {
+	j := journeyOf(r.Context())
+	if j.crossed || j.hops >= maxHops {
+		return errNoPath
+	}
+	w.b.metrics.Counter("rpc.cross-dc", "datacenter", dc).Add(1)
+	for _, p := range w.paths.to(dc, wanTries) {
+		// The ping tells apart what is not there from what broke on the way: a body is read only once.
+		ctx, cancel := context.WithTimeout(r.Context(), pingTimeout)
+		_, err := w.rpc.Call(ctx, p.addr, methodPing, nil)
+		cancel()
+		if err != nil {
+			p.doubt()
+			continue
+		}
+		return w.stream(rw, p, r, journey{hops: j.hops + 1, crossed: true})
+	}
+	return errNoPath
+}
+
+// stream sends a request down one path and copies the answer.
+func (w *wan) stream(rw http.ResponseWriter, p *wanPath, r *http.Request, j journey) error {
+	broken := p.broken()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	stop := context.AfterFunc(broken, cancel)
+	defer stop()
+	f := &forwarder{client: w.rpc, callTimeout: w.callTimeout}
+	r = r.WithContext(ctx)
+	upload, err := f.upload(r, p.addr)
+	if err != nil {
+		return err
+	}
+	req, err := encodeRequest(r, j)
+	if err != nil {
+		return err
+	}
+	stream, err := w.rpc.Stream(ctx, p.addr, methodHTTPStream, pack.Bytes(pack.String(nil, upload), req))
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	return copyStream(rw, stream)
 }

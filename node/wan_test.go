@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -104,6 +105,10 @@ func farServer(t *testing.T, api http.Handler) string {
 	}
 	srv := rpc.NewServer(rpc.ServerConfig{Drain: time.Second})
 	srv.Handle(methodHTTP, serveForwarded(api))
+	u := &uploads{}
+	t.Cleanup(u.close)
+	srv.HandleStream(methodHTTPStream, serveStreamed(api, u))
+	srv.Handle(methodHTTPUpload, u.piece)
 	srv.Handle(methodPing, servePing())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -181,6 +186,51 @@ func TestForwardDCDoesNotGoInCircles(t *testing.T) {
 	}
 	if _, err := w.ForwardDC(r.Context(), "dc2", r); !errors.Is(err, errNoPath) {
 		t.Fatalf("a request that crossed once goes on: %v", err)
+	}
+}
+
+// countingWriter counts an answer's body; it stands for a client on a slow line in that it keeps nothing.
+type countingWriter struct {
+	*httptest.ResponseRecorder
+	bytes int
+}
+
+func (w *countingWriter) Write(p []byte) (int, error) {
+	w.bytes += len(p)
+	return len(p), nil
+}
+
+// A snapshot goes to and from another datacenter in pieces, also one that is larger than any message.
+func TestForwardDCStream(t *testing.T) {
+	const pieces = maxForwardBytes>>20 + 2 // of 1 MiB
+	good := farServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(io.Discard, r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("X-Body", strconv.FormatInt(n, 10))
+		for range pieces {
+			_, _ = w.Write(make([]byte, 1<<20))
+		}
+	}))
+	w := testWAN(t, "127.0.0.1:1", good)
+	for range 4 { // whichever comes first
+		r := httptest.NewRequest(http.MethodPut, "/v1/snapshot?dc=dc2", io.LimitReader(zeros{}, pieces<<20))
+		rw := &countingWriter{ResponseRecorder: httptest.NewRecorder()}
+		if err := w.ForwardDCStream(rw, "dc2", r); err != nil {
+			t.Fatal(err)
+		}
+		if rw.bytes != pieces<<20 || rw.Header().Get("X-Body") != strconv.Itoa(pieces<<20) || rw.Code != http.StatusOK {
+			t.Fatalf("%d: %d bytes came, %s went", rw.Code, rw.bytes, rw.Header().Get("X-Body"))
+		}
+	}
+	r := httptest.NewRequest(http.MethodGet, "/v1/snapshot?dc=dc3", nil)
+	if err := w.ForwardDCStream(httptest.NewRecorder(), "dc3", r); !errors.Is(err, errNoPath) {
+		t.Errorf("an unknown datacenter: %v", err)
+	}
+	r = r.WithContext(context.WithValue(t.Context(), journeyKey{}, journey{hops: 1, crossed: true}))
+	if err := w.ForwardDCStream(httptest.NewRecorder(), "dc2", r); !errors.Is(err, errNoPath) {
+		t.Errorf("a request that crossed once goes on: %v", err)
 	}
 }
 

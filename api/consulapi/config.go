@@ -67,6 +67,8 @@ type Datacenters interface {
 	// ("No path to datacenter") when nobody there can be reached, and for a request that came from
 	// another datacenter already: those go no further. ctx is the incoming request's.
 	ForwardDC(ctx context.Context, dc string, r *http.Request) (*http.Response, error)
+	// ForwardDCStream is ForwardDC for a snapshot: what comes is written to w, and a body of any size is sent.
+	ForwardDCStream(w http.ResponseWriter, dc string, r *http.Request) error
 }
 
 // Member is one row of /v1/agent/members.

@@ -73,6 +73,7 @@ var matrix = map[string]cell{
 	"GET /v1/catalog/node/":          {rest: "n2", rights: ruleNode, hides: "n2"},
 	"PUT /v1/catalog/node/":          {rest: "n2/renew", rights: ruleNodeW},
 	"DELETE /v1/catalog/node/":       {rest: "n2?force", rights: ruleNodeW},
+	"GET /v1/catalog/node-bars":      {rights: `node "gone" { policy = "read" }`, hides: "gone"},
 	"GET /v1/catalog/node-services/": {rest: "n2", rights: ruleNode, hides: "n2"},
 
 	"GET /v1/health/service/": {rest: "web", rights: ruleWeb + ruleNode, hides: "n2"},
@@ -278,6 +279,7 @@ func (g *guarded) fill(root string) {
 		{"PUT", "/v1/catalog/register", `{"Node":"n2","Address":"10.0.0.2","Service":{"Kind":"connect-proxy","ID":"web-proxy","Service":"web-proxy","Port":1,"Proxy":{"DestinationServiceName":"web"}}}`},
 		{"PUT", "/v1/agent/service/register", `{"Name":"web","Port":1,"Check":{"TTL":"1m"}}`},
 		{"PUT", "/v1/agent/check/register", `{"Name":"own","TTL":"1m"}`},
+		{"DELETE", "/v1/catalog/node/gone?force", ""},
 		{"PUT", "/v1/config", `{"Kind":"service-defaults","Name":"web"}`},
 		{"PUT", "/v1/config", `{"Kind":"ingress-gateway","Name":"edge","Listeners":[{"Port":80,"Protocol":"tcp","Services":[{"Name":"web"}]}]}`},
 		{"PUT", "/v1/catalog/register", `{"Node":"n2","Address":"10.0.0.2","Service":{"Kind":"ingress-gateway","ID":"edge-1","Service":"edge","Port":8443}}`},

@@ -9,6 +9,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/grants"
+	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -146,4 +147,28 @@ func (q *request) forceLeaveNode() error {
 		q.r.Header.Set("X-Consul-Token", token)
 	}
 	return q.forward(q.api.cfg.Registry != nil)
+}
+
+// catalogNodeBars lists the nodes that were removed by force and may not come back yet.
+func catalogNodeBars(q *request) error {
+	st, err := q.read(registry.RecordsSubject(catalog.RecordNodeBar), func(s *catalog.State) uint64 { return s.RecordsIndex(catalog.RecordNodeBar) })
+	if err != nil {
+		return err
+	}
+	type row struct {
+		Node, ID    string
+		Time, Until time.Time
+	}
+	out := []row{}
+	for r := range st.Records(catalog.RecordNodeBar, "") {
+		b, err := catalog.ReadNodeBar(r)
+		if err != nil {
+			b = &catalog.NodeBar{Node: r.Key, ID: r.Name} // it bars nevertheless, until somebody lifts it
+		}
+		if q.sees(ResNode, b.Node) {
+			out = append(out, row{b.Node, b.ID, b.Time, b.Until()})
+		}
+	}
+	q.tellFiltered()
+	return q.replyValue(out)
 }

@@ -37,7 +37,9 @@ func TestRemovalByForceBarsTheNode(t *testing.T) {
 	r.says("PUT", "/v1/txn", `[{"Node":{"Verb":"set","Node":{"Node":"zombie","Address":"10.0.0.9"}}}]`, 409, text)
 	r.says("DELETE", "/v1/catalog/node/zombie?force&hold=2h", "", 200, `"Removed":false`) // again: the ID stays barred
 	r.says("PUT", "/v1/catalog/register", `{"Node":"other","ID":"`+someID+`","Address":"10.0.0.9"}`, 500, text)
+	r.says("GET", "/v1/catalog/node-bars", "", 200, `[{"Node":"Zombie","ID":"`+someID+`","Time":"`)
 	r.says("DELETE", "/v1/catalog/node/zombie/bar", "", 200, "true")
+	r.says("GET", "/v1/catalog/node-bars", "", 200, `[]`)
 	r.says("DELETE", "/v1/catalog/node/zombie/bar", "", 404, "node zombie is not barred")
 	r.says("PUT", "/v1/catalog/register", zombie, 200, "true")
 	// The leader does not remove itself.

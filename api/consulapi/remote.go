@@ -55,6 +55,15 @@ func (q *request) remote(dc string) error {
 		query.Set("dc", dc)
 		r.URL.RawQuery = query.Encode()
 	}
+	if q.route.streams() {
+		policy := q.w.Header()["X-Consul-Default-Acl-Policy"]
+		delete(q.w.Header(), "X-Consul-Default-Acl-Policy") // the answer brings its own
+		if err := q.api.cfg.Remote.ForwardDCStream(q.w, strings.ToLower(dc), r); err != nil {
+			q.w.Header()["X-Consul-Default-Acl-Policy"] = policy
+			return err
+		}
+		return errAnswered
+	}
 	if q.translates() {
 		r.Header.Del("Accept-Encoding") // the answer will be read
 	}

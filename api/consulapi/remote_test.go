@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"maps"
 	"net/http"
 	"testing"
 
@@ -18,6 +19,18 @@ type elsewhere struct {
 }
 
 func (e *elsewhere) Known() []string { return []string{"dc1", "dc2"} }
+
+// ForwardDCStream implements Remote.
+func (e *elsewhere) ForwardDCStream(w http.ResponseWriter, dc string, r *http.Request) error {
+	answer, err := e.ForwardDC(r.Context(), dc, r)
+	if err != nil {
+		return err
+	}
+	maps.Copy(w.Header(), answer.Header)
+	w.WriteHeader(answer.StatusCode)
+	_, err = io.Copy(w, answer.Body)
+	return err
+}
 
 func (e *elsewhere) ForwardDC(_ context.Context, dc string, r *http.Request) (*http.Response, error) {
 	if dc != "dc2" {

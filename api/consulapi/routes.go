@@ -40,6 +40,7 @@ var catalogRoutes = []route{
 	{"GET", nodePattern, read, ResNode, catalogNode},
 	{"PUT", nodePattern, write, ResNode, catalogNodePut},
 	{"DELETE", nodePattern, write, ResNode, catalogNodeDelete},
+	{"GET", "/v1/catalog/node-bars", read, ResNode, catalogNodeBars},
 	{"GET", "/v1/catalog/node-services/", read, ResNode, catalogNodeServices},
 }
 
