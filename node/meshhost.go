@@ -43,7 +43,7 @@ func (p *Process) buildMesh() (err error) {
 		m.dir.state = p.registry.State
 		p.registry.OnApply(m.dir.applied)
 	} else {
-		m.client, err = feed.NewClient(feed.ClientConfig{Node: p.cfg.Node.Name, Servers: p.otherServers, Clock: p.clock, Log: p.log, Metrics: p.metrics,
+		m.client, err = feed.NewClient(feed.ClientConfig{Node: p.cfg.Node.Name, Servers: p.otherServers, Hedge: p.cfg.Connect.Hedge, Clock: p.clock, Log: p.log, Metrics: p.metrics,
 			Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 				return p.wire.Dial(ctx, addr, wire.ProtoFeed, 0)
 			}})

@@ -297,6 +297,7 @@ type Connect struct {
 	CAConfig []map[string]any `key:"connect.ca_config" opt:"secret" doc:"what a new cluster's authority begins with: leaf_cert_ttl, intermediate_cert_ttl, root_cert_ttl, private_key, root_cert, private_key_type, private_key_bits, csr_max_per_second, csr_max_concurrent, cluster_id; later it is changed through the API"`
 	// RotationWindow has the contract's name, which it has for tests.
 	RotationWindow         time.Duration `key:"connect.test_ca_leaf_root_change_spread" def:"30s" doc:"over how long an agent renews its certificates after a rotation"`
+	Hedge                  bool          `key:"connect.hedge" def:"false" doc:"client agents hear of the mesh from two servers at once, so that one that hangs delays nothing"`
 	DefaultIntentionPolicy string        `key:"default_intention_policy" doc:"allow or deny connections that no intention names; default acl.default_policy"`
 }
 
