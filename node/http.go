@@ -24,7 +24,7 @@ func (p *Process) buildHTTP() (err error) {
 	}
 	if len(cfg.Listen.HTTPS) > 0 {
 		var t *tls.Config
-		if t, err = httpsTLS(cfg); err != nil {
+		if t, err = p.httpsTLS(cfg); err != nil {
 			return err
 		}
 		p.https.Store(t)

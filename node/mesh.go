@@ -46,6 +46,7 @@ func (p *Process) buildLeaves(servers *catalogServers) (err error) {
 		for _, name := range []string{"mesh.active-root-ca.expiry", "mesh.active-signing-ca.expiry"} { // the root signs by itself
 			p.metrics.GaugeFunc(name, p.rootLeft)
 		}
+		p.issuer = issuer
 		// One connection is one node: its address cannot be made up, as a name in the request could.
 		p.rpcSrv.Handle(issue.Method, func(ctx context.Context, req []byte) ([]byte, error) {
 			return issuer.Serve(ctx, rpc.Peer(ctx), req)

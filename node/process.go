@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -40,14 +41,17 @@ type base struct {
 
 	tokens  *ownTokens
 	certEnd atomic.Int64 // when the certificate of the RPC port ends, in Unix seconds; 0 without one
-	metrics *telemetry.Registry
-	sinks   *sink.Set
-	wire    *wire.Wire
-	rpcSrv  *rpc.Server
-	rpc     *rpc.Client
-	pool    *member.Pool
-	parts   life.Group
-	started time.Time
+	// enrolled is the certificate that a client agent got from a server; guests judges, on a server, agents that show one.
+	enrolled enrolled
+	guests   atomic.Pointer[func(tls.ConnectionState) error]
+	metrics  *telemetry.Registry
+	sinks    *sink.Set
+	wire     *wire.Wire
+	rpcSrv   *rpc.Server
+	rpc      *rpc.Client
+	pool     *member.Pool
+	parts    life.Group
+	started  time.Time
 
 	tagMu sync.Mutex        // guards added; held while the pool is told, so that the last word is the newest
 	added map[string]string // tags that became known while the process runs
@@ -97,7 +101,7 @@ func newBase(cfg *config.Config) (*base, error) {
 
 func (b *base) openNetwork() error {
 	cfg := b.cfg
-	id, err := wireTLS(cfg)
+	id, err := b.identityFor(cfg)
 	if err != nil {
 		return err
 	}
@@ -238,7 +242,7 @@ func (b *base) reload(cfg *config.Config) error {
 	if !ok {
 		return fmt.Errorf("log_level: %q is unknown", cfg.Logging.Level)
 	}
-	id, err := wireTLS(cfg)
+	id, err := b.identityFor(cfg)
 	if err != nil {
 		return err
 	}
@@ -249,7 +253,9 @@ func (b *base) reload(cfg *config.Config) error {
 		if err := b.wire.Reload(id); err != nil {
 			return err
 		}
-		b.certEnd.Store(endOf(id))
+		if end := endOf(id); end != 0 {
+			b.certEnd.Store(end)
+		}
 	}
 	b.logs.SetLevel(level)
 	b.tokens.reload(&cfg.ACL)

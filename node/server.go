@@ -23,6 +23,7 @@ import (
 	"corbel.dev/corbel/kit/version"
 	"corbel.dev/corbel/mesh/board"
 	"corbel.dev/corbel/mesh/ca"
+	"corbel.dev/corbel/mesh/issue"
 	"corbel.dev/corbel/mesh/leaf"
 	"corbel.dev/corbel/node/config"
 )
@@ -45,7 +46,8 @@ type Process struct {
 	identity string        // the cluster's, if this server founds it; "" is a new one
 	access   access
 	leaves   *leaf.Leaves
-	mesh     *meshHost // nil without connect
+	mesh     *meshHost     // nil without connect
+	issuer   *issue.Issuer // nil on client agents
 	local    *local.Local
 	api      *consulapi.API
 	dns      *dnsapi.Server
@@ -328,6 +330,12 @@ func (p *Process) addParts() {
 		p.parts.Add("reigns", p.reigns.run)
 		p.parts.Add("founding", p.founding)
 	}
+	switch {
+	case p.cfg.AutoEncrypt.AllowTLS:
+		p.welcome(p.issuer)
+	case p.cfg.AutoEncrypt.TLS:
+		p.parts.Add("auto encrypt", p.enrol)
+	}
 	if p.wan != nil {
 		p.parts.Add("wan gossip", p.wan.run)
 		p.parts.Add("wan join", p.wan.join)
@@ -431,14 +439,14 @@ func (p *Process) Reload(cfg *config.Config) error {
 	var https *tls.Config
 	if p.https.Load() != nil {
 		var err error
-		if https, err = httpsTLS(cfg); err != nil {
+		if https, err = p.httpsTLS(cfg); err != nil {
 			return err
 		}
 	}
 	var secure *tls.Config
 	if p.mesh != nil && p.mesh.ports.secure > 0 {
 		var err error
-		if secure, err = grpcTLS(cfg); err != nil {
+		if secure, err = p.grpcTLS(cfg); err != nil {
 			return err
 		}
 	}

@@ -40,6 +40,23 @@ func wireTLS(cfg *config.Config) (*wire.TLS, error) {
 	return id, nil
 }
 
+// identityFor is the identity of the RPC port; nil means plain text.
+func (b *base) identityFor(cfg *config.Config) (*wire.TLS, error) {
+	if cfg.AutoEncrypt.TLS {
+		return b.enrolled.identity(&cfg.TLS.InternalRPC, cfg)
+	}
+	id, err := wireTLS(cfg)
+	if id != nil && cfg.AutoEncrypt.AllowTLS {
+		id.Guests = &wire.Guests{Verify: func(s tls.ConnectionState) error {
+			if verify := b.guests.Load(); verify != nil {
+				return (*verify)(s)
+			}
+			return errors.New("this server does not know the mesh's roots yet")
+		}}
+	}
+	return id, err
+}
+
 // endOf is when the certificate of an identity ends, in Unix seconds; 0 without one.
 func endOf(id *wire.TLS) int64 {
 	if id == nil || len(id.Server.Certificates) == 0 || id.Server.Certificates[0].Leaf == nil {
@@ -49,34 +66,44 @@ func endOf(id *wire.TLS) int64 {
 }
 
 // httpsTLS builds the TLS of the HTTPS port.
-func httpsTLS(cfg *config.Config) (*tls.Config, error) {
-	return portTLS("https", &cfg.TLS.HTTPS, "http/1.1")
+func (b *base) httpsTLS(cfg *config.Config) (*tls.Config, error) {
+	return b.portTLS(cfg, "https", &cfg.TLS.HTTPS, "http/1.1")
 }
 
 // grpcTLS builds the TLS of the gRPC port.
-func grpcTLS(cfg *config.Config) (*tls.Config, error) {
-	return portTLS("grpc", &cfg.TLS.GRPC, "h2")
+func (b *base) grpcTLS(cfg *config.Config) (*tls.Config, error) {
+	return b.portTLS(cfg, "grpc", &cfg.TLS.GRPC, "h2")
 }
 
 // portTLS builds the TLS of a port for clients; name is that of its block.
-func portTLS(name string, b *config.TLSBlock, protocol string) (*tls.Config, error) {
-	if !b.Enabled() {
+func (b *base) portTLS(cfg *config.Config, name string, block *config.TLSBlock, protocol string) (*tls.Config, error) {
+	var cert tls.Certificate
+	var roots *x509.CertPool
+	var err error
+	switch {
+	case block.Enabled():
+		cert, roots, err = loadBlock(block)
+	case cfg.AutoEncrypt.TLS:
+		roots, err = loadRoots(block)
+	default:
 		port := name
 		if name == "grpc" {
 			port = "grpc_tls"
 		}
 		return nil, fmt.Errorf("ports.%s: needs tls.%s.cert_file and key_file", port, name)
 	}
-	cert, roots, err := loadBlock(b)
 	if err != nil {
 		return nil, fmt.Errorf("tls.%s: %w", name, err)
 	}
-	suites, err := b.Suites()
+	suites, err := block.Suites()
 	if err != nil {
 		return nil, fmt.Errorf("tls.%s.tls_cipher_suites: %w", name, err)
 	}
-	c := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: b.MinTLS(), CipherSuites: suites, NextProtos: []string{protocol}}
-	if b.VerifyIncoming {
+	c := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: block.MinTLS(), CipherSuites: suites, NextProtos: []string{protocol}}
+	if !block.Enabled() {
+		c.Certificates, c.GetCertificate = nil, b.enrolled.forServer
+	}
+	if block.VerifyIncoming {
 		if roots == nil {
 			return nil, fmt.Errorf("tls.%s.verify_incoming: needs ca_file or ca_path", name)
 		}
@@ -89,6 +116,12 @@ func loadBlock(b *config.TLSBlock) (cert tls.Certificate, roots *x509.CertPool, 
 	if cert, err = tls.LoadX509KeyPair(b.CertFile, b.KeyFile); err != nil {
 		return cert, nil, fmt.Errorf("cert_file, key_file: %w", err)
 	}
+	roots, err = loadRoots(b)
+	return cert, roots, err
+}
+
+// loadRoots reads whom the block trusts; nil when it names nobody.
+func loadRoots(b *config.TLSBlock) (roots *x509.CertPool, err error) {
 	files := []string{}
 	if b.CAFile != "" {
 		files = append(files, b.CAFile)
@@ -96,24 +129,24 @@ func loadBlock(b *config.TLSBlock) (cert tls.Certificate, roots *x509.CertPool, 
 	if b.CAPath != "" {
 		found, err := filepath.Glob(filepath.Join(b.CAPath, "*"))
 		if err != nil {
-			return cert, nil, fmt.Errorf("ca_path: %w", err)
+			return nil, fmt.Errorf("ca_path: %w", err)
 		}
 		files = append(files, found...)
 	}
 	if len(files) == 0 {
-		return cert, nil, nil
+		return nil, nil
 	}
 	roots = x509.NewCertPool()
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
-			return cert, nil, fmt.Errorf("ca_file: %w", err)
+			return nil, fmt.Errorf("ca_file: %w", err)
 		}
 		if !roots.AppendCertsFromPEM(data) {
-			return cert, nil, fmt.Errorf("ca_file: %s holds no certificate", file)
+			return nil, fmt.Errorf("ca_file: %s holds no certificate", file)
 		}
 	}
-	return cert, roots, nil
+	return roots, nil
 }
 
 // serverName is what the certificate of a datacenter's servers must show.

@@ -129,6 +129,33 @@ func show(c *tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certificat
 	}
 }
 
+// knock reports whether a connection is served that shows c: one for Raft that is not closed within patience is, as it waits for a message.
+func knock(t *testing.T, m *testMember, a *authority, c *tls.Certificate, proto wire.Protocol, group byte, patience time.Duration) bool {
+	t.Helper()
+	conn, err := net.DialTimeout("tcp", m.wire.Addr().String(), 30*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	client := tls.Client(conn, &tls.Config{RootCAs: a.pool(), ServerName: goodName, GetClientCertificate: show(c)})
+	if client.Handshake() != nil {
+		return false
+	}
+	// The server's verdict on a certificate comes after TLS 1.3's handshake is over here.
+	if _, err := client.Write([]byte{byte(proto), group}); err != nil {
+		return false
+	}
+	if proto != wire.ProtoRaft { // the gRPC server speaks first
+		_, err = io.ReadFull(client, make([]byte, 9))
+		return err == nil
+	}
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	_, err = client.Read(make([]byte, 1))
+	timeout, ok := err.(net.Error)
+	return err == nil || ok && timeout.Timeout() // it waits for a message
+}
+
 // TestStrangersOfRPC is C7: nobody without a valid certificate of the right authority gets through to RPC or Raft.
 func TestStrangersOfRPC(t *testing.T) {
 	a, other := newAuthority(t), newAuthority(t)
@@ -143,30 +170,8 @@ func TestStrangersOfRPC(t *testing.T) {
 		"a client's name for Raft": cert(a.issue("client.dc1.consul", -time.Minute, time.Hour)),
 		"a server's of another dc": cert(a.issue("server.dc2.consul", -time.Minute, time.Hour)),
 	}
-	// knock reports whether the connection is served: one for Raft that is not closed within patience is, as it waits for a message.
 	knock := func(c *tls.Certificate, proto wire.Protocol, group byte, patience time.Duration) bool {
-		conn, err := net.DialTimeout("tcp", m.wire.Addr().String(), 30*time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
-		client := tls.Client(conn, &tls.Config{RootCAs: a.pool(), ServerName: goodName, GetClientCertificate: show(c)})
-		if client.Handshake() != nil {
-			return false
-		}
-		// The server's verdict on a certificate comes after TLS 1.3's handshake is over here.
-		if _, err := client.Write([]byte{byte(proto), group}); err != nil {
-			return false
-		}
-		if proto == wire.ProtoRPC { // the gRPC server speaks first
-			_, err = io.ReadFull(client, make([]byte, 9))
-			return err == nil
-		}
-		_ = conn.SetDeadline(time.Now().Add(patience))
-		_, err = client.Read(make([]byte, 1))
-		timeout, ok := err.(net.Error)
-		return err == nil || ok && timeout.Timeout() // it waits for a message
+		return knock(t, m, a, c, proto, group, patience)
 	}
 	for name, c := range stranger {
 		if name != "a client's name for Raft" && name != "a server's of another dc" && knock(c, wire.ProtoRPC, 0, 0) {

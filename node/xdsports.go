@@ -41,7 +41,7 @@ func (x *xdsPorts) bind(p *Process) (err error) {
 	if len(p.cfg.Listen.GRPCTLS) == 0 {
 		return nil
 	}
-	first, err := grpcTLS(p.cfg)
+	first, err := p.grpcTLS(p.cfg)
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,15 @@ type TLS struct {
 	// a client's certificate cannot pose as a server. When empty the chain is
 	// checked and the name is not.
 	ServerName string
+	// Guests lets in peers for whom ClientCAs do not vouch; nil lets in none.
+	Guests *Guests
+}
+
+// Guests are peers with certificates of another authority than the servers', who may not speak Raft, and
+// peers without one, who may speak ProtoEnroll alone.
+type Guests struct {
+	// Verify is asked about a peer for whose certificate ClientCAs do not vouch; nil lets it in.
+	Verify func(tls.ConnectionState) error
 }
 
 func (t *TLS) check() error {
@@ -44,6 +53,7 @@ type identityNow struct {
 	serverTLS, clientTLS *tls.Config
 	serverName           string
 	clientCAs            *x509.CertPool
+	guests               *Guests
 }
 
 func newIdentity(t *TLS) *identity {
@@ -71,7 +81,17 @@ func (id *identity) set(t *TLS) {
 			return verifyChain(&s, roots, x509.ExtKeyUsageServerAuth)
 		}
 	}
-	id.now.Store(&identityNow{server, client, t.ServerName, server.ClientCAs})
+	if t.Guests != nil {
+		roots, guests := server.ClientCAs, t.Guests
+		server.ClientAuth = tls.RequestClientCert
+		server.VerifyConnection = func(s tls.ConnectionState) error {
+			if len(s.PeerCertificates) == 0 || verifyChain(&s, roots, x509.ExtKeyUsageClientAuth) == nil {
+				return nil
+			}
+			return guests.Verify(s)
+		}
+	}
+	id.now.Store(&identityNow{server, client, t.ServerName, server.ClientCAs, t.Guests})
 }
 
 func verifyChain(s *tls.ConnectionState, roots *x509.CertPool, usage x509.ExtKeyUsage) error {
@@ -97,6 +117,25 @@ func (id *identity) client(serverName string) *tls.Config {
 	c := now.clientTLS.Clone()
 	c.ServerName = serverName
 	return c
+}
+
+// admit tells whether the peer of an accepted connection may speak the protocol. The handshake has verified
+// what the peer showed.
+func (id *identity) admit(s *tls.ConnectionState, proto Protocol) error {
+	if now := id.now.Load(); now.guests != nil && proto != ProtoEnroll {
+		if len(s.PeerCertificates) == 0 {
+			return errors.New("peer has no certificate: it may ask for one and do nothing else")
+		}
+		if proto == ProtoRaft {
+			if err := verifyChain(s, now.clientCAs, x509.ExtKeyUsageClientAuth); err != nil {
+				return fmt.Errorf("peer is an agent, which may not speak Raft: %w", err)
+			}
+		}
+	}
+	if proto == ProtoRaft {
+		return id.checkServer(s)
+	}
+	return nil
 }
 
 // checkServer demands the server name of a peer that dialled us to speak Raft.

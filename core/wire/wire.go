@@ -43,6 +43,8 @@ const (
 	ProtoRaft Protocol = 1
 	ProtoRPC  Protocol = 2
 	ProtoFeed Protocol = 3
+	// ProtoEnroll is what a peer without a certificate may speak, where TLS.Guests lets it in, to get one.
+	ProtoEnroll Protocol = 4
 )
 
 const firstByteOfTLS = 22
@@ -329,8 +331,8 @@ func (w *Wire) greet(ctx context.Context, raw net.Conn) (net.Conn, *listener, er
 	if err != nil {
 		return nil, nil, err
 	}
-	if proto == ProtoRaft && state != nil {
-		if err := w.tls.checkServer(state); err != nil {
+	if state != nil {
+		if err := w.tls.admit(state, proto); err != nil {
 			return nil, nil, err
 		}
 	}

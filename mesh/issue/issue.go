@@ -3,7 +3,8 @@
 //
 // What always holds:
 //   - A certificate is signed for an identity only when the token has the right to it (Rights),
-//     in this datacenter and trust domain, and holds no other name.
+//     in this datacenter and trust domain, and holds no other name. Agents' certificates may hold
+//     the DNS names and addresses that the agent wants, but none of a server.
 //   - As many requests are worked on at once as there are cores. Those who wait queue per asking
 //     node and are served round robin over the nodes, so that none starves; the queue is bounded,
 //     and who finds it full is told at once (kind Overloaded).
@@ -17,6 +18,7 @@ package issue
 import (
 	"context"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -183,11 +185,20 @@ func (i *Issuer) sign(ctx context.Context, who string, r Request) (Certificate, 
 	if err := i.judge(ctx, r.Token, id, a.trustDomain); err != nil {
 		return Certificate{}, err
 	}
-	leaf, err := a.signer.SignParsed(csr, id, ca.Grant{ID: id}, a.ttl, i.cfg.Clock.Now())
+	grant := ca.Grant{ID: id}
+	if id.Kind == ca.AgentID {
+		grant.DNSNames, grant.IPs = slices.DeleteFunc(slices.Clone(csr.DNSNames), reserved), csr.IPAddresses
+	}
+	leaf, err := a.signer.SignParsed(csr, id, grant, a.ttl, i.cfg.Clock.Now())
 	if err != nil {
 		return Certificate{}, err
 	}
 	return Certificate{*leaf, index}, nil
+}
+
+// reserved tells whether a DNS name may stand in no agent's certificate: servers are known by server.<datacenter>.<domain>.
+func reserved(name string) bool {
+	return strings.Contains(name, "*") || strings.HasPrefix(strings.ToLower(name), "server.")
 }
 
 // judge tells whether the token may have the identity, here.

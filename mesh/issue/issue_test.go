@@ -206,6 +206,21 @@ func TestHostileRequests(t *testing.T) {
 	}
 }
 
+// An agent's certificate may hold further names, and none of a server.
+func TestNamesOfAgents(t *testing.T) {
+	i := founded(t, `{}`).issuer(nil)
+	agent := ca.ID{Kind: ca.AgentID, TrustDomain: domain, Datacenter: "dc1", Name: "n1"}
+	for name, want := range map[string]bool{"localhost": true, "n1.example": true, "server.dc1.consul": false, "SERVER.dc1.consul": false, "*.example": false} {
+		_, csr, err := ca.NewRequest(agent, []string{name}, []net.IP{{127, 0, 0, 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := i.Sign(t.Context(), "n1", Request{CSR: csr}); (err == nil) != want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // With the operator's rate the servers keep to it, who waits too long is told the contract's words, and nodes take turns.
 func TestOperatorsRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

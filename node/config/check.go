@@ -37,7 +37,8 @@ func (l *loader) access() {
 			l.fail(fmt.Sprintf("telemetry.prefix_filter %q must begin with + or -", rule))
 		}
 	}
-	if len(c.Listen.HTTPS) > 0 && !c.TLS.HTTPS.Enabled() {
+	l.autoEncrypt()
+	if len(c.Listen.HTTPS) > 0 && !c.TLS.HTTPS.Enabled() && !c.AutoEncrypt.TLS {
 		// Harnesses of the contract name the port without certificates and use the plain one.
 		l.warn("ports.https is on but tls.https (or tls.defaults) has no cert_file and key_file: HTTPS stays off")
 		c.Listen.HTTPS = nil
@@ -50,6 +51,26 @@ func (l *loader) access() {
 	}
 	if c.DNS.Domain == "." {
 		l.fail("domain must not be empty")
+	}
+}
+
+// autoEncrypt checks who gives certificates and who gets them.
+func (l *loader) autoEncrypt() {
+	c, rpc := &l.cfg.AutoEncrypt, &l.cfg.TLS.InternalRPC
+	say := func(bad bool, text string) {
+		if bad {
+			l.fail(text)
+		}
+	}
+	say(c.AllowTLS && !l.cfg.Server, "auto_encrypt.allow_tls is for servers; client agents have auto_encrypt.tls")
+	say(c.AllowTLS && l.cfg.Server && !rpc.Enabled(), "auto_encrypt.allow_tls needs tls.defaults (or tls.internal_rpc) with ca_file, cert_file and key_file")
+	say(c.AllowTLS && !l.cfg.Connect.Enabled, "auto_encrypt.allow_tls needs connect.enabled: the mesh's authority signs")
+	say(c.TLS && l.cfg.Server, "auto_encrypt.tls is for client agents; servers have auto_encrypt.allow_tls")
+	say(c.TLS && rpc.Enabled(), "auto_encrypt.tls and tls.internal_rpc.cert_file (or tls.defaults.cert_file) exclude each other: remove one of them")
+	say(c.TLS && rpc.CAFile == "" && rpc.CAPath == "", "auto_encrypt.tls needs tls.defaults.ca_file (or ca_path), to know the servers")
+	for _, text := range c.IPSAN {
+		_, err := netip.ParseAddr(text)
+		say(err != nil, fmt.Sprintf("auto_encrypt.ip_san %q is not an IP address", text))
 	}
 }
 

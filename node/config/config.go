@@ -35,6 +35,7 @@ type Config struct {
 	Raft        Raft
 	Autopilot   Autopilot `key:"autopilot"`
 	Connect     Connect
+	AutoEncrypt AutoEncrypt `key:"auto_encrypt"`
 	DNS         DNS
 	HTTP        HTTP `key:"http_config"`
 	Limits      Limits
@@ -299,6 +300,14 @@ type Connect struct {
 	RotationWindow         time.Duration `key:"connect.test_ca_leaf_root_change_spread" def:"30s" doc:"over how long an agent renews its certificates after a rotation"`
 	Hedge                  bool          `key:"connect.hedge" def:"false" doc:"client agents hear of the mesh from two servers at once, so that one that hangs delays nothing"`
 	DefaultIntentionPolicy string        `key:"default_intention_policy" doc:"allow or deny connections that no intention names; default acl.default_policy"`
+}
+
+// AutoEncrypt has client agents get their certificates from the servers.
+type AutoEncrypt struct {
+	AllowTLS bool     `key:"allow_tls" doc:"servers: give agents certificates of the mesh's authority, and let in agents that have one"`
+	TLS      bool     `key:"tls" doc:"client agents: get the certificate for RPC, HTTPS and gRPC from a server; needs tls.defaults.ca_file alone"`
+	DNSSAN   []string `key:"dns_san" doc:"further DNS names for that certificate, beside localhost"`
+	IPSAN    []string `key:"ip_san" doc:"further addresses for it, beside 127.0.0.1 and ::1"`
 }
 
 // Definitions are services and checks from files, undecoded: the package that runs

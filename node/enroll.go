@@ -1,0 +1,219 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/kit/backoff"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/mesh/ca"
+	"corbel.dev/corbel/mesh/issue"
+	"corbel.dev/corbel/node/config"
+)
+
+// methodTrustDomain is the RPC that tells an agent without a certificate for which trust domain to ask.
+const methodTrustDomain = "mesh.trust-domain"
+
+// enrolled is the certificate that this agent got from a server (auto_encrypt.tls). The zero value has none yet.
+type enrolled struct {
+	now atomic.Pointer[tls.Certificate]
+}
+
+var errNotEnrolled = errors.New("this agent has not got its certificate from a server yet")
+
+func (e *enrolled) forServer(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if c := e.now.Load(); c != nil {
+		return c, nil
+	}
+	return nil, errNotEnrolled
+}
+
+// forClient shows nothing before there is a certificate: then servers let it enrol and no more.
+func (e *enrolled) forClient(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	if c := e.now.Load(); c != nil {
+		return c, nil
+	}
+	return &tls.Certificate{}, nil
+}
+
+// identity is the RPC port's: servers are known by the operator's authority, and this agent by what it got.
+func (e *enrolled) identity(b *config.TLSBlock, cfg *config.Config) (*wire.TLS, error) {
+	roots, err := loadRoots(b)
+	if err != nil {
+		return nil, fmt.Errorf("tls.internal_rpc: %w", err)
+	}
+	suites, err := b.Suites()
+	if err != nil {
+		return nil, fmt.Errorf("tls.internal_rpc.tls_cipher_suites: %w", err)
+	}
+	base := tls.Config{MinVersion: b.MinTLS(), CipherSuites: suites}
+	server, client := base.Clone(), base.Clone()
+	server.GetCertificate, server.ClientCAs, server.ClientAuth = e.forServer, roots, tls.RequireAndVerifyClientCert
+	client.GetClientCertificate, client.RootCAs = e.forClient, roots
+	id := &wire.TLS{Server: server, Client: client}
+	if b.VerifyServerHostname {
+		id.ServerName = serverName(cfg.Node.Datacenter, cfg.DNS.Domain)
+	}
+	return id, nil
+}
+
+// welcome has a server give certificates to agents that have none, and let in those that have one.
+func (p *Process) welcome(issuer *issue.Issuer) {
+	srv := rpc.NewServer(rpc.ServerConfig{Log: p.log, MaxMessageBytes: 64 << 10})
+	srv.Handle(methodTrustDomain, func(context.Context, []byte) ([]byte, error) {
+		domain, err := ca.TrustDomainOf(p.registry.State())
+		return pack.String(nil, domain), err
+	})
+	srv.Handle(issue.Method, func(ctx context.Context, req []byte) ([]byte, error) { return issuer.Serve(ctx, rpc.Peer(ctx), req) })
+	p.parts.Add("enrolment", func(ctx context.Context) error { return srv.Run(ctx, p.wire.Listen(wire.ProtoEnroll, 0)) })
+	verify := p.verifyAgent
+	p.guests.Store(&verify)
+}
+
+// verifyAgent judges a peer with a certificate of the mesh: agents of this datacenter alone are let in, and no service.
+func (p *Process) verifyAgent(s tls.ConnectionState) error {
+	st := p.registry.State()
+	check, err := p.agentCheck(st)
+	if err != nil {
+		return err
+	}
+	return check(s)
+}
+
+// agentCheck makes the check of a State. Connections are rare enough to make it for each.
+func (p *Process) agentCheck(st *catalog.State) (func(tls.ConnectionState) error, error) {
+	domain, err := ca.TrustDomainOf(st)
+	if err != nil {
+		return nil, err
+	}
+	roots, err := ca.Roots(st)
+	if err != nil {
+		return nil, err
+	}
+	var texts []string
+	for _, r := range roots {
+		texts = append(texts, r.RootCert)
+	}
+	return ca.VerifyPeer(texts, p.clock.Now, func(id ca.ID) bool {
+		return id.Kind == ca.AgentID && id.TrustDomain == domain && id.Datacenter == p.cfg.Node.Datacenter
+	}), nil
+}
+
+// The pauses between tries to get a certificate, and how long one may take.
+const (
+	enrolRetryMin = 250 * time.Millisecond
+	enrolRetryMax = 15 * time.Second
+	enrolTimeout  = 20 * time.Second
+)
+
+// enrol keeps this agent's certificate, from its start until ctx ends.
+func (p *Process) enrol(ctx context.Context) error {
+	client := rpc.NewClient(rpc.ClientConfig{Timeout: enrolTimeout, Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+		return p.wire.Dial(ctx, addr, wire.ProtoEnroll, 0)
+	}})
+	defer func() { _ = client.Close() }()
+	pause := backoff.Backoff{Min: enrolRetryMin, Max: enrolRetryMax}
+	var renew time.Time
+	for ctx.Err() == nil {
+		var changed <-chan struct{} // who is there, which matters while there is no certificate
+		wait := renew.Sub(p.clock.Now())
+		if wait <= 0 {
+			changed = p.pool.Changes() // before the look at who is there
+			cert, err := p.askToEnrol(ctx, client)
+			if err == nil {
+				pause.Reset()
+				renew = p.take(cert)
+				continue
+			}
+			if wait = pause.Next(); pause.Tries()%8 == 0 {
+				p.log.Warn("no server gives this agent a certificate (auto_encrypt.tls)", "error", err)
+			}
+		}
+		t := p.clock.NewTimer(min(wait, time.Minute)) // timers stand still while a machine sleeps, certificates do not
+		select {
+		case <-t.C:
+		case <-changed:
+		case <-ctx.Done():
+		}
+		t.Stop()
+	}
+	return nil
+}
+
+// take makes a certificate the one in force and returns when to renew it.
+func (p *Process) take(cert *tls.Certificate) (renew time.Time) {
+	p.enrolled.now.Store(cert)
+	p.certEnd.Store(cert.Leaf.NotAfter.Unix())
+	p.log.Info("got a certificate from a server", "until", cert.Leaf.NotAfter)
+	now := p.clock.Now()
+	return now.Add(time.Duration(float64(cert.Leaf.NotAfter.Sub(now)) * (0.6 + 0.3*rand.Float64())))
+}
+
+// askToEnrol has a server sign a certificate for this agent.
+func (p *Process) askToEnrol(ctx context.Context, client *rpc.Client) (*tls.Certificate, error) {
+	ctx, cancel := context.WithTimeout(ctx, enrolTimeout)
+	defer cancel()
+	addr, err := p.anyServer()
+	if err != nil {
+		return nil, err
+	}
+	reply, err := client.Call(ctx, addr, methodTrustDomain, nil)
+	if err != nil {
+		return nil, err
+	}
+	rd := pack.Read(reply)
+	id := ca.ID{Kind: ca.AgentID, TrustDomain: rd.String(), Datacenter: p.cfg.Node.Datacenter, Name: p.cfg.Node.Name}
+	if rd.Err() != nil {
+		return nil, errkind.E(errkind.Corrupt, "read the trust domain", rd.Err())
+	}
+	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	for _, text := range p.cfg.AutoEncrypt.IPSAN {
+		addr, err := netip.ParseAddr(text)
+		if err != nil {
+			return nil, err
+		}
+		ips = append(ips, addr.AsSlice())
+	}
+	key, csr, err := ca.NewRequest(id, append([]string{"localhost"}, p.cfg.AutoEncrypt.DNSSAN...), ips)
+	if err != nil {
+		return nil, err
+	}
+	token := p.tokens.get(tokenAgent)
+	if token == "" {
+		token = p.tokens.get(tokenDefault)
+	}
+	req := issue.Request{Token: token, CSR: csr}
+	if reply, err = client.Call(ctx, addr, issue.Method, req.AppendPack(nil)); err != nil {
+		return nil, err
+	}
+	signed, err := issue.ReadCertificate(reply)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := tls.X509KeyPair([]byte(signed.CertPEM), []byte(key))
+	if err != nil {
+		return nil, err
+	}
+	return &cert, checkOwn(cert.Leaf, id)
+}
+
+// checkOwn looks whether a server signed what was asked for.
+func checkOwn(cert *x509.Certificate, id ca.ID) error {
+	if got, err := ca.PeerID(cert); err != nil || got != id || !slices.Contains(cert.DNSNames, "localhost") {
+		return fmt.Errorf("the server signed another certificate than was asked for: %v", cert.URIs)
+	}
+	return nil
+}
