@@ -1,0 +1,281 @@
+package vaultapi
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/keeper"
+)
+
+// Config is what an API is made of. Zero limits are Vault's.
+type Config struct {
+	Keeper         *keeper.Keeper
+	Version        string // as semantic version: clients compare it
+	ClusterName    string
+	ClusterID      string
+	StorageType    string
+	MaxBodyBytes   int64         // 32 MiB
+	MaxRequestTime time.Duration // 90 s
+}
+
+// API is the handler.
+type API struct{ cfg Config }
+
+// New makes the handler.
+func New(cfg Config) *API {
+	if cfg.MaxBodyBytes == 0 {
+		cfg.MaxBodyBytes = 32 << 20
+	}
+	if cfg.MaxRequestTime == 0 {
+		cfg.MaxRequestTime = 90 * time.Second
+	}
+	return &API{cfg}
+}
+
+// ServeHTTP implements http.Handler.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path, ok := strings.CutPrefix(r.URL.Path, "/v1/")
+	if !ok {
+		writeError(w, http.StatusNotFound)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), a.cfg.MaxRequestTime)
+	defer cancel()
+	r = r.WithContext(ctx)
+	if own := openPaths[strings.TrimSuffix(path, "/")]; own != nil {
+		own(a, w, r)
+		return
+	}
+	q, err := a.decode(r, path)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	reply, err := a.cfg.Keeper.Handle(ctx, q)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	answer(w, q, reply)
+}
+
+// statusError is an error with a status that no kind has.
+type statusError struct {
+	status int
+	texts  []string
+}
+
+// Error implements error.
+func (e *statusError) Error() string { return strings.Join(e.texts, "; ") }
+
+func withStatus(status int, texts ...string) error { return &statusError{status, texts} }
+
+// decode makes the keeper's request of an HTTP one.
+func (a *API) decode(r *http.Request, path string) (*secrets.Request, error) {
+	if err := checkPath(path); err != nil {
+		return nil, err
+	}
+	query := r.URL.Query()
+	q := &secrets.Request{ID: requestID(), Path: path, Token: tokenOf(r), Remote: remote(r)}
+	var err error
+	if q.Op, err = operation(r, query); err != nil {
+		return nil, err
+	}
+	if q.Op == secrets.List && !strings.HasSuffix(q.Path, "/") {
+		q.Path += "/"
+	}
+	if q.Op.Writes() && q.Op != secrets.Delete && strings.HasSuffix(q.Path, "/") {
+		return nil, withStatus(http.StatusBadRequest, "cannot write to a path ending in '/'")
+	}
+	if text := r.Header.Get("X-Vault-Wrap-TTL"); text != "" {
+		if q.Wrap, err = secrets.ParseDuration(text); err != nil || q.Wrap < 0 {
+			return nil, withStatus(http.StatusBadRequest, "X-Vault-Wrap-TTL: must be a duration that is not negative")
+		}
+		if q.Wrap > 0 {
+			return nil, withStatus(http.StatusBadRequest, "X-Vault-Wrap-TTL: response wrapping is not supported yet")
+		}
+	}
+	values := map[string]any{}
+	for name, list := range query {
+		values[name] = list[0]
+		if len(list) > 1 {
+			values[name] = anyList(list)
+		}
+	}
+	q.Query = secrets.FieldsOf(values)
+	if q.Op == secrets.Create || q.Op == secrets.Update || q.Op == secrets.Patch {
+		q.Body, err = a.body(r)
+	}
+	return q, err
+}
+
+func anyList(list []string) []any {
+	out := make([]any, len(list))
+	for i, v := range list {
+		out[i] = v
+	}
+	return out
+}
+
+// checkPath refuses what is no path of records.
+func checkPath(path string) error {
+	if strings.ContainsFunc(path, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }) {
+		return withStatus(http.StatusBadRequest, "path cannot contain non-printable characters")
+	}
+	for segment := range strings.SplitSeq(path, "/") {
+		if segment == ".." || segment == "." {
+			return withStatus(http.StatusBadRequest, "relative path in request")
+		}
+	}
+	return nil
+}
+
+// operation is what a method means; "list" is taken out of the query.
+func operation(r *http.Request, query url.Values) (secrets.Operation, error) {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+		text, ok := query["list"]
+		query.Del("list")
+		if !ok {
+			return secrets.Read, nil
+		}
+		list, err := strconv.ParseBool(text[0])
+		if err != nil {
+			return 0, withStatus(http.StatusBadRequest)
+		}
+		if list {
+			return secrets.List, nil
+		}
+		return secrets.Read, nil
+	case http.MethodPost, http.MethodPut:
+		return secrets.Update, nil
+	case http.MethodDelete:
+		return secrets.Delete, nil
+	case "LIST":
+		return secrets.List, nil
+	case http.MethodPatch:
+		if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); strings.TrimSpace(kind) != "application/merge-patch+json" {
+			return 0, withStatus(http.StatusUnsupportedMediaType, "PATCH requires Content-Type of application/merge-patch+json")
+		}
+		return secrets.Patch, nil
+	}
+	return 0, withStatus(http.StatusMethodNotAllowed)
+}
+
+// body reads a write's body: JSON whatever the content type says, but for forms that do not look like JSON.
+func (a *API) body(r *http.Request) ([]byte, error) {
+	b, err := httpx.ReadBody(r, nil, a.cfg.MaxBodyBytes)
+	var large *httpx.TooLarge
+	switch {
+	case errors.As(err, &large):
+		return nil, withStatus(http.StatusRequestEntityTooLarge, "request body too large")
+	case err != nil:
+		return nil, withStatus(http.StatusBadRequest, "failed to read the body")
+	}
+	trimmed := bytes.TrimSpace(b)
+	if len(trimmed) == 0 || trimmed[0] == '{' || trimmed[0] == '[' {
+		return b, nil
+	}
+	if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); strings.TrimSpace(kind) != "application/x-www-form-urlencoded" {
+		return b, nil
+	}
+	form, err := url.ParseQuery(string(b))
+	if err != nil {
+		return nil, withStatus(http.StatusBadRequest, "failed to parse the form")
+	}
+	out := []byte{'{'}
+	for name, list := range form {
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = appendJSON(append(appendJSON(out, name), ':'), strings.Join(list, ","))
+	}
+	return append(out, '}'), nil
+}
+
+// tokenOf is the caller's token: X-Vault-Token, else a bearer's.
+func tokenOf(r *http.Request) string {
+	if t := r.Header.Get("X-Vault-Token"); t != "" {
+		return t
+	}
+	if scheme, t, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
+		return strings.TrimSpace(t)
+	}
+	return ""
+}
+
+func remote(r *http.Request) netip.Addr {
+	ap, _ := netip.ParseAddrPort(r.RemoteAddr)
+	return ap.Addr()
+}
+
+func requestID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:])
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	out := make([]byte, 36)
+	at := 0
+	for i, n := range []int{4, 2, 2, 2, 6} {
+		if i > 0 {
+			out[at] = '-'
+			at++
+		}
+		hex.Encode(out[at:], b[:n])
+		copy(b[:], b[n:])
+		at += 2 * n
+	}
+	return string(out)
+}
+
+// statusOf is the contract's status and text of an error.
+func statusOf(err error) (int, []string) {
+	var s *statusError
+	if errors.As(err, &s) {
+		return s.status, s.texts
+	}
+	text := errkind.Text(err)
+	texts := []string{text}
+	if text == "" {
+		texts = nil
+	}
+	switch errkind.Of(err) {
+	case errkind.Invalid:
+		return http.StatusBadRequest, texts
+	case errkind.Denied:
+		if text == "permission denied" {
+			texts = []string{"1 error occurred:\n\t* permission denied\n\n"}
+		}
+		return http.StatusForbidden, texts
+	case errkind.NotFound:
+		return http.StatusNotFound, texts
+	case errkind.Conflict:
+		return http.StatusMethodNotAllowed, texts
+	case errkind.TooLarge:
+		return http.StatusRequestEntityTooLarge, texts
+	case errkind.Overloaded:
+		return http.StatusTooManyRequests, texts
+	case errkind.NotLeader, errkind.Unavailable:
+		return http.StatusServiceUnavailable, texts
+	}
+	return http.StatusInternalServerError, []string{"internal error"}
+}
+
+func fail(w http.ResponseWriter, err error) {
+	status, texts := statusOf(err)
+	if status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "1")
+	}
+	writeError(w, status, texts...)
+}
