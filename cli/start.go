@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"strconv"
@@ -208,7 +209,7 @@ func (e *env) runProcess(ctx context.Context, p process, cfg *config.Config, loa
 	go func() {
 		defer close(greeted)
 		if cfg.Dev && !e.Consul {
-			e.greet(ctx, cfg)
+			e.greet(ctx, cfg, secretsAddr(p))
 		}
 	}()
 	defer func() { stop(); <-greeted }()
@@ -262,7 +263,7 @@ func (e *env) leaveProcess(ctx context.Context, p process, again <-chan os.Signa
 }
 
 // greet waits until dev has a leader and says how to use it.
-func (e *env) greet(ctx context.Context, cfg *config.Config) {
+func (e *env) greet(ctx context.Context, cfg *config.Config, secrets string) {
 	if len(cfg.Listen.HTTP) == 0 || cfg.Ports.HTTP == 0 {
 		return // nowhere to point at; the log says what was opened
 	}
@@ -274,15 +275,25 @@ func (e *env) greet(ctx context.Context, cfg *config.Config) {
 	defer cl.Close()
 	for ctx.Err() == nil {
 		if leader, err := cl.Leader(ctx); err == nil && leader != "" {
-			fmt.Fprint(e.Out, greeting(cfg, addr))
+			fmt.Fprint(e.Out, greeting(cfg, addr, secrets))
 			return
 		}
 		pause(ctx, 10*time.Millisecond)
 	}
 }
 
+// secretsAddr is where the secrets plane of a process answers, or "".
+func secretsAddr(p process) string {
+	if s, ok := p.(interface{ SecretsAddr() net.Addr }); ok {
+		if addr := s.SecretsAddr(); addr != nil {
+			return addr.String()
+		}
+	}
+	return ""
+}
+
 // greeting is what dev prints once it answers.
-func greeting(cfg *config.Config, addr string) string {
+func greeting(cfg *config.Config, addr, secrets string) string {
 	flag := ""
 	if cfg.Ports.HTTP != 8500 || strings.HasPrefix(addr, "unix://") {
 		flag = " --http-addr " + addr
@@ -295,6 +306,9 @@ func greeting(cfg *config.Config, addr string) string {
 	fmt.Fprintf(&b, "\nCorbel is ready.\n\n  HTTP API   %s\n", url)
 	if len(cfg.Listen.DNS) > 0 {
 		fmt.Fprintf(&b, "  DNS        %s (domain %s)\n", cfg.Listen.DNS[0], strings.TrimSuffix(cfg.DNS.Domain, "."))
+	}
+	if secrets != "" {
+		fmt.Fprintf(&b, "  Secrets    http://%s (Vault's API, token root, in memory)\n", secrets)
 	}
 	token := cfg.ACL.InitialManagement
 	if token == "" {

@@ -53,6 +53,7 @@ type Process struct {
 	dns      *dnsapi.Server
 	places   *coordinates
 	http     *httpx.Server
+	secrets  *secretsPlane              // nil where it is off
 	hot      *consulapi.Hot             // nil where each request goes through net/http
 	https    atomic.Pointer[tls.Config] // of the HTTPS port; replaced by Reload
 	watches  watches
@@ -309,6 +310,9 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 		return err
 	}
 	p.api.SetForwardRate(cfg.Limits.RPCRate, cfg.Limits.RPCMaxBurst)
+	if err := p.buildSecrets(); err != nil {
+		return err
+	}
 	return p.buildHTTP()
 }
 
@@ -364,6 +368,9 @@ func (p *Process) addParts() {
 	}
 	if c := p.api.Cache(); c != nil {
 		p.parts.Add("agent cache", c.Run)
+	}
+	if p.secrets != nil {
+		p.parts.Add("secrets", p.secrets.run)
 	}
 	if p.http != nil {
 		p.parts.Add("http", p.http.Run)

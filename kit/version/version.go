@@ -46,3 +46,6 @@ var Of = sync.OnceValue(func() Build {
 	}
 	return b
 })
+
+// VaultContract is the version of the Vault contract that is spoken: clients read it as a semantic version.
+const VaultContract = "1.20.0"

@@ -85,6 +85,9 @@ func (l *loader) numbers() {
 	c := l.cfg
 	p := &c.Ports
 	used := map[int]string{}
+	if p.Secrets >= 0 && !c.Dev {
+		l.fail("ports.secrets: the secrets plane keeps its records in memory only so far, and runs in dev alone")
+	}
 	for _, port := range []struct {
 		key  string
 		v    int
@@ -92,6 +95,7 @@ func (l *loader) numbers() {
 	}{
 		{"ports.dns", p.DNS, false}, {"ports.http", p.HTTP, false}, {"ports.https", p.HTTPS, false}, {"ports.grpc", p.GRPC, false},
 		{"ports.grpc_tls", p.GRPCTLS, false}, {"ports.serf_lan", p.SerfLAN, true}, {"ports.serf_wan", p.SerfWAN, false}, {"ports.server", p.Server, c.Server},
+		{"ports.secrets", p.Secrets, false},
 	} {
 		switch {
 		case port.v < -1 || port.v > 65535:

@@ -129,6 +129,9 @@ func (l *loader) addresses(o Options) {
 	}
 	c.Listen.RPC = join(bind, c.Ports.Server)
 	c.Listen.Gossip = join(gossip, c.Ports.SerfLAN)
+	if c.Ports.Secrets >= 0 {
+		c.Listen.Secrets = join("127.0.0.1", c.Ports.Secrets)
+	}
 	if c.Server {
 		wan := bind
 		if a.SerfWAN != "" {

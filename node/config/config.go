@@ -95,6 +95,7 @@ type Ports struct {
 	SerfLAN    int `key:"serf_lan" def:"8301" doc:"gossip over UDP and TCP"`
 	SerfWAN    int `key:"serf_wan" def:"8302" doc:"gossip between the servers of all datacenters; -1 joins none"`
 	Server     int `key:"server" def:"8300" doc:"server RPC and Raft"`
+	Secrets    int `key:"secrets" def:"-1" doc:"HTTP API of the secrets plane, on the loopback address; dev alone, where it is 8200"`
 	SidecarMin int `key:"sidecar_min_port" def:"21000" doc:"first port for sidecars"`
 	SidecarMax int `key:"sidecar_max_port" def:"21255" doc:"last port for sidecars"`
 }
@@ -326,6 +327,7 @@ type Listen struct {
 	HTTP, HTTPS, DNS, GRPC, GRPCTLS []string
 	RPC                             string // server RPC and Raft
 	Gossip                          string
+	Secrets                         string // HTTP of the secrets plane
 	GossipWAN                       string // "" on client agents and with ports.serf_wan = -1
 }
 

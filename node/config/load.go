@@ -100,6 +100,7 @@ func (l *loader) defaults(o Options) {
 	}
 	if o.Style == Corbel && o.Dev {
 		c.ACL.Enabled, c.ACL.InitialManagement = true, "root"
+		c.Ports.Secrets = 8200
 	}
 	if o.Dev {
 		c.Addresses.Bind, c.Addresses.Client = "127.0.0.1", "127.0.0.1"
