@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -18,12 +19,8 @@ func TestDevSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	flags := map[string]any{"http": ports[0], "serf_lan": ports[1], "server": ports[2], "secrets": ports[3], "serf_wan": -1, "dns": -1, "grpc": -1}
-	text, err := json.Marshal(map[string]any{"ports": flags, "log_level": "ERROR"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := config.Load(config.Options{Dev: true, Style: config.Corbel, Fragments: []string{string(text)}, Hostname: "test"})
+	text := fmt.Sprintf("log_level = \"ERROR\"\nports { http = %d, serf_lan = %d, server = %d, secrets = %d, serf_wan = -1, dns = -1, grpc = -1 }", ports[0], ports[1], ports[2], ports[3])
+	cfg, err := config.Load(config.Options{Dev: true, Style: config.Corbel, Fragments: []string{text}, Hostname: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -127,11 +127,8 @@ func (l *loader) addresses(o Options) {
 	if a.SerfLAN != "" {
 		gossip = one("serf_lan", a.SerfLAN)
 	}
-	c.Listen.RPC = join(bind, c.Ports.Server)
+	c.Listen.RPC, c.Listen.Secrets = join(bind, c.Ports.Server), join("127.0.0.1", c.Ports.Secrets)
 	c.Listen.Gossip = join(gossip, c.Ports.SerfLAN)
-	if c.Ports.Secrets >= 0 {
-		c.Listen.Secrets = join("127.0.0.1", c.Ports.Secrets)
-	}
 	if c.Server {
 		wan := bind
 		if a.SerfWAN != "" {
