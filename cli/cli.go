@@ -151,6 +151,7 @@ var own = commandLine{
 		{"config", "Read and write config entries of the mesh", groupMesh, on(meshcmd.Config)},
 		{"intention", "Say which services may talk to which", groupMesh, on(meshcmd.Intention)},
 		{"connect", "Run proxies and look after the mesh's authority", groupMesh, on(meshcmd.Connect)},
+		{"mesh", "See how the proxies stand and who calls whom", groupMesh, on(meshcmd.Mesh)},
 		{"acl", "Look after tokens, policies and roles", groupAccess, on(access.ACL)},
 		{"login", "Turn a proof of identity into a token", groupAccess, on(access.Login)},
 		{"logout", "End the token of a login", groupAccess, on(access.Logout)},

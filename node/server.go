@@ -295,6 +295,9 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 		c.Registry, c.Operator, c.LeaderChanges = p.registry, operator{p.raft}, p.raft.LeaderChanges
 		c.Snapshots, c.CA = snapshots{p.raft, p.cfg.DataDir}, meshCA{p.ca}
 	}
+	if p.mesh != nil {
+		c.Mesh = meshView{p}
+	}
 	if p.wan != nil {
 		c.WAN, c.Remote = apiMembers{p.wan.pool}, p.wan
 	}

@@ -207,6 +207,8 @@ type Config struct {
 	CA CA
 	// Leaves are this host's leaf certificates; nil while the mesh is switched off.
 	Leaves Leaves
+	// Mesh is the proxies of this host; nil while the mesh is switched off.
+	Mesh Mesh
 	// ConnectOff (connect.enabled = false) refuses the rows of the mesh's authority.
 	ConnectOff bool
 	// DefaultIntentionPolicy decides on connections that no intention names; "" is DefaultACLPolicy.

@@ -1,0 +1,257 @@
+package meshcmd
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/client"
+	"github.com/spf13/cobra"
+)
+
+// Mesh builds `mesh`: how the proxies stand.
+func Mesh(e *command.Env, c *cobra.Command) {
+	command.Group(c, meshStatus(e), meshProxy(e), meshTopology(e))
+}
+
+// proxyStatus is a proxy as its host sees it.
+type proxyStatus struct {
+	Node, ID, Kind, Service, State, Envoy string
+	Streams, Resources, Pending           int
+	Since, Answered                       time.Time
+	LagMillis                             int64
+	Refused                               uint64
+	Refusal                               *struct {
+		Type, Words string
+		Resources   []string
+		At          time.Time
+	}
+	Missing, Problems, Upstreams []string
+	Details                      []struct {
+		Type, Name, Version, Applied string
+		Changed, AppliedAt           time.Time
+		TookMillis                   *float64
+	}
+}
+
+// silent is a member that did not answer.
+type silent struct{ Node, Error string }
+
+func writeSilent(w io.Writer, list []silent) error {
+	for _, s := range list {
+		if _, err := fmt.Fprintf(w, "No answer from %s: %s\n", s.Node, s.Error); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type statusAnswer struct {
+	Proxies, Hosts int
+	States         map[string]int
+	List           []proxyStatus
+	Silent         []silent
+	Unattended     []string
+}
+
+func meshStatus(e *command.Env) *cobra.Command {
+	var all bool
+	c := command.Read(e, "status", "How many proxies have what they shall have, and which have not", command.Between(0, 0, "flags only"),
+		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
+			path := "/v1/internal/mesh/status"
+			if all {
+				path += "?all"
+			}
+			var raw json.RawMessage
+			if _, err := cl.Get(ctx, path, r.Q, &raw); err != nil {
+				return err
+			}
+			if r.JSON {
+				return command.WriteJSON(e.Out, raw, false)
+			}
+			var a statusAnswer
+			if err := json.Unmarshal(raw, &a); err != nil {
+				return err
+			}
+			return a.write(e.Out)
+		})
+	c.Flags().BoolVar(&all, "all", false, "list all proxies, not only those that are not synced")
+	return c
+}
+
+func (a *statusAnswer) write(w io.Writer) error {
+	f := command.Fields{Width: 20}
+	f.Add("Proxies", strconv.Itoa(a.Proxies))
+	for _, state := range command.SortedKeys(a.States) {
+		f.Add("  "+state, strconv.Itoa(a.States[state]))
+	}
+	if len(a.Unattended) > 0 {
+		f.Add("  without an agent", strconv.Itoa(len(a.Unattended)))
+	}
+	f.Add("Hosts asked", strconv.Itoa(a.Hosts))
+	f.Add("Hosts silent", strconv.Itoa(len(a.Silent)))
+	if err := f.Write(w); err != nil {
+		return err
+	}
+	if len(a.List) > 0 {
+		if _, err := fmt.Fprintln(w); err != nil {
+			return err
+		}
+		t := command.Table{Head: []string{"NODE", "PROXY", "SERVICE", "STATE", "PENDING", "LAG", "REFUSED", "ENVOY"}}
+		for i := range a.List {
+			p := &a.List[i]
+			t.Add(p.Node, p.ID, p.Service, p.State, strconv.Itoa(p.Pending), lag(p.LagMillis), strconv.FormatUint(p.Refused, 10), p.Envoy)
+		}
+		if err := t.Write(w); err != nil {
+			return err
+		}
+	}
+	return writeSilent(w, a.Silent)
+}
+
+func lag(millis int64) string {
+	if millis == 0 {
+		return ""
+	}
+	d := time.Duration(millis) * time.Millisecond
+	if d >= time.Minute {
+		d = d.Round(time.Second)
+	}
+	return d.String()
+}
+
+func meshProxy(e *command.Env) *cobra.Command {
+	return command.Read(e, "proxy NAME", "What the proxies of an ID or a service shall have, have, and refused", command.Between(1, 1, "the proxy's ID, or its service"),
+		func(ctx context.Context, r *command.Reading, cl *client.Client, args []string) error {
+			var raw json.RawMessage
+			if _, err := cl.Get(ctx, "/v1/internal/mesh/find/"+client.Escape(args[0]), r.Q, &raw); err != nil {
+				return err
+			}
+			if r.JSON {
+				return command.WriteJSON(e.Out, raw, false)
+			}
+			var a struct {
+				List   []proxyStatus
+				Silent []silent
+				More   int
+			}
+			if err := json.Unmarshal(raw, &a); err != nil {
+				return err
+			}
+			for i := range a.List {
+				if i > 0 {
+					if err := e.Printf("\n"); err != nil {
+						return err
+					}
+				}
+				if err := a.List[i].write(e.Out); err != nil {
+					return err
+				}
+			}
+			if a.More > 0 {
+				if err := e.Printf("\n%d more proxies are not shown: ask for one by its ID\n", a.More); err != nil {
+					return err
+				}
+			}
+			return writeSilent(e.Out, a.Silent)
+		})
+}
+
+func moment(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Local().Format("2006-01-02 15:04:05.000")
+}
+
+func (p *proxyStatus) write(w io.Writer) error {
+	f := command.Fields{Width: 20}
+	f.Add("Proxy", p.ID)
+	f.Add("Node", p.Node)
+	f.Add("Kind", p.Kind)
+	f.Add("Service", p.Service)
+	f.Add("State", p.State)
+	f.Add("Envoy", p.Envoy)
+	f.Add("Streams", strconv.Itoa(p.Streams))
+	f.Add("Since", moment(p.Since))
+	f.Add("Last answer", moment(p.Answered))
+	f.Add("Upstreams", strings.Join(p.Upstreams, ", "))
+	f.Add("Resources", fmt.Sprintf("%d, %d not acknowledged", p.Resources, p.Pending))
+	if p.LagMillis > 0 {
+		f.Add("Lag", lag(p.LagMillis))
+	}
+	f.Add("Refused", strconv.FormatUint(p.Refused, 10))
+	if r := p.Refusal; r != nil {
+		f.Add("Last refusal", moment(r.At)+" "+r.Type+" "+strings.Join(r.Resources, ", "))
+		f.Add("Envoy says", r.Words)
+	}
+	for _, m := range p.Missing {
+		f.Add("Waits for", m)
+	}
+	for _, m := range p.Problems {
+		f.Add("Problem", m)
+	}
+	if err := f.Write(w); err != nil || len(p.Details) == 0 {
+		return err
+	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	t := command.Table{Head: []string{"TYPE", "NAME", "VERSION", "ACKNOWLEDGED", "AT", "TOOK"}}
+	for _, d := range p.Details {
+		took, acked := "", d.Applied
+		if d.Applied == d.Version {
+			acked = "same"
+		}
+		if d.TookMillis != nil {
+			took = strconv.FormatFloat(*d.TookMillis, 'f', 1, 64) + "ms"
+		}
+		t.Add(d.Type, d.Name, d.Version, acked, moment(d.AppliedAt), took)
+	}
+	return t.Write(w)
+}
+
+func meshTopology(e *command.Env) *cobra.Command {
+	return command.Read(e, "topology", "Which services call which, and whether intentions let them", command.Between(0, 0, "flags only"),
+		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
+			var raw json.RawMessage
+			if _, err := cl.Get(ctx, "/v1/internal/mesh/topology", r.Q, &raw); err != nil {
+				return err
+			}
+			if r.JSON {
+				return command.WriteJSON(e.Out, raw, false)
+			}
+			var a struct {
+				Services map[string]int
+				Edges    []struct {
+					Source, Destination, Reason string
+					Proxies                     int
+					Allowed, PerRequest         bool
+				}
+			}
+			if err := json.Unmarshal(raw, &a); err != nil {
+				return err
+			}
+			t := command.Table{Head: []string{"SERVICE", "PROXIES", "CALLS", "FROM", "ALLOWED", "BECAUSE OF"}}
+			calls := map[string]bool{}
+			for _, edge := range a.Edges {
+				allowed := map[bool]string{true: "yes", false: "no"}[edge.Allowed]
+				if edge.PerRequest {
+					allowed = "by request"
+				}
+				calls[edge.Source] = true
+				t.Add(edge.Source, strconv.Itoa(a.Services[edge.Source]), edge.Destination, strconv.Itoa(edge.Proxies), allowed, edge.Reason)
+			}
+			for _, name := range command.SortedKeys(a.Services) {
+				if !calls[name] {
+					t.Add(name, strconv.Itoa(a.Services[name]), "", "", "", "")
+				}
+			}
+			return t.Write(e.Out)
+		})
+}

@@ -1,0 +1,89 @@
+package node
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/mesh/host"
+)
+
+// meshView is this host's proxies as the API shows them, and the way to other members.
+type meshView struct{ p *Process }
+
+func meshProxyOf(s host.Status) consulapi.MeshProxy {
+	return consulapi.MeshProxy{Node: s.Node, ID: s.ID, Service: s.Service, State: s.State, Status: s}
+}
+
+// Proxies implements consulapi.Mesh.
+func (v meshView) Proxies() []consulapi.MeshProxy {
+	var list []consulapi.MeshProxy
+	for _, s := range v.p.mesh.host.Status() {
+		list = append(list, meshProxyOf(s))
+	}
+	return list
+}
+
+// Proxy implements consulapi.Mesh.
+func (v meshView) Proxy(node, id string) (consulapi.MeshProxy, bool) {
+	s, ok := v.p.mesh.host.Proxy(node, id)
+	return meshProxyOf(s), ok
+}
+
+func (v meshView) members(keep func(member.Member) bool) []string {
+	var list []string
+	for _, m := range v.p.pool.Members() {
+		if m.Status == member.Alive && keep(m) {
+			list = append(list, m.Name)
+		}
+	}
+	return list
+}
+
+// Alive implements consulapi.Mesh.
+func (v meshView) Alive() []string { return v.members(func(member.Member) bool { return true }) }
+
+// Servers implements consulapi.Mesh.
+func (v meshView) Servers() []string {
+	return v.members(func(m member.Member) bool { return m.Tags["role"] == roleServer })
+}
+
+// reachTime bounds one question to a member.
+const reachTime = 3 * time.Second
+
+// Reach implements consulapi.Mesh.
+func (v meshView) Reach(ctx context.Context, node, path, token string) (int, []byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, reachTime)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	r.RequestURI, r.RemoteAddr = path, "127.0.0.1:0"
+	if token != "" {
+		r.Header.Set("X-Consul-Token", token)
+	}
+	if node == v.p.cfg.Node.Name {
+		answer := &recorder{header: http.Header{}}
+		v.p.api.ServeHTTP(answer, r)
+		answer.WriteHeader(http.StatusOK)
+		return answer.status, answer.body, nil
+	}
+	m, ok := v.p.pool.Member(node)
+	if !ok {
+		return 0, nil, errkind.Errorf(errkind.NotFound, "no member has the name %q", node)
+	}
+	req, err := encodeRequest(r, journey{hops: 1})
+	if err != nil {
+		return 0, nil, err
+	}
+	reply, err := v.p.rpc.Call(ctx, memberRPC(m), methodHTTP, req)
+	if err != nil {
+		return 0, nil, err
+	}
+	status, _, body, err := decodeReply(reply)
+	return status, body, err
+}
