@@ -78,7 +78,7 @@ func hostileRequests() []hostile {
 		{"query: template deep", "POST", "/v1/query", fmt.Sprintf(`{"Name":"","Template":{"Type":"name_prefix_match"},"Service":{"Service":%q}}`, nested), refused},
 		{"meta: node", "PUT", "/v1/catalog/register", `{"Node":"n","Address":"1.2.3.4","NodeMeta":{` + meta + `}}`, refused},
 		{"meta: agent service", "PUT", "/v1/agent/service/register", `{"Name":"s","Meta":{` + meta + `}}`, refused},
-		{"tags: agent service", "PUT", "/v1/agent/service/register", `{"Name":"s","Tags":[` + tags + `]}`, append(refused, 200)},
+		{"tags: agent service", "PUT", "/v1/agent/service/register", `{"Name":"s","Tags":[` + tags + `]}`, refused},
 		{"txn: operations", "PUT", "/v1/txn", "[" + list(many, func(int) string { return `{"KV":{"Verb":"get","Key":"a"}}` }) + "]", refused},
 		{"watch: watches", "POST", "/v1/watch", `{"Watches":[` + list(many, func(i int) string { return fmt.Sprintf(`{"id":"%d","type":"key","key":"k%d"}`, i, i) }) + `]}`, refused},
 		{"watch: deep", "POST", "/v1/watch", deepJSON(many), refused},

@@ -1,7 +1,9 @@
 package dnsapi
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"net"
 	"slices"
 	"sync"
@@ -206,4 +208,62 @@ func TestSlowTCPClientsAreBounded(t *testing.T) {
 func isTimeout(err error) bool {
 	e, ok := err.(net.Error)
 	return ok && e.Timeout()
+}
+
+// Packets that are larger, deeper or more twisted than a question are dropped or refused, and cost nothing to speak of.
+func TestHostilePackets(t *testing.T) {
+	s := newServer(t, sample(t), Settings{})
+	address := serve(t, s)
+	head := func(questions, additional byte) []byte {
+		return []byte{0, 1, 1, 0, 0, questions, 0, 0, 0, 0, 0, additional}
+	}
+	labels := bytes.Repeat([]byte{1, 'a'}, 1500)
+	packets := map[string][]byte{
+		"a pointer to itself":  append(head(1, 0), 0xc0, 12, 0, 1, 0, 1),
+		"two pointers":         append(head(1, 0), 0xc0, 14, 0xc0, 12, 0, 1, 0, 1),
+		"1,500 labels":         append(append(head(1, 0), labels...), 0, 0, 1, 0, 1),
+		"a label without end":  append(head(1, 0), 63, 'a'),
+		"255 questions":        append(head(255, 0), bytes.Repeat([]byte{1, 'a', 0, 0, 1, 0, 1}, 255)...),
+		"options past the end": append(head(1, 1), 1, 'a', 0, 0, 1, 0, 1, 0, 0, 41, 16, 0, 0, 0, 0, 0, 255, 255),
+		"nothing":              {},
+		"one byte":             {0},
+	}
+	for name, packet := range packets {
+		conn, err := net.Dial("udp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write(packet); err != nil {
+			t.Fatal(name, err)
+		}
+		_ = conn.Close()
+		stream, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = stream.SetDeadline(time.Now().Add(60 * time.Second))
+		if _, err := stream.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(packet))), packet...)); err != nil {
+			t.Fatal(name, err)
+		}
+		if got := exchange(t, "udp", address, query("ten.service.consul.", dns.TypeA)); len(got.Answer) != 3 {
+			t.Errorf("after %s over UDP: %v", name, got)
+		}
+		if got := exchange(t, "tcp", address, query("ten.service.consul.", dns.TypeA)); len(got.Answer) != 10 {
+			t.Errorf("after %s over TCP: %v", name, got)
+		}
+		_ = stream.Close()
+	}
+	// A frame that claims more than a question has is not waited for.
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(60 * time.Second))
+	if _, err := conn.Write([]byte{0xff, 0xff, 0}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); err == nil || isTimeout(err) {
+		t.Errorf("64 KiB of question are waited for: %v", err)
+	}
 }

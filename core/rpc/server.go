@@ -84,6 +84,9 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
+// maxHeaderBytes bounds the headers of a call, which are a path and a deadline; the library takes 16 MiB.
+const maxHeaderBytes = 64 << 10
+
 // keepAliveTimeout is how long a probe may stay unanswered.
 const keepAliveTimeout = 10 * time.Second
 
@@ -171,6 +174,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		grpc.MaxRecvMsgSize(s.cfg.MaxMessageBytes+frameOverheadBytes),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.MaxConcurrentStreams(s.cfg.MaxStreams),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: s.cfg.KeepAlive, Timeout: keepAliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: s.cfg.KeepAlive / 4, PermitWithoutStream: true}),
 		// Fixed windows: the estimator that would grow them costs a ping per burst.
