@@ -47,7 +47,7 @@ func (p *Proxy) tracing() string { return p.config().text("envoy_listener_tracin
 // buildOwn builds what depends on the registration and the service alone. A part
 // that cannot be built is left out and named; without its rules a public listener is not built.
 func (p *Proxy) buildOwn() *own {
-	o := &own{}
+	o := &own{problems: p.unserved()}
 	if p.reg.Kind != catalog.KindConnectProxy {
 		return o // a gateway has no application
 	}
@@ -73,6 +73,25 @@ func (p *Proxy) buildOwn() *own {
 		o.problems = append(o.problems, errkind.Text(err))
 	}
 	return o
+}
+
+// unserved names what the settings ask for and no proxy is given.
+func (p *Proxy) unserved() []string {
+	var list []string
+	note := func(asked bool, what string) {
+		if asked {
+			list = append(list, what)
+		}
+	}
+	v := p.service
+	note(p.reg.Mode == "transparent" || p.reg.Mode == "" && v.Mode == "transparent", "Mode \"transparent\": redirected traffic is not served; upstreams with a LocalBindPort are")
+	note(p.reg.MutualTLSMode == "permissive" || p.reg.MutualTLSMode == "" && v.MutualTLSMode == "permissive", "MutualTLSMode \"permissive\": only connections with a certificate are let in")
+	note(p.reg.Expose.Checks || v.Expose.Checks, "Expose.Checks: list the paths under Expose.Paths")
+	note(v.RateLimits != nil, "RateLimits: requests are not limited")
+	for _, e := range v.Extensions {
+		note(true, fmt.Sprintf("EnvoyExtensions: %q is not applied", e.Name))
+	}
+	return list
 }
 
 // public is the listener that other proxies connect to, with the rules that it refers to.
