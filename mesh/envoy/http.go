@@ -26,6 +26,8 @@ func (p *packer) newManager(stat, protocol string, logs *entry.AccessLogs, traci
 	m := &manager{StatPrefix: stat, CodecType: hcmv3.HttpConnectionManager_AUTO, AccessLog: p.logs(logs, false), Tracing: p.tracing(tracing)}
 	if isHTTP2(protocol) {
 		m.Http2ProtocolOptions = &corev3.Http2ProtocolOptions{}
+	} else { // unless it is named an upgrade is answered with 403
+		m.UpgradeConfigs = []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}}
 	}
 	return m
 }

@@ -110,7 +110,7 @@ func (p *packer) customPublic(v *Public, name string) (*mesh.Resource, error) {
 func alpn(protocol string) []string {
 	switch {
 	case isHTTP2(protocol):
-		return []string{"h2"}
+		return []string{"h2", "http/1.1"}
 	case entry.IsHTTP(protocol):
 		return []string{"http/1.1"}
 	}
