@@ -42,8 +42,10 @@ type Config struct {
 	// DefaultAllow is what holds for those whom no intention speaks of.
 	DefaultAllow bool
 	// Window is the least time between two builds of a subject; below zero there is none. 20 ms.
+	// It grows up to 50 times as long for those that change again and again while much is to be built.
 	Window time.Duration
-	// Workers build and tell at the same time; as many as processors, at least 2.
+	// Workers build and tell at the same time; half as many as processors, at least 2. One of
+	// them does nothing but endpoints.
 	Workers int
 	// MaxSubjects bounds what is followed at the same time: who asks for more is Overloaded. 262,144.
 	MaxSubjects int
@@ -63,8 +65,9 @@ func (c *Config) complete() {
 		c.Window = 20 * time.Millisecond
 	}
 	if c.Workers <= 0 {
-		c.Workers = max(2, runtime.GOMAXPROCS(0))
+		c.Workers = runtime.GOMAXPROCS(0) / 2
 	}
+	c.Workers = max(2, c.Workers)
 	if c.MaxSubjects <= 0 {
 		c.MaxSubjects = 1 << 18
 	}
@@ -98,6 +101,7 @@ type Board struct {
 	urgent  []*cell    // to be built now, in order, before those in ready
 	ready   []*cell
 	waiting []*cell    // to be built when their window is over
+	wakeAt  time.Time  // when they are looked through next; zero for never
 	idle    *sync.Cond // workers wait here for ready
 	stopped bool
 	newest  position
@@ -153,8 +157,8 @@ func New(cfg Config) (*Board, error) {
 // Run builds and tells until ctx ends.
 func (b *Board) Run(ctx context.Context) error {
 	var group sync.WaitGroup
-	for range b.cfg.Workers {
-		group.Go(b.work)
+	for i := range b.cfg.Workers {
+		group.Go(func() { b.work(i == 0) })
 	}
 	group.Go(func() { b.release(ctx) })
 	group.Go(func() { b.keepRights(ctx) })

@@ -56,7 +56,8 @@ type cell struct {
 	place place         // where it stands
 	mark  *list.Element // the change that it has to tell next; nil for none
 	edge  coalesce.Edge
-	from  []input // what it is registered under
+	cost  time.Duration // of the last build and telling
+	from  []input       // what it is registered under
 
 	making  sync.Mutex // held while its view is made: one at a time. Taken before mu and Board.mu
 	trouble string     // what was last said of it in the log; guarded by making

@@ -32,13 +32,30 @@ func (b *Board) markLocked(c *cell, from uint64, now time.Time) {
 
 // sendLocked has a marked cell built: at once after a quiet time, else when its window is over.
 func (b *Board) sendLocked(c *cell, now time.Time) {
+	c.edge.Window = b.windowLocked(c)
 	if b.cfg.Window < 0 || c.edge.Change(now) {
 		b.readyLocked(c)
 		return
 	}
 	c.place = held
 	b.waiting = append(b.waiting, c)
-	poke(b.due)
+	if due, _ := c.edge.Due(); b.wakeAt.IsZero() || due.Before(b.wakeAt) {
+		poke(b.due)
+	}
+}
+
+// Of the time of one processor the builds of what changes all the time get a quarter at most:
+// the log, which is applied meanwhile, is to have the rest. But none waits longer than slowest windows.
+const (
+	share   = 4
+	slowest = 50
+)
+
+// windowLocked is the cell's window: the configured one, or a longer one when many that cost
+// much are in line. It is for what changes again and again: after a quiet time no cell waits.
+func (b *Board) windowLocked(c *cell) time.Duration {
+	inLine := len(b.urgent) + len(b.ready) + len(b.waiting) + 1
+	return min(max(b.cfg.Window, share*c.cost*time.Duration(inLine)), slowest*b.cfg.Window)
 }
 
 // readyLocked puts a cell in line. Endpoints go first: they are what requests fail for, and a
@@ -50,15 +67,15 @@ func (b *Board) readyLocked(c *cell) {
 	} else {
 		b.ready = append(b.ready, c)
 	}
-	b.idle.Signal()
+	b.idle.Broadcast()
 }
 
-// take waits for a cell to build; false when the board has stopped.
-func (b *Board) take() (*cell, *list.Element, bool) {
+// take waits for a cell to build, an urgent one if only those are wanted; false when the board has stopped.
+func (b *Board) take(onlyUrgent bool) (*cell, *list.Element, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for {
-		for len(b.urgent)+len(b.ready) == 0 && !b.stopped {
+		for len(b.urgent) == 0 && (onlyUrgent || len(b.ready) == 0) && !b.stopped {
 			b.idle.Wait()
 		}
 		if b.stopped {
@@ -82,9 +99,10 @@ func (b *Board) take() (*cell, *list.Element, bool) {
 }
 
 // done ends a cell's turn.
-func (b *Board) done(c *cell, m *list.Element) {
+func (b *Board) done(c *cell, m *list.Element, cost time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	c.cost = cost
 	b.marks.Remove(m)
 	b.advanceLocked()
 	c.place = resting
@@ -94,22 +112,23 @@ func (b *Board) done(c *cell, m *list.Element) {
 }
 
 // work builds cells, one after the other.
-func (b *Board) work() {
+func (b *Board) work(onlyUrgent bool) {
 	var crowd []*follower // used again and again
 	for {
-		c, m, ok := b.take()
+		c, m, ok := b.take(onlyUrgent)
 		if !ok {
 			return
 		}
+		begin := b.cfg.Clock.Now()
 		if v := b.build(c, m.Value.(*mark).at); v != nil {
 			crowd = b.tell(c, v, crowd)
 		}
-		b.done(c, m)
+		b.done(c, m, b.cfg.Clock.Since(begin))
 	}
 }
 
 // leastHold bounds how often held cells are looked through.
-const leastHold = time.Millisecond
+const leastHold = 2 * time.Millisecond
 
 // release lets held cells go when their windows are over.
 func (b *Board) release(ctx context.Context) {
@@ -124,7 +143,7 @@ func (b *Board) release(ctx context.Context) {
 		}
 		if next, any := b.releaseDue(); any {
 			timer.Stop()
-			timer.Reset(max(next, leastHold))
+			timer.Reset(next)
 		}
 	}
 }
@@ -146,6 +165,10 @@ func (b *Board) releaseDue() (next time.Duration, any bool) {
 		}
 	}
 	clear(b.waiting[len(keep):])
-	b.waiting = keep
+	b.waiting, b.wakeAt = keep, time.Time{}
+	if any {
+		next = max(next, leastHold)
+		b.wakeAt = now.Add(next)
+	}
 	return next, any
 }
