@@ -35,7 +35,7 @@ type ClientConfig struct {
 	LagLimit time.Duration
 	// AnswerTimeout is how long a server may take to say anything about what was asked; 15 s.
 	AnswerTimeout time.Duration
-	// DialTimeout bounds making a connection; 2 s.
+	// DialTimeout bounds making a connection; 2 s, and up to four times that after it was not enough.
 	DialTimeout time.Duration
 	// Jitter is the most that a client waits before it replaces a connection that ended; 100 ms.
 	Jitter time.Duration
@@ -118,6 +118,7 @@ type Client struct {
 	}
 	retryAt    time.Time // of the first subject to be asked for again; zero: none
 	graceUntil time.Time // silence is not judged before
+	patience   uint      // how often Silence is doubled now
 }
 
 // address is what is remembered of a server.

@@ -25,7 +25,8 @@ type clientConn struct {
 	slot     uint8 // its bit in subs; no two connections of now have the same
 	addr     string
 	cancel   context.CancelFunc
-	conn     net.Conn // nil before it is made
+	timeout  time.Duration // for dialling
+	conn     net.Conn      // nil before it is made
 	replaces *clientConn
 
 	began    time.Time // when the connection was made
@@ -60,7 +61,8 @@ func (c *Client) startLocked(addr string, delay time.Duration) *clientConn {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(c.ctx)
-	cc := &clientConn{c: c, slot: uint8(slot), addr: addr, cancel: cancel}
+	timeout := c.cfg.DialTimeout << min(c.addressLocked(addr).failures, 2)
+	cc := &clientConn{c: c, slot: uint8(slot), addr: addr, cancel: cancel, timeout: timeout}
 	c.conns = append(c.conns, cc)
 	c.sessions.Go(func() { cc.run(ctx, delay) })
 	return cc
@@ -101,7 +103,7 @@ func (cc *clientConn) dial(ctx context.Context, delay time.Duration) (net.Conn, 
 			return nil, ctx.Err()
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, cc.c.cfg.DialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cc.timeout)
 	defer cancel()
 	return cc.c.cfg.Dial(ctx, cc.addr)
 }

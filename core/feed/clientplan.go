@@ -11,6 +11,12 @@ const (
 	pollServers = 2 * time.Second
 	// avoidFor is for how long others are preferred to a server that hung or lagged.
 	avoidFor = 15 * time.Second
+	// settled is how long a connection has lived that is no part of a series of failures.
+	settled = 10 * time.Second
+	// calm is how long all connections have lived when a series of failures is forgotten.
+	calm = time.Minute
+	// maxPatience bounds how often Silence is doubled.
+	maxPatience = 2
 	// minBackoff is the first wait after a server could not be reached.
 	minBackoff = 100 * time.Millisecond
 )
@@ -38,7 +44,12 @@ func (c *Client) endedLocked(cc *clientConn, reason string) {
 		a.notBefore = now.Add(jitter(wait))
 	}
 	switch reason {
-	case "silent", "lagging", "unanswered", "overflow":
+	case "silent":
+		if now.Sub(cc.began) < settled && c.patience < maxPatience {
+			c.patience++
+		}
+		fallthrough
+	case "lagging", "unanswered", "overflow":
 		a.avoidUntil = now.Add(avoidFor)
 	case "bye", "lost":
 		a.avoidUntil = now.Add(c.cfg.Silence)
@@ -56,6 +67,9 @@ func (c *Client) planLocked(now time.Time, servers []string) time.Time {
 			}
 			cc.endLocked(reason)
 		}
+	}
+	if len(c.conns) > 0 && !slices.ContainsFunc(c.conns, func(cc *clientConn) bool { return !cc.welcomed || now.Sub(cc.began) < calm }) {
+		c.patience = 0
 	}
 	c.turnLocked(now)
 	c.markLocked(now)
@@ -128,7 +142,7 @@ func (c *Client) judgeLocked(cc *clientConn, now time.Time) string {
 		return ""
 	}
 	switch {
-	case now.Sub(cc.heard) >= c.cfg.Silence:
+	case now.Sub(cc.heard) >= c.silence():
 		return "silent"
 	case cc.unanswered > 0 && now.Sub(cc.progress) >= c.cfg.AnswerTimeout:
 		return "unanswered"
@@ -137,6 +151,10 @@ func (c *Client) judgeLocked(cc *clientConn, now time.Time) string {
 	}
 	return ""
 }
+
+// silence is how long a connection may show nothing: longer after one that was left soon after it was
+// made, since servers with too much to do are not helped by agents that come anew again and again.
+func (c *Client) silence() time.Duration { return c.cfg.Silence << c.patience }
 
 // lagsLocked reports whether a server is known to know too little.
 func (c *Client) lagsLocked(cc *clientConn, now time.Time) bool {
@@ -279,7 +297,7 @@ func (c *Client) dueLocked(now time.Time) time.Time {
 		if cc.conn == nil {
 			continue
 		}
-		earlier(cc.heard.Add(c.cfg.Silence))
+		earlier(cc.heard.Add(c.silence()))
 	}
 	if now.Before(c.graceUntil) {
 		earlier(c.graceUntil)

@@ -99,6 +99,52 @@ func TestRebalance(t *testing.T) {
 	})
 }
 
+// ponderous is a Source that takes its time to follow.
+type ponderous struct{ *press }
+
+func (p ponderous) Follow(who Identity, subject string, set func(Value), denied func(error)) (func(), error) {
+	pause(2000)
+	return p.press.Follow(who, subject, set, denied)
+}
+
+// TestPonderousSource: an agent waits for a server that has much to do, as long as that says that it lives.
+func TestPonderousSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, p := newSite(t), newPress()
+		for i := range 2 {
+			s.serve(fmt.Sprint("s", i), ServerConfig{Source: ponderous{p}})
+		}
+		c := s.client("a", ClientConfig{})
+		var got [10]seen
+		for i := range got {
+			p.publish(fmt.Sprint(i), body(uint64(i+1), 0))
+			c.Follow(fmt.Sprint(i), "", got[i].set, got[i].failed)
+		}
+		polltest.Until(t, func() bool { return c.Newest() == 10 }, "all to be answered")
+		for i := range got {
+			reaches(t, &got[i], uint64(i+1))
+		}
+		if p.follows != len(got) || c.meters.missed.Value() > 0 {
+			t.Errorf("%d follows for %d subjects, %d connections left as silent", p.follows, len(got), c.meters.missed.Value())
+		}
+	})
+}
+
+// TestServersThatAreTooSlow: agents do not come anew again and again when heartbeats are late everywhere.
+func TestServersThatAreTooSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, p := newSite(t), newPress()
+		for i := range 3 {
+			s.serve(fmt.Sprint("s", i), ServerConfig{Source: p, Heartbeat: 4 * time.Second})
+		}
+		c := s.client("a", ClientConfig{})
+		pause(120_000)
+		if n := c.meters.missed.Value(); n == 0 || n > 8 {
+			t.Errorf("%d connections were left in two minutes", n)
+		}
+	})
+}
+
 // TestLocal: a server's own host follows without a network, to the same rules.
 func TestLocal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

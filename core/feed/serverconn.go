@@ -375,7 +375,10 @@ func (c *serverConn) closeLocked() {
 
 // wakeLocked starts the writer when there is something for it to do.
 func (c *serverConn) wakeLocked() {
-	if c.writing || c.closed || c.ended || c.corked || !c.greeted {
+	if c.writing || c.closed || c.ended || !c.greeted {
+		return
+	}
+	if c.corked && !c.beating { // a heartbeat passes: a source may take its time to follow
 		return
 	}
 	if c.welcomed && c.dirty.first == nil && c.large.first == nil && c.part.rest == nil && !c.beating && c.bye == nil {
