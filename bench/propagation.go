@@ -33,6 +33,10 @@ type PropagationOptions struct {
 	HTML string
 	// HostsPerProcess bounds the simulated hosts of one process; 0 is what its descriptors allow.
 	HostsPerProcess int
+	// Window is how many proxies may wait to be configured at once while the fleet comes up.
+	// On one machine the hosts share two cores, where in a fleet each has its own: without a window
+	// each waits for all others. Negative is no limit.
+	Window int
 	// Profiles is a folder for CPU profiles of servers and hosts during the rounds; empty is none.
 	Profiles string
 
@@ -57,6 +61,10 @@ func (o *PropagationOptions) complete() error {
 	between("services", &o.Services, min(3000, max(3, o.Proxies/3/3*3)), 3, 30000)
 	between("rounds", &o.Rounds, 5, 1, 1000)
 	between("hosts-per-process", &o.HostsPerProcess, 5000, 1, 6000) // three descriptors each
+	if o.Window == 0 {
+		o.Window = 2000
+	}
+	o.Window = max(o.Window, 0)
 	if o.Change == "" {
 		o.Change = "deregister"
 	}
@@ -109,6 +117,11 @@ type BringUp struct {
 	WarmSeconds     float64 `json:"warm_seconds"`  // until every proxy had clusters, endpoints and certificates
 	Instances       int     `json:"instances"`
 	Memory          Memory  `json:"memory"`
+	// CPU is what the processes took until then, Ended and Lost the streams and
+	// connections that agents ended while everything started.
+	CPU                   CPUSeconds `json:"cpu_seconds"`
+	Ended, Lost, Messages int64
+	Hosts                 map[string]float64 `json:"hosts,omitempty"`
 }
 
 // Memory is the peak resident size of the processes of each kind, added up.
@@ -132,7 +145,8 @@ type PropagationRound struct {
 	Reads      int64        `json:"reads"` // system calls of the proxies
 	Writes     int64        `json:"writes"`
 	Lost       int64        `json:"connections_lost"`
-	// Hosts is what the agents counted from the change on: see node.SimCounts.
+	// Hosts is what the agents counted and timed from the change on, by metric; times in
+	// milliseconds, the larger of two processes.
 	Hosts map[string]float64 `json:"hosts,omitempty"`
 }
 
@@ -195,16 +209,31 @@ func (p *Propagation) bringUp(ctx context.Context, c *cluster, f *propFleet) err
 		return err
 	}
 	b.HostsSeconds = time.Since(begin).Seconds()
+	if err := f.profile(ctx, "bring-up"); err != nil {
+		return err
+	}
 	o.say("connecting %d proxies ...", o.Proxies)
 	begin = time.Now()
 	if err := f.startSidecars(ctx, c); err != nil {
 		return err
 	}
-	if err := f.waitWarm(ctx); err != nil {
+	err := f.waitWarm(ctx)
+	if err != nil {
 		return err
 	}
 	b.WarmSeconds = time.Since(begin).Seconds()
-	b.Memory = p.memory(c, f)
+	if err := f.profiled(ctx); err != nil {
+		return err
+	}
+	if b.Hosts, err = f.figures(ctx); err != nil {
+		return err
+	}
+	b.Memory, b.CPU = p.memory(c, f), f.cpu(c)
+	var n sidecars.Counts
+	if err := f.sidecars.call(ctx, callMost, sidecars.CallCounts, nil, &n); err != nil {
+		return err
+	}
+	b.Ended, b.Lost, b.Messages = n.Ended, n.Lost, n.Messages
 	o.say("all proxies are warm after %.1f s", b.WarmSeconds)
 	return nil
 }

@@ -34,8 +34,13 @@ func TestFleetIsThePublishedOne(t *testing.T) {
 			t.Fatalf("%s answers at %s", h.Node, h.Bind)
 		}
 		seen[h.Bind] = true
+		here := map[string]bool{}
 		for _, p := range h.Proxies {
 			instances[p.Service]++
+			if here[p.Service] {
+				t.Fatalf("%s has %s twice", h.Node, p.Service)
+			}
+			here[p.Service] = true
 			if seen[p.ID] {
 				t.Fatalf("two instances are called %s", p.ID)
 			}

@@ -70,14 +70,18 @@ func newPropFleet(o *PropagationOptions) *propFleet {
 		// A loopback address for each host, and a port that the kernel picks.
 		f.all[i].Node, f.all[i].Bind = fmt.Sprintf("host-%05d", i), fmt.Sprintf("127.%d.%d.%d", 64+i>>16, i>>8&255, i&255)
 	}
+	// Service by service, each instance on the next host: so a host has as many services as
+	// instances, and all have the same number, give or take one.
 	at := 0
 	for tier := range tierInstances {
-		names := o.Services / 3
-		for n := range tierShare(o.Proxies, tier) {
-			h := &f.all[at%o.Nodes]
-			service := fmt.Sprintf("tier%d-%04d", tier+1, n%names)
-			h.Proxies = append(h.Proxies, propProxy{Service: service, ID: fmt.Sprintf("%s-%d", service, n/names), Port: 20000 + 2*len(h.Proxies)})
-			at++
+		names, share := o.Services/3, tierShare(o.Proxies, tier)
+		for s := range names {
+			for k := range share*(s+1)/names - share*s/names {
+				h := &f.all[at%o.Nodes]
+				service := fmt.Sprintf("tier%d-%04d", tier+1, s)
+				h.Proxies = append(h.Proxies, propProxy{Service: service, ID: fmt.Sprintf("%s-%d", service, k), Port: 20000 + 2*len(h.Proxies)})
+				at++
+			}
 		}
 	}
 	return f
@@ -225,7 +229,7 @@ func (f *propFleet) startSidecars(ctx context.Context, c *cluster) error {
 	}
 	f.cluster = commonService + ".default.dc1.internal." + roots.TrustDomain
 	f.bundle = rootsSecret
-	cfg := sidecars.Config{Track: map[string]string{urlEndpoints: f.cluster, urlSecret: f.bundle}, Need: []string{urlEndpoints, urlSecret, urlListener}}
+	cfg := sidecars.Config{Window: f.o.Window, Track: map[string]string{urlEndpoints: f.cluster, urlSecret: f.bundle}, Need: []string{urlEndpoints, urlSecret, urlListener}}
 	for _, h := range f.all {
 		s := sidecars.Host{Addr: h.addr, Node: h.Node}
 		for _, p := range h.Proxies {

@@ -26,6 +26,8 @@ func (p *Propagation) WriteText(w io.Writer) error {
 	u, m := p.BringUp, p.BringUp.Memory
 	fmt.Fprintf(&b, "bring-up: servers %.1f s, %d registrations %.1f s, agents %.1f s, proxies configured with certificates %.1f s\n",
 		u.ServersSeconds, u.Instances, u.RegisterSeconds, u.HostsSeconds, u.WarmSeconds)
+	fmt.Fprintf(&b, "          CPU servers %.1f, agents %.1f, proxies %.1f s; %d streams and %d connections ended by agents; feed: %.0f reconnects\n",
+		u.CPU.Servers, u.CPU.Hosts, u.CPU.Sidecars, u.Ended, u.Lost, sum(u.Hosts, "feed.client.reconnects."))
 	fmt.Fprintf(&b, "peak memory: servers %s, agents %.0f MiB (%.1f kB for each proxy), simulated proxies %.0f MiB\n",
 		mib(m.ServerBytes), float64(m.HostsBytes)/(1<<20), float64(m.HostBytesPerProxy)/1000, float64(m.SidecarsBytes)/(1<<20))
 	for i, r := range p.Rounds {
@@ -62,4 +64,14 @@ func mib(list []int64) string {
 		parts = append(parts, fmt.Sprintf("%.0f", float64(n)/(1<<20)))
 	}
 	return strings.Join(parts, " + ") + " MiB"
+}
+
+// sum adds the figures whose names begin so.
+func sum(figures map[string]float64, prefix string) (total float64) {
+	for name, v := range figures {
+		if strings.HasPrefix(name, prefix) {
+			total += v
+		}
+	}
+	return total
 }

@@ -115,8 +115,11 @@ func (f *propFleet) measure(ctx context.Context, c *cluster, s changeStep, affec
 	if err := f.sidecars.call(ctx, callMost, sidecars.CallCounts, nil, &before); err != nil {
 		return nil, err
 	}
+	if _, err := f.figures(ctx); err != nil { // what was before the change is passed over
+		return nil, err
+	}
 	cpu := f.cpu(c)
-	if err := f.profile(ctx, c, name); err != nil {
+	if err := f.profile(ctx, name); err != nil {
 		return nil, err
 	}
 	conn, err := dialWire(ctx, c.http, 64<<10)
@@ -143,6 +146,9 @@ func (f *propFleet) measure(ctx context.Context, c *cluster, s changeStep, affec
 		return nil, err
 	}
 	if err := f.sidecars.call(ctx, callMost, sidecars.CallCounts, nil, &after); err != nil {
+		return nil, err
+	}
+	if r.Hosts, err = f.figures(ctx); err != nil {
 		return nil, err
 	}
 	r.Messages, r.Bytes, r.Lost = after.Messages-before.Messages, after.Bytes-before.Bytes, after.Lost-before.Lost
@@ -202,7 +208,7 @@ func (f *propFleet) cpu(c *cluster) (t CPUSeconds) {
 }
 
 // profile starts CPU profiles of the agents' processes for a round with a name.
-func (f *propFleet) profile(ctx context.Context, _ *cluster, name string) error {
+func (f *propFleet) profile(ctx context.Context, name string) error {
 	if f.o.Profiles == "" || name == "" {
 		return nil
 	}
@@ -230,4 +236,24 @@ func (f *propFleet) profiled(ctx context.Context) error {
 		errs = append(errs, h.call(ctx, callMost, "profile", "", nil))
 	}
 	return errors.Join(errs...)
+}
+
+// figures is what the agents counted since the last call: counts of all processes
+// added up, of times the largest.
+func (f *propFleet) figures(ctx context.Context) (map[string]float64, error) {
+	all := map[string]float64{}
+	for _, h := range f.hosts {
+		var part map[string]float64
+		if err := h.call(ctx, callMost, "figures", nil, &part); err != nil {
+			return nil, err
+		}
+		for name, v := range part {
+			if strings.HasSuffix(name, "_ms") {
+				all[name] = max(all[name], v)
+			} else {
+				all[name] += v
+			}
+		}
+	}
+	return all, nil
 }

@@ -35,6 +35,7 @@ the frame with the change.
 	f.DurationVar(&o.Deadline, "deadline", 0, "who has not got the change by then is missing (0 is 1m)")
 	f.StringVar(&o.HTML, "html", "", "draw the curves beside the published one into this file")
 	f.IntVar(&o.HostsPerProcess, "hosts-per-process", 0, "simulated agents in one process (0 is 5000)")
+	f.IntVar(&o.Window, "window", 2000, "sidecars that may wait to be configured at once while the fleet comes up (-1 is no limit)")
 	f.StringVar(&o.Profiles, "profiles", "", "write CPU profiles of the rounds into this folder")
 	for _, name := range []string{"target", "dns-target", "token", "connections", "duration"} {
 		f.Lookup(name).Hidden = true // it starts what it measures, and measures a change, not a load

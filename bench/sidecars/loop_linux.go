@@ -47,12 +47,13 @@ func (l *loop) run(ctx context.Context) error {
 		_ = unix.Close(ep)
 	}()
 	events := make([]unix.EpollEvent, epollBatch)
-	opened := 0
+	opened, sidecars := 0, 0
 	for ctx.Err() == nil {
 		wait := waitMillis
-		for n := 0; opened < len(l.conns) && n < openAtOnce; n++ {
-			l.open(ep, l.conns[opened])
-			opened++
+		for n := 0; opened < len(l.conns) && n < openAtOnce && l.admits(sidecars); n++ {
+			c := l.conns[opened]
+			l.open(ep, c)
+			opened, sidecars = opened+1, sidecars+len(c.host.Proxies)
 			wait = 0
 		}
 		l.reopen(ep)
@@ -70,8 +71,14 @@ func (l *loop) run(ctx context.Context) error {
 	return nil
 }
 
-// open connects and sends its first requests. On
-// loopback a connection is there at once, so connecting may block.
+// admits reports whether another connection may be opened when so many sidecars were begun.
+func (l *loop) admits(sidecars int) bool {
+	window := l.fleet.cfg.Window / len(l.fleet.loops)
+	return window == 0 || sidecars-int(l.warm.Load()) < window
+}
+
+// open connects and sends its first requests. On loopback a connection is there
+// at once, so connecting may block.
 func (l *loop) open(ep int, c *conn) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -36,6 +36,9 @@ type Config struct {
 	Token string `json:"token,omitempty"`
 	// Loops is how many threads serve the connections; 0 is 1.
 	Loops int `json:"loops,omitempty"`
+	// Window is how many sidecars may wait to be configured at once: others begin as
+	// these are done. 0 is no limit.
+	Window int `json:"window,omitempty"`
 	// Track names, for each type by its URL, the resource whose version tells a
 	// change; a type that is not named is tracked by all its resources together.
 	Track map[string]string `json:"track,omitempty"`
