@@ -85,7 +85,7 @@ func TestAgentMovesToAnotherServer(t *testing.T) {
 	server.Store(second)
 	stopFirst()
 	unchanged := metrics.Counter("feed.server.unchanged")
-	polltest.Until(t, func() bool { return unchanged.Value() == uint64(len(all)) }, "the second server to say that nothing is new")
+	polltest.Until(t, func() bool { return unchanged.Value() >= uint64(len(all)) }, "the second server to say that nothing is new")
 	for i, s := range all {
 		if s.count() != counts[i] {
 			t.Errorf("%s: told again", s.subject)
