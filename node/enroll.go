@@ -121,9 +121,7 @@ const (
 
 // enrol keeps this agent's certificate, from its start until ctx ends.
 func (p *Process) enrol(ctx context.Context) error {
-	client := rpc.NewClient(rpc.ClientConfig{Timeout: enrolTimeout, Dial: func(ctx context.Context, addr string) (net.Conn, error) {
-		return p.wire.Dial(ctx, addr, wire.ProtoEnroll, 0)
-	}})
+	client := p.enrolClient()
 	defer func() { _ = client.Close() }()
 	pause := backoff.Backoff{Min: enrolRetryMin, Max: enrolRetryMax}
 	var renew time.Time
@@ -151,6 +149,12 @@ func (p *Process) enrol(ctx context.Context) error {
 		t.Stop()
 	}
 	return nil
+}
+
+func (p *Process) enrolClient() *rpc.Client {
+	return rpc.NewClient(rpc.ClientConfig{Timeout: enrolTimeout, Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+		return p.wire.Dial(ctx, addr, wire.ProtoEnroll, 0)
+	}})
 }
 
 // take makes a certificate the one in force and returns when to renew it.

@@ -85,6 +85,18 @@ tls { defaults { ca_file = "%s/ca.pem" verify_outgoing = true verify_server_host
 	if !knock(t, s, a, first, wire.ProtoRPC, 0, 0) || c.enrolled.now.Load() != first || c.certificateLeft() == 0 {
 		t.Error("the certificate does not outlast a rotation and a reload")
 	}
+	// One that has ended, or is trusted no more, does not keep the agent from getting another.
+	domain, err := ca.TrustDomainOf(s.registry.State())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := meshCert(t, s, ca.ID{Kind: ca.AgentID, TrustDomain: domain, Datacenter: "dc1", Name: "c1"}, time.Now().Add(-2*time.Hour+time.Minute))
+	c.enrolled.now.Store(ended)
+	client := c.enrolClient()
+	defer client.Close()
+	if cert, err := c.askToEnrol(t.Context(), client); err != nil || !knock(t, s, a, cert, wire.ProtoRPC, 0, 0) {
+		t.Errorf("an agent whose certificate has ended: %v", err)
+	}
 }
 
 // TestStrangersWhereAgentsEnrol is C7 for servers that let in agents with certificates of the mesh: nobody else gets in, and no agent to Raft.

@@ -13,6 +13,7 @@ import (
 	"corbel.dev/corbel/api/consulapi"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/mesh/ca"
 	"corbel.dev/corbel/mesh/issue"
@@ -20,7 +21,7 @@ import (
 )
 
 // rootsWait is how long one question for newer roots waits.
-const rootsWait = "5m"
+const rootsWait = 5 * time.Minute
 
 // buildLeaves makes what keeps this host's leaf certificates, and on servers what signs them. servers is how
 // a client agent reaches one.
@@ -66,11 +67,30 @@ func (p *Process) rootLeft() float64 {
 	return math.Round(root.NotAfter.Sub(p.clock.Now()).Seconds())
 }
 
-// rootsOfNow asks this process's own API for roots newer than index; any server will do, with or without a leader.
+// rootsOfNow waits for roots newer than index: in the State on a server, with or without a leader, and on a client
+// agent by a question to any server.
 func (p *Process) rootsOfNow(ctx context.Context, index uint64) (leaf.Roots, error) {
+	if p.registry == nil {
+		return p.rootsOfServers(ctx, index)
+	}
+	indexOf := func(st *catalog.State) uint64 { return st.RecordsIndex(catalog.RecordCA) }
+	st := p.registry.Await(ctx, registry.RecordsSubject(catalog.RecordCA), index, rootsWait, indexOf)
+	if err := ctx.Err(); err != nil {
+		return leaf.Roots{}, err
+	}
+	out := leaf.Roots{Index: indexOf(st)}
+	if root, err := ca.Active(st); err == nil { // an error: there is none yet
+		out.Active = root.ID
+		out.TrustDomain, err = ca.TrustDomainOf(st)
+		return out, err
+	}
+	return out, nil
+}
+
+func (p *Process) rootsOfServers(ctx context.Context, index uint64) (leaf.Roots, error) {
 	path := "/v1/connect/ca/roots?stale"
 	if index > 0 {
-		path += "&wait=" + rootsWait + "&index=" + strconv.FormatUint(index, 10)
+		path += "&wait=" + rootsWait.String() + "&index=" + strconv.FormatUint(index, 10)
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)
 	if err != nil {

@@ -119,6 +119,18 @@ func (id *identity) client(serverName string) *tls.Config {
 	return c
 }
 
+// clientFor is client for a protocol. Who asks for a certificate shows none: the one it has may have ended, or be of
+// a root that is trusted no more, and would be refused.
+func (id *identity) clientFor(proto Protocol, serverName string) *tls.Config {
+	c := id.client(serverName)
+	if proto == ProtoEnroll {
+		c = c.Clone()
+		c.Certificates = nil
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &tls.Certificate{}, nil }
+	}
+	return c
+}
+
 // admit tells whether the peer of an accepted connection may speak the protocol. The handshake has verified
 // what the peer showed.
 func (id *identity) admit(s *tls.ConnectionState, proto Protocol) error {

@@ -393,7 +393,7 @@ func (w *Wire) dial(ctx context.Context, addr, serverName string, proto Protocol
 		return nil, errkind.E(errkind.Unavailable, "dial "+addr, err)
 	}
 	if w.tls != nil {
-		secured := tls.Client(conn, w.tls.client(serverName))
+		secured := tls.Client(conn, w.tls.clientFor(proto, serverName))
 		if err := secured.HandshakeContext(ctx); err != nil {
 			return nil, errkind.E(handshakeKind(err), "dial "+addr, explainHandshake(err))
 		}
