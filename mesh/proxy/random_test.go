@@ -21,6 +21,7 @@ var randomEntries = []string{
 	`{"Kind": "service-resolver", "Name": "api", "ConnectTimeout": "3s"}`,
 	`{"Kind": "service-resolver", "Name": "api", "DefaultSubset": "v1", "Subsets": {"v1": {"Filter": "Service.Meta.v == 1"}}, "Failover": {"*": {"Service": "db"}}}`,
 	`{"Kind": "service-resolver", "Name": "db", "Redirect": {"Service": "store"}}`,
+	`{"Kind": "service-resolver", "Name": "db", "Failover": {"*": {"Targets": [{"Peer": "east"}, {"Service": "store"}]}}}`,
 	`{"Kind": "service-splitter", "Name": "db", "Splits": [{"Weight": 60, "Service": "db"}, {"Weight": 40, "Service": "api"}]}`,
 	`{"Kind": "service-router", "Name": "db", "Routes": [{"Match": {"HTTP": {"PathPrefix": "/x"}}, "Destination": {"Service": "other"}}]}`,
 	`{"Kind": "mesh", "TLS": {"Outgoing": {"TLSMinVersion": "TLSv1_3"}}}`,

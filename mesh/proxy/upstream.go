@@ -164,6 +164,9 @@ func (p *Proxy) clusters(ch *chain.Chain, c *calling) ([]*mesh.Resource, error) 
 		}
 		t := ch.Targets[n.Resolver.Target]
 		name := envoy.ClusterName(ch, t)
+		if t.Peer != "" {
+			return nil, errkind.Errorf(errkind.Invalid, "target %q is a peer's: clusters have no peers", t.ID)
+		}
 		if n.Resolver.Failover == nil {
 			r, err := envoy.UpstreamCluster(p.cluster(name, ch, t, n.LoadBalancer, c))
 			if err != nil {
@@ -175,6 +178,9 @@ func (p *Proxy) clusters(ch *chain.Chain, c *calling) ([]*mesh.Resource, error) 
 		var order []string
 		for i, target := range append([]string{n.Resolver.Target}, n.Resolver.Failover.Targets...) {
 			t := ch.Targets[target]
+			if t.Peer != "" {
+				continue // nobody to go on at
+			}
 			leg := envoy.FailoverName(i, envoy.ClusterName(ch, t))
 			spec := p.cluster(leg, ch, t, n.LoadBalancer, c)
 			spec.JSON = ""
