@@ -325,9 +325,28 @@ func TestRulesOfConnectionsComeByThemselves(t *testing.T) {
 		if l.echo(port, "other") == nil {
 			t.Error("another service was let in")
 		}
+		held, err := l.dial(port, "shop")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer held.Close()
+		line := func() error {
+			if _, err := io.WriteString(held, "x\n"); err != nil {
+				return err
+			}
+			_, err := held.Read(make([]byte, 2))
+			return err
+		}
+		if err := line(); err != nil {
+			t.Fatal(err)
+		}
 		w.put(`{"Kind": "service-intentions", "Name": "web", "Sources": [{"Name": "shop", "Action": "deny"}]}`)
 		l.step(w.change("service/web"))
 		l.wait("shop to be refused", func() error { return refusedOnly(l.echo(port, "shop")) })
+		_ = held.SetDeadline(time.Now().Add(patience))
+		if err := line(); err != nil {
+			t.Errorf("a connection that was let in before: %v", err)
+		}
 		w.put(allow)
 		l.step(w.change("service/web"))
 		l.wait("shop to be let in again", func() error { return l.echo(port, "shop") })
