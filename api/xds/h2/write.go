@@ -55,10 +55,12 @@ func (c *Conn) write() {
 	}
 }
 
+// finished reports whether everything is said on a connection that is to end.
+// What came up during the last write has kicked the writer again.
 func (c *Conn) finished() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.closing
+	return c.closing && len(c.ctrl) == 0 && len(c.ready) == 0
 }
 
 // closeWrite lets the peer see the end after our last words.
