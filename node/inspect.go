@@ -24,7 +24,7 @@ func (t *Tally) add(encoded []byte) {
 var recordNames = map[catalog.RecordKind]string{
 	catalog.RecordACLToken: "ACLToken", catalog.RecordACLPolicy: "ACLPolicy", catalog.RecordACLRole: "ACLRole",
 	catalog.RecordACLAuthMethod: "ACLAuthMethod", catalog.RecordACLBindingRule: "ACLBindingRule", catalog.RecordACLBootstrap: "ACLBootstrap",
-	catalog.RecordConfigEntry: "ConfigEntry", catalog.RecordQuery: "PreparedQuery", catalog.RecordAutopilot: "Autopilot",
+	catalog.RecordConfigEntry: "ConfigEntry", catalog.RecordQuery: "PreparedQuery", catalog.RecordAutopilot: "AutopilotRequest",
 	catalog.RecordCoordinate: "CoordinateBatchUpdate", catalog.RecordCA: "ConnectCA", catalog.RecordLegacyID: "LegacyIntentionID",
 	catalog.RecordSystem: "SystemMetadata", catalog.RecordFederation: "FederationState", catalog.RecordNodeBar: "NodeBar",
 }

@@ -25,6 +25,8 @@ func TestKV(t *testing.T) {
 	r := newRig(t, nil)
 	r.run([]step{
 		{"GET", "/v1/kv/a", "", 404, ""},
+		{"GET", "/v1/kv/?keys", "", 200, "[]"}, // the empty prefix is never missing
+		{"GET", "/v1/kv/?recurse", "", 404, ""},
 		{"PUT", "/v1/kv/a", "hello", 200, "true"},
 		{"GET", "/v1/kv/a", "", 200, `[{"LockIndex":0,"Key":"a","Flags":0,"Value":"aGVsbG8=","CreateIndex":2,"ModifyIndex":2}]`},
 		{"GET", "/v1/kv/a?raw", "", 200, "hello"},
@@ -41,7 +43,8 @@ func TestKV(t *testing.T) {
 		{"GET", "/v1/kv/?keys&seperator=/", "", 200, `["a","d/","empty"]`},
 		{"GET", "/v1/kv/nothing?keys", "", 404, ""},
 		{"GET", "/v1/kv/nothing?recurse", "", 404, ""},
-		{"GET", "/v1/kv/d/y?recurse", "", 200, "*"},
+		{"GET", "/v1/kv/d/y?recurse", "", 200, `[{"LockIndex":0,"Key":"d/y/w","Flags":0,"Value":"Mg==","CreateIndex":7,"ModifyIndex":7},` + // by bytes, in their order
+			`{"LockIndex":0,"Key":"d/y/z","Flags":0,"Value":"Mg==","CreateIndex":6,"ModifyIndex":6}]`},
 		{"GET", "/v1/kv/", "", 400, "Missing key name"},
 		{"PUT", "/v1/kv/", "x", 400, "Missing key name"},
 		{"DELETE", "/v1/kv/", "", 400, "Missing key name"},
@@ -81,15 +84,20 @@ func TestLocksOverHTTP(t *testing.T) {
 		{"PUT", "/v1/session/renew/none", "", 404, "Session id 'none' not found"},
 		{"GET", "/v1/session/info/none", "", 200, "[]"},
 		{"GET", "/v1/session/info/" + s.ID, "", 200, "[" + fmt.Sprintf(`{"ID":"%s","Name":"","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"","NodeChecks":["serfHealth"],"ServiceChecks":null,"CreateIndex":3,"ModifyIndex":3}`, s.ID) + "]"},
-		{"GET", "/v1/session/node/n1", "", 200, "*"},
+		{"PUT", "/v1/kv/lock", "anybody", 200, "true"}, // locks are advisory, and writing keeps them
+		{"GET", "/v1/kv/lock", "", 200, `[{"LockIndex":1,"Key":"lock","Flags":0,"Value":"YW55Ym9keQ==","Session":"` + s.ID + `","CreateIndex":4,"ModifyIndex":5}]`},
+		{"PUT", "/v1/kv/other?acquire=none", "", 500, `invalid session "none"`},
+		{"PUT", "/v1/kv/held?acquire=" + s.ID, "", 200, "true"},
+		{"DELETE", "/v1/kv/held", "", 200, "true"},
 		{"PUT", "/v1/kv/lock?release=" + s.ID, "me", 200, "true"},
 		{"PUT", "/v1/kv/lock?release=" + s.ID, "me", 200, "false"},
 		{"PUT", "/v1/session/destroy/" + s.ID, "", 200, "true"},
 		{"PUT", "/v1/session/destroy/" + s.ID, "", 200, "true"},
 		{"GET", "/v1/session/list", "", 200, "[]"},
 		{"PUT", "/v1/session/create", `{"Behavior":"x"}`, 500, "Invalid Behavior setting 'x'"},
-		{"PUT", "/v1/session/create", `{"TTL":"1s"}`, 500, "*"},
-		{"PUT", "/v1/session/create", `{"Node":"unknown"}`, 500, "*"},
+		{"PUT", "/v1/session/create", `{"TTL":"1s"}`, 500, "Invalid Session TTL '1000000000', must be between [10s=24h0m0s]"}, // the contract prints nanoseconds
+		{"PUT", "/v1/session/create", `{"TTL":"25h"}`, 500, "Invalid Session TTL '90000000000000', must be between [10s=24h0m0s]"},
+		{"PUT", "/v1/session/create", `{"Node":"unknown"}`, 500, "Missing node registration"},
 		{"PUT", "/v1/session/create", `{"LockDelay":"x"}`, 400, "*"},
 		{"PUT", "/v1/session/create", `{"LockDelay":5,"TTL":"10s","name":"web"}`, 200, "*"},
 	})
@@ -103,14 +111,23 @@ func TestTxn(t *testing.T) {
 	r.run([]step{
 		{"PUT", "/v1/txn", `[{"KV":{"Verb":"set","Key":"a","Value":"aGk=","Flags":7}}]`, 200,
 			`{"Results":[{"KV":{"LockIndex":0,"Key":"a","Flags":7,"Value":null,"CreateIndex":2,"ModifyIndex":2}}],"Errors":null}`},
-		{"PUT", "/v1/txn", `[{"KV":{"Verb":"get","Key":"a"}},{"KV":{"Verb":"get-or-empty","Key":"b"}}]`, 200, "*"},
+		{"PUT", "/v1/txn", `[{"KV":{"Verb":"get","Key":"a"}},{"KV":{"Verb":"get-or-empty","Key":"b"}}]`, 200,
+			`{"Results":[{"KV":{"LockIndex":0,"Key":"a","Flags":7,"Value":"aGk=","CreateIndex":2,"ModifyIndex":2}},{"KV":{"LockIndex":0,"Key":"b","Flags":0,"Value":null,"CreateIndex":0,"ModifyIndex":0}}],"Errors":null}`},
 		{"PUT", "/v1/txn", `[{"KV":{"Verb":"get","Key":"b"}}]`, 409, `{"Results":null,"Errors":[{"OpIndex":0,"What":"key \"b\" doesn't exist"}]}`},
 		{"PUT", "/v1/txn", `[{"KV":{"Verb":"cas","Key":"a","Index":9}}]`, 409, `{"Results":null,"Errors":[{"OpIndex":0,"What":"failed to set key \"a\", index is stale"}]}`},
 		{"PUT", "/v1/txn", `[{"KV":{"Verb":"delete","Key":"a"}}]`, 200, `{"Results":[],"Errors":null}`},
 		{"PUT", "/v1/txn", `[{"KV":{"Verb":"nope","Key":"a"}}]`, 400, "*"},
 		{"PUT", "/v1/txn", `[{}]`, 400, "*"},
 		{"PUT", "/v1/txn", `[{"Node":{"Verb":"set","Node":{"Node":"x","Address":"1.2.3.4"}}},{"Service":{"Verb":"set","Node":"x","Service":{"ID":"s","Service":"s","Port":1}}}]`, 200, "*"},
-		{"PUT", "/v1/txn", `[{"Node":{"Verb":"get","Node":{"Node":"x"}}},{"Service":{"Verb":"get","Node":"x","Service":{"ID":"s"}}}]`, 200, "*"},
+		{"PUT", "/v1/txn", `[{"Node":{"Verb":"get","Node":{"Node":"x"}}}]`, 200,
+			`{"Results":[{"Node":{"ID":"","Node":"x","Address":"1.2.3.4","Datacenter":"dc1","TaggedAddresses":null,"Meta":null,"CreateIndex":4,"ModifyIndex":4}}],"Errors":null}`},
+		{"PUT", "/v1/txn", `[{"Node":{"Verb":"cas","Node":{"Node":"x","Address":"5.6.7.8","ModifyIndex":3}}}]`, 409, "*"},
+		{"PUT", "/v1/txn", `[{"Node":{"Verb":"cas","Node":{"Node":"x","Address":"5.6.7.8","ModifyIndex":4}}},{"Service":{"Verb":"delete-cas","Node":"x","Service":{"ID":"s","ModifyIndex":4}}},
+			{"Check":{"Verb":"set","Check":{"Node":"x","CheckID":"c","Name":"c","Status":"warning"}}}]`, 200, "*"},
+		{"GET", "/v1/health/node/x?filter=Status==warning", "", 200, "*"},
+		{"GET", "/v1/catalog/service/s", "", 200, "[]"},
+		{"PUT", "/v1/txn", `[{"Check":{"Verb":"delete","Check":{"Node":"x","CheckID":"c"}}},{"Node":{"Verb":"delete","Node":{"Node":"x"}}}]`, 200, "*"},
+		{"GET", "/v1/catalog/node/x", "", 200, "null"},
 		{"PUT", "/v1/txn", "[" + strings.Repeat(`{"KV":{"Verb":"get","Key":"a"}},`, 128) + `{"KV":{"Verb":"get","Key":"a"}}]`, 413, "Transaction contains too many operations (129 > 128)"},
 		{"PUT", "/v1/txn", "{", 400, "*"},
 	})

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -290,6 +292,16 @@ func TestUnixSocket(t *testing.T) {
 	defer res.Body.Close()
 	if b, _ := io.ReadAll(res.Body); string(b) != "hi" {
 		t.Errorf("got %q", b)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode().Perm() != 0o600 || info.Mode().Type() != fs.ModeSocket {
+		t.Errorf("the socket has mode %v", info.Mode())
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Gid) != os.Getgid() {
+		t.Errorf("the socket belongs to group %d, want %d", st.Gid, os.Getgid())
 	}
 }
 

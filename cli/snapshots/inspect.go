@@ -116,12 +116,32 @@ func inspect(e *command.Env) *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("%s does not verify: %w", args[0], err)
 		}
+		if e.Consul {
+			r.asRegistrations()
+		}
 		if reading.JSON {
 			return command.WriteJSON(e.Out, r, false)
 		}
 		return r.print(e, details)
 	}
 	return c
+}
+
+// asRegistrations makes one row of nodes, services and checks: Consul's servers store each as a registration.
+func (r *report) asRegistrations() {
+	all := node.Tally{Name: "Register"}
+	r.Stats = slices.DeleteFunc(r.Stats, func(t node.Tally) bool {
+		if t.Name != "Node" && t.Name != "Service" && t.Name != "Check" {
+			return false
+		}
+		all.Count, all.Size = all.Count+t.Count, all.Size+t.Size
+		return true
+	})
+	if all.Count == 0 {
+		return
+	}
+	r.Stats = append(r.Stats, all)
+	slices.SortStableFunc(r.Stats, func(a, b node.Tally) int { return cmp.Compare(b.Size, a.Size) })
 }
 
 func (r *report) print(e *command.Env, details bool) error {

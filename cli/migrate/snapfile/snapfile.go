@@ -184,6 +184,7 @@ var kinds = map[byte]kind{
 	23: {name: "roles", take: acl("roles")},
 	25: {name: "binding rules", take: acl("binding-rules")},
 	27: {name: "auth methods", take: acl("auth-methods")},
+	29: {name: "chunking state", why: "it belongs to writes that were under way"},
 	30: {name: "federation states", why: "datacenters are joined anew"},
 	31: {name: "system metadata", why: "it belongs to Consul's own upgrades"},
 	32: {name: "virtual IPs", why: "addresses are given anew"},
