@@ -1,0 +1,9 @@
+package leaf
+
+import (
+	"testing"
+
+	"corbel.dev/corbel/kit/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
