@@ -241,7 +241,9 @@ func (p *Proxy) outbound(d *Upstream, v *mesh.Upstream, c *calling) (*envoy.Outb
 		Balance: c.balance, Logs: p.logs(), JSON: c.listenerJSON, Tracing: p.tracing()}
 	var routes *mesh.Resource
 	switch {
-	case entry.IsHTTP(ch.Protocol) && !ch.Default:
+	case entry.IsHTTP(ch.Protocol):
+		// By reference, also where it is one route to one cluster: a listener with its own routes would be replaced
+		// with the first config entry, and connections on the old one lead to a cluster that is gone.
 		out.Routes = id
 		if ch.CustomizationHash != "" {
 			out.Routes = ch.CustomizationHash + "~" + id

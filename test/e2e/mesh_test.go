@@ -87,7 +87,7 @@ func meshTraffic(t *testing.T, r *meshRig) {
 // meshIntentions: what is denied is refused, what is allowed again works again.
 func meshIntentions(t *testing.T, r *meshRig) {
 	for destination, reached := range map[string]func() bool{
-		"db":  func() bool { return echoed(r.port("to db")) },
+		"db": func() bool { return echoed(r.port("to db")) },
 		"api": func() bool { // by any of its instances: requests go to them in turn
 			for range 4 {
 				if status, _ := r.get(r.port("to api"), "/"); status == http.StatusOK {
