@@ -228,6 +228,11 @@ func (p *Propagation) bringUp(ctx context.Context, c *cluster, f *propFleet) err
 	if b.Hosts, err = f.figures(ctx); err != nil {
 		return err
 	}
+	for _, h := range f.hosts {
+		if err := h.call(ctx, callMost, "settle", nil, nil); err != nil {
+			return err
+		}
+	}
 	b.Memory, b.CPU = p.memory(c, f), f.cpu(c)
 	var n sidecars.Counts
 	if err := f.sidecars.call(ctx, callMost, sidecars.CallCounts, nil, &n); err != nil {

@@ -37,10 +37,12 @@ func (c *simConn) Close() error {
 // simHostKey is the context key under which a dial finds its host.
 type simHostKey struct{}
 
-// simFrom is which host dials, and from where.
+// simFrom is which host dials, and from where. Only its feed's connections are cut: the
+// others carry nothing while nothing is asked for.
 type simFrom struct {
 	host int
 	ip   net.IP
+	feed bool
 }
 
 // DialContext implements wire.Dialer.
@@ -51,7 +53,7 @@ func (n *simNet) DialContext(ctx context.Context, network, addr string) (net.Con
 		d.LocalAddr = &net.TCPAddr{IP: from.ip}
 	}
 	nc, err := d.DialContext(ctx, network, addr)
-	if err != nil || !known {
+	if err != nil || !from.feed {
 		return nc, err
 	}
 	c := &simConn{TCPConn: nc.(*net.TCPConn), net: n, host: from.host}
@@ -64,8 +66,8 @@ func (n *simNet) DialContext(ctx context.Context, network, addr string) (net.Con
 	return c, nil
 }
 
-// simFault is the faults of one call: places of hosts whose connections are
-// stalled without a word or reset, each at some moment within a time from now.
+// simFault is the faults of one call: places of hosts of which one connection (a
+// hedged host has two) is stalled without a word or reset, each at some moment within a time from now.
 type simFault struct {
 	Stall  []int         `json:"stall"`
 	Reset  []int         `json:"reset"`
@@ -81,8 +83,9 @@ func (n *simNet) cut(f simFault) {
 				defer n.timed.Done()
 				n.mu.Lock()
 				defer n.mu.Unlock()
-				for c := range n.open[h] {
+				for c := range n.open[h] { // any one of them
 					do(c.TCPConn)
+					return
 				}
 			})
 		}

@@ -21,7 +21,7 @@ func simPair(t *testing.T, n *simNet, host int) (ours, theirs net.Conn) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	ctx := context.WithValue(t.Context(), simHostKey{}, simFrom{host, net.IPv4(127, 64, 3, byte(host))})
+	ctx := context.WithValue(t.Context(), simHostKey{}, simFrom{host, net.IPv4(127, 64, 3, byte(host)), true})
 	if ours, err = n.DialContext(ctx, "tcp", l.Addr().String()); err != nil {
 		t.Fatal(err)
 	}

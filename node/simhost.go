@@ -31,9 +31,9 @@ type simulated struct {
 
 // build makes the host at a place of the fleet.
 func (f *simFleet) build(place int, h simHost) (*simulated, error) {
-	from := simFrom{place, net.ParseIP(h.Bind)}
 	dial := func(proto wire.Protocol) func(context.Context, string) (net.Conn, error) {
 		return func(ctx context.Context, addr string) (net.Conn, error) {
+			from := simFrom{place, net.ParseIP(h.Bind), proto == wire.ProtoFeed}
 			return f.wire.Dial(context.WithValue(ctx, simHostKey{}, from), addr, proto, 0)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"runtime/pprof"
 	"sync"
 
@@ -46,8 +47,8 @@ type simProxy struct {
 
 // ServeSimHosts plays the hosts of a simulated fleet for the process on the other
 // side of in and out, until in ends. The calls: "start" with the hosts (the
-// answer lists where their discovery services listen), "fault", "heal", "figures"
-// and "profile" with a file to begin one and "" to end it.
+// answer lists where their discovery services listen), "settle", "fault", "heal",
+// "figures" and "profile" with a file to begin one and "" to end it.
 func ServeSimHosts(ctx context.Context, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	f := &simFleet{net: &simNet{open: map[int]map[*simConn]struct{}{}}, metrics: telemetry.New(telemetry.Config{})}
@@ -92,6 +93,9 @@ func (f *simFleet) handle(ctx context.Context, method string, body json.RawMessa
 		return nil, nil
 	case "heal":
 		f.net.timed.Wait() // cut connections were replaced by then, or are about to be
+		return nil, f.err()
+	case "settle":
+		runtime.GC() // thousands of agents share this heap: what one collection takes of all of them, no agent knows
 		return nil, f.err()
 	case "figures":
 		return f.figures(), f.err()
