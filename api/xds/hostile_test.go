@@ -12,6 +12,7 @@ import (
 	"net"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -186,4 +187,68 @@ func TestOverTLS(t *testing.T) {
 	if n, err := nc.Read(make([]byte, 1)); err == nil {
 		t.Errorf("HTTP/1.1 was answered with %d bytes", n)
 	}
+}
+
+// Streams come and go, in the middle of everything, while the sets change: nothing
+// is left behind, nobody waits for another, and who stays has the newest.
+func TestComingAndGoing(t *testing.T) {
+	plane := newTable()
+	p := plane.add("web-1", small(mesh.TypeEndpoints, "db", "0"), small(mesh.TypeCluster, "db", "0"))
+	s, address := serve(t, Config{Plane: plane, OpenWorkers: 3})
+	stays := openDelta(t, dial(t, address), "web-1")
+	stays.subscribe(mesh.TypeEndpoints, "db")
+	stop := make(chan struct{})
+	var all, changes sync.WaitGroup
+	last := 0
+	changes.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			last++
+			p.put(small(mesh.TypeEndpoints, "db", fmt.Sprint(last)), small(mesh.TypeCluster, "db", fmt.Sprint(last)))
+			runtime.Gosched()
+		}
+	})
+	for n := range 8 {
+		conn := dial(t, address)
+		all.Go(func() {
+			for round := range 25 {
+				ctx, cancel := context.WithCancel(background(t))
+				stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
+				if err != nil {
+					t.Error(err)
+					cancel()
+					return
+				}
+				_ = stream.Send(&discovery.DeltaDiscoveryRequest{Node: node("web-1", 40), TypeUrl: mesh.TypeEndpoints.URL(), ResourceNamesSubscribe: []string{"db"}})
+				_ = stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: mesh.TypeCluster.URL()})
+				for range (n + round) % 5 {
+					if r, err := stream.Recv(); err == nil {
+						_ = stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: r.TypeUrl, ResponseNonce: r.Nonce})
+					}
+				}
+				if round%3 == 0 {
+					_ = stream.CloseSend()
+				}
+				cancel()
+			}
+		})
+	}
+	for range 200 {
+		r, _ := stays.next()
+		stays.send(&discovery.DeltaDiscoveryRequest{TypeUrl: r.TypeUrl, ResponseNonce: r.Nonce})
+	}
+	all.Wait()
+	close(stop)
+	changes.Wait()
+	p.put(small(mesh.TypeEndpoints, "db", "last"))
+	for said := ""; said != "endpoints db@last"; {
+		var r *discovery.DeltaDiscoveryResponse
+		r, said = stays.next()
+		stays.send(&discovery.DeltaDiscoveryRequest{TypeUrl: r.TypeUrl, ResponseNonce: r.Nonce})
+	}
+	polltest.Within(t, patience, func() bool { return s.grpc.Streams() == 1 && p.bound() == 1 }, "the others are forgotten")
 }

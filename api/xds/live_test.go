@@ -266,7 +266,9 @@ func tellEnvoy(t *testing.T, program, apiType string) {
 			t.Errorf("clusters were sent again: %+v", r)
 		}
 	}
-	l.p.remove(mesh.TypeListener, "in")
+	l.stop()
+	l.p.remove(mesh.TypeListener, "in") // while nobody can tell
+	l.serve()
 	polltest.NoError(t, patience, func() error {
 		conn, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", l.port), time.Second)
 		if err == nil {

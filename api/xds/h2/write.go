@@ -117,7 +117,9 @@ func (c *Conn) gather(b []byte, now time.Time) []byte {
 			b = c.produce(s, b, now)
 		}
 	}
-	c.ready = append(c.ready[:0], c.ready[n:]...)
+	rest := copy(c.ready, c.ready[n:])
+	clear(c.ready[rest:])
+	c.ready = c.ready[:rest]
 	c.msg.reset()
 	return b
 }

@@ -96,6 +96,34 @@ func FuzzDecodeDelta(f *testing.F) {
 	})
 }
 
+func FuzzDecodeWorld(f *testing.F) {
+	f.Add(marshal(f, &discovery.DiscoveryRequest{
+		Node: sampleNode(f), TypeUrl: mesh.TypeEndpoints.URL(), ResourceNames: []string{"a", "b"}, VersionInfo: "7", ResponseNonce: "1f",
+		ErrorDetail: &status.Status{Code: 3, Message: "no"},
+	}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var got Request
+		var node Node
+		err := got.Decode(b, true, &node)
+		var want discovery.DiscoveryRequest
+		if proto.Unmarshal(b, &want) != nil {
+			return // ours need not look into every field
+		}
+		if err != nil {
+			if len(want.ResourceNames) > 0 {
+				return // a limit
+			}
+			t.Fatalf("refused what is well formed: %v", err)
+		}
+		if fmt.Sprint(want.ResourceNames) != fmt.Sprint(got.Subscribe) || got.Failed != (want.ErrorDetail != nil) || got.Nonce != parseNonce([]byte(want.ResponseNonce)) {
+			t.Fatalf("%+v, want %v", got, &want)
+		}
+		if want.Node != nil && len(want.Node.Id) <= maxNameBytes && node.ID != want.Node.Id {
+			t.Fatalf("node %q, want %q", node.ID, want.Node.Id)
+		}
+	})
+}
+
 func TestEncodeIsReadByTheGeneratedTypes(t *testing.T) {
 	r := Response{Type: mesh.TypeCluster, Nonce: 0xab, Removed: []string{"gone"}, Resources: []*mesh.Resource{
 		made(mesh.TypeCluster, "a", "1"), made(mesh.TypeCluster, "b", "2"),

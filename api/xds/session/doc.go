@@ -14,6 +14,7 @@
 //   - A refused resource is not sent again before its content changes.
 //   - A cluster that changes takes its endpoints along, a listener its routes:
 //     Envoy warms the new one and waits for them.
+//   - Who asks for all clusters or listeners is answered, if need be with none.
 //   - What a reconnecting client says it has is not sent again.
 //
 // What was sent and what was acknowledged are pointers to the shared resources;

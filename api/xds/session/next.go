@@ -59,7 +59,7 @@ func (s *Session) Next(sets Sets, now time.Time, out *Response) bool {
 		set := sets.Set(t)
 		s.take(t, k, set, out)
 		s.dirty &^= 1 << t
-		if s.add(t, k, set, out) {
+		if s.add(t, k, set, out) || s.mustSayNothing(t, k) {
 			s.commit(t, k, now, out)
 			return true
 		}
@@ -76,6 +76,13 @@ func (s *Session) Next(sets Sets, now time.Time, out *Response) bool {
 		}
 	}
 	return false
+}
+
+// mustSayNothing reports whether an empty response is due: who asks for everything
+// for the first time waits for an answer before it goes live, and a state-of-the-world
+// client may have what is gone. Who brought versions along is told of removals.
+func (s *Session) mustSayNothing(t mesh.Type, k *kind) bool {
+	return hasWildcard(t) && k.wildcard && !k.told && (s.world || !k.resumed)
 }
 
 func (s *Session) unanswered(t mesh.Type) bool {
@@ -119,6 +126,7 @@ func (s *Session) take(t mesh.Type, k *kind, set mesh.Set, out *Response) {
 		// It was changed or removed while the client was away: a stand-in for what it has.
 		k.entry(h.Name).sent = &mesh.Resource{Type: t, Name: h.Name, Version: h.Version}
 	}
+	k.resumed = k.resumed || len(k.initial) > 0
 	k.initial, k.begun = nil, true
 	s.parents = slices.DeleteFunc(s.parents, func(r *mesh.Resource) bool {
 		if childOf(r.Type) != t {

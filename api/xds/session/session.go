@@ -31,6 +31,7 @@ type kind struct {
 	// unanswered is the nonce of the response that was not answered yet, 0 for none; last is the newest one's.
 	unanswered, last uint32
 	wildcard         bool // everything in the set is wanted
+	resumed          bool // the client brought versions along
 	begun            bool // compared with its set at least once
 	told             bool // a response was sent: what changes from here on is news
 	sentAt           time.Time

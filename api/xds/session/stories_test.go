@@ -1,6 +1,19 @@
 package session
 
 var deltaStories = map[string]string{
+	"that there is nothing is said once": `
+		sub cds
+		< cds
+		< nothing
+		ack cds => applied
+		< nothing
+		sub eds a
+		< nothing
+		sub lds
+		< lds
+		ack lds
+		set cds a@1
+		< cds a@1`,
 	"a new proxy gets types in order, listeners after clusters and endpoints were answered": `
 		set cds web@1
 		set eds web@1
@@ -219,6 +232,13 @@ var deltaStories = map[string]string{
 }
 
 var worldStories = map[string]string{
+	"a client from before is told that nothing is left": `
+		want lds
+		< lds
+		ack lds => applied
+		< nothing
+		set lds in@1
+		< lds in@1`,
 	"clusters and listeners are always whole": `
 		set cds a@1 b@1
 		set lds in@1
