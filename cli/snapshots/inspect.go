@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/cli/migrate/snapfile"
 	"corbel.dev/corbel/kit/archive"
 	"corbel.dev/corbel/node"
 )
@@ -74,7 +75,12 @@ func read(path string, groups *keyGroups) (*report, error) {
 	if groups != nil {
 		key = groups.add
 	}
-	if r.Stats, err = node.InspectSnapshot(state, key); err != nil {
+	if snapfile.IsConsul(state) {
+		err = r.consul(state, key)
+	} else if _, err = state.Seek(0, io.SeekStart); err == nil {
+		r.Stats, err = node.InspectSnapshot(state, key)
+	}
+	if err != nil {
 		return nil, err
 	}
 	for _, t := range r.Stats {
@@ -88,6 +94,24 @@ func read(path string, groups *keyGroups) (*report, error) {
 		slices.SortFunc(r.StatsKV, func(a, b node.Tally) int { return cmp.Or(cmp.Compare(b.Size, a.Size), strings.Compare(a.Name, b.Name)) })
 	}
 	return r, nil
+}
+
+// consul counts what is in a state that Consul's servers saved.
+func (r *report) consul(state io.ReadSeeker, key func(string, int)) error {
+	if _, err := state.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	s, err := snapfile.Parse(state)
+	if err != nil {
+		return err
+	}
+	for _, t := range s.Types() {
+		r.Stats = append(r.Stats, node.Tally(t))
+	}
+	if key != nil {
+		s.Keys(key)
+	}
+	return nil
 }
 
 func inspect(e *command.Env) *cobra.Command {

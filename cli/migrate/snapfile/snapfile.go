@@ -54,6 +54,8 @@ type kind struct {
 type Source struct {
 	meta    archive.Meta
 	counts  map[byte]int
+	sizes   map[byte]int // bytes of the objects, with the byte of their type
+	keys    []keySize
 	damaged map[byte]int // objects of a type that is known and could not be read
 	first   map[byte]error
 
@@ -113,7 +115,7 @@ func IsConsul(in io.Reader) bool {
 
 // Parse reads a state.bin.
 func Parse(in io.Reader) (*Source, error) {
-	s := &Source{counts: map[byte]int{}, damaged: map[byte]int{}, first: map[byte]error{}, nodes: map[string]*host{}, acl: map[string][]object{},
+	s := &Source{counts: map[byte]int{}, sizes: map[byte]int{}, damaged: map[byte]int{}, first: map[byte]error{}, nodes: map[string]*host{}, acl: map[string][]object{},
 		policies: map[string]string{}, roles: map[string]string{}, entries: map[string][]object{}}
 	r := bufio.NewReaderSize(in, 64<<10)
 	f := &framer{in: r, values: maxValues, limit: maxObjectBytes}
@@ -139,6 +141,7 @@ func Parse(in io.Reader) (*Source, error) {
 			return nil, errkind.E(errkind.Corrupt, fmt.Sprintf("object %d, of type %d", n+1, t), err)
 		}
 		s.counts[t]++
+		s.sizes[t] += 1 + len(raw)
 		k, known := kinds[t]
 		if !known || k.take == nil {
 			continue
@@ -146,6 +149,9 @@ func Parse(in io.Reader) (*Source, error) {
 		o, err := decode(raw)
 		if err == nil {
 			err = k.take(s, o)
+		}
+		if err == nil && t == typeKVS {
+			s.keys = append(s.keys, keySize{text(o, "Key"), 1 + len(raw)})
 		}
 		if err != nil {
 			if s.damaged[t]++; s.first[t] == nil {
@@ -164,34 +170,34 @@ func (s *Source) total() (n int) {
 
 // kinds are the types of objects that are known.
 var kinds = map[byte]kind{
-	0:  {name: "registrations", take: (*Source).register},
-	2:  {name: "keys", take: (*Source).pair},
-	3:  {name: "sessions", why: "sessions and the locks that they hold do not move: clients make new ones"},
-	4:  {name: "legacy ACLs", why: "Consul has not used them since version 1.11"},
-	5:  {name: "tombstones", why: "they only serve queries that were blocking there"},
-	6:  {name: "coordinates", why: "agents measure them again"},
-	7:  {name: "prepared queries", take: (*Source).query},
-	9:  {name: "autopilot", why: "these servers have a configuration of their own: `corbel operator autopilot set-config`"},
-	11: {name: "ACL bootstrap", why: "whether ACLs were bootstrapped is each cluster's own"},
-	12: {name: "intentions", take: (*Source).intention},
-	13: {name: "certificate authority", why: "its keys stay there: proxies get new certificates here"},
-	14: {name: "certificate authority", why: "its keys stay there: proxies get new certificates here"},
-	15: {name: "certificate authority", why: "its keys stay there: proxies get new certificates here"},
-	16: {name: "indexes", why: "indexes are each cluster's own"},
-	17: {name: "tokens", take: acl("tokens")},
-	19: {name: "policies", take: acl("policies")},
-	22: {name: "config entries", take: (*Source).entry},
-	23: {name: "roles", take: acl("roles")},
-	25: {name: "binding rules", take: acl("binding-rules")},
-	27: {name: "auth methods", take: acl("auth-methods")},
-	29: {name: "chunking state", why: "it belongs to writes that were under way"},
-	30: {name: "federation states", why: "datacenters are joined anew"},
-	31: {name: "system metadata", why: "it belongs to Consul's own upgrades"},
-	32: {name: "virtual IPs", why: "addresses are given anew"},
-	33: {name: "virtual IPs", why: "addresses are given anew"},
-	35: {name: "peerings", why: "peerings are set up anew"},
-	38: {name: "peerings", why: "peerings are set up anew"},
-	40: {name: "peerings", why: "peerings are set up anew"},
+	0:       {name: "registrations", take: (*Source).register},
+	typeKVS: {name: "keys", take: (*Source).pair},
+	3:       {name: "sessions", why: "sessions and the locks that they hold do not move: clients make new ones"},
+	4:       {name: "legacy ACLs", why: "Consul has not used them since version 1.11"},
+	5:       {name: "tombstones", why: "they only serve queries that were blocking there"},
+	6:       {name: "coordinates", why: "agents measure them again"},
+	7:       {name: "prepared queries", take: (*Source).query},
+	9:       {name: "autopilot", why: "these servers have a configuration of their own: `corbel operator autopilot set-config`"},
+	11:      {name: "ACL bootstrap", why: "whether ACLs were bootstrapped is each cluster's own"},
+	12:      {name: "intentions", take: (*Source).intention},
+	13:      {name: "certificate authority", why: "its keys stay there: proxies get new certificates here"},
+	14:      {name: "certificate authority", why: "its keys stay there: proxies get new certificates here"},
+	15:      {name: "certificate authority", why: "its keys stay there: proxies get new certificates here"},
+	16:      {name: "indexes", why: "indexes are each cluster's own"},
+	17:      {name: "tokens", take: acl("tokens")},
+	19:      {name: "policies", take: acl("policies")},
+	22:      {name: "config entries", take: (*Source).entry},
+	23:      {name: "roles", take: acl("roles")},
+	25:      {name: "binding rules", take: acl("binding-rules")},
+	27:      {name: "auth methods", take: acl("auth-methods")},
+	29:      {name: "chunking state", why: "it belongs to writes that were under way"},
+	30:      {name: "federation states", why: "datacenters are joined anew"},
+	31:      {name: "system metadata", why: "it belongs to Consul's own upgrades"},
+	32:      {name: "virtual IPs", why: "addresses are given anew"},
+	33:      {name: "virtual IPs", why: "addresses are given anew"},
+	35:      {name: "peerings", why: "peerings are set up anew"},
+	38:      {name: "peerings", why: "peerings are set up anew"},
+	40:      {name: "peerings", why: "peerings are set up anew"},
 }
 
 // Index is the index of the state.
