@@ -136,9 +136,7 @@ func TestClusterForwards(t *testing.T) {
 	close(leader.done)
 	next, _ := leaderOf(t, others)
 	polltest.Until(t, func() bool { return len(operator{next.raft}.Peers()) == 2 }, "the group to have two members")
-	if code, body := next.ask("PUT", "/v1/kv/after", "x"); code != http.StatusOK {
-		t.Errorf("a write afterwards: %d %q", code, body)
-	}
+	next.awaitAsk("PUT", "/v1/kv/after", "x", http.StatusOK, "true") // on a host that is busy the two may elect once more
 }
 
 // TestNoQuorumRefusesAtOnce: a cluster that never had a leader, or has long lost its quorum, does not hold requests.
