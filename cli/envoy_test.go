@@ -112,6 +112,10 @@ func TestEnvoyFindsItsProxy(t *testing.T) {
 	if code, text := envoyRun(t, answers, "-sidecar-for=db", "-bootstrap"); code != 1 || !strings.Contains(text, "no sidecar proxy registered for db") {
 		t.Errorf("%d %s", code, text)
 	}
+	answers["GET /v1/agent/self"] = "!403Permission denied"
+	if code, text := envoyRun(t, answers, "-sidecar-for=web", "-bootstrap"); code != 0 || !strings.Contains(text, `"port_value": 8502`) {
+		t.Errorf("without agent:read: %d %s", code, text)
+	}
 	answers["GET /v1/agent/self"] = `{}`
 	if code, text := envoyRun(t, answers, "-sidecar-for=web", "-bootstrap"); code != 1 || !strings.Contains(text, "serves no xDS") {
 		t.Errorf("%d %s", code, text)

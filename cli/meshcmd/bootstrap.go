@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -40,10 +41,15 @@ func (o *envoyOptions) xdsServer(ctx context.Context, cl *client.Client) (xdsSer
 				Ports struct{ Plaintext, TLS int }
 			} `json:"xDS"`
 		}
-		if _, err := cl.Get(ctx, "/v1/agent/self", client.Query{}, &self); err != nil {
-			return s, err
-		}
+		_, err := cl.Get(ctx, "/v1/agent/self", client.Query{}, &self)
+		var refused *client.Error
 		switch {
+		case errors.As(err, &refused) && refused.Code == http.StatusForbidden && s.tls: // sidecars' tokens often lack agent:read
+			addr = "127.0.0.1:8503"
+		case errors.As(err, &refused) && refused.Code == http.StatusForbidden:
+			addr = "127.0.0.1:8502"
+		case err != nil:
+			return s, err
 		case self.XDS == nil || self.XDS.Ports.Plaintext <= 0 && self.XDS.Ports.TLS <= 0 && self.XDS.Port <= 0:
 			return s, errors.New("the agent serves no xDS, so that a proxy would get no configuration: set ports.grpc on the agent, or name another with --grpc-addr")
 		case self.XDS.Ports.TLS > 0 && (s.tls || self.XDS.Ports.Plaintext <= 0):

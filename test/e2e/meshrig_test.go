@@ -35,22 +35,32 @@ type meshRig struct {
 	dev   *exec.Cmd
 	logs  *os.File
 	all   []*exec.Cmd
+
+	token     string   // for the API
+	envoyArgs []string // further flags of connect envoy
+}
+
+// emptyMeshRig runs nothing yet.
+func emptyMeshRig(t testing.TB, envoy string) *meshRig {
+	t.Helper()
+	r := &meshRig{TB: t, envoy: envoy, dir: t.TempDir(), ports: map[string]int{}}
+	var err error
+	if r.logs, err = os.Create(filepath.Join(r.dir, "log")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.end)
+	return r
 }
 
 func newMeshRig(t testing.TB, envoy string) *meshRig {
 	t.Helper()
-	r := &meshRig{TB: t, envoy: envoy, dir: t.TempDir(), ports: map[string]int{}}
+	r := emptyMeshRig(t, envoy)
 	r.http = fmt.Sprintf("http://127.0.0.1:%d", r.port("http"))
 	// Certificates are renewed at once after a rotation: the contract's own key for tests.
 	config := "connect { test_ca_leaf_root_change_spread = \"100ms\" }\n"
 	if err := os.WriteFile(filepath.Join(r.dir, "dev.hcl"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var err error
-	if r.logs, err = os.Create(filepath.Join(r.dir, "log")); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(r.end)
 	r.startDev()
 	return r
 }
@@ -126,6 +136,9 @@ func (r *meshRig) ask(method, path, body string) (int, string) {
 	if err != nil {
 		r.Fatal(err)
 	}
+	if r.token != "" {
+		req.Header.Set("X-Consul-Token", r.token)
+	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return 0, err.Error()
@@ -168,8 +181,8 @@ func (r *meshRig) service(id, name, version string, backend int, upstreams map[s
 // proxy runs Envoy for a service, as an operator does.
 func (r *meshRig) proxy(id string) {
 	r.Helper()
-	c := r.command("connect", "envoy", "--sidecar-for", id, "--admin-bind", fmt.Sprintf("127.0.0.1:%d", r.port(id+" admin")), "--envoy-binary", r.envoy,
-		"--", "--disable-hot-restart", "--concurrency", "1", "--log-level", "warning")
+	args := append([]string{"connect", "envoy", "--sidecar-for", id, "--admin-bind", fmt.Sprintf("127.0.0.1:%d", r.port(id+" admin")), "--envoy-binary", r.envoy}, r.envoyArgs...)
+	c := r.command(append(args, "--", "--disable-hot-restart", "--concurrency", "1", "--log-level", "warning")...)
 	if err := c.Start(); err != nil {
 		r.Fatal(err)
 	}
