@@ -29,6 +29,9 @@ type PropagationOptions struct {
 	Hedged bool
 	// Deadline bounds the wait for a change; who has not got it then is missing.
 	Deadline time.Duration
+	// Envoys is how many real Envoys take part, and EnvoyBinary where they come from; empty is the PATH.
+	Envoys      int
+	EnvoyBinary string
 	// HTML is a file to draw the curves into; empty is none.
 	HTML string
 	// HostsPerProcess bounds the simulated hosts of one process; 0 is what its descriptors allow.
@@ -83,6 +86,9 @@ func (o *PropagationOptions) complete() error {
 	if o.Proxies < o.Nodes {
 		errs = append(errs, fmt.Errorf("--proxies: must be at least one for each of the %d nodes, not %d", o.Nodes, o.Proxies))
 	}
+	if o.Envoys < 0 || o.Envoys == 1 || o.Envoys > 100 {
+		errs = append(errs, fmt.Errorf("--envoys: must be 0, or between 2 and 100, not %d: some call the others", o.Envoys))
+	}
 	var err error
 	o.faults, err = parseFaults(o.Faults)
 	return errors.Join(append(errs, err, o.Options.complete())...)
@@ -104,7 +110,9 @@ type Propagation struct {
 	BringUp  BringUp            `json:"bring_up"`
 	Rounds   []PropagationRound `json:"rounds"`
 	Envoys   string             `json:"envoys"`
-	Floors   *Floors            `json:"floors,omitempty"`
+	// EnvoyRequests went through the real Envoys after the rounds, all answered with 200.
+	EnvoyRequests int     `json:"envoy_requests"`
+	Floors        *Floors `json:"floors,omitempty"`
 
 	runs []curve.Series
 }
@@ -138,13 +146,16 @@ type PropagationRound struct {
 	curve.Stats
 	Unaffected *curve.Stats `json:"unaffected,omitempty"` // with faults: proxies whose agent had none
 	Affected   *curve.Stats `json:"affected,omitempty"`
-	HTTPMillis float64      `json:"http_ms"` // until the change was acknowledged
-	CPU        CPUSeconds   `json:"cpu_seconds"`
-	Messages   int64        `json:"messages"` // responses at the proxies
-	Bytes      int64        `json:"bytes"`
-	Reads      int64        `json:"reads"` // system calls of the proxies
-	Writes     int64        `json:"writes"`
-	Lost       int64        `json:"connections_lost"`
+	// EnvoysMillis is by when all real Envoys that call the common upstream surely had the
+	// change: they were asked after the last sidecar had it. 0 where their admin API does not show it.
+	EnvoysMillis float64    `json:"envoys_ms,omitempty"`
+	HTTPMillis   float64    `json:"http_ms"` // until the change was acknowledged
+	CPU          CPUSeconds `json:"cpu_seconds"`
+	Messages     int64      `json:"messages"` // responses at the proxies
+	Bytes        int64      `json:"bytes"`
+	Reads        int64      `json:"reads"` // system calls of the proxies
+	Writes       int64      `json:"writes"`
+	Lost         int64      `json:"connections_lost"`
 	// Hosts is what the agents counted and timed from the change on, by metric; times in
 	// milliseconds, the larger of two processes.
 	Hosts map[string]float64 `json:"hosts,omitempty"`
@@ -165,8 +176,7 @@ func RunPropagation(ctx context.Context, o PropagationOptions) (*Propagation, er
 		return nil, err
 	}
 	p := &Propagation{Bench: "propagation", Machine: Machine(), Date: time.Now().UTC().Truncate(time.Second), Servers: o.Servers,
-		Nodes: o.Nodes, Proxies: o.Proxies, Services: o.Services, Change: o.Change, Faults: o.Faults, Hedged: o.Hedged,
-		Envoys: "none took part"}
+		Nodes: o.Nodes, Proxies: o.Proxies, Services: o.Services, Change: o.Change, Faults: o.Faults, Hedged: o.Hedged}
 	begin := time.Now()
 	c, err := openCluster(ctx, &o.Options)
 	if err != nil {
@@ -176,6 +186,14 @@ func RunPropagation(ctx context.Context, o PropagationOptions) (*Propagation, er
 	p.BringUp.ServersSeconds = time.Since(begin).Seconds()
 	fleet := newPropFleet(&o)
 	defer fleet.close()
+	if fleet.envoys, p.Envoys, err = findEnvoys(&o); err != nil {
+		return nil, err
+	}
+	if fleet.envoys != nil {
+		if err := fleet.envoys.prepare(ctx, fleet, c.dir); err != nil {
+			return nil, err
+		}
+	}
 	if err := p.bringUp(ctx, c, fleet); err != nil {
 		return nil, err
 	}
@@ -222,6 +240,11 @@ func (p *Propagation) bringUp(ctx context.Context, c *cluster, f *propFleet) err
 		return err
 	}
 	b.WarmSeconds = time.Since(begin).Seconds()
+	if f.envoys != nil {
+		if err := f.envoys.start(ctx, f); err != nil {
+			return fmt.Errorf("real Envoys: %w", err)
+		}
+	}
 	if err := f.profiled(ctx); err != nil {
 		return err
 	}
@@ -279,8 +302,15 @@ func (p *Propagation) round(ctx context.Context, c *cluster, f *propFleet, n int
 		return err
 	}
 	p.Rounds = append(p.Rounds, r.PropagationRound)
+	last := &p.Rounds[len(p.Rounds)-1]
 	p.runs = append(p.runs, curve.Series{Name: fmt.Sprintf("round %d", n+1), Sorted: r.took})
 	f.o.say("round %d: p50 %.0f  p90 %.0f  p99 %.0f  p99.9 %.0f  max %.0f ms  missing %d", n+1, r.P50, r.P90, r.P99, r.P999, r.Max, r.Missing)
+	if f.envoys != nil {
+		if last.EnvoysMillis, err = f.envoys.check(ctx, ch.measured.watch, r.start); err != nil {
+			return fmt.Errorf("real Envoys: %w", err)
+		}
+		p.EnvoyRequests = f.envoys.requests
+	}
 	if err := f.heal(ctx); err != nil {
 		return err
 	}
@@ -318,14 +348,14 @@ func (f *propFleet) change(ctx context.Context, c *cluster, n int) (*change, err
 	back := sidecars.Watch{Type: urlEndpoints, Name: f.cluster, Marker: commonAddress(i)}
 	changed := sidecars.Watch{Type: urlEndpoints, Name: f.cluster}
 	off := changeStep{"PUT", "/v1/catalog/deregister", fmt.Appendf(nil, `{"Node":"%s","ServiceID":"%s"}`, commonNode(i), commonID(i)+sidecarSuffix), gone}
-	on := changeStep{"PUT", "/v1/catalog/register", commonRegistration(i, "passing"), back}
+	on := changeStep{"PUT", "/v1/catalog/register", f.commonRegistration(i, "passing"), back}
 	switch f.o.Change {
 	case "deregister":
 		return &change{how: "PUT /v1/catalog/deregister of one of the ten sidecars of the common upstream, sent to the leader", measured: off, after: []changeStep{on}}, nil
 	case "register":
 		return &change{how: "PUT /v1/catalog/register of the tenth sidecar of the common upstream, sent to the leader", before: []changeStep{off}, measured: on}, nil
 	case "health":
-		bad := changeStep{"PUT", "/v1/catalog/register", commonRegistration(i, "critical"), changed}
+		bad := changeStep{"PUT", "/v1/catalog/register", f.commonRegistration(i, "critical"), changed}
 		good := on
 		good.watch = changed
 		return &change{how: "a check of one of the ten sidecars of the common upstream turns critical: PUT /v1/catalog/register, sent to the leader",

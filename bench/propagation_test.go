@@ -85,7 +85,7 @@ func TestRegistrationsAreTransactions(t *testing.T) {
 	if ops != 7+2*1000 {
 		t.Errorf("%d operations, want a node each and two services for each proxy", ops)
 	}
-	for _, body := range [][]byte{commonRegistration(3, "critical"), []byte(sidecarJSON(f.all[0].Proxies[0]))} {
+	for _, body := range [][]byte{f.commonRegistration(3, "critical"), []byte(sidecarJSON(f.all[0].Proxies[0]))} {
 		if !json.Valid(body) {
 			t.Errorf("no JSON: %s", body)
 		}

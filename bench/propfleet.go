@@ -27,14 +27,24 @@ var tierInstances = [3]int{10, 83, 85}
 func commonNode(i int) string { return fmt.Sprintf("common-%02d", i) }
 func commonID(i int) string   { return fmt.Sprintf("common-%02d", i) }
 
-// commonAddress is as long for each, so that no one's is part of another's.
-func commonAddress(i int) string { return fmt.Sprintf("10.250.0.%d", 101+i) }
+// commonAddress is as long for each, so that no one's is part of another's, and
+// on this machine, so that real Envoys can stand there.
+func commonAddress(i int) string { return fmt.Sprintf("127.250.0.%d", 101+i) }
+
+// commonSidecarPort is where a sidecar of the common upstream listens: a real Envoy, if there are any.
+func (f *propFleet) commonSidecarPort(i int) int {
+	if f.envoys == nil {
+		return 21000
+	}
+	return f.envoys.ports[i%len(f.envoys.ports)]
+}
 
 // propHost is one simulated host. Its JSON is what the hosts' process reads (node.SimHost).
 type propHost struct {
 	Node    string      `json:"node"`
 	Bind    string      `json:"bind"` // loopback address of its discovery service
 	Proxies []propProxy `json:"proxies"`
+	Extras  []propExtra `json:"extras,omitempty"`
 
 	addr string // where its discovery service answers
 }
@@ -54,6 +64,7 @@ type propFleet struct {
 	bundle   string // the name of the secret that holds the roots
 	hosts    []*child
 	sidecars *child
+	envoys   *envoys // nil: none
 }
 
 // child is a process of ours that takes calls.
@@ -143,7 +154,7 @@ func (f *propFleet) register(ctx context.Context, c *cluster) error {
 		return err
 	}
 	_, err := runCount(ctx, c.http, 1, 2*commonInstances, func(i int) []byte {
-		body := commonRegistration(i/2, "passing")
+		body := f.commonRegistration(i/2, "passing")
 		if i%2 == 0 {
 			body = fmt.Appendf(nil, `{"Node":"%s","Address":"%s","Service":{"ID":"%s","Service":"%s","Port":8080}}`,
 				commonNode(i/2), commonAddress(i/2), commonID(i/2), commonService)
@@ -160,11 +171,11 @@ func sidecarJSON(p propProxy) string {
 }
 
 // commonRegistration is one sidecar of the common upstream with its check.
-func commonRegistration(i int, status string) []byte {
-	return fmt.Appendf(nil, `{"Node":"%s","Address":"%s","Service":{"ID":"%s%s","Service":"%s%s","Kind":"connect-proxy","Port":21000,`+
+func (f *propFleet) commonRegistration(i int, status string) []byte {
+	return fmt.Appendf(nil, `{"Node":"%s","Address":"%s","Service":{"ID":"%s%s","Service":"%s%s","Kind":"connect-proxy","Port":%d,`+
 		`"Proxy":{"DestinationServiceName":"%s","DestinationServiceID":"%s","LocalServicePort":8080}},`+
 		`"Check":{"CheckID":"service:%s%s","Name":"Connect Sidecar Listening","Status":"%s","ServiceID":"%s%s"}}`,
-		commonNode(i), commonAddress(i), commonID(i), sidecarSuffix, commonService, sidecarSuffix,
+		commonNode(i), commonAddress(i), commonID(i), sidecarSuffix, commonService, sidecarSuffix, f.commonSidecarPort(i),
 		commonService, commonID(i), commonID(i), sidecarSuffix, status, commonID(i), sidecarSuffix)
 }
 
@@ -287,6 +298,9 @@ func (f *propFleet) get(ctx context.Context, c *cluster, path string, into any) 
 
 // close ends the processes: proxies first, so that agents see them leave as they would.
 func (f *propFleet) close() {
+	if f.envoys != nil {
+		f.envoys.close()
+	}
 	all := f.hosts
 	if f.sidecars != nil {
 		all = append([]*child{f.sidecars}, all...)

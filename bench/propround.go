@@ -46,7 +46,8 @@ func parseFaults(text string) (f faultShares, err error) {
 // roundResult is a round and its arrivals, sorted.
 type roundResult struct {
 	PropagationRound
-	took []time.Duration
+	took  []time.Duration
+	start int64
 }
 
 // cut makes the faults of a round, spread over one second, and returns when that
@@ -133,7 +134,7 @@ func (f *propFleet) measure(ctx context.Context, c *cluster, s changeStep, affec
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", s.method, s.path, err)
 	}
-	r := &roundResult{PropagationRound: PropagationRound{HTTPMillis: float64(sidecars.Monotonic()-start) / 1e6}}
+	r := &roundResult{start: start, PropagationRound: PropagationRound{HTTPMillis: float64(sidecars.Monotonic()-start) / 1e6}}
 	if answer.status != 200 {
 		return nil, fmt.Errorf("%s %s: status %d: %.300s", s.method, s.path, answer.status, answer.body)
 	}

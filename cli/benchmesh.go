@@ -33,6 +33,8 @@ the frame with the change.
 	f.StringVar(&o.Faults, "faults", "", "agents' connections to cut in the second before each change, as stall=1%,reset=1%")
 	f.BoolVar(&o.Hedged, "hedged", false, "each agent holds a second subscription on another server")
 	f.DurationVar(&o.Deadline, "deadline", 0, "who has not got the change by then is missing (0 is 1m)")
+	f.IntVar(&o.Envoys, "envoys", 4, "real Envoys that take part and have 10,000 requests go through them after each round (0 is none)")
+	f.StringVar(&o.EnvoyBinary, "envoy-binary", "", "where they come from (empty is envoy in the PATH; without one, none take part)")
 	f.StringVar(&o.HTML, "html", "", "draw the curves beside the published one into this file")
 	f.IntVar(&o.HostsPerProcess, "hosts-per-process", 0, "simulated agents in one process (0 is 5000)")
 	f.IntVar(&o.Window, "window", 2000, "sidecars that may wait to be configured at once while the fleet comes up (-1 is no limit)")

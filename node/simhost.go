@@ -79,6 +79,19 @@ func (f *simFleet) register(h simHost) (simDirectory, error) {
 		d[id] = &catalog.Service{Node: h.Node, Kind: catalog.KindConnectProxy, ID: id, Name: p.Service + "-sidecar-proxy",
 			Port: p.Port + 1, Proxy: own, ProxyDestination: p.Service}
 	}
+	for _, e := range h.Extras {
+		r := proxy.Registration{DestinationServiceName: e.Service, DestinationServiceID: e.ID, LocalServiceAddress: "127.0.0.1",
+			LocalServicePort: e.LocalPort, Config: map[string]any{"bind_address": "0.0.0.0"}}
+		if e.UpstreamPort > 0 {
+			r.Upstreams = []proxy.Upstream{{DestinationType: "service", DestinationName: f.cfg.Upstream, LocalBindPort: e.UpstreamPort}}
+		}
+		own, err := json.Marshal(r)
+		if err != nil {
+			return nil, err
+		}
+		d[e.ID] = &catalog.Service{Node: h.Node, Kind: catalog.KindConnectProxy, ID: e.ID, Name: e.Service + "-sidecar-proxy",
+			Port: e.Port, Proxy: own, ProxyDestination: e.Service}
+	}
 	return d, nil
 }
 

@@ -36,6 +36,16 @@ type simHost struct {
 	Node    string     `json:"node"`
 	Bind    string     `json:"bind"` // its loopback address: connections come from there, its discovery service answers there
 	Proxies []simProxy `json:"proxies"`
+	Extras  []simExtra `json:"extras"`
+}
+
+// simExtra is the registration of a sidecar that a real Envoy plays.
+type simExtra struct {
+	Service      string `json:"service"`
+	ID           string `json:"id"`
+	Port         int    `json:"port"`
+	LocalPort    int    `json:"local_port"`
+	UpstreamPort int    `json:"upstream_port"` // 0: it calls nobody
 }
 
 // simProxy is a service instance; its sidecar is called <id>-sidecar-proxy and has the next port.
