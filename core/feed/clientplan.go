@@ -141,8 +141,12 @@ func (c *Client) judgeLocked(cc *clientConn, now time.Time) string {
 	if cc.conn == nil || now.Before(c.graceUntil) {
 		return ""
 	}
+	silent := now.Sub(cc.heard) >= c.silence()
+	if silent && unread(cc.conn) {
+		silent, cc.heard = false, now // it spoke; this process has no time to listen, and a new connection would cost more
+	}
 	switch {
-	case now.Sub(cc.heard) >= c.silence():
+	case silent:
 		return "silent"
 	case cc.unanswered > 0 && now.Sub(cc.progress) >= c.cfg.AnswerTimeout:
 		return "unanswered"
