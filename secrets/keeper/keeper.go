@@ -4,14 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/limit"
+	"corbel.dev/corbel/secrets/auth"
 	"corbel.dev/corbel/secrets/barrier"
 	"corbel.dev/corbel/secrets/engine"
-	"corbel.dev/corbel/secrets/engine/kv"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/policy"
 	"corbel.dev/corbel/secrets/storage"
@@ -56,6 +58,8 @@ type Keeper struct {
 	vault   *vault
 	tokens  tokenCache
 	serial  serial
+	lockout auth.Lockout          // of all auth methods
+	hashing *limit.Gate           // of passwords
 	state   atomic.Pointer[state] // nil: sealed
 	epoch   storage.Epoch
 
@@ -84,6 +88,8 @@ func New(cfg Config) (*Keeper, error) {
 	}
 	b := barrier.New(cfg.Storage, cfg.Now)
 	k := &Keeper{cfg: cfg, barrier: b, vault: newVault(b, cfg.CacheBytes)}
+	// A password takes a core for tens of milliseconds: what waits for one takes turns by address.
+	k.hashing = limit.NewGate(limit.GateConfig{Name: "logins by password", Slots: runtime.GOMAXPROCS(0), MaxWaiting: 512})
 	k.vault.committed = k.tokens.committed
 	return k, nil
 }
@@ -156,7 +162,7 @@ func (k *Keeper) load(ctx context.Context) (*state, error) {
 		if err := json.Unmarshal(r.Value, e); err != nil {
 			return nil, errkind.Errorf(errkind.Corrupt, "%s is not what was stored", r.Key)
 		}
-		made, err := k.engine(e)
+		made, err := k.engine(e, salt)
 		if err != nil {
 			return nil, err
 		}
@@ -182,24 +188,6 @@ func orMissing(err error, key string) error {
 		return err
 	}
 	return errkind.Errorf(errkind.Corrupt, "%s is missing", key)
-}
-
-// engine makes the engine of a mount.
-func (k *Keeper) engine(e *mount.Entry) (engine.Engine, error) {
-	switch e.Type {
-	case "system":
-		return &system{k}, nil
-	case "token":
-		return &tokens{k}, nil
-	case "cubbyhole":
-		return cubbyhole{kv.V1{DefaultTTL: func() time.Duration { return 0 }}}, nil
-	case "kv":
-		if e.Options["version"] == "2" {
-			return kv.V2{}, nil
-		}
-		return kv.V1{DefaultTTL: func() time.Duration { return k.limits(e).Default }}, nil
-	}
-	return nil, errkind.Errorf(errkind.Invalid, "plugin not found in the catalog: %s", e.Type)
 }
 
 // limits are the lifetimes that hold at a mount.

@@ -2,12 +2,12 @@ package keeper
 
 import (
 	"context"
-	"net/netip"
 	"strings"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/auth"
 	"corbel.dev/corbel/secrets/barrier"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/mount"
@@ -104,26 +104,10 @@ func (k *Keeper) known(ctx context.Context, t *task) (*holder, error) {
 	if err != nil {
 		return nil, err
 	}
-	if h == nil || h.Expired(t.Now) || !bound(h.CIDRs, t.Remote) {
+	if h == nil || h.Expired(t.Now) || !auth.Within(h.CIDRs, t.Remote) {
 		return nil, errDenied
 	}
 	return h, nil
-}
-
-// bound reports whether an address is within the blocks that a token is bound to.
-func bound(blocks []string, addr netip.Addr) bool {
-	if len(blocks) == 0 {
-		return true
-	}
-	for _, text := range blocks {
-		if block, err := netip.ParsePrefix(text); err == nil && block.Contains(addr.Unmap()) {
-			return true
-		}
-		if one, err := netip.ParseAddr(text); err == nil && one == addr.Unmap() {
-			return true
-		}
-	}
-	return false
 }
 
 // authorise finds the token and judges the request by its policies. A token with

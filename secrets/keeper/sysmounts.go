@@ -110,14 +110,18 @@ func (s *system) mountOrTuneWrite(c *sysCall) (any, error) {
 	case "system", "token", "cubbyhole", "identity":
 		return nil, errkind.Errorf(errkind.Invalid, "mount type of %q is not mountable", e.Type)
 	}
-	if strings.HasPrefix(path, "auth/") == (e.Type == "kv") { // the one kind of mount so far is no auth method
+	want := secret
+	if e.Auth() {
+		want = login
+	}
+	if kinds[e.Type].side != want {
 		return nil, errkind.Errorf(errkind.Invalid, "plugin not found in the catalog: %s", e.Type)
 	}
-	if v := e.Options["version"]; v != "" && v != "1" && v != "2" {
+	if v := e.Options["version"]; e.Type == "kv" && v != "" && v != "1" && v != "2" {
 		return nil, errkind.Errorf(errkind.Invalid, "field \"options\": version %q is neither 1 nor 2", v)
 	}
 	e.Accessor = newAccessor(e)
-	made, err := s.k.engine(e)
+	made, err := s.k.engine(e, c.st.book.Salt)
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +214,7 @@ func (s *system) tune(c *sysCall) error {
 		if st.mounts.Get(e.Path) != e {
 			return nil, nil, errkind.New(errkind.Invalid, "the mount was changed at the same time: try again")
 		}
-		made, err := s.k.engine(&next)
+		made, err := s.k.engine(&next, st.book.Salt)
 		if err != nil {
 			return nil, nil, err
 		}

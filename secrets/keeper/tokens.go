@@ -19,6 +19,8 @@ import (
 // request is judged. The last one leaves a record that opens nothing.
 func (k *Keeper) use(ctx context.Context, t *task) error {
 	defer k.serial.take("use\x00" + t.holder.Hash)()
+	k.tree.RLock() // a token that ends meanwhile must not be stored again
+	defer k.tree.RUnlock()
 	tok, err := t.st.book.Find(ctx, t.holder.Hash)
 	if err != nil {
 		return err
@@ -88,6 +90,9 @@ func (k *Keeper) issue(ctx context.Context, t *task, resp *secrets.Response) (ma
 	tok := &token.Token{Accessor: token.NewAccessor(), Path: t.Path, DisplayName: a.DisplayName, Meta: a.Metadata, MaxTTL: a.MaxTTL,
 		ExplicitMax: a.ExplicitMax, Period: a.Period, Renewable: a.Renewable, Uses: a.NumUses, Role: a.Role, CIDRs: a.BoundCIDRs}
 	tok.Policies = withDefault(a.Policies, a.NoDefault)
+	if tok.Root() && t.entry.Type != "token" {
+		return nil, nil, errkind.New(errkind.Invalid, "auth methods cannot create root tokens")
+	}
 	k.tree.RLock()
 	defer func() {
 		if err != nil {
@@ -265,6 +270,8 @@ func (e *tokens) renew(ctx context.Context, t *task, f *secrets.Fields, tok *tok
 		return nil, err
 	}
 	defer e.k.serial.take("use\x00" + tok.Hash)()
+	e.k.tree.RLock()
+	defer e.k.tree.RUnlock()
 	fresh, err := t.st.book.Find(ctx, tok.Hash)
 	if err != nil || fresh == nil {
 		return nil, orDenied(err)

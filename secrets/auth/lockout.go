@@ -1,0 +1,87 @@
+package auth
+
+import (
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+)
+
+// ErrDenied is what who is locked out is told, with the right password too.
+var ErrDenied = errkind.New(errkind.Denied, "permission denied")
+
+const (
+	lockAfter = 5                // failures
+	lockFor   = 15 * time.Minute // since the last of them; failures older than this count no more
+	maxNames  = 1 << 16          // aliases that are remembered
+)
+
+// Lockout counts failed logins by alias. It is in memory: a restart forgets it.
+// Safe for concurrent use; the zero value is ready.
+type Lockout struct {
+	mu    sync.Mutex
+	names map[string]*failures
+}
+
+type failures struct {
+	count int
+	last  time.Time
+}
+
+func (f *failures) locked(now time.Time) bool {
+	return f.count >= lockAfter && now.Sub(f.last) < lockFor
+}
+
+// Locked reports whether the alias is locked out.
+func (l *Lockout) Locked(name string, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := l.names[name]
+	return f != nil && f.locked(now)
+}
+
+// Tell counts how a try ended, and is false when the alias was locked while it
+// was under way: its outcome must not be told, so that no more than the allowed
+// number of guesses gets an answer however many are made at once.
+func (l *Lockout) Tell(name string, now time.Time, good bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := l.names[name]
+	switch {
+	case f != nil && f.locked(now):
+		return false
+	case good:
+		delete(l.names, name)
+		return true
+	case f == nil:
+		l.makeRoomLocked(now)
+		f = &failures{}
+		l.names[name] = f
+	case now.Sub(f.last) >= lockFor:
+		f.count = 0
+	}
+	f.count++
+	f.last = now
+	return true
+}
+
+// makeRoomLocked forgets those whose time is over, and anyone where there are none.
+func (l *Lockout) makeRoomLocked(now time.Time) {
+	if l.names == nil {
+		l.names = map[string]*failures{}
+	}
+	if len(l.names) < maxNames {
+		return
+	}
+	for name, f := range l.names {
+		if now.Sub(f.last) >= lockFor {
+			delete(l.names, name)
+		}
+	}
+	for name := range l.names {
+		if len(l.names) < maxNames {
+			return
+		}
+		delete(l.names, name)
+	}
+}

@@ -1,0 +1,60 @@
+package keeper
+
+import (
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets/auth/approle"
+	"corbel.dev/corbel/secrets/auth/userpass"
+	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/engine/kv"
+	"corbel.dev/corbel/secrets/mount"
+	"corbel.dev/corbel/secrets/token"
+)
+
+// side is where mounts of a kind may be.
+type side uint8
+
+const (
+	fixed  side = iota // made with the store, once
+	secret             // below sys/mounts
+	login              // below sys/auth
+)
+
+// kind is a type of mounts.
+type kind struct {
+	side side
+	// make makes the engine of a mount. salt keys the names of what must not be guessed from storage.
+	make func(k *Keeper, e *mount.Entry, salt []byte) engine.Engine
+}
+
+// kinds are the types of mounts that there are.
+var kinds = map[string]kind{
+	"system": {fixed, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &system{k} }},
+	"token":  {fixed, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &tokens{k} }},
+	"cubbyhole": {fixed, func(*Keeper, *mount.Entry, []byte) engine.Engine {
+		return cubbyhole{kv.V1{DefaultTTL: func() time.Duration { return 0 }}}
+	}},
+	"kv": {secret, func(k *Keeper, e *mount.Entry, _ []byte) engine.Engine {
+		if e.Options["version"] == "2" {
+			return kv.V2{}
+		}
+		return kv.V1{DefaultTTL: func() time.Duration { return k.limits(e).Default }}
+	}},
+	"userpass": {login, func(k *Keeper, e *mount.Entry, _ []byte) engine.Engine {
+		return &userpass.Engine{Hashing: k.hashing, Lockout: &k.lockout, Mount: e.UUID}
+	}},
+	"approle": {login, func(k *Keeper, e *mount.Entry, salt []byte) engine.Engine {
+		book := token.Book{Salt: salt}
+		return &approle.Engine{Lockout: &k.lockout, Mount: e.UUID, Hash: func(id string) string { return book.Hash(e.UUID + id) }}
+	}},
+}
+
+// engine makes the engine of a mount.
+func (k *Keeper) engine(e *mount.Entry, salt []byte) (engine.Engine, error) {
+	kind, ok := kinds[e.Type]
+	if !ok {
+		return nil, errkind.Errorf(errkind.Invalid, "plugin not found in the catalog: %s", e.Type)
+	}
+	return kind.make(k, e, salt), nil
+}
