@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"syscall"
 
 	"github.com/google/uuid"
@@ -32,7 +33,7 @@ func (p *Process) buildSecrets() error {
 		return nil
 	}
 	const cluster = "corbel-dev"
-	k, err := keeper.New(keeper.Config{Storage: memstore.New(), Now: p.clock.Now, ClusterName: cluster})
+	k, err := keeper.New(keeper.Config{Storage: memstore.New(), Now: p.clock.Now, ClusterName: cluster, Log: p.log})
 	if err != nil {
 		return err
 	}
@@ -77,6 +78,11 @@ func unsealDev(k *keeper.Keeper) error {
 
 func (s *secretsPlane) run(ctx context.Context) error {
 	defer s.keeper.Seal()
+	ctx, cancel := context.WithCancel(ctx)
+	var background sync.WaitGroup
+	defer background.Wait()
+	defer cancel()
+	background.Go(func() { s.keeper.Run(ctx) })
 	return s.http.Run(ctx)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -28,6 +29,7 @@ type Config struct {
 	MaxTTL      time.Duration // 768 h
 	CacheBytes  int           // decrypted records kept in memory: 64 MiB
 	ClusterName string
+	Log         *slog.Logger // what the background finds wrong; nil: slog.Default
 }
 
 func (c *Config) complete() error {
@@ -44,6 +46,9 @@ func (c *Config) complete() error {
 		if *d == 0 {
 			*d = 768 * time.Hour
 		}
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
 	}
 	if c.CacheBytes == 0 {
 		c.CacheBytes = 64 << 20
@@ -66,6 +71,9 @@ type Keeper struct {
 	// tree is held for reading while a token is made, for writing while one ends
 	// with all below it: none comes to be under a parent that is going.
 	tree sync.RWMutex
+
+	named map[string]bool // damaged records of the expiry index that were told of; the expiry's alone
+	sweep sync.Mutex      // one expiry at a time; guards named
 
 	mu       sync.Mutex // one change of seal, mounts or policies at a time; guards what follows
 	progress [][]byte   // shares given so far

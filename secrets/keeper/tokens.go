@@ -62,11 +62,12 @@ func (k *Keeper) end(ctx context.Context, st *state, tok *token.Token) error {
 	return k.commitEnd(ctx, st, ops, ended)
 }
 
+// commitEnd ends tokens with what they kept in their cubbyholes. Keys alone are
+// read of that: a damaged record goes like any other.
 func (k *Keeper) commitEnd(ctx context.Context, st *state, ops []storage.Op, ended []string) error {
-	cubbyhole := st.mounts.Get("cubbyhole/").Prefix()
 	for _, hash := range ended {
-		prefix := cubbyhole + hash + "/"
-		records, err := k.vault.Scan(ctx, prefix, storage.After(prefix), 0)
+		prefix := st.mounts.Get("cubbyhole/").Prefix() + hash + "/"
+		records, err := k.cfg.Storage.Scan(ctx, prefix, storage.After(prefix), 0)
 		if err != nil {
 			return err
 		}
@@ -280,11 +281,11 @@ func (e *tokens) renew(ctx context.Context, t *task, f *secrets.Fields, tok *tok
 	if err != nil {
 		return nil, err
 	}
-	op, err := token.Store(fresh)
+	ops, err := token.Renewed(fresh)
 	if err != nil {
 		return nil, err
 	}
-	if err := e.k.vault.Commit(ctx, e.k.epoch, []storage.Op{op}); err != nil {
+	if err := e.k.vault.Commit(ctx, e.k.epoch, ops); err != nil {
 		return nil, err
 	}
 	resp := &secrets.Response{}

@@ -44,6 +44,7 @@ type Token struct {
 	Created     time.Time         `json:"creation_time"`
 	TTL         time.Duration     `json:"ttl"`                  // at creation
 	Expires     time.Time         `json:"expire_time,omitzero"` // zero: never
+	Indexed     time.Time         `json:"indexed,omitzero"`     // where its entry in the expiry index is: not after Expires
 	Renewed     time.Time         `json:"last_renewal,omitzero"`
 	MaxTTL      time.Duration     `json:"max_ttl,omitempty"`
 	ExplicitMax time.Duration     `json:"explicit_max_ttl,omitempty"`
@@ -166,11 +167,11 @@ func (b *Book) Accessors(ctx context.Context, after string, limit int) (list []s
 // Make gives the operations that store a new token under id.
 func (b *Book) Make(id string, t *Token) ([]secrets.Op, error) {
 	t.Hash = b.Hash(id)
-	op, err := Store(t)
+	ops, err := stored(t, true)
 	if err != nil {
 		return nil, err
 	}
-	ops := []secrets.Op{op, storage.Put(accessorPrefix+b.Hash(t.Accessor), []byte(t.Hash))}
+	ops = append(ops, storage.Put(accessorPrefix+b.Hash(t.Accessor), []byte(t.Hash)))
 	if t.Parent != "" {
 		ops = append(ops, storage.Put(parentPrefix+t.Parent+"/"+t.Hash, []byte(b.Hash(t.Accessor))))
 	}
@@ -200,7 +201,8 @@ func (b *Book) children(ctx context.Context, hash string) ([]child, error) {
 }
 
 // End gives the operations that end a token and all below it, those first that
-// are furthest down, and the hashes that end. The index alone is read, not the tokens.
+// are furthest down, and the hashes that end. The index alone is read, not the tokens, so those below keep
+// their entries in the expiry index, which go when their time comes.
 func (b *Book) End(ctx context.Context, t *Token) (ops []secrets.Op, ended []string, err error) {
 	var below func(parent string) error
 	below = func(parent string) error {
@@ -252,6 +254,9 @@ func (b *Book) endOne(t *Token) []secrets.Op {
 	ops := []secrets.Op{storage.Delete(idPrefix + t.Hash), storage.Delete(accessorPrefix + b.Hash(t.Accessor))}
 	if t.Parent != "" {
 		ops = append(ops, storage.Delete(parentPrefix+t.Parent+"/"+t.Hash))
+	}
+	if !t.Indexed.IsZero() {
+		ops = append(ops, storage.Delete(DueKey(t.Indexed, t.Hash)))
 	}
 	return ops
 }
