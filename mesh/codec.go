@@ -33,6 +33,12 @@ func AppendService(b []byte, v *Service, authorization []*Resource) ([]byte, err
 // ReadService reads the value of a service's subject. The resources keep body; changed is
 // when the write that made it was applied.
 func ReadService(body []byte, changed time.Time) (*ServiceValue, error) {
+	return ReadServiceAfter(nil, body, changed)
+}
+
+// ReadServiceAfter is ReadService for a follower that holds the value before this one (nil: none): a change
+// of intentions alters the rules of every service that it names, and nothing else of them.
+func ReadServiceAfter(before *ServiceValue, body []byte, changed time.Time) (*ServiceValue, error) {
 	r := pack.Read(body)
 	text := r.Bytes()
 	whole := r.More()
@@ -40,8 +46,10 @@ func ReadService(body []byte, changed time.Time) (*ServiceValue, error) {
 	if !whole || r.Err() != nil || n > maxAuthorization {
 		return nil, badValue("service", pack.ErrDamaged)
 	}
-	v := &ServiceValue{}
-	if err := json.Unmarshal(text, &v.Service); err != nil {
+	v := &ServiceValue{text: text}
+	if v.SameSettings(before) {
+		v.Service = before.Service
+	} else if err := json.Unmarshal(text, &v.Service); err != nil {
 		return nil, badValue("service", err)
 	}
 	for range n {

@@ -104,3 +104,27 @@ func FuzzReadValues(f *testing.F) {
 		}
 	})
 }
+
+// A value whose settings are those of the one before shares them; its rules are its own.
+func TestServiceAfter(t *testing.T) {
+	v := &Service{Name: "web", Protocol: "http"}
+	rules := func(version string) *Resource { return NewResource(TypeExtension, "rules", version, []byte{}) }
+	read := func(before *ServiceValue, v *Service, version string) *ServiceValue {
+		t.Helper()
+		b, err := AppendService(nil, v, []*Resource{rules(version)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := ReadServiceAfter(before, b, time.Time{})
+		if err != nil || got.Name != v.Name || got.Protocol != v.Protocol || got.Authorization[0].Version != version {
+			t.Fatalf("read %+v, %v", got, err)
+		}
+		return got
+	}
+	one := read(nil, v, "1")
+	two := read(one, v, "2")
+	three := read(two, &Service{Name: "web", Protocol: "tcp"}, "2")
+	if !two.SameSettings(one) || three.SameSettings(two) || one.SameSettings(nil) || new(ServiceValue).SameSettings(new(ServiceValue)) {
+		t.Error("settings that are the same were told apart, or others were not")
+	}
+}

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"bytes"
 	"corbel.dev/corbel/catalog/chain"
 	"corbel.dev/corbel/catalog/entry"
 )
@@ -100,6 +101,13 @@ type ServiceValue struct {
 	Service
 	// Authorization is the encoded extension configs that listeners refer to.
 	Authorization []*Resource
+
+	text []byte // what Service was read from
+}
+
+// SameSettings reports whether all but the rules is certainly the same: what was read from the same bytes.
+func (v *ServiceValue) SameSettings(o *ServiceValue) bool {
+	return o != nil && len(v.text) > 0 && bytes.Equal(v.text, o.text)
 }
 
 // Upstream is how a service is reached by those who set the same override for it.

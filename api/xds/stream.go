@@ -123,6 +123,7 @@ func (s *stream) open(node Node) {
 		s.proxy = proxy
 		s.unbind = proxy.Bind(s.wake)
 		s.session.Changed(mesh.AllTypes)
+		s.news.Or(woken) // it may have ended before the bind
 		s.grpc.Ready()
 	})
 }
@@ -143,9 +144,12 @@ func statusOf(err error) *h2.Status {
 }
 
 func (s *stream) wake(changed mesh.Types) {
-	s.news.Or(uint32(changed))
+	s.news.Or(uint32(changed) | woken)
 	s.grpc.Wake()
 }
+
+// woken is in a stream's news after each wake, also one without types.
+const woken = 1 << 31
 
 // gone ends the stream if its proxy is no longer served.
 func (s *stream) gone() bool {
@@ -160,11 +164,14 @@ func (s *stream) gone() bool {
 
 // Fill implements h2.Call.
 func (s *stream) Fill(m *h2.Message, now time.Time) bool {
-	if s.proxy == nil || s.gone() {
+	if s.proxy == nil {
 		return false
 	}
 	if news := s.news.Swap(0); news != 0 {
-		s.session.Changed(mesh.Types(news))
+		if s.gone() {
+			return false
+		}
+		s.session.Changed(mesh.Types(news &^ woken))
 	}
 	x := scratches.Get().(*scratch)
 	defer scratches.Put(x)

@@ -136,7 +136,7 @@ func (h *Host) follow(s *subject) {
 
 // set takes a new value: it is decoded once, and given to all members before any stream is woken.
 func (h *Host) set(s *subject, v feed.Value) {
-	value, err := decode(s.kind, v)
+	value, err := decode(s.kind, s.value, v) // only calls like this one write it, one after the other
 	h.meters.decoded.Add(1)
 	if err != nil { // of a server that is newer or older: what is known goes on to hold
 		h.meters.undecodable.Add(1)
@@ -180,8 +180,8 @@ func (h *Host) give(s *subject, value any, err error) {
 	h.do(&w)
 }
 
-// decode reads a value as the proxies take it; nil is none.
-func decode(kind mesh.SubjectKind, v feed.Value) (any, error) {
+// decode reads a value as the proxies take it, nil is none; before is the one that it replaces.
+func decode(kind mesh.SubjectKind, before any, v feed.Value) (any, error) {
 	if v.Body == nil {
 		return nil, nil
 	}
@@ -189,7 +189,8 @@ func decode(kind mesh.SubjectKind, v feed.Value) (any, error) {
 	case mesh.SubjectEndpoints:
 		return mesh.ReadResource(v.Body, v.At)
 	case mesh.SubjectService:
-		return mesh.ReadService(v.Body, v.At)
+		former, _ := before.(*mesh.ServiceValue)
+		return mesh.ReadServiceAfter(former, v.Body, v.At)
 	case mesh.SubjectUpstream:
 		return mesh.ReadUpstream(v.Body)
 	case mesh.SubjectRoots:

@@ -114,6 +114,9 @@ func (p *Proxy) Step(c Change) Delta {
 	switch v := c.Value.(type) {
 	case *mesh.ServiceValue:
 		if c.Subject == p.subject && v != nil {
+			if d, ok := p.stepRules(v); ok {
+				return d
+			}
 			p.setService(v)
 		}
 	case *mesh.Roots:
@@ -146,6 +149,37 @@ func (p *Proxy) setService(v *mesh.ServiceValue) {
 		p.ownStale = true
 		p.plan()
 	}
+}
+
+// stepRules is the step that a change of intentions is: the rules are others, and nothing else of the
+// service. It reports false, and does nothing, where that is not so or not known.
+func (p *Proxy) stepRules(v *mesh.ServiceValue) (Delta, bool) {
+	if p.sets == nil || p.own == nil || p.ownStale || !v.SameSettings(p.service) {
+		return Delta{}, false
+	}
+	held := p.sets[mesh.TypeExtension]
+	found, changed := 0, make([]*mesh.Resource, 0, 2)
+	for _, r := range v.Authorization {
+		if !slices.Contains(p.own.rules, r.Name) {
+			continue
+		}
+		before := held.Get(r.Name)
+		if before == nil {
+			return Delta{}, false
+		}
+		if found++; !same(before, r) {
+			changed = append(changed, r)
+		}
+	}
+	if found != len(p.own.rules) {
+		return Delta{}, false
+	}
+	p.service = v
+	if len(changed) == 0 {
+		return Delta{}, true
+	}
+	p.sets[mesh.TypeExtension] = held.With(changed...)
+	return Delta{Touched: mesh.Types(0).With(mesh.TypeExtension)}, true
 }
 
 // stepEndpoints is the step that happens most: one resource is another, and nothing else moves.
