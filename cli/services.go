@@ -26,7 +26,7 @@ func (e *env) services(c *cobra.Command) {
 		command.Group(c, e.servicesRegister(), e.servicesDeregister(), meshcmd.ExportServices(e.Env))
 		return
 	}
-	command.Group(c, e.servicesList(), e.servicesShow(), e.servicesRegister(), e.servicesDeregister(), meshcmd.ExportServices(e.Env))
+	command.Group(c, e.servicesList(), e.servicesShow(), e.servicesRegister(), e.servicesDeregister(), e.servicesDrain(), meshcmd.ExportServices(e.Env))
 }
 
 func (e *env) servicesList() *cobra.Command {

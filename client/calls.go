@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 )
 
 // Services lists the names of all services with the union of their tags.
@@ -225,6 +226,30 @@ func (c *Client) Maintenance(ctx context.Context, service string, enable bool, r
 		path = "/v1/agent/service/maintenance/" + Escape(service)
 	}
 	return c.Put(ctx, path, v, nil, nil)
+}
+
+// Drained is how far the draining of an instance is.
+type Drained struct {
+	Service, ID     string
+	Done            bool
+	Waiting         string // what for, in words
+	Proxies         int
+	Pending, Silent []string
+	Open, Busy      int // connections
+}
+
+// Drain marks an instance as draining and waits, up to wait, until nobody sends it work. It may be repeated.
+func (c *Client) Drain(ctx context.Context, id, reason string, wait, quiet time.Duration) (out Drained, err error) {
+	v := url.Values{"wait": {wait.String()}, "quiet": {quiet.String()}}
+	if reason != "" {
+		v.Set("reason", reason)
+	}
+	return out, c.Put(ctx, "/v1/agent/service/drain/"+Escape(id), v, nil, &out)
+}
+
+// Undrain takes the mark away.
+func (c *Client) Undrain(ctx context.Context, id string) error {
+	return c.Put(ctx, "/v1/agent/service/drain/"+Escape(id), url.Values{"enable": {"false"}}, nil, nil)
 }
 
 // AgentChecks lists the checks of this agent by id.

@@ -8,6 +8,7 @@ import (
 	"corbel.dev/corbel/api/consulapi"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/sockets"
 	"corbel.dev/corbel/mesh/host"
 )
 
@@ -31,6 +32,30 @@ func (v meshView) Proxies() []consulapi.MeshProxy {
 func (v meshView) Proxy(node, id string) (consulapi.MeshProxy, bool) {
 	s, ok := v.p.mesh.host.Proxy(node, id)
 	return meshProxyOf(s), ok
+}
+
+// Settled implements consulapi.Mesh.
+func (v meshView) Settled(service string, index uint64) (known bool, proxies int, pending []string) {
+	newest := uint64(0)
+	if m := v.p.mesh; m.client != nil {
+		newest = m.client.Newest()
+	} else {
+		_, newest = v.p.board.Newest()
+	}
+	proxies, pending = v.p.mesh.host.Settled(service)
+	return newest >= index, proxies, pending
+}
+
+// connections implements consulapi.Connections.
+func connections(ports []uint16, quiet time.Duration) (open, busy int, err error) {
+	list, err := sockets.Established(ports...)
+	for _, c := range list {
+		open++
+		if c.Busy(quiet) {
+			busy++
+		}
+	}
+	return open, busy, err
 }
 
 func (v meshView) members(keep func(member.Member) bool) []string {

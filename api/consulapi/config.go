@@ -209,6 +209,8 @@ type Config struct {
 	Leaves Leaves
 	// Mesh is the proxies of this host; nil while the mesh is switched off.
 	Mesh Mesh
+	// Connections looks at the open connections of this host; draining waits for them. Required where Local is.
+	Connections Connections
 	// ConnectOff (connect.enabled = false) refuses the rows of the mesh's authority.
 	ConnectOff bool
 	// DefaultIntentionPolicy decides on connections that no intention names; "" is DefaultACLPolicy.

@@ -287,7 +287,7 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 		<-done
 	})
 	cfg := Config{Identity: Identity{Datacenter: "dc1", NodeName: "n1", NodeID: "id1", Version: "1.21.4", Server: true, GRPCPort: 8502},
-		Registry: r.store, Operator: r.group, Snapshots: stateArchives{r.store}, CA: keptCA{r.store}, Leaves: &keptLeaves{}, Mesh: keptMesh{}, Local: l, Members: pool{}, Events: &firedEvents{list: []Event{{ID: "00000000-0000-0000-0000-000000000001", Name: "deploy"}}}, Info: r.proc}
+		Registry: r.store, Operator: r.group, Snapshots: stateArchives{r.store}, CA: keptCA{r.store}, Leaves: &keptLeaves{}, Mesh: keptMesh{}, Connections: func([]uint16, time.Duration) (int, int, error) { return 3, 1, nil }, Local: l, Members: pool{}, Events: &firedEvents{list: []Event{{ID: "00000000-0000-0000-0000-000000000001", Name: "deploy"}}}, Info: r.proc}
 	if change != nil {
 		change(&cfg)
 	}

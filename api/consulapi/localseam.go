@@ -24,5 +24,6 @@ type Local interface {
 	// UpdateTTL is a heartbeat: it stays on this host unless the status changes.
 	UpdateTTL(id, status, output string) error
 	SetServiceMaintenance(ctx context.Context, id string, enable bool, reason string, persist bool) error
+	SetServiceDrain(ctx context.Context, id string, enable bool, reason string) error
 	SetNodeMaintenance(ctx context.Context, enable bool, reason string, persist bool) error
 }

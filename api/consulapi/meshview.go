@@ -29,6 +29,9 @@ type Mesh interface {
 	Proxies() []MeshProxy
 	// Proxy is one of them in full; node "" is this one.
 	Proxy(node, id string) (MeshProxy, bool)
+	// Settled tells whether this host has heard of everything up to the index, how many of its proxies have endpoints of
+	// the service, and which of those have not acknowledged them as they are.
+	Settled(service string, index uint64) (known bool, proxies int, pending []string)
 	// Alive are the names of the members that answer, this one included.
 	Alive() []string
 	// Servers are those of them that are servers.

@@ -29,6 +29,10 @@ func (m keptMesh) Proxy(node, id string) (MeshProxy, bool) {
 	return m.proxy(), id == "web-proxy" && (node == "" || node == "n1")
 }
 
+func (keptMesh) Settled(service string, index uint64) (bool, int, []string) {
+	return index < 1000, 2, []string{"n1/" + service + "-proxy"}
+}
+
 func (keptMesh) Alive() []string   { return []string{"n1", "n2", "n3"} }
 func (keptMesh) Servers() []string { return []string{"n1"} }
 

@@ -6,7 +6,7 @@ import "corbel.dev/corbel/catalog"
 func routes() []route {
 	var all []route
 	for _, rows := range [][]route{agentRoutes, catalogRoutes, healthRoutes, kvRoutes, sessionRoutes, operatorRoutes, snapshotRoutes, configRoutes, queryRoutes, eventRoutes, keyringRoutes, intentionRoutes, intentionIDRoutes, aclRoutes,
-		coordinateRoutes, chainRoutes, centralRoutes, gatewayRoutes, connectCARoutes, leafRoutes, meshRoutes, watchRoutes} {
+		coordinateRoutes, chainRoutes, centralRoutes, gatewayRoutes, connectCARoutes, leafRoutes, meshRoutes, drainRoutes, watchRoutes} {
 		all = append(all, rows...)
 	}
 	return all

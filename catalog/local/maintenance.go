@@ -28,6 +28,21 @@ func (l *Local) SetServiceMaintenance(ctx context.Context, id string, enable boo
 	})
 }
 
+// SetServiceDrain adds or removes the check that marks a service as draining: it takes
+// no new work, and what it has goes on. It is kept across restarts. Kind NotFound.
+func (l *Local) SetServiceDrain(ctx context.Context, id string, enable bool, reason string) error {
+	s := l.Service(id)
+	if s == nil {
+		return errkind.Errorf(errkind.NotFound,
+			"Unknown service ID %q. Ensure that the service ID is passed, not the service name.", id)
+	}
+	return l.setMaintenance(ctx, enable, true, &CheckDefinition{
+		ID: catalog.ServiceDrainPrefix + id, Name: "Service Draining", ServiceID: id,
+		Notes: cmp.Or(reason, "The service is draining: it takes no new work."), Status: "critical", Maintenance: true,
+		Token: s.Definition.Token, file: s.Definition.file,
+	})
+}
+
 // SetNodeMaintenance adds or removes the host's critical maintenance check.
 func (l *Local) SetNodeMaintenance(ctx context.Context, enable bool, reason string, persist bool) error {
 	return l.setMaintenance(ctx, enable, persist, &CheckDefinition{

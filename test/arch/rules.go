@@ -59,7 +59,7 @@ var doors = []struct {
 	{"github.com/minio/minio-go", []string{"client/snapstore"}, "the S3 protocol, for snapshots alone"},
 	{"github.com/spf13/cobra", []string{"cli"}, "commands live in cli"},
 	{"github.com/hashicorp/hcl", []string{"secrets/policy", "node/config", "catalog/acl", "api/consulapi", "cli/snapshots"}, "what users bring is read at the edge"},
-	{"github.com/vishvananda/netlink", []string{"doctor/probe", "kit/fault/netns"}, "Linux only"},
+	{"github.com/vishvananda/netlink", []string{"kit/sockets", "doctor/probe", "kit/fault/netns"}, "Linux only"},
 	{"github.com/prometheus/procfs", []string{"doctor/probe"}, "host counters"},
 	{"github.com/anishathalye/porcupine", []string{"kit/fault/history"}, "judging is not for the binary"},
 	{"github.com/prometheus/client_golang", []string{}, "tests only: our own metrics core is in the product"},
