@@ -62,8 +62,15 @@ func TestMeshRollsWithoutAFailure(t *testing.T) {
 
 // slowBackend answers once it is released.
 func slowBackend(t testing.TB, release <-chan struct{}) int {
-	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+	end := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		select {
+		case <-release:
+		case <-end:
+		}
+	}))
 	t.Cleanup(s.Close)
+	t.Cleanup(func() { close(end) }) // first: Close waits for requests under way
 	return s.Listener.Addr().(*net.TCPAddr).Port
 }
 
@@ -74,7 +81,15 @@ func TestDrainSaysWhatItWaitsFor(t *testing.T) {
 	port := slowBackend(t, release)
 	r.must("PUT", "/v1/agent/service/register", fmt.Sprintf(`{"ID":"slow-1","Name":"slow","Port":%d}`, port))
 	asked := make(chan int, 1)
-	go func() { status, _ := r.get(port, "/"); asked <- status }()
+	go func() { // without a time limit: it is under way until it is released
+		resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/", port))
+		if err != nil {
+			asked <- 0
+			return
+		}
+		_ = resp.Body.Close()
+		asked <- resp.StatusCode
+	}()
 	var out, errs bytes.Buffer
 	drain := func(wait string) error {
 		out.Reset()
