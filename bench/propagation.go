@@ -251,6 +251,8 @@ func (p *Propagation) bringUp(ctx context.Context, c *cluster, f *propFleet) err
 	if b.Hosts, err = f.figures(ctx); err != nil {
 		return err
 	}
+	// The connections that agents asked for certificates on end when they were idle for 5 s.
+	settle(ctx, min(10*time.Second, time.Duration(o.Nodes)*10*time.Millisecond))
 	for _, h := range f.hosts {
 		if err := h.call(ctx, callMost, "settle", nil, nil); err != nil {
 			return err

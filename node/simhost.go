@@ -44,7 +44,7 @@ func (f *simFleet) build(place int, h simHost) (*simulated, error) {
 		return nil, err
 	}
 	// Certificates are asked for over a connection of its own, as an agent's calls are; it is closed when it was idle.
-	calls := rpc.NewClient(rpc.ClientConfig{Dial: dial(wire.ProtoRPC), IdleTimeout: 30 * time.Second})
+	calls := rpc.NewClient(rpc.ClientConfig{Dial: dial(wire.ProtoRPC), IdleTimeout: 5 * time.Second})
 	servers := &catalogServers{client: calls, target: func() (string, error) { return f.cfg.Servers[rand.IntN(len(f.cfg.Servers))], nil }}
 	sign := func(ctx context.Context, r issue.Request) (issue.Certificate, error) {
 		reply, err := servers.ask(ctx, issue.Method, r.AppendPack(nil))
