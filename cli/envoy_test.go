@@ -112,6 +112,13 @@ func TestEnvoyFindsItsProxy(t *testing.T) {
 	if code, text := envoyRun(t, answers, "-sidecar-for=db", "-bootstrap"); code != 1 || !strings.Contains(text, "no sidecar proxy registered for db") {
 		t.Errorf("%d %s", code, text)
 	}
+	answers["GET /v1/catalog/node-services/far"] = `{"Node":{"Node":"far","Datacenter":"dc1"},"Services":[` + sidecar + `]}`
+	if code, text := envoyRun(t, answers, "-proxy-id=web-sidecar-proxy", "-node-name=far", "-bootstrap"); code != 0 || !strings.Contains(text, `"node_name": "far"`) {
+		t.Errorf("on a node of the catalog: %d %s", code, text)
+	}
+	if code, text := envoyRun(t, answers, "-proxy-id=none", "-node-name=far", "-bootstrap"); code != 1 || !strings.Contains(text, "no service none") {
+		t.Errorf("on a node without it: %d %s", code, text)
+	}
 	answers["GET /v1/agent/self"] = "!403Permission denied"
 	if code, text := envoyRun(t, answers, "-sidecar-for=web", "-bootstrap"); code != 0 || !strings.Contains(text, `"port_value": 8502`) {
 		t.Errorf("without agent:read: %d %s", code, text)

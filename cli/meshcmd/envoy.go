@@ -101,9 +101,9 @@ func (o *envoyOptions) prepare(ctx context.Context, e *command.Env, d *command.D
 	if err != nil {
 		return nil, err
 	}
-	var proxy proxyService
-	if _, err := cl.Get(ctx, "/v1/agent/service/"+client.Escape(id), client.Query{}, &proxy); err != nil {
-		return nil, fmt.Errorf("the proxy %s: %w; is it registered on this agent?", id, err)
+	proxy, err := o.registered(ctx, cl, id)
+	if err != nil {
+		return nil, err
 	}
 	server, err := o.xdsServer(ctx, cl)
 	if err != nil {
@@ -128,6 +128,30 @@ func (o *envoyOptions) prepare(ctx context.Context, e *command.Env, d *command.D
 		}
 	}
 	return b.object()
+}
+
+// registered is the proxy's registration: at this agent, or in the catalog when a node is named.
+func (o *envoyOptions) registered(ctx context.Context, cl *client.Client, id string) (proxy proxyService, err error) {
+	if o.nodeName == "" {
+		if _, err := cl.Get(ctx, "/v1/agent/service/"+client.Escape(id), client.Query{}, &proxy); err != nil {
+			return proxy, fmt.Errorf("the proxy %s: %w; is it registered on this agent?", id, err)
+		}
+		return proxy, nil
+	}
+	var all struct {
+		Node     struct{ Datacenter string }
+		Services []proxyService
+	}
+	if _, err := cl.Get(ctx, "/v1/catalog/node-services/"+client.Escape(o.nodeName)+"?merge-central-config", client.Query{}, &all); err != nil {
+		return proxy, fmt.Errorf("the services of the node %s: %w", o.nodeName, err)
+	}
+	for _, s := range all.Services {
+		if s.ID == id {
+			s.Datacenter = cmp.Or(s.Datacenter, all.Node.Datacenter)
+			return s, nil
+		}
+	}
+	return proxy, fmt.Errorf("the node %s has no service %s in the catalog: register the proxy there first", o.nodeName, id)
 }
 
 // findProxy is the id of the proxy's service.

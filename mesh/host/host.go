@@ -124,6 +124,7 @@ func (h *Host) Run(ctx context.Context) error {
 		if next != version {
 			version = next
 			h.lookUp()
+			h.pause(ctx)
 		}
 		if h.cfg.Clock.Since(checked) >= h.cfg.Recheck && ctx.Err() == nil {
 			checked = h.cfg.Clock.Now()
@@ -141,6 +142,18 @@ func (h *Host) Run(ctx context.Context) error {
 	h.do(&w)
 	h.stopLater()
 	return nil
+}
+
+// lookGap is the least time between two looks at all registrations: on a server they may change thousands of times a second.
+const lookGap = 20 * time.Millisecond
+
+func (h *Host) pause(ctx context.Context) {
+	t := h.cfg.Clock.NewTimer(lookGap)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }
 
 // lookUp compares what is kept with what is registered.

@@ -1,6 +1,8 @@
 package host
 
 import (
+	"time"
+
 	"corbel.dev/corbel/mesh"
 	"corbel.dev/corbel/telemetry"
 )
@@ -8,6 +10,7 @@ import (
 // meters are the figures of a Host. The timings go from the commit at the server, by its clock, to this host's.
 type meters struct {
 	decoded, undecodable *telemetry.Counter
+	received             *telemetry.Timing // commit -> value read here
 	refused              [typeCount]*telemetry.Counter
 	answered             [typeCount]*telemetry.Timing // response written -> answer read
 	applied              [typeCount]*telemetry.Timing // commit -> answer read
@@ -15,7 +18,7 @@ type meters struct {
 }
 
 func newMeters(h *Host, r *telemetry.Registry) meters {
-	m := meters{decoded: r.Counter("mesh.host.values"), undecodable: r.Counter("mesh.host.unreadable")}
+	m := meters{decoded: r.Counter("mesh.host.values"), undecodable: r.Counter("mesh.host.unreadable"), received: r.Timing("mesh.received")}
 	for _, t := range mesh.Every {
 		m.refused[t] = r.Counter("mesh.refused", "type", t.String())
 		m.answered[t] = r.Timing("mesh.acknowledged", "type", t.String())
@@ -50,5 +53,13 @@ func (m *meters) answer(r *Report) {
 			m.written[r.Type].Observe(age)
 			m.applied[r.Type].Observe(r.Answered.Sub(res.Changed))
 		}
+	}
+}
+
+// value notes a value of the servers.
+func (m *meters) value(at, now time.Time) {
+	m.decoded.Add(1)
+	if age := now.Sub(at); !at.IsZero() && age >= 0 && age < newsAge {
+		m.received.Observe(age)
 	}
 }

@@ -137,7 +137,7 @@ func (h *Host) follow(s *subject) {
 // set takes a new value: it is decoded once, and given to all members before any stream is woken.
 func (h *Host) set(s *subject, v feed.Value) {
 	value, err := decode(s.kind, s.value, v) // only calls like this one write it, one after the other
-	h.meters.decoded.Add(1)
+	h.meters.value(v.At, h.cfg.Clock.Now())
 	if err != nil { // of a server that is newer or older: what is known goes on to hold
 		h.meters.undecodable.Add(1)
 		h.cfg.Logger.Error("a value from the servers cannot be read", "subject", s.key.text, "err", err)

@@ -61,6 +61,22 @@ func TestMeshWithOldestEnvoy(t *testing.T) {
 	r.synced(2)
 }
 
+// TestMeshWithoutAgent: a proxy of a node without an agent gets its configuration from a server.
+func TestMeshWithoutAgent(t *testing.T) {
+	r := newMeshRig(t, fetch.Need(t, "envoy"))
+	r.must("PUT", "/v1/catalog/register", fmt.Sprintf(`{"Node":"far","Address":"127.0.0.1","Service":{"Kind":"connect-proxy","ID":"web-proxy","Service":"web-proxy","Address":"127.0.0.1","Port":%d,
+		"Proxy":{"DestinationServiceName":"web","LocalServicePort":%d,"Upstreams":[{"DestinationName":"web","LocalBindPort":%d}]}}}`, r.port("far public"), backend(t, "far"), r.port("to web")))
+	r.envoyArgs = []string{"--proxy-id", "web-proxy", "--node-name", "far"}
+	r.proxy("web-proxy")
+	r.await("a request through the proxy to itself", func() bool { _, body := r.get(r.port("to web"), "/"); return body == "far" })
+	r.synced(1)
+	r.must("PUT", "/v1/catalog/deregister", `{"Node":"far","ServiceID":"web-proxy"}`)
+	r.await("the stream to end", func() bool {
+		_, body := r.ask("GET", "/v1/internal/mesh/proxies", "")
+		return strings.Contains(body, `"Proxies": 0`) || strings.Contains(body, `"Proxies":0`)
+	})
+}
+
 // meshTraffic: requests, connections and gRPC reach their services under mutual TLS.
 func meshTraffic(t *testing.T, r *meshRig) {
 	seen := map[string]bool{}
