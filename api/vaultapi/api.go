@@ -103,9 +103,6 @@ func (a *API) decode(r *http.Request, path string) (*secrets.Request, error) {
 		if q.Wrap, err = secrets.ParseDuration(text); err != nil || q.Wrap < 0 {
 			return nil, withStatus(http.StatusBadRequest, "X-Vault-Wrap-TTL: must be a duration that is not negative")
 		}
-		if q.Wrap > 0 {
-			return nil, withStatus(http.StatusBadRequest, "X-Vault-Wrap-TTL: response wrapping is not supported yet")
-		}
 	}
 	values := map[string]any{}
 	for name, list := range query {

@@ -36,6 +36,15 @@ path "sys/tools/hash/*" { capabilities = ["update"] }
 path "identity/oidc/provider/+/authorize" { capabilities = ["read", "update"] }
 `
 
+// wrappingRules are what the token of a wrapped answer may do.
+var wrappingRules = func() *policy.Policy {
+	p, err := policy.Parse(wrappingPolicy, wrappingPolicyText)
+	if err != nil {
+		panic(err)
+	}
+	return p
+}()
+
 // aclCache holds compiled sets of policies by their names. It is made anew when
 // a policy changes, so an entry is never out of date.
 type aclCache struct {
@@ -61,7 +70,9 @@ func (st *state) acl(t *token.Token) *policy.ACL {
 	}
 	var list []*policy.Policy
 	for _, name := range names {
-		if p := st.policies[name]; p != nil {
+		if name == wrappingPolicy { // not to be changed
+			list = append(list, wrappingRules)
+		} else if p := st.policies[name]; p != nil {
 			list = append(list, p)
 		} else if name == policy.RootName {
 			list = append(list, &policy.Policy{Name: policy.RootName})

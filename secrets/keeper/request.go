@@ -18,7 +18,8 @@ import (
 // Reply is what a request is answered with.
 type Reply struct {
 	*secrets.Response
-	Token *Issued // of Response.Auth
+	Token *Issued   // of Response.Auth
+	Wrap  *WrapInfo // in the place of the answer, which was stored
 	Mount *mount.Entry
 }
 
@@ -43,6 +44,7 @@ type task struct {
 	last   bool    // this is the last use of its token
 
 	renewed *token.Token // what a renewal left, for the reply
+	wrap    *WrapInfo    // what stands for the answer that was wrapped again
 }
 
 // Handle answers one request. Errors have kinds; their text is what clients are told.
@@ -161,7 +163,7 @@ func (k *Keeper) run(ctx context.Context, t *task) (*Reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	reply := &Reply{Response: resp, Mount: t.entry}
+	reply := &Reply{Response: resp, Wrap: t.wrap, Mount: t.entry}
 	if t.renewed != nil {
 		reply.Token = &Issued{Token: t.renewed, Left: t.renewed.Left(t.Now)}
 		if t.Token != "" && t.st.book.Hash(t.Token) == t.renewed.Hash {
@@ -176,6 +178,11 @@ func (k *Keeper) run(ctx context.Context, t *task) (*Reply, error) {
 		defer release()
 		ops, reply.Token = append(ops, made.ops...), made.Issued
 	}
+	reply, more, err := k.wrapped(t, reply)
+	if err != nil {
+		return nil, err
+	}
+	ops = append(ops, more...)
 	if err := k.vault.Commit(ctx, k.epoch, ops); err != nil {
 		return nil, err
 	}

@@ -51,8 +51,8 @@ func (s *system) writePolicy(c *sysCall) (any, error) {
 		return nil, err
 	}
 	switch {
-	case name == policy.RootName:
-		return nil, errkind.New(errkind.Invalid, "cannot update \"root\" policy")
+	case name == policy.RootName || name == wrappingPolicy:
+		return nil, errkind.Errorf(errkind.Invalid, "cannot update %q policy", name)
 	case text == "":
 		return nil, errkind.New(errkind.Invalid, "'policy' parameter not supplied or empty")
 	}

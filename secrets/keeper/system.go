@@ -18,7 +18,7 @@ type system struct{ k *Keeper }
 
 // Special implements engine.Engine.
 func (*system) Special() engine.Special {
-	return engine.Special{Token: []string{"internal/ui/mounts", "internal/ui/mounts/*"}, Protected: []string{"auth/*", "rotate", "rotate/keyring", "seal", "step-down", "audit", "audit/*", "remount", "raw/*"}}
+	return engine.Special{Open: []string{"wrapping/unwrap", "wrapping/lookup", "wrapping/rewrap"}, Token: []string{"internal/ui/mounts", "internal/ui/mounts/*"}, Protected: []string{"auth/*", "rotate", "rotate/keyring", "seal", "step-down", "audit", "audit/*", "remount", "raw/*"}}
 }
 
 // Serial implements engine.Engine: changes of mounts and policies have the keeper's own order.
@@ -63,6 +63,10 @@ var rows = []row{
 	{path: "key-status", read: (*system).keyStatus},
 	{path: "rotate", write: (*system).rotate},
 	{path: "rotate/keyring", write: (*system).rotate},
+	{path: "wrapping/wrap", write: (*system).wrapRequest},
+	{path: "wrapping/unwrap", write: (*system).unwrap},
+	{path: "wrapping/rewrap", write: (*system).rewrap},
+	{path: "wrapping/lookup", read: (*system).wrappingLookup, write: (*system).wrappingLookup},
 	{path: "seal", write: (*system).seal},
 }
 
@@ -108,6 +112,12 @@ func (s *system) Handle(ctx context.Context, _ engine.View, r *secrets.Request) 
 		data, err := do(s, c)
 		if err != nil || data == nil {
 			return &secrets.Response{}, err
+		}
+		if whole, ok := data.(*secrets.Response); ok {
+			return whole, nil
+		}
+		if raw, ok := data.(json.RawMessage); ok { // as it came
+			return &secrets.Response{Data: raw}, nil
 		}
 		text, err := json.Marshal(data)
 		return &secrets.Response{Data: text}, err

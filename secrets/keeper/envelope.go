@@ -1,0 +1,81 @@
+package keeper
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"corbel.dev/corbel/secrets"
+)
+
+// Envelope encodes the answer as the contract's 1.2 has it: all keys, in the order that
+// Vault's are in. It is here and not with HTTP alone because a wrapped answer is stored
+// as its reader will get it. top copies the members of the data to the top as well.
+func (r *Reply) Envelope(out []byte, q *secrets.Request, top bool) []byte {
+	id := q.ID
+	if r.Wrap != nil {
+		id = ""
+	}
+	out = append(append(append(out, `{"request_id":"`...), id...), `","lease_id":"","renewable":false,"lease_duration":`...)
+	out = strconv.AppendInt(out, int64(r.LeaseTTL/time.Second), 10)
+	out = append(out, `,"data":`...)
+	if r.Data == nil {
+		out = append(out, "null"...)
+	} else {
+		out = append(out, r.Data...)
+	}
+	out = append(out, `,"wrap_info":`...)
+	if r.Wrap == nil {
+		out = append(out, "null"...)
+	} else {
+		out = appendJSON(out, r.Wrap.shown())
+	}
+	out = append(out, `,"warnings":`...)
+	if len(r.Warnings) == 0 {
+		out = append(out, "null"...)
+	} else {
+		out = appendJSON(out, r.Warnings)
+	}
+	out = append(out, `,"auth":`...)
+	if r.Token == nil {
+		out = append(out, "null"...)
+	} else {
+		out = appendJSON(out, r.Token.shown())
+	}
+	out = append(append(append(out, `,"mount_type":"`...), r.Mount.Type...), '"')
+	if top && r.Hoisted(q.Path) && len(r.Data) > 2 && r.Data[0] == '{' {
+		out = append(append(out, ','), r.Data[1:len(r.Data)-1]...)
+	}
+	return append(out, '}', '\n')
+}
+
+func appendJSON(out []byte, v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return append(out, "null"...) // of strings, numbers and lists of them: cannot be
+	}
+	return append(out, text...)
+}
+
+func (t *Issued) shown() map[string]any {
+	return map[string]any{"client_token": t.ID, "accessor": t.Accessor, "policies": t.Policies, "token_policies": t.Policies, "metadata": t.Meta,
+		"lease_duration": seconds(t.Left), "renewable": t.Renewable && !t.Expires.IsZero(), "entity_id": t.Entity,
+		"token_type": secrets.Service.String(), "orphan": t.Parent == "", "mfa_requirement": nil, "num_uses": max(t.Uses, 0)}
+}
+
+// WrapInfo is what stands for an answer that was wrapped.
+type WrapInfo struct {
+	Token, Accessor string
+	TTL             time.Duration
+	Created         time.Time
+	Path            string
+	Wrapped         string // the accessor of the token inside
+}
+
+func (w *WrapInfo) shown() map[string]any {
+	out := map[string]any{"token": w.Token, "accessor": w.Accessor, "ttl": seconds(w.TTL), "creation_time": w.Created.Format(time.RFC3339Nano), "creation_path": w.Path}
+	if w.Wrapped != "" {
+		out["wrapped_accessor"] = w.Wrapped
+	}
+	return out
+}

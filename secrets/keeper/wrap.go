@@ -1,0 +1,152 @@
+package keeper
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/token"
+)
+
+// A wrapped answer lies in the cubbyhole of a token that may be used once, under
+// this policy, and lives as long as was asked for.
+const (
+	wrappingPolicy     = "response-wrapping"
+	wrappingPolicyText = `
+path "cubbyhole/response" { capabilities = ["read"] }
+path "sys/wrapping/unwrap" { capabilities = ["update"] }
+`
+	wrappedAccessor = "wrapped_accessor" // in the token's metadata
+)
+
+var errNoWrapping = errkind.New(errkind.Invalid, "wrapping token is not valid or does not exist")
+
+// wrap gives the operations that store an answer for one reader.
+func (k *Keeper) wrap(t *task, answer []byte, ttl time.Duration, path, accessor string) (*WrapInfo, []storage.Op, error) {
+	tok := &token.Token{Accessor: token.NewAccessor(), Path: path, DisplayName: "response-wrapping", Policies: []string{wrappingPolicy}, ExplicitMax: ttl, Uses: 1}
+	if accessor != "" {
+		tok.Meta = map[string]string{wrappedAccessor: accessor}
+	}
+	tok.Begin(t.Now, ttl, token.Limits{})
+	info := &WrapInfo{Token: token.NewID(), Accessor: tok.Accessor, TTL: ttl, Created: tok.Created, Path: path, Wrapped: accessor}
+	ops, err := t.st.book.Make(info.Token, tok)
+	if err != nil {
+		return nil, nil, err
+	}
+	op, err := putJSON(responseKey(t.st, tok.Hash), map[string]string{"response": string(answer)})
+	return info, append(ops, op), err
+}
+
+func responseKey(st *state, hash string) string {
+	return st.mounts.Get("cubbyhole/").Prefix() + hash + "/response"
+}
+
+// wrapped makes the reply that stands for another, where the request asks for it and there is something to wrap.
+func (k *Keeper) wrapped(t *task, r *Reply) (*Reply, []storage.Op, error) {
+	if t.Wrap <= 0 || r.Wrap != nil || r.Raw != nil || r.Missing || (r.Data == nil && r.Token == nil && r.Lease == nil) {
+		return r, nil, nil
+	}
+	accessor := ""
+	if r.Token != nil {
+		accessor = r.Token.Accessor
+	}
+	info, ops, err := k.wrap(t, r.Envelope(nil, t.Request, false), t.Wrap, t.Path, accessor)
+	return &Reply{Response: &secrets.Response{}, Wrap: info, Mount: t.entry}, ops, err
+}
+
+// wrapRequest takes an object to be wrapped.
+func (s *system) wrapRequest(c *sysCall) (any, error) {
+	if c.Wrap <= 0 {
+		return nil, errkind.New(errkind.Invalid, "endpoint requires response wrapping to be used: set X-Vault-Wrap-TTL")
+	}
+	if body := bytes.TrimSpace(c.Body); len(body) > 0 && body[0] == '{' {
+		return json.RawMessage(body), nil
+	}
+	return json.RawMessage("{}"), nil
+}
+
+// wrapping finds the wrapping token that a request is about: the one in its body, or its own. Who
+// names one in the body beside a token of their own needs the right to.
+func (s *system) wrapping(c *sysCall, judge bool) (*token.Token, error) {
+	id := c.f.String("token")
+	if err := c.f.Err(); err != nil {
+		return nil, err
+	}
+	if judge && id != "" && c.Token != "" && id != c.Token {
+		if err := s.k.authorise(c, c.task, engine.Special{}); err != nil {
+			return nil, err
+		}
+	}
+	if id == "" {
+		id = c.Token
+	}
+	return s.usable(c, c.st.book.Hash(id))
+}
+
+func (s *system) usable(c *sysCall, hash string) (*token.Token, error) {
+	tok, err := c.st.book.Find(c, hash)
+	if err == nil && (tok == nil || !slices.Equal(tok.Policies, []string{wrappingPolicy}) || tok.Expired(c.Now) || tok.Uses <= 0) {
+		err = errNoWrapping
+	}
+	return tok, err
+}
+
+// open ends a wrapping token, and with it whatever is made of its answer, as one commit, and gives the answer.
+func (s *system) open(c *sysCall, tok *token.Token, with func(answer []byte) ([]storage.Op, error)) (answer []byte, err error) {
+	s.k.tree.Lock() // nobody else uses or ends it
+	defer s.k.tree.Unlock()
+	if tok, err = s.usable(c, tok.Hash); err != nil {
+		return nil, err
+	}
+	raw, ok, err := s.k.vault.Get(c, responseKey(c.st, tok.Hash))
+	if err != nil {
+		return nil, err
+	}
+	var held struct{ Response string }
+	if !ok || json.Unmarshal(raw, &held) != nil {
+		return nil, errNoWrapping
+	}
+	more, err := with([]byte(held.Response))
+	if err != nil {
+		return nil, err
+	}
+	ops, ended, err := c.st.book.End(c, tok)
+	if err != nil {
+		return nil, err
+	}
+	return []byte(held.Response), s.k.commitEnd(c, c.st, append(ops, more...), ended)
+}
+
+func (s *system) unwrap(c *sysCall) (any, error) {
+	tok, err := s.wrapping(c, true)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := s.open(c, tok, func([]byte) ([]storage.Op, error) { return nil, nil })
+	return &secrets.Response{Raw: &secrets.Raw{ContentType: "application/json", Body: answer}}, err
+}
+
+func (s *system) rewrap(c *sysCall) (any, error) {
+	tok, err := s.wrapping(c, true)
+	if err != nil {
+		return nil, err
+	}
+	_, err = s.open(c, tok, func(answer []byte) (ops []storage.Op, err error) {
+		c.wrap, ops, err = s.k.wrap(c.task, answer, tok.TTL, tok.Path, tok.Meta[wrappedAccessor])
+		return ops, err
+	})
+	return &secrets.Response{}, err
+}
+
+func (s *system) wrappingLookup(c *sysCall) (any, error) {
+	tok, err := s.wrapping(c, false)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]any{"creation_ttl": seconds(tok.TTL), "creation_time": tok.Created.Format(time.RFC3339Nano), "creation_path": tok.Path}, nil
+}
