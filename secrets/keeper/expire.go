@@ -3,6 +3,8 @@ package keeper
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -85,11 +87,16 @@ func (k *Keeper) expireSome(ctx context.Context, st *state, due []storage.Record
 	k.tree.Lock() // nothing is made below, renewed or used meanwhile
 	defer k.tree.Unlock()
 	var ops []storage.Op
-	var ended []string
+	ended := map[string]bool{}
 	for n < len(due) && len(ops) < opsAtOnce {
 		entry := due[n]
 		n++
-		more, gone, err := k.expireToken(ctx, st, token.DueName(entry.Key), now)
+		name := token.DueName(entry.Key)
+		if ended[name] { // with one above it, in this very commit: storage does not show that yet
+			ops = append(ops, storage.Delete(entry.Key))
+			continue
+		}
+		more, gone, err := k.expireToken(ctx, st, name, now)
 		switch {
 		case errors.Is(err, barrier.ErrSealed) || ctx.Err() != nil:
 			return 0, errors.Join(err, ctx.Err())
@@ -99,9 +106,12 @@ func (k *Keeper) expireSome(ctx context.Context, st *state, due []storage.Record
 		case err != nil:
 			return 0, err
 		}
-		ops, ended = append(append(ops, storage.Delete(entry.Key)), more...), append(ended, gone...)
+		ops = append(append(ops, storage.Delete(entry.Key)), more...)
+		for _, hash := range gone {
+			ended[hash] = true
+		}
 	}
-	return n, k.commitEnd(ctx, st, ops, ended)
+	return n, k.commitEnd(ctx, st, ops, slices.Collect(maps.Keys(ended)))
 }
 
 // expireToken ends the token that an entry is about, or moves the entry where the token lives on.
