@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"fmt"
 	"io"
 	"net"
 	"runtime"
@@ -352,7 +351,7 @@ func TestMemoryOfAStream(t *testing.T) {
 		listener.conns <- c
 	})
 	each := (heap() - before) / (conns * streams)
-	t.Log(fmt.Sprintf("%d bytes of heap a stream, %d streams a connection", each, streams))
+	t.Logf("%d bytes of heap a stream, %d streams a connection", each, streams)
 	if each > 2500 {
 		t.Errorf("a stream with 12 resources takes %d bytes, want less than 2,500", each)
 	}

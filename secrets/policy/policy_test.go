@@ -296,7 +296,8 @@ func TestAgainstTheModel(t *testing.T) {
 			if rng.IntN(3) == 0 {
 				text = strings.TrimSuffix(text, "+") + "*"
 			}
-			c := needs[rng.IntN(len(needs))] | needs[rng.IntN(len(needs))]
+			c := needs[rng.IntN(len(needs))]
+			c |= needs[rng.IntN(len(needs))]
 			if rng.IntN(8) == 0 {
 				c = Deny
 			}

@@ -45,7 +45,7 @@ func (s Set) Apply(ops []storage.Op) Set {
 		if op.Value == nil {
 			old, was = edit.Delete(storage.Record{Key: op.Key})
 		} else {
-			old, was = edit.Set(storage.Record{Key: op.Key, Value: op.Value})
+			old, was = edit.Set(storage.Record(op))
 			bytes += len(op.Key) + len(op.Value)
 		}
 		if was {
