@@ -26,6 +26,7 @@ import (
 	"corbel.dev/corbel/cli/meshcmd"
 	"corbel.dev/corbel/cli/snapshots"
 	"corbel.dev/corbel/cli/trouble"
+	"corbel.dev/corbel/cli/vaultcmd"
 	"github.com/spf13/cobra"
 )
 
@@ -42,15 +43,18 @@ func Main(args []string) int {
 
 // dispatch chooses the command line by the name that the process was called by.
 func (e *env) dispatch(ctx context.Context, args []string) int {
-	switch {
-	case len(args) > 0 && knownName(args[0]) == "consul":
+	name := ""
+	if len(args) > 0 {
+		name, args = knownName(args[0]), args[1:]
+	}
+	if name == "" && len(args) > 0 && slices.Contains(nameList(), args[0]) {
+		name, args = args[0], args[1:]
+	}
+	switch name {
+	case "consul":
 		e.Consul = true
-		args = args[1:]
-	case len(args) > 1 && args[1] == "consul":
-		e.Consul = true
-		args = args[2:]
-	default:
-		args = args[min(1, len(args)):]
+	case "vault", "bao":
+		e.Vault = name
 	}
 	return e.run(ctx, args)
 }
@@ -78,6 +82,9 @@ func (e *env) run(ctx context.Context, args []string) int {
 	case e.Consul:
 		fmt.Fprintf(e.Err, "Error! %v\n", err)
 		return 1
+	case e.Vault != "":
+		fmt.Fprintln(e.Err, err)
+		return 1
 	}
 	fmt.Fprintf(e.Err, "corbel: %v\n", err)
 	return 1
@@ -89,10 +96,10 @@ func (e *env) wrongCall(cmd *cobra.Command, err error) int {
 	return e.codeOfWrongCall(cmd)
 }
 
-// codeOfWrongCall is 2; in Consul's command line 1, and 127 where there is no such command.
+// codeOfWrongCall is 2; in Consul's and Vault's command lines 1, and 127 where there is no such command.
 func (e *env) codeOfWrongCall(cmd *cobra.Command) int {
 	switch {
-	case !e.Consul:
+	case !e.Consul && e.Vault == "":
 		return 2
 	case !cmd.HasParent():
 		return 127
@@ -114,6 +121,7 @@ const (
 	groupCatalog = "catalog"
 	groupMesh    = "mesh"
 	groupAccess  = "access"
+	groupSecrets = "secrets"
 	groupCluster = "cluster"
 	groupTools   = "tools"
 )
@@ -155,6 +163,7 @@ var own = commandLine{
 		{"acl", "Look after tokens, policies and roles", groupAccess, on(access.ACL)},
 		{"login", "Turn a proof of identity into a token", groupAccess, on(access.Login)},
 		{"logout", "End the token of a login", groupAccess, on(access.Logout)},
+		{"secrets", "Read and write secrets", groupSecrets, on(vaultcmd.Own)},
 		{"event", "Send an event to all nodes", groupCluster, on(gossipcmd.Event)},
 		{"keyring", "Look after the keys of gossip encryption", groupCluster, on(gossipcmd.Keyring)},
 		{"rtt", "Estimate the round trip between two nodes", groupCluster, on(gossipcmd.RTT)},
@@ -181,8 +190,11 @@ var own = commandLine{
 
 // line is the command line in use.
 func (e *env) line() commandLine {
-	if e.Consul {
+	switch {
+	case e.Consul:
 		return consulLine
+	case e.Vault != "":
+		return e.vaultLine()
 	}
 	return own
 }
@@ -213,7 +225,8 @@ func (e *env) root(args []string) *cobra.Command {
 	called := firstWord(args)
 	all := slices.Contains([]string{"help", "completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}, called)
 	for _, g := range []cobra.Group{{ID: groupRun, Title: "Run:"}, {ID: groupCatalog, Title: "Catalog:"}, {ID: groupMesh, Title: "Mesh:"},
-		{ID: groupAccess, Title: "Access:"}, {ID: groupCluster, Title: "Cluster:"}, {ID: groupTools, Title: "Tools:"}} {
+		{ID: groupAccess, Title: "Access:"},
+		{ID: groupSecrets, Title: "Secrets:"}, {ID: groupCluster, Title: "Cluster:"}, {ID: groupTools, Title: "Tools:"}} {
 		if slices.ContainsFunc(line.entries, func(en entry) bool { return en.group == g.ID }) {
 			root.AddGroup(&g)
 		}
@@ -228,7 +241,7 @@ func (e *env) root(args []string) *cobra.Command {
 		}
 		root.AddCommand(c)
 	}
-	if e.Consul {
+	if e.Consul || e.Vault != "" {
 		flagsFirst(root)
 	}
 	return root

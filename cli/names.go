@@ -16,6 +16,17 @@ import (
 // with the name as the first argument. A name is added with its command line.
 var names = []struct{ name, what string }{
 	{"consul", "Consul's agent and command line"},
+	{"vault", "Vault's command line"},
+	{"bao", "OpenBao's, the same"},
+}
+
+// nameList is the names alone.
+func nameList() []string {
+	list := make([]string, len(names))
+	for i, n := range names {
+		list[i] = n.name
+	}
+	return list
 }
 
 // knownName tells which of names a program path ends in, "" for none.

@@ -16,6 +16,9 @@ import (
 // printVersion prints the version as text. Under Consul's name the first line is the
 // contract's: programs take it apart.
 func (e *env) printVersion() error {
+	if e.Vault != "" {
+		return e.Printf("%s", vaultVersionLine())
+	}
 	what := "Corbel v" + version.Number
 	if e.Consul {
 		what = "Consul v" + version.Contract

@@ -37,7 +37,7 @@ func (p *Process) buildSecrets() error {
 	if err != nil {
 		return err
 	}
-	if err := unsealDev(k); err != nil {
+	if _, err := unsealDev(k, devSecretsToken, "2"); err != nil {
 		return fmt.Errorf("secrets: %w", err)
 	}
 	api := vaultapi.New(vaultapi.Config{Keeper: k, Version: version.VaultContract, ClusterName: cluster, ClusterID: uuid.NewString(), StorageType: "inmem"})
@@ -61,19 +61,19 @@ func (p *Process) buildSecrets() error {
 	return nil
 }
 
-// unsealDev makes the state that dev begins with: one key, used at once, and KV of version 2 at secret/.
-func unsealDev(k *keeper.Keeper) error {
+// unsealDev makes the state that dev begins with: one key, used at once, and KV of a version at secret/.
+func unsealDev(k *keeper.Keeper, token, kvVersion string) (*keeper.Initialized, error) {
 	ctx := context.Background()
-	first, err := k.Init(ctx, 1, 1, devSecretsToken)
+	first, err := k.Init(ctx, 1, 1, token)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if _, err := k.Unseal(ctx, first.Shares[0]); err != nil {
-		return err
+		return nil, err
 	}
 	_, err = k.Handle(ctx, &secrets.Request{Op: secrets.Update, Path: "sys/mounts/secret", Token: first.RootToken,
-		Body: []byte(`{"type":"kv","options":{"version":"2"},"description":"key/value secret storage"}`)})
-	return err
+		Body: []byte(`{"type":"kv","options":{"version":"` + kvVersion + `"},"description":"key/value secret storage"}`)})
+	return first, err
 }
 
 func (s *secretsPlane) run(ctx context.Context) error {

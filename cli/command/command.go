@@ -2,7 +2,7 @@
 // they may touch, how they reach an agent, how they print, and how they fail.
 //
 // A command is written once and stands in two command lines: Corbel's own, and
-// that of Consul when the binary is called by that name. Env.Consul tells which one
+// that of Consul when the binary is called by that name. Vault's has its own commands. Env.Consul tells which one
 // is meant where they differ, which is in words and columns, never in what is done.
 // Commands run one at a time: nothing here is for several goroutines.
 package command
@@ -32,14 +32,19 @@ type Env struct {
 	Environ  []string
 	// Consul: the command line is Consul's, and so are the forms of the answers.
 	Consul bool
+	// Vault is the name, vault or bao, when the command line is Vault's.
+	Vault string
 
 	closers []func()
 }
 
 // Program is the name that the user typed, for hints.
 func (e *Env) Program() string {
-	if e.Consul {
+	switch {
+	case e.Consul:
 		return "consul"
+	case e.Vault != "":
+		return e.Vault
 	}
 	return "corbel"
 }

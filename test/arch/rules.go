@@ -58,7 +58,7 @@ var doors = []struct {
 	{"github.com/miekg/dns", []string{"api/dnsapi", "bench", "catalog/check"}, "the DNS contract and its load"},
 	{"github.com/minio/minio-go", []string{"client/snapstore"}, "the S3 protocol, for snapshots alone"},
 	{"github.com/spf13/cobra", []string{"cli"}, "commands live in cli"},
-	{"github.com/hashicorp/hcl", []string{"secrets/policy", "node/config", "catalog/acl", "api/consulapi", "cli/snapshots"}, "what users bring is read at the edge"},
+	{"github.com/hashicorp/hcl", []string{"secrets/policy", "node/config", "catalog/acl", "api/consulapi", "cli/snapshots", "cli/vaultcmd"}, "what users bring is read at the edge"},
 	{"github.com/vishvananda/netlink", []string{"kit/sockets", "doctor/probe", "kit/fault/netns"}, "Linux only"},
 	{"github.com/prometheus/procfs", []string{"doctor/probe"}, "host counters"},
 	{"github.com/anishathalye/porcupine", []string{"kit/fault/history"}, "judging is not for the binary"},

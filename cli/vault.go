@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/cli/vaultcmd"
+	"corbel.dev/corbel/kit/version"
+	"corbel.dev/corbel/node"
+	"github.com/spf13/cobra"
+)
+
+// vaultLine is the command line of Vault 1.20, in the order of --help.
+func (e *env) vaultLine() commandLine {
+	return commandLine{
+		use:   e.Vault,
+		short: "Vault's command line, served by Corbel",
+		long:  "Vault's command line, served by Corbel: the same commands, flags, variables,\noutput and exit codes. `corbel --help` shows Corbel's own.",
+		entries: []entry{
+			{"read", "Read a path", groupSecrets, on(vaultcmd.Read)},
+			{"write", "Write a path", groupSecrets, on(vaultcmd.Write)},
+			{"patch", "Change some fields of a path", groupSecrets, on(vaultcmd.Patch)},
+			{"delete", "Delete a path", groupSecrets, on(vaultcmd.Delete)},
+			{"list", "List what is below a path", groupSecrets, on(vaultcmd.List)},
+			{"kv", "Read and write KV stores", groupSecrets, on(vaultcmd.KV)},
+			{"unwrap", "Open a wrapped answer", groupSecrets, on(vaultcmd.Unwrap)},
+			{"login", "Log in and keep the token", groupAccess, on(vaultcmd.Login)},
+			{"token", "Look after tokens", groupAccess, on(vaultcmd.Token)},
+			{"policy", "Look after policies", groupAccess, on(vaultcmd.Policy)},
+			{"auth", "Look after auth methods", groupAccess, on(vaultcmd.Auth)},
+			{"print", "Show what commands use", groupAccess, on(vaultcmd.Print)},
+			{"secrets", "Look after secrets engines", groupCluster, on(vaultcmd.Secrets)},
+			{"lease", "Look after leases", groupCluster, on(vaultcmd.Lease)},
+			{"operator", "Initialize, unseal, seal, rotate keys", groupCluster, on(vaultcmd.Operator)},
+			{"server", "Run a server of the secrets plane", groupRun, (*env).vaultServer},
+			{"status", "Show whether the server is unsealed", groupCluster, on(vaultcmd.Status)},
+			{"version", "Show the version", groupTools, (*env).vaultVersion},
+		},
+	}
+}
+
+func (e *env) vaultVersion(c *cobra.Command) {
+	c.Args = command.Between(0, 0, "nothing")
+	c.RunE = func(*cobra.Command, []string) error { return e.printVersion() }
+}
+
+// vaultVersionLine is Vault's, with its version as the second word, which clients read.
+func vaultVersionLine() string {
+	b := version.Of()
+	return fmt.Sprintf("Vault v%s (Corbel %s, %s), built %s\n", version.VaultContract, version.Number, b.Revision, b.Date)
+}
+
+// vaultServer runs Vault's dev mode: the secrets plane alone, in memory, unsealed.
+func (e *env) vaultServer(c *cobra.Command) {
+	var cfg node.SecretsDev
+	var dev, noStore, v1 bool
+	var configs []string
+	f := c.Flags()
+	f.BoolVar(&dev, "dev", false, "in memory, unsealed, with a KV store at secret/")
+	f.StringVar(&cfg.RootToken, "dev-root-token-id", "", "value of the root token (VAULT_DEV_ROOT_TOKEN_ID); default a random one")
+	f.StringVar(&cfg.Address, "dev-listen-address", "", "where to listen (VAULT_DEV_LISTEN_ADDRESS); default 127.0.0.1:8200")
+	f.BoolVar(&noStore, "dev-no-store-token", false, "do not keep the root token in ~/.vault-token")
+	f.BoolVar(&v1, "dev-kv-v1", false, "make secret/ a KV store of version 1")
+	f.StringArrayVar(&configs, "config", nil, "file of configuration: not supported yet")
+	f.StringVar(&cfg.LogLevel, "log-level", "info", "trace, debug, info, warn or error (VAULT_LOG_LEVEL)")
+	c.Example = "  vault server -dev -dev-root-token-id=root"
+	c.Args = command.Between(0, 0, "flags only")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if !dev || len(configs) > 0 {
+			return fmt.Errorf("only `%s server -dev` works so far: servers with storage and a configuration are not there yet", e.Vault)
+		}
+		for name, dst := range map[string]*string{"DEV_ROOT_TOKEN_ID": &cfg.RootToken, "DEV_LISTEN_ADDRESS": &cfg.Address} {
+			if *dst == "" {
+				*dst = vaultcmd.Variable(e.Env, name)
+			}
+		}
+		if level := vaultcmd.Variable(e.Env, "LOG_LEVEL"); level != "" && !c.Flags().Changed("log-level") {
+			cfg.LogLevel = level
+		}
+		cfg.KVv1, cfg.LogOutput = v1, e.Err
+		return e.runVaultDev(c, cfg, !noStore)
+	}
+}
+
+func (e *env) runVaultDev(c *cobra.Command, cfg node.SecretsDev, store bool) error {
+	s, err := node.NewSecretsServer(cfg)
+	if err != nil {
+		return fmt.Errorf("cannot start: %w", err)
+	}
+	if home := e.Getenv("HOME"); store && home != "" {
+		if err := vaultcmd.StoreToken(filepath.Join(home, ".vault-token"), s.RootToken); err != nil {
+			fmt.Fprintf(e.Err, "warning: the root token is not kept in ~/.vault-token: %v\n", err)
+		}
+	}
+	if err := e.Printf("%s", devBanner(s)); err != nil {
+		return err
+	}
+	ctx, stop := command.Signals(c.Context())
+	defer stop()
+	return s.Run(ctx)
+}
+
+// devBanner says what users and scripts of dev mode look for: the address, the key and the token.
+func devBanner(s *node.SecretsServer) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "==> Vault server configuration:\n\n             Api Address: http://%s\n                 Storage: inmem\n                 Version: Vault v%s (Corbel %s)\n\n", s.Addr(), version.VaultContract, version.Number)
+	b.WriteString("==> Vault server started! Log data will stream in below:\n\n")
+	b.WriteString("WARNING! dev mode is enabled! Everything is in memory, unsealed with one key, and gone when\nthis process ends. Use it to develop and to try things out.\n\n")
+	fmt.Fprintf(&b, "You may need to set the following environment variables:\n\n    $ export VAULT_ADDR='http://%s'\n\n", s.Addr())
+	fmt.Fprintf(&b, "The unseal key and root token are displayed below in case you want to\nseal/unseal the Vault or re-authenticate.\n\nUnseal Key: %s\nRoot Token: %s\n\n", s.UnsealKey, s.RootToken)
+	b.WriteString("Development mode should NOT be used in production installations!\n\n")
+	return b.String()
+}

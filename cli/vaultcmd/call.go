@@ -1,0 +1,219 @@
+// Package vaultcmd holds the commands of the secrets plane: Vault's command line,
+// which the binary has under the names vault and bao, and `corbel secrets`.
+//
+// Commands speak to the server through package client/vault alone, so they work
+// against Vault and OpenBao too. Exit codes are Vault's: 1 for what is wrong on
+// this side, 2 for what the server refused or did not have.
+package vaultcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/client/vault"
+	"github.com/spf13/cobra"
+)
+
+// call is one run of a command: its flags and what they lead to.
+type call struct {
+	*command.Env
+	cmd    *cobra.Command
+	cfg    vault.Config
+	format string
+	field  string
+	client *vault.Client
+	// tokenFile keeps the token of the last login.
+	tokenFile string
+	// own: the command is one of `corbel secrets`, where http://127.0.0.1:8200 is the default.
+	own bool
+}
+
+// ctx is the command's context.
+func (c *call) ctx() context.Context { return c.cmd.Context() }
+
+// codeRefused is the exit code for what the server refused or does not have.
+const codeRefused = command.ExitCode(2)
+
+// leaf makes a command that speaks to the server. low and high bound its arguments (high < 0: any number).
+func leaf(e *command.Env, use, short string, low, high int, run func(c *call, args []string) error) *cobra.Command {
+	return with(e, use, short, low, high, func(*cobra.Command) func(*call, []string) error { return run })
+}
+
+// with is leaf for commands with flags of their own: build adds them and returns what runs.
+func with(e *command.Env, use, short string, low, high int, build func(cmd *cobra.Command) func(c *call, args []string) error) *cobra.Command {
+	c := &call{Env: e}
+	cmd := &cobra.Command{Use: use, Short: short}
+	finish(c, cmd, low, high, build(cmd))
+	return cmd
+}
+
+// finish gives cmd the flags that all have and its checks.
+func finish(c *call, cmd *cobra.Command, low, high int, run func(c *call, args []string) error) {
+	c.cmd = cmd
+	f := cmd.Flags()
+	f.StringVar(&c.cfg.Address, "address", "", "server to talk to (VAULT_ADDR)")
+	f.StringVar(&c.cfg.Token, "token", "", "token to use; better in VAULT_TOKEN, where others do not see it")
+	f.StringVar(&c.cfg.Namespace, "namespace", "", "namespace (VAULT_NAMESPACE)")
+	f.StringVar(&c.cfg.Namespace, "ns", "", "the same")
+	f.StringVar(&c.cfg.CAFile, "ca-cert", "", "authorities to trust, PEM (VAULT_CACERT)")
+	f.StringVar(&c.cfg.CAPath, "ca-path", "", "folder of such files (VAULT_CAPATH)")
+	f.StringVar(&c.cfg.CertFile, "client-cert", "", "client certificate, PEM (VAULT_CLIENT_CERT)")
+	f.StringVar(&c.cfg.KeyFile, "client-key", "", "its private key, PEM (VAULT_CLIENT_KEY)")
+	f.StringVar(&c.cfg.ServerName, "tls-server-name", "", "name that the server's certificate must have (VAULT_TLS_SERVER_NAME)")
+	f.BoolVar(&c.cfg.SkipVerify, "tls-skip-verify", false, "accept any certificate (VAULT_SKIP_VERIFY)")
+	f.StringVar(&c.cfg.WrapTTL, "wrap-ttl", "", "have the answer wrapped for this long (VAULT_WRAP_TTL)")
+	f.StringVar(&c.format, "format", "", "table, json, yaml or raw (VAULT_FORMAT)")
+	f.StringVar(&c.field, "field", "", "print this field's value alone")
+	_ = f.MarkHidden("ns") // the flag is there: it was just made
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) < low {
+			return command.Usagef("Not enough arguments (expected %s, got %d)", expected(low, high), len(args))
+		}
+		if high >= 0 && len(args) > high {
+			return command.Usagef("Too many arguments (expected %s, got %d)", expected(low, high), len(args))
+		}
+		if err := c.open(); err != nil {
+			return err
+		}
+		return c.ended(run(c, args))
+	}
+}
+
+func expected(low, high int) string {
+	switch {
+	case high < 0:
+		return fmt.Sprintf("at least %d", low)
+	case low == high:
+		return fmt.Sprint(low)
+	}
+	return fmt.Sprintf("%d-%d", low, high)
+}
+
+// open lays the flags over the environment and makes the client.
+func (c *call) open() error {
+	cfg, err := vault.FromEnv(c.Getenv)
+	if err != nil {
+		return err
+	}
+	for _, over := range []struct{ dst, flag *string }{{&cfg.Address, &c.cfg.Address}, {&cfg.Token, &c.cfg.Token}, {&cfg.Namespace, &c.cfg.Namespace},
+		{&cfg.CAFile, &c.cfg.CAFile}, {&cfg.CAPath, &c.cfg.CAPath}, {&cfg.CertFile, &c.cfg.CertFile}, {&cfg.KeyFile, &c.cfg.KeyFile},
+		{&cfg.ServerName, &c.cfg.ServerName}, {&cfg.WrapTTL, &c.cfg.WrapTTL}} {
+		if *over.flag != "" {
+			*over.dst = *over.flag
+		}
+	}
+	cfg.SkipVerify = cfg.SkipVerify || c.cfg.SkipVerify
+	if cfg.Address == "" && c.own {
+		cfg.Address = "http://127.0.0.1:8200"
+	}
+	if home := c.Getenv("HOME"); home != "" {
+		c.tokenFile = filepath.Join(home, ".vault-token")
+	}
+	if cfg.Token == "" && c.tokenFile != "" {
+		text, err := os.ReadFile(c.tokenFile)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("read the token of the last login: %w", err)
+		}
+		cfg.Token = strings.TrimSpace(string(text))
+	}
+	if c.format == "" {
+		c.format = vault.Env(c.Getenv, "FORMAT")
+	}
+	switch c.format = strings.ToLower(c.format); c.format {
+	case "":
+		c.format = "table"
+	case "table", "json", "yaml", "raw":
+	case "yml":
+		c.format = "yaml"
+	default:
+		return command.Usagef("Invalid output format: %s; it is table, json, yaml or raw", c.format)
+	}
+	c.cfg = cfg
+	if c.client, err = vault.New(cfg); err != nil {
+		return err
+	}
+	c.OnClose(c.client.Close)
+	return nil
+}
+
+// ended prints what the server refused and gives it the exit code 2. Errors of this side pass: their code is 1.
+func (c *call) ended(err error) error {
+	var refused *vault.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refused):
+		fmt.Fprintln(c.Err, err)
+		return codeRefused
+	case errors.As(err, new(unreached)):
+		fmt.Fprintln(c.Err, err)
+		return codeRefused
+	}
+	return err
+}
+
+// unreached marks a failure on the way to the server: Vault's commands end with 2 then too, but for status.
+type unreached struct{ error }
+
+// Unwrap gives the cause.
+func (u unreached) Unwrap() error { return u.error }
+
+// do asks the server.
+func (c *call) do(method, path string, body any) (*vault.Answer, error) {
+	return c.ask(method, path, nil, body)
+}
+
+// ask is do with parameters in the query.
+func (c *call) ask(method, path string, query map[string]string, body any) (*vault.Answer, error) {
+	values := map[string][]string{}
+	for name, value := range query {
+		values[name] = []string{value}
+	}
+	a, err := c.client.Do(c.ctx(), method, path, values, body)
+	var refused *vault.Error
+	if err != nil && !errors.As(err, &refused) {
+		err = unreached{err}
+	}
+	return a, err
+}
+
+// doing puts what was tried before an error.
+func doing(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("Error %s: %w", what, err)
+}
+
+// notFound tells a refusal that says only that nothing is there.
+func notFound(err error) bool {
+	var refused *vault.Error
+	return errors.As(err, &refused) && refused.Status == 404 && len(refused.Texts) == 0
+}
+
+// nothing says that a path holds nothing, and ends with 2.
+func (c *call) nothing(path string) error {
+	fmt.Fprintf(c.Err, "No value found at %s\n", path)
+	return codeRefused
+}
+
+// clean is a path as the API wants it.
+func clean(path string) string { return strings.Trim(strings.TrimSpace(path), "/") }
+
+// checkDuration refuses what no server reads as a duration: seconds, 768h, 2d.
+func checkDuration(flag, text string) error {
+	if text == "" || strings.Trim(text, "0123456789") == "" || strings.HasSuffix(text, "d") && strings.Trim(text[:len(text)-1], "0123456789") == "" {
+		return nil
+	}
+	if _, err := time.ParseDuration(text); err != nil {
+		return command.Usagef("-%s=%s must be seconds or a duration such as 30m, 768h or 2d", flag, text)
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+package vaultcmd
+
+import (
+	"errors"
+
+	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/client/vault"
+	"github.com/spf13/cobra"
+)
+
+// Read builds read.
+func Read(e *command.Env, cmd *cobra.Command) {
+	on(e, cmd, "read PATH [KEY=VALUE...]", "vault read secret/app\n  vault read -field=value secret/app", 1, -1, func(c *call, args []string) error {
+		data, err := c.parse(args[1:])
+		if err != nil {
+			return err
+		}
+		query := map[string]string{}
+		for k, v := range data {
+			query[k] = plainText(v)
+		}
+		path := clean(args[0])
+		a, err := c.ask("GET", path, query, nil)
+		if notFound(err) {
+			return c.nothing(path)
+		}
+		if err != nil {
+			return doing("reading "+path, err)
+		}
+		return c.secret(a)
+	})
+}
+
+// Write builds write.
+func Write(e *command.Env, cmd *cobra.Command) {
+	var force bool
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "write without data")
+	on(e, cmd, "write PATH KEY=VALUE...", "vault write secret/app password=x key=@file\n  vault write -f sys/rotate", 1, -1, func(c *call, args []string) error {
+		if len(args) == 1 && !force {
+			return command.Usagef("Must supply data or use -force")
+		}
+		return c.change("PUT", "writing", args)
+	})
+}
+
+// Patch builds patch.
+func Patch(e *command.Env, cmd *cobra.Command) {
+	on(e, cmd, "patch PATH KEY=VALUE...", "vault patch secret/metadata/app max_versions=5", 2, -1, func(c *call, args []string) error {
+		return c.change("PATCH", "patching", args)
+	})
+}
+
+// change writes data to a path and prints what came back.
+func (c *call) change(method, verb string, args []string) error {
+	data, err := c.parse(args[1:])
+	if err != nil {
+		return err
+	}
+	path := clean(args[0])
+	a, err := c.do(method, path, data)
+	if err != nil {
+		return doing(verb+" data to "+path, err)
+	}
+	return c.changed(a, "Data written to: %s", path)
+}
+
+// changed prints an answer's data, or what was done where it brought none.
+func (c *call) changed(a *vault.Answer, format string, args ...any) error {
+	if a.Empty() || a.Data == nil && a.Auth == nil && a.Wrap == nil {
+		c.warn(a)
+		if c.field != "" {
+			return c.member(nil)
+		}
+		return c.success(format, args...)
+	}
+	return c.secret(a)
+}
+
+// List builds list.
+func List(e *command.Env, cmd *cobra.Command) {
+	on(e, cmd, "list PATH", "vault list secret/", 1, 1, func(c *call, args []string) error { return c.list(clean(args[0])) })
+}
+
+// list prints the names below a path.
+func (c *call) list(path string) error {
+	a, err := c.do("LIST", path, nil)
+	if notFound(err) {
+		if c.format == "json" {
+			if err := c.Printf("{}\n"); err != nil {
+				return err
+			}
+			return codeRefused
+		}
+		return c.nothing(path)
+	}
+	if err != nil {
+		return doing("listing "+path, err)
+	}
+	return c.keys(a)
+}
+
+// Delete builds delete.
+func Delete(e *command.Env, cmd *cobra.Command) {
+	on(e, cmd, "delete PATH [KEY=VALUE...]", "vault delete secret/app", 1, -1, func(c *call, args []string) error {
+		data, err := c.parse(args[1:])
+		if err != nil {
+			return err
+		}
+		query := map[string]string{}
+		for k, v := range data {
+			query[k] = plainText(v)
+		}
+		path := clean(args[0])
+		a, err := c.ask("DELETE", path, query, nil)
+		if err != nil {
+			return doing("deleting "+path, err)
+		}
+		return c.changed(a, "Data deleted (if it existed) at: %s", path)
+	})
+}
+
+// on makes a command of one that the command line has by name.
+func on(e *command.Env, cmd *cobra.Command, use, example string, low, high int, run func(c *call, args []string) error) {
+	cmd.Use = use
+	if example != "" {
+		cmd.Example = "  " + example
+	}
+	finish(&call{Env: e}, cmd, low, high, run)
+}
+
+// refusedWith tells whether the server refused with a status.
+func refusedWith(err error, status int) bool {
+	var refused *vault.Error
+	return errors.As(err, &refused) && refused.Status == status
+}
+
+// Unwrap builds unwrap.
+func Unwrap(e *command.Env, cmd *cobra.Command) {
+	on(e, cmd, "unwrap [TOKEN]", "vault unwrap hvs.CAES", 0, 1, func(c *call, args []string) error {
+		body := map[string]any{}
+		if len(args) > 0 {
+			body["token"] = args[0]
+			if c.cfg.Token == "" {
+				c.client = c.client.WithToken(args[0])
+			}
+		}
+		a, err := c.do("PUT", "sys/wrapping/unwrap", body)
+		if err != nil {
+			return doing("unwrapping", err)
+		}
+		return c.changed(a, "Unwrapped")
+	})
+}

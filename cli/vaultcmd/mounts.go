@@ -1,0 +1,235 @@
+package vaultcmd
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"corbel.dev/corbel/cli/command"
+	"github.com/spf13/cobra"
+)
+
+// area is what secrets and auth have in common: both look after mounts.
+type area struct {
+	table, thing, kind string // sys/mounts, "secrets engine", what -path defaults to
+}
+
+// Secrets builds secrets.
+func Secrets(e *command.Env, cmd *cobra.Command) {
+	cmd.Example = "  vault secrets enable -path=team kv-v2\n  vault secrets list"
+	m := area{"sys/mounts", "secrets engine", "secrets"}
+	command.Group(cmd, m.list(e), m.enable(e), m.disable(e), m.tune(e),
+		leaf(e, "move FROM TO", "Move a secrets engine to another path", 2, 2, func(c *call, args []string) error {
+			from, to := clean(args[0])+"/", clean(args[1])+"/"
+			a, err := c.do("PUT", "sys/remount", map[string]string{"from": from, "to": to})
+			if err != nil {
+				return doing("moving secrets engine "+from+" to "+to, err)
+			}
+			return c.changed(a, "Moved secrets engine %s to: %s", from, to)
+		}))
+}
+
+// Auth builds auth.
+func Auth(e *command.Env, cmd *cobra.Command) {
+	m := area{"sys/auth", "auth method", "auth"}
+	command.Group(cmd, m.list(e), m.enable(e), m.disable(e), m.tune(e))
+}
+
+func (m area) list(e *command.Env) *cobra.Command {
+	return with(e, "list", "List each "+m.thing, 0, 0, func(cmd *cobra.Command) func(*call, []string) error {
+		detailed := cmd.Flags().Bool("detailed", false, "show all columns")
+		return func(c *call, _ []string) error {
+			a, err := c.do("GET", m.table, nil)
+			if err != nil {
+				return doing("listing "+m.thing+"s", err)
+			}
+			if done, err := c.structured(a.Data); done {
+				return err
+			}
+			if *detailed {
+				return c.detailed(m, a.Data)
+			}
+			var rows [][]string
+			for _, path := range command.SortedKeys(a.Data) {
+				mount, _ := a.Data[path].(map[string]any)
+				row := []string{path, shown(mount["type"]), shown(mount["accessor"]), orNA(mount["description"])}
+				if m.kind == "auth" {
+					row = append(row, orNA(mount["deprecation_version"]))
+				}
+				rows = append(rows, row)
+			}
+			head := []string{"Path", "Type", "Accessor", "Description"}
+			if m.kind == "auth" {
+				head = append(head, "Version")
+			}
+			return c.columns(head, rows)
+		}
+	})
+}
+
+// shown is a member of a mount as a table has it.
+func shown(v any) string {
+	if v == nil {
+		return ""
+	}
+	return plainText(v)
+}
+
+func orNA(v any) string {
+	if s := shown(v); s != "" {
+		return s
+	}
+	return "n/a"
+}
+
+func (c *call) detailed(m area, mounts map[string]any) error {
+	head := []string{"Path", "Plugin", "Accessor", "Default TTL", "Max TTL", "Force No Cache", "Replication", "Seal Wrap", "External Entropy Access",
+		"Options", "Description", "UUID", "Version", "Running Version", "Running SHA256", "Deprecation Status"}
+	var rows [][]string
+	for _, path := range command.SortedKeys(mounts) {
+		mount, _ := mounts[path].(map[string]any)
+		config, _ := mount["config"].(map[string]any)
+		replication := "replicated"
+		if mount["local"] == true {
+			replication = "local"
+		}
+		options := "map[]"
+		if o, ok := mount["options"].(map[string]any); ok {
+			options = plainText(o)
+		}
+		rows = append(rows, []string{path, shown(mount["type"]), shown(mount["accessor"]), lifetime(config["default_lease_ttl"]), lifetime(config["max_lease_ttl"]),
+			shown(config["force_no_cache"]), replication, shown(mount["seal_wrap"]), shown(mount["external_entropy_access"]), options,
+			shown(mount["description"]), shown(mount["uuid"]), orNA(mount["plugin_version"]), orNA(mount["running_plugin_version"]),
+			orNA(mount["running_sha256"]), orNA(mount["deprecation_status"])})
+	}
+	return c.columns(head, rows)
+}
+
+// lifetime is a mount's TTL: 0 is the system's.
+func lifetime(v any) string {
+	if s := shown(v); s != "0" && s != "" {
+		return s
+	}
+	return "system"
+}
+
+// tuning are the flags that enable and tune share.
+type tuning struct {
+	description, defaultTTL, maxTTL, listing, tokenType string
+	options                                             []string
+	version                                             int
+	nonHMACRequest, nonHMACResponse, passthrough, allow []string
+}
+
+func (t *tuning) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&t.description, "description", "", "words about it")
+	f.StringVar(&t.defaultTTL, "default-lease-ttl", "", "lifetime of its leases and tokens where nothing else is said")
+	f.StringVar(&t.maxTTL, "max-lease-ttl", "", "their longest lifetime")
+	f.StringVar(&t.listing, "listing-visibility", "", "hidden or unauth")
+	f.StringVar(&t.tokenType, "token-type", "", "type of the tokens that it makes")
+	f.StringArrayVar(&t.options, "options", nil, "name=value (repeat)")
+	f.IntVar(&t.version, "version", 0, "version of a KV store, 1 or 2")
+	f.StringArrayVar(&t.nonHMACRequest, "audit-non-hmac-request-keys", nil, "member of requests that audit shows in plain (repeat)")
+	f.StringArrayVar(&t.nonHMACResponse, "audit-non-hmac-response-keys", nil, "member of answers that audit shows in plain (repeat)")
+	f.StringArrayVar(&t.passthrough, "passthrough-request-headers", nil, "header that it sees (repeat)")
+	f.StringArrayVar(&t.allow, "allowed-response-headers", nil, "header that it may set (repeat)")
+}
+
+// settings are the members that config has at enable and the body has at tune.
+func (t *tuning) settings(body map[string]any) error {
+	if err := errors.Join(checkDuration("default-lease-ttl", t.defaultTTL), checkDuration("max-lease-ttl", t.maxTTL)); err != nil {
+		return err
+	}
+	for name, v := range map[string]string{"default_lease_ttl": t.defaultTTL, "max_lease_ttl": t.maxTTL, "listing_visibility": t.listing, "token_type": t.tokenType} {
+		put(body, name, v)
+	}
+	for name, list := range map[string][]string{"audit_non_hmac_request_keys": t.nonHMACRequest, "audit_non_hmac_response_keys": t.nonHMACResponse,
+		"passthrough_request_headers": t.passthrough, "allowed_response_headers": t.allow} {
+		if len(list) > 0 {
+			body[name] = list
+		}
+	}
+	return nil
+}
+
+// chosen are the options of the mount.
+func (t *tuning) chosen(body map[string]any) error {
+	options, err := stringMap("options", t.options)
+	if err != nil {
+		return err
+	}
+	if t.version > 0 {
+		if options == nil {
+			options = map[string]string{}
+		}
+		options["version"] = fmt.Sprint(t.version)
+	}
+	if options != nil {
+		body["options"] = options
+	}
+	return nil
+}
+
+func (m area) enable(e *command.Env) *cobra.Command {
+	return with(e, "enable TYPE", "Enable a "+m.thing, 1, 1, func(cmd *cobra.Command) func(*call, []string) error {
+		var t tuning
+		t.add(cmd)
+		f := cmd.Flags()
+		path := f.String("path", "", "where to mount it; default its type")
+		local := f.Bool("local", false, "do not replicate it")
+		sealWrap := f.Bool("seal-wrap", false, "wrap its records with the seal")
+		return func(c *call, args []string) error {
+			kind := args[0]
+			at := clean(*path)
+			if at == "" {
+				if at = kind; kind == "kv-v1" || kind == "kv-v2" {
+					at = "kv"
+				}
+			}
+			config := map[string]any{}
+			body := map[string]any{"type": kind, "description": t.description, "local": *local, "seal_wrap": *sealWrap, "config": config}
+			if err := errors.Join(t.settings(config), t.chosen(body)); err != nil {
+				return err
+			}
+			a, err := c.do("POST", m.table+"/"+at, body)
+			if err != nil {
+				return doing("enabling", err)
+			}
+			return c.changed(a, "Enabled the %s %s at: %s/", kind, m.thing, at)
+		}
+	})
+}
+
+func (m area) disable(e *command.Env) *cobra.Command {
+	return leaf(e, "disable PATH", "Disable a "+m.thing+" and take away what it kept", 1, 1, func(c *call, args []string) error {
+		path := clean(args[0])
+		a, err := c.do("DELETE", m.table+"/"+path, nil)
+		if err != nil {
+			return doing("disabling "+m.thing+" at "+path+"/", err)
+		}
+		return c.changed(a, "Disabled the %s (if it existed) at: %s/", m.thing, path)
+	})
+}
+
+func (m area) tune(e *command.Env) *cobra.Command {
+	return with(e, "tune PATH", "Change a "+m.thing+"'s settings", 1, 1, func(cmd *cobra.Command) func(*call, []string) error {
+		var t tuning
+		t.add(cmd)
+		return func(c *call, args []string) error {
+			path := clean(args[0])
+			body := map[string]any{}
+			if cmd.Flags().Changed("description") {
+				body["description"] = t.description
+			}
+			if err := errors.Join(t.settings(body), t.chosen(body)); err != nil {
+				return err
+			}
+			a, err := c.do("POST", m.table+"/"+strings.TrimSuffix(path, "/tune")+"/tune", body)
+			if err != nil {
+				return doing("tuning "+m.thing+" "+path, err)
+			}
+			return c.changed(a, "Tuned the %s at: %s/", m.thing, path)
+		}
+	})
+}

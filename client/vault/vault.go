@@ -1,0 +1,333 @@
+// Package vault is the client of the secrets plane's HTTP API, which is Vault's
+// contract, so it works against Vault and OpenBao too.
+//
+// A Client may be used from any goroutine. Every call has a deadline: the
+// context's, or Config.Timeout. Calls are not repeated: who scripts them knows
+// whether they may be. Errors of the server are *Error; what went wrong on the way
+// there is any other error. Numbers are json.Number, as they came.
+package vault
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+)
+
+// Config says which server to talk to and how. The zero value is https://127.0.0.1:8200, as Vault's users know it.
+type Config struct {
+	Address    string // http://…, https://… or unix:///path
+	Token      string
+	Namespace  string
+	CAFile     string // PEM; default the system's authorities
+	CAPath     string // folder of PEM files
+	CertFile   string
+	KeyFile    string
+	ServerName string
+	SkipVerify bool
+	WrapTTL    string
+	Timeout    time.Duration // default 60 s
+}
+
+// Env reads variables that have two prefixes: BAO_ wins over VAULT_.
+func Env(getenv func(string) string, name string) string {
+	if v := getenv("BAO_" + name); v != "" {
+		return v
+	}
+	return getenv("VAULT_" + name)
+}
+
+// FromEnv fills a Config from VAULT_ADDR, VAULT_TOKEN and so on, or BAO_ADDR, BAO_TOKEN and so on.
+func FromEnv(getenv func(string) string) (Config, error) {
+	env := func(name string) string { return Env(getenv, name) }
+	c := Config{Address: env("ADDR"), Token: env("TOKEN"), Namespace: env("NAMESPACE"), CAFile: env("CACERT"), CAPath: env("CAPATH"),
+		CertFile: env("CLIENT_CERT"), KeyFile: env("CLIENT_KEY"), ServerName: env("TLS_SERVER_NAME"), WrapTTL: env("WRAP_TTL")}
+	if v := env("SKIP_VERIFY"); v != "" {
+		skip, err := strconv.ParseBool(v)
+		if err != nil {
+			return c, errkind.Errorf(errkind.Invalid, "VAULT_SKIP_VERIFY is %q; it must be true or false", v)
+		}
+		c.SkipVerify = skip
+	}
+	if v := env("CLIENT_TIMEOUT"); v != "" {
+		if n, err := strconv.Atoi(v); err == nil {
+			v = strconv.Itoa(n) + "s"
+		}
+		d, err := time.ParseDuration(v)
+		if err != nil || d <= 0 {
+			return c, errkind.Errorf(errkind.Invalid, "VAULT_CLIENT_TIMEOUT is %q; it must be seconds or a duration such as 30s", v)
+		}
+		c.Timeout = d
+	}
+	return c, nil
+}
+
+// Client talks to one server.
+type Client struct {
+	base string
+	cfg  Config
+	http *http.Client
+}
+
+// New checks cfg and builds a Client. It does no network.
+func New(cfg Config) (*Client, error) {
+	if cfg.Timeout == 0 {
+		cfg.Timeout = time.Minute
+	}
+	if cfg.Address == "" {
+		cfg.Address = "https://127.0.0.1:8200"
+	}
+	dialer := &net.Dialer{Timeout: 10 * time.Second}
+	tr := &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true}
+	c := &Client{base: strings.TrimSuffix(cfg.Address, "/"), cfg: cfg}
+	if path, ok := strings.CutPrefix(cfg.Address, "unix://"); ok {
+		c.base = "http://localhost"
+		tr.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dialer.DialContext(ctx, "unix", path) }
+	} else if u, err := url.Parse(cfg.Address); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, errkind.Errorf(errkind.Invalid, "address %q must be http://host:port, https://host:port or unix:///path", cfg.Address)
+	}
+	t, err := tlsConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	tr.TLSClientConfig = t
+	c.http = &http.Client{Transport: tr, CheckRedirect: func(req *http.Request, via []*http.Request) error {
+		// A standby sends to the active server. The token goes along to where it is protected as well as before.
+		if len(via) > 2 || via[0].URL.Scheme == "https" && req.URL.Scheme != "https" {
+			return http.ErrUseLastResponse
+		}
+		return nil
+	}}
+	return c, nil
+}
+
+func tlsConfig(cfg Config) (*tls.Config, error) {
+	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: cfg.ServerName, InsecureSkipVerify: cfg.SkipVerify}
+	var files []string
+	if cfg.CAFile != "" {
+		files = []string{cfg.CAFile}
+	} else if cfg.CAPath != "" {
+		entries, err := os.ReadDir(cfg.CAPath)
+		if err != nil {
+			return nil, errkind.E(errkind.Invalid, "VAULT_CAPATH", err)
+		}
+		for _, e := range entries {
+			if !e.IsDir() {
+				files = append(files, filepath.Join(cfg.CAPath, e.Name()))
+			}
+		}
+	}
+	if files != nil {
+		t.RootCAs = x509.NewCertPool()
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, errkind.E(errkind.Invalid, "read the authorities", err)
+		}
+		if !t.RootCAs.AppendCertsFromPEM(text) {
+			return nil, errkind.Errorf(errkind.Invalid, "%s holds no certificate in PEM", file)
+		}
+	}
+	if (cfg.CertFile == "") != (cfg.KeyFile == "") {
+		return nil, errkind.New(errkind.Invalid, "a client certificate needs its key and the other way round: set both VAULT_CLIENT_CERT and VAULT_CLIENT_KEY")
+	}
+	if cfg.CertFile != "" {
+		cert, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile)
+		if err != nil {
+			return nil, errkind.E(errkind.Invalid, "read the client certificate", err)
+		}
+		t.Certificates = []tls.Certificate{cert}
+	}
+	return t, nil
+}
+
+// Close ends idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Address is the server's, as it was given.
+func (c *Client) Address() string { return c.cfg.Address }
+
+// WithToken is the same client with another token.
+func (c *Client) WithToken(token string) *Client {
+	d := *c
+	d.cfg.Token = token
+	return &d
+}
+
+// Auth is a login's or a new token's part of an answer.
+type Auth struct {
+	ClientToken      string            `json:"client_token"`
+	Accessor         string            `json:"accessor"`
+	Policies         []string          `json:"policies"`
+	TokenPolicies    []string          `json:"token_policies"`
+	IdentityPolicies []string          `json:"identity_policies"`
+	Metadata         map[string]string `json:"metadata"`
+	LeaseDuration    int64             `json:"lease_duration"`
+	Renewable        bool              `json:"renewable"`
+}
+
+// WrapInfo tells of a wrapped answer.
+type WrapInfo struct {
+	Token           string `json:"token"`
+	Accessor        string `json:"accessor"`
+	TTL             int64  `json:"ttl"`
+	CreationTime    string `json:"creation_time"`
+	CreationPath    string `json:"creation_path"`
+	WrappedAccessor string `json:"wrapped_accessor"`
+}
+
+// Answer is what a server said. Raw is its body; the other fields are set where it is an envelope.
+type Answer struct {
+	LeaseID       string         `json:"lease_id"`
+	LeaseDuration int64          `json:"lease_duration"`
+	Renewable     bool           `json:"renewable"`
+	Data          map[string]any `json:"data"`
+	Warnings      []string       `json:"warnings"`
+	Auth          *Auth          `json:"auth"`
+	Wrap          *WrapInfo      `json:"wrap_info"`
+
+	Status int    `json:"-"`
+	Raw    []byte `json:"-"`
+}
+
+// Empty reports whether the server answered without a body.
+func (a *Answer) Empty() bool { return len(bytes.TrimSpace(a.Raw)) == 0 }
+
+// Error is the server's refusal.
+type Error struct {
+	Method, URL string
+	Status      int
+	Texts       []string
+	Answer      *Answer // its body, where it is an envelope all the same (a deleted version)
+}
+
+// Error implements error, in the form that Vault's users and their scripts know.
+func (e *Error) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Error making API request.\n\nURL: %s %s\nCode: %d. Errors:\n\n", e.Method, e.URL, e.Status)
+	for i, t := range e.Texts {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString("* " + t)
+	}
+	return b.String()
+}
+
+// maxAnswer bounds an answer in memory. A list of a million keys is some 50 MiB.
+const maxAnswer = 256 << 20
+
+// Do asks for path below /v1/. method LIST is sent as GET with list=true, so that
+// proxies let it pass. body is encoded as JSON unless it is nil or []byte.
+func (c *Client) Do(ctx context.Context, method, path string, query url.Values, body any) (*Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	req, err := c.request(ctx, method, path, query, body)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.unreached(err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return nil, c.unreached(err)
+	}
+	if len(raw) > maxAnswer {
+		return nil, fmt.Errorf("the answer of %s is larger than 256 MiB", path)
+	}
+	a := &Answer{Status: resp.StatusCode, Raw: raw}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	decoded := dec.Decode(a)
+	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
+		return a, nil // an answer that is no envelope is the caller's to read
+	}
+	e := &Error{Method: method, URL: req.URL.String(), Status: resp.StatusCode}
+	var refusal struct {
+		Errors []string `json:"errors"`
+	}
+	if err := json.Unmarshal(raw, &refusal); err != nil && len(raw) > 0 {
+		refusal.Errors = []string{"the answer is no JSON: " + strings.TrimSpace(string(raw[:min(len(raw), 500)]))}
+	}
+	e.Texts = refusal.Errors
+	if decoded == nil && a.Data != nil {
+		e.Answer = a
+	}
+	return nil, e
+}
+
+func (c *Client) request(ctx context.Context, method, path string, query url.Values, body any) (*http.Request, error) {
+	u := c.base + "/v1/" + escape(path)
+	if method == "LIST" {
+		method = http.MethodGet
+		if query == nil {
+			query = url.Values{}
+		}
+		query.Set("list", "true")
+	}
+	if len(query) > 0 {
+		u += "?" + query.Encode()
+	}
+	var r io.Reader
+	switch b := body.(type) {
+	case nil:
+	case []byte:
+		r = bytes.NewReader(b)
+	default:
+		text, err := json.Marshal(b)
+		if err != nil {
+			return nil, err
+		}
+		r = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, u, r)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("X-Vault-Request", "true")
+	for name, value := range map[string]string{"X-Vault-Token": c.cfg.Token, "X-Vault-Namespace": c.cfg.Namespace, "X-Vault-Wrap-TTL": c.cfg.WrapTTL} {
+		if value != "" {
+			req.Header.Set(name, value)
+		}
+	}
+	if method == http.MethodPatch {
+		req.Header.Set("Content-Type", "application/merge-patch+json")
+	} else if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	return req, nil
+}
+
+func escape(path string) string {
+	return (&url.URL{Path: strings.TrimPrefix(path, "/")}).EscapedPath()
+}
+
+// unreached adds what to do next to an error of the way.
+func (c *Client) unreached(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) && u.Timeout() {
+		return errkind.Errorf(errkind.Unavailable, "no answer from %s in time: %w; VAULT_CLIENT_TIMEOUT sets how long to wait", c.cfg.Address, err)
+	}
+	if strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
+		return errkind.Errorf(errkind.Unavailable, "%w; the server speaks no TLS: set VAULT_ADDR=http://…", err)
+	}
+	return errkind.Errorf(errkind.Unavailable, "%w; is a server running there? VAULT_ADDR or -address says where", err)
+}
