@@ -62,5 +62,6 @@ type Auth struct {
 	Alias       string
 	BoundCIDRs  []string
 	Role        string
+	Suffix      string // of the path that the token says it was made at
 	ID          string // asked for by its creator; "" draws one
 }

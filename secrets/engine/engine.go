@@ -6,6 +6,7 @@ package engine
 
 import (
 	"context"
+	"time"
 
 	"corbel.dev/corbel/secrets"
 )
@@ -38,4 +39,22 @@ type Special struct {
 	Open      []string // need no token
 	Token     []string // need a token and no policy: what they tell depends on the token's rights
 	Protected []string // need sudo
+}
+
+// Leaser is an Engine whose answers have leases. Both calls may come again for what was done
+// already (after a crash, a lost commit): doing it twice must be no error. Their
+// operations are committed with the lease's own change; nothing else of the response counts.
+type Leaser interface {
+	Engine
+	// Renew makes what the lease is for live until l.Expires.
+	Renew(ctx context.Context, view View, l Lease) (*secrets.Response, error)
+	// Revoke ends what the lease is for. An error puts it off: it is tried again, ever more seldom.
+	Revoke(ctx context.Context, view View, l Lease) (*secrets.Response, error)
+}
+
+// Lease is a lease as its engine knows it.
+type Lease struct {
+	ID       string
+	Internal []byte // as the engine gave it
+	Expires  time.Time
 }

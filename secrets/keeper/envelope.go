@@ -16,8 +16,14 @@ func (r *Reply) Envelope(out []byte, q *secrets.Request, top bool) []byte {
 	if r.Wrap != nil {
 		id = ""
 	}
-	out = append(append(append(out, `{"request_id":"`...), id...), `","lease_id":"","renewable":false,"lease_duration":`...)
-	out = strconv.AppendInt(out, int64(r.LeaseTTL/time.Second), 10)
+	out = append(append(append(out, `{"request_id":"`...), id...), `","lease_id":`...)
+	if l := r.Lease; l != nil {
+		out = append(strconv.AppendBool(append(appendJSON(out, l.ID), `,"renewable":`...), l.Renewable), `,"lease_duration":`...)
+		out = strconv.AppendInt(out, seconds(l.Left), 10)
+	} else {
+		out = append(out, `"","renewable":false,"lease_duration":`...)
+		out = strconv.AppendInt(out, int64(r.LeaseTTL/time.Second), 10)
+	}
 	out = append(out, `,"data":`...)
 	if r.Data == nil {
 		out = append(out, "null"...)

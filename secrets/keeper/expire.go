@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -21,11 +22,19 @@ const (
 )
 
 // Run takes away what has ended, until ctx ends. One per keeper; while sealed it rests.
+// Tokens and leases have a goroutine each: engines may take their time.
 func (k *Keeper) Run(ctx context.Context) {
+	var leases sync.WaitGroup
+	defer leases.Wait()
+	leases.Go(func() { k.every(ctx, k.ExpireLeases) })
+	k.every(ctx, k.Expire)
+}
+
+func (k *Keeper) every(ctx context.Context, sweep func(context.Context) (int, error)) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	for {
-		if _, err := k.Expire(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, barrier.ErrSealed) {
+		if _, err := sweep(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, barrier.ErrSealed) {
 			k.cfg.Log.Warn("secrets: what has ended could not be taken away: it is tried again", "error", err)
 		}
 		select {
@@ -70,8 +79,10 @@ func (k *Keeper) Expire(ctx context.Context) (done int, err error) {
 	}
 }
 
-// tell names a record that is skipped, once. The caller holds sweep.
+// tell names a record that is skipped, once.
 func (k *Keeper) tell(key string, err error) {
+	k.namedMu.Lock()
+	defer k.namedMu.Unlock()
 	if k.named[key] {
 		return
 	}

@@ -72,8 +72,14 @@ type Keeper struct {
 	// with all below it: none comes to be under a parent that is going.
 	tree sync.RWMutex
 
-	named map[string]bool // damaged records of the expiry index that were told of; the expiry's alone
-	sweep sync.Mutex      // one expiry at a time; guards named
+	// uses is the order of changes of one token or lease; apart from serial, within which it is taken.
+	uses serial
+
+	leaseSweep sync.Mutex // one expiry of leases at a time
+
+	named   map[string]bool // damaged records that were told of
+	namedMu sync.Mutex      // guards named
+	sweep   sync.Mutex      // one expiry of tokens at a time
 
 	mu       sync.Mutex // one change of seal, mounts or policies at a time; guards what follows
 	progress [][]byte   // shares given so far

@@ -19,6 +19,7 @@ import (
 type Reply struct {
 	*secrets.Response
 	Token *Issued   // of Response.Auth
+	Lease *Leased   // of Response.Lease, or of a renewal
 	Wrap  *WrapInfo // in the place of the answer, which was stored
 	Mount *mount.Entry
 }
@@ -44,6 +45,7 @@ type task struct {
 	last   bool    // this is the last use of its token
 
 	renewed *token.Token // what a renewal left, for the reply
+	leased  *Leased      // what a renewal of a lease left
 	wrap    *WrapInfo    // what stands for the answer that was wrapped again
 }
 
@@ -154,16 +156,23 @@ func (k *Keeper) authorise(ctx context.Context, t *task, special engine.Special)
 }
 
 // run lets the engine answer, commits what it wants stored, and makes its token.
-func (k *Keeper) run(ctx context.Context, t *task) (*Reply, error) {
+func (k *Keeper) run(ctx context.Context, t *task) (answer *Reply, err error) {
 	resp, err := t.engine.Handle(ctx, t.view, t.Request)
 	if err != nil {
 		return nil, err
+	}
+	if resp.Lease != nil {
+		defer func() {
+			if err != nil {
+				k.undo(ctx, t, resp.Lease)
+			}
+		}()
 	}
 	ops, err := t.view.ops(resp.Ops)
 	if err != nil {
 		return nil, err
 	}
-	reply := &Reply{Response: resp, Wrap: t.wrap, Mount: t.entry}
+	reply := &Reply{Response: resp, Lease: t.leased, Wrap: t.wrap, Mount: t.entry}
 	if t.renewed != nil {
 		reply.Token = &Issued{Token: t.renewed, Left: t.renewed.Left(t.Now)}
 		if t.Token != "" && t.st.book.Hash(t.Token) == t.renewed.Hash {
@@ -177,6 +186,14 @@ func (k *Keeper) run(ctx context.Context, t *task) (*Reply, error) {
 		}
 		defer release()
 		ops, reply.Token = append(ops, made.ops...), made.Issued
+	}
+	if resp.Lease != nil && resp.Auth == nil {
+		more, release, err := k.grant(ctx, t, reply)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+		ops = append(ops, more...)
 	}
 	reply, more, err := k.wrapped(t, reply)
 	if err != nil {

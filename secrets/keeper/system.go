@@ -18,7 +18,8 @@ type system struct{ k *Keeper }
 
 // Special implements engine.Engine.
 func (*system) Special() engine.Special {
-	return engine.Special{Open: []string{"wrapping/unwrap", "wrapping/lookup", "wrapping/rewrap"}, Token: []string{"internal/ui/mounts", "internal/ui/mounts/*"}, Protected: []string{"auth/*", "rotate", "rotate/keyring", "seal", "step-down", "audit", "audit/*", "remount", "raw/*"}}
+	return engine.Special{Open: []string{"wrapping/unwrap", "wrapping/lookup", "wrapping/rewrap"}, Token: []string{"internal/ui/mounts", "internal/ui/mounts/*"}, Protected: []string{"auth/*", "rotate", "rotate/keyring", "seal", "step-down", "audit", "audit/*", "remount", "raw/*", "leases/lookup/*", "leases/revoke-prefix/*", "leases/revoke-force/*",
+		"revoke-prefix/*", "revoke-force/*"}}
 }
 
 // Serial implements engine.Engine: changes of mounts and policies have the keeper's own order.
@@ -63,6 +64,21 @@ var rows = []row{
 	{path: "key-status", read: (*system).keyStatus},
 	{path: "rotate", write: (*system).rotate},
 	{path: "rotate/keyring", write: (*system).rotate},
+	{path: "leases/lookup", write: (*system).leaseLookup, list: (*system).leaseList},
+	{path: "leases/lookup/", write: (*system).leaseLookup, list: (*system).leaseList},
+	{path: "leases/renew", write: (*system).leaseRenew},
+	{path: "leases/renew/", write: (*system).leaseRenew},
+	{path: "leases/revoke", write: (*system).leaseRevoke},
+	{path: "leases/revoke/", write: (*system).leaseRevoke},
+	{path: "leases/revoke-prefix/", write: (*system).leaseRevokePrefix},
+	{path: "leases/revoke-force/", write: (*system).leaseRevokeForce},
+	{path: "leases/count", read: (*system).leaseCount},
+	{path: "renew", write: (*system).leaseRenew},
+	{path: "renew/", write: (*system).leaseRenew},
+	{path: "revoke", write: (*system).leaseRevoke},
+	{path: "revoke/", write: (*system).leaseRevoke},
+	{path: "revoke-prefix/", write: (*system).leaseRevokePrefix},
+	{path: "revoke-force/", write: (*system).leaseRevokeForce},
 	{path: "wrapping/wrap", write: (*system).wrapRequest},
 	{path: "wrapping/unwrap", write: (*system).unwrap},
 	{path: "wrapping/rewrap", write: (*system).rewrap},

@@ -3,6 +3,7 @@ package keeper
 import (
 	"context"
 	"encoding/json"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -18,7 +19,7 @@ import (
 // use counts one use of a token that has a limited number, durably, before the
 // request is judged. The last one leaves a record that opens nothing.
 func (k *Keeper) use(ctx context.Context, t *task) error {
-	defer k.serial.take("use\x00" + t.holder.Hash)()
+	defer k.uses.take("use\x00" + t.holder.Hash)()
 	k.tree.RLock() // a token that ends meanwhile must not be stored again
 	defer k.tree.RUnlock()
 	tok, err := t.st.book.Find(ctx, t.holder.Hash)
@@ -66,6 +67,11 @@ func (k *Keeper) end(ctx context.Context, st *state, tok *token.Token) error {
 // read of that: a damaged record goes like any other.
 func (k *Keeper) commitEnd(ctx context.Context, st *state, ops []storage.Op, ended []string) error {
 	for _, hash := range ended {
+		leases, err := k.leasesOf(ctx, st, hash)
+		if err != nil {
+			return err
+		}
+		ops = append(ops, leases...)
 		prefix := st.mounts.Get("cubbyhole/").Prefix() + hash + "/"
 		records, err := k.cfg.Storage.Scan(ctx, prefix, storage.After(prefix), 0)
 		if err != nil {
@@ -88,7 +94,7 @@ type issued struct {
 // parent: a token whose parent ended while it was made would live on by itself.
 func (k *Keeper) issue(ctx context.Context, t *task, resp *secrets.Response) (made *issued, release func(), err error) {
 	a := resp.Auth
-	tok := &token.Token{Accessor: token.NewAccessor(), Path: t.Path, DisplayName: a.DisplayName, Meta: a.Metadata, MaxTTL: a.MaxTTL,
+	tok := &token.Token{Accessor: token.NewAccessor(), Path: path.Join(t.Path, a.Suffix), DisplayName: a.DisplayName, Meta: a.Metadata, MaxTTL: a.MaxTTL,
 		ExplicitMax: a.ExplicitMax, Period: a.Period, Renewable: a.Renewable, Uses: a.NumUses, Role: a.Role, CIDRs: a.BoundCIDRs}
 	tok.Policies = withDefault(a.Policies, a.NoDefault)
 	if tok.Root() && t.entry.Type != "token" {
@@ -152,11 +158,16 @@ type tokens struct{ k *Keeper }
 
 // Special implements engine.Engine.
 func (*tokens) Special() engine.Special {
-	return engine.Special{Protected: []string{"revoke-orphan", "accessors", "accessors/", "create-orphan"}}
+	return engine.Special{Protected: []string{"revoke-orphan", "accessors", "accessors/"}}
 }
 
-// Serial implements engine.Engine.
-func (*tokens) Serial(*secrets.Request) string { return "" }
+// Serial implements engine.Engine: changes of a role follow each other.
+func (*tokens) Serial(r *secrets.Request) string {
+	if strings.HasPrefix(r.Rest, "roles/") && r.Op.Writes() {
+		return r.Rest
+	}
+	return ""
+}
 
 // Exists implements engine.Engine: what it creates has no path of its own.
 func (*tokens) Exists(context.Context, engine.View, *secrets.Request) (bool, bool, error) {
@@ -164,16 +175,19 @@ func (*tokens) Exists(context.Context, engine.View, *secrets.Request) (bool, boo
 }
 
 // Handle implements engine.Engine.
-func (e *tokens) Handle(ctx context.Context, _ engine.View, r *secrets.Request) (*secrets.Response, error) {
+func (e *tokens) Handle(ctx context.Context, v engine.View, r *secrets.Request) (*secrets.Response, error) {
 	t := taskOf(ctx)
 	f, err := r.Fields()
 	if err != nil {
 		return nil, err
 	}
 	write := r.Op == secrets.Create || r.Op == secrets.Update
+	head, name, _ := strings.Cut(strings.TrimSuffix(r.Rest, "/"), "/")
 	switch {
-	case write && (r.Rest == "create" || r.Rest == "create-orphan"):
-		return e.create(t, f)
+	case head == "roles":
+		return e.roles(ctx, v, r, f, name)
+	case write && (r.Rest == "create" || r.Rest == "create-orphan" || head == "create" && name != ""):
+		return e.create(ctx, v, t, f, name)
 	case r.Rest == "lookup-self":
 		return describe(t.holder.Token, r.Token, t.Now)
 	case r.Op == secrets.List && strings.TrimSuffix(r.Rest, "/") == "accessors":
@@ -181,7 +195,7 @@ func (e *tokens) Handle(ctx context.Context, _ engine.View, r *secrets.Request) 
 	case !write:
 		return nil, errUnsupported
 	}
-	name, self := strings.CutSuffix(r.Rest, "-self")
+	name, self := strings.CutSuffix(head, "-self")
 	name, byAccessor := strings.CutSuffix(name, "-accessor")
 	if name == "lookup" || name == "renew" || name == "revoke" || name == "revoke-orphan" {
 		tok, id, err := e.meant(ctx, t, f, self, byAccessor)
@@ -270,7 +284,7 @@ func (e *tokens) renew(ctx context.Context, t *task, f *secrets.Fields, tok *tok
 	if err := f.Err(); err != nil {
 		return nil, err
 	}
-	defer e.k.serial.take("use\x00" + tok.Hash)()
+	defer e.k.uses.take("use\x00" + tok.Hash)()
 	e.k.tree.RLock()
 	defer e.k.tree.RUnlock()
 	fresh, err := t.st.book.Find(ctx, tok.Hash)
@@ -310,45 +324,4 @@ func (e *tokens) accessors(ctx context.Context, t *task) (*secrets.Response, err
 	}
 	data, err := json.Marshal(map[string][]string{"keys": list})
 	return &secrets.Response{Data: data}, err
-}
-
-// create makes a token below the caller's (contract 3.1).
-func (e *tokens) create(t *task, f *secrets.Fields) (*secrets.Response, error) {
-	parent := t.holder.Token
-	sudo := t.holder.acl.Allow(&policy.Request{Path: t.Path, Need: policy.Update, Protected: true}).Allowed
-	a := &secrets.Auth{ID: f.String("id"), Policies: f.Strings("policies"), Metadata: f.Texts("meta"), NoDefault: f.Bool("no_default_policy", false),
-		Renewable: f.Bool("renewable", true), TTL: f.Duration("ttl", f.Duration("lease", 0)), ExplicitMax: f.Duration("explicit_max_ttl", 0),
-		Period: f.Duration("period", 0), NumUses: f.Int("num_uses", 0), DisplayName: "token", Orphan: t.Rest == "create-orphan" || f.Bool("no_parent", false)}
-	if name := f.String("display_name"); name != "" {
-		a.DisplayName = "token-" + name
-	}
-	kind := f.String("type")
-	if err := f.Err(); err != nil {
-		return nil, err
-	}
-	inherited := len(a.Policies) == 0
-	if inherited {
-		a.Policies, a.NoDefault = parent.Policies, true
-	}
-	switch {
-	case parent.Uses != 0:
-		return nil, errkind.New(errkind.Invalid, "restricted use token cannot generate child tokens")
-	case kind != "" && kind != "service" && kind != "default":
-		return nil, errkind.Errorf(errkind.Invalid, "field \"type\": %q tokens are not supported yet: use service", kind)
-	case a.NumUses < 0 || a.TTL < 0 || a.Period < 0 || a.ExplicitMax < 0:
-		return nil, errkind.New(errkind.Invalid, "num_uses, ttl, period, explicit_max_ttl: must not be negative")
-	case !sudo && (a.ID != "" || a.Period > 0 || f.Bool("no_parent", false)):
-		return nil, errkind.New(errkind.Denied, "root or sudo privileges required to set id, period or no_parent")
-	case strings.ContainsAny(a.ID, ".\n "):
-		return nil, errkind.New(errkind.Invalid, "field \"id\": must not have a dot or blank in it")
-	}
-	for _, name := range withDefault(a.Policies, true) {
-		if name == policy.RootName && !parent.Root() {
-			return nil, errkind.New(errkind.Invalid, "root tokens may not be created without parent token being root")
-		}
-		if !sudo && !inherited && name != "default" && !slices.Contains(parent.Policies, name) {
-			return nil, errkind.New(errkind.Invalid, "child policies must be subset of parent")
-		}
-	}
-	return &secrets.Response{Auth: a}, nil
 }

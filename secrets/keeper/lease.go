@@ -1,0 +1,380 @@
+package keeper
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/token"
+)
+
+// Where leases are, and when their storms are dealt with.
+const (
+	leasePrefix    = "sys/lease/id/"
+	byTokenPrefix  = "sys/lease/token/"
+	leaseDuePrefix = "sys/lease/at/" // apart from the tokens' index: an engine that hangs holds up no token
+	revokersAtOnce = 8
+	revokeTries    = 6
+	revokeFirst    = 10 * time.Second
+	irrevocableAge = 24 * time.Hour // how often one that nobody could revoke is tried again
+	leaseErrorSize = 240
+)
+
+// lease is a lease as it is stored, under its id.
+type lease struct {
+	ID      string        `json:"-"`
+	Token   string        `json:"token,omitempty"` // hash
+	Mount   string        `json:"mount"`           // accessor
+	Issued  time.Time     `json:"issue_time"`
+	Expires time.Time     `json:"expire_time"`
+	Renewed time.Time     `json:"last_renewal,omitzero"`
+	Due     time.Time     `json:"due"` // where its entry in the expiry index is: its end, or the next try
+	TTL     time.Duration `json:"ttl"`
+	MaxTTL  time.Duration `json:"max_ttl,omitempty"`
+
+	Renewable bool   `json:"renewable,omitempty"`
+	Internal  []byte `json:"internal,omitempty"`
+	Tries     int    `json:"tries,omitempty"` // to revoke it, that failed
+	Error     string `json:"error,omitempty"` // of the last of them
+}
+
+func (l *lease) irrevocable() bool { return l.Tries >= revokeTries }
+
+func (l *lease) left(now time.Time) time.Duration { return max(l.Expires.Sub(now), 0) }
+
+// leaseDue is a lease's entry in the index of what is due, in the order of time.
+func leaseDue(book *token.Book, at time.Time, id string) string {
+	return fmt.Sprintf("%s%020d/%s", leaseDuePrefix, max(at.UnixNano(), 0), book.Hash(id))
+}
+
+var (
+	errLeaseInvalid  = errkind.New(errkind.Invalid, "invalid lease ID")
+	errLeaseMissing  = errkind.New(errkind.Invalid, "lease not found")
+	errNotRenewable  = errkind.New(errkind.Invalid, "lease is not renewable")
+	errLeaseExpired  = errkind.New(errkind.Invalid, "lease expired")
+	errNoLeaseByLast = errkind.New(errkind.Invalid, "secret cannot be returned; token had one use left, so leased credentials were immediately revoked")
+)
+
+// store gives the operations that store the lease with its entry in the expiry index at due.
+func (l *lease) store(book *token.Book, due time.Time) ([]storage.Op, error) {
+	var ops []storage.Op
+	if !l.Due.IsZero() && !l.Due.Equal(due) {
+		ops = append(ops, storage.Delete(leaseDue(book, l.Due, l.ID)))
+	}
+	l.Due = due.UTC()
+	op, err := putJSON(leasePrefix+l.ID, l)
+	return append(ops, op, storage.Put(leaseDue(book, l.Due, l.ID), []byte(l.ID))), err
+}
+
+// remove gives the operations that take the lease away.
+func (l *lease) remove(book *token.Book) []storage.Op {
+	ops := []storage.Op{storage.Delete(leasePrefix + l.ID), storage.Delete(leaseDue(book, l.Due, l.ID))}
+	if l.Token != "" {
+		ops = append(ops, storage.Delete(byToken(book, l)))
+	}
+	return ops
+}
+
+func byToken(book *token.Book, l *lease) string {
+	return byTokenPrefix + l.Token + "/" + book.Hash(l.ID)
+}
+
+// grant makes the lease of an answer, in the batch of what the engine stores. Until release is
+// called nothing ends its token: a lease whose token ended meanwhile would live on by itself.
+func (k *Keeper) grant(ctx context.Context, t *task, reply *Reply) (ops []storage.Op, release func(), err error) {
+	asked := reply.Response.Lease
+	if t.last {
+		return nil, nil, errNoLeaseByLast
+	}
+	k.tree.RLock()
+	defer func() {
+		if err != nil {
+			k.tree.RUnlock()
+		}
+	}()
+	limits := k.limits(t.entry)
+	l := &lease{ID: strings.TrimSuffix(t.Path, "/") + "/" + token.NewAccessor(), Mount: t.entry.Accessor, Issued: t.Now.UTC(), MaxTTL: asked.MaxTTL,
+		Renewable: asked.Renewable, Internal: asked.Internal}
+	if l.TTL = asked.TTL; l.TTL <= 0 {
+		l.TTL = limits.Default
+	}
+	for _, most := range []time.Duration{limits.Max, asked.MaxTTL} {
+		if most > 0 && l.TTL > most {
+			l.TTL = most
+			reply.Warnings = append(reply.Warnings, "TTL is capped by the maximum that holds here: "+most.String())
+		}
+	}
+	l.Expires = l.Issued.Add(l.TTL)
+	if t.holder != nil {
+		tok, err := t.st.book.Find(ctx, t.holder.Hash)
+		if err != nil || tok == nil {
+			return nil, nil, orDenied(err)
+		}
+		l.Token = tok.Hash
+	}
+	if ops, err = l.store(t.st.book, l.Expires); err != nil {
+		return nil, nil, err
+	}
+	if l.Token != "" {
+		ops = append(ops, storage.Put(byToken(t.st.book, l), []byte(l.ID)))
+	}
+	reply.Lease = &Leased{ID: l.ID, Left: l.TTL, Renewable: l.Renewable}
+	return ops, k.tree.RUnlock, nil
+}
+
+// Leased is a lease as its holder is told of it.
+type Leased struct {
+	ID        string
+	Left      time.Duration
+	Renewable bool
+}
+
+func (k *Keeper) findLease(ctx context.Context, id string) (*lease, error) {
+	id = strings.Trim(id, "/")
+	if storage.CheckKey(leasePrefix+id) != nil {
+		return nil, errLeaseInvalid
+	}
+	raw, ok, err := k.vault.Get(ctx, leasePrefix+id)
+	if err != nil || !ok {
+		return nil, err
+	}
+	l := &lease{}
+	if json.Unmarshal(raw, l) != nil {
+		return nil, errkind.Errorf(errkind.Corrupt, "the record of the lease %s is not what was stored", id)
+	}
+	l.ID = id
+	return l, nil
+}
+
+// leaser is the engine that a lease is of, with its view, or nil where its mount is gone.
+func (k *Keeper) leaser(st *state, l *lease) (engine.Leaser, view) {
+	for _, e := range st.mounts.All() {
+		if e.Accessor == l.Mount {
+			leaser, _ := st.engines[e.Accessor].(engine.Leaser)
+			return leaser, view{k.vault, e.Prefix()}
+		}
+	}
+	return nil, view{}
+}
+
+// revokeLease ends a lease: first with its engine, then in storage, with what the engine wants
+// stored. A lease that is gone is no error. Two at once ask the engine one after the other.
+// due, where it is set, leaves a lease alone that is not due by then.
+func (k *Keeper) revokeLease(ctx context.Context, st *state, id string, force bool, due time.Time) error {
+	defer k.uses.take("lease\x00" + id)()
+	l, err := k.findLease(ctx, id)
+	if err != nil || l == nil || (!due.IsZero() && l.Due.After(due)) {
+		return err
+	}
+	var ops []storage.Op
+	if leaser, v := k.leaser(st, l); leaser != nil {
+		resp, err := leaser.Revoke(ctx, v, engine.Lease{ID: l.ID, Internal: l.Internal, Expires: l.Expires})
+		switch {
+		case err != nil && !force:
+			return err
+		case err == nil && resp != nil:
+			if ops, err = v.ops(resp.Ops); err != nil {
+				return err
+			}
+		}
+	}
+	return k.vault.Commit(ctx, k.epoch, append(ops, l.remove(st.book)...))
+}
+
+// putOff stores that a lease could not be revoked, and when it is tried again.
+func (k *Keeper) putOff(ctx context.Context, st *state, id string, now time.Time, cause error) error {
+	defer k.uses.take("lease\x00" + id)()
+	l, err := k.findLease(ctx, id)
+	if err != nil || l == nil {
+		return err
+	}
+	wait := irrevocableAge
+	if l.Tries < revokeTries {
+		if l.Tries++; !l.irrevocable() {
+			wait = revokeFirst << (l.Tries - 1)
+			wait = wait/2 + rand.N(wait) // half of it to one and a half
+		}
+	}
+	if l.Error = errkind.Text(cause); len(l.Error) > leaseErrorSize {
+		l.Error = l.Error[:leaseErrorSize]
+	}
+	if l.irrevocable() {
+		k.cfg.Log.Error("secrets: a lease cannot be revoked: it is kept, and tried again once a day", "lease", l.ID, "error", l.Error)
+	}
+	ops, err := l.store(st.book, now.Add(wait))
+	if err != nil {
+		return err
+	}
+	return k.vault.Commit(ctx, k.epoch, ops)
+}
+
+// leasesOf gives the operations that make the leases of a token that ends due now, in its
+// batch: their engines are asked by ExpireLeases.
+func (k *Keeper) leasesOf(ctx context.Context, st *state, hash string) (ops []storage.Op, err error) {
+	prefix := byTokenPrefix + hash + "/"
+	records, err := k.vault.Scan(ctx, prefix, storage.After(prefix), 0)
+	for _, r := range records {
+		l, err := k.findLease(ctx, string(r.Value))
+		if damage(err) { // its entry in the index of time stays, and names it
+			k.tell(r.Key, err)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		ops = append(ops, storage.Delete(r.Key))
+		if l != nil {
+			now := k.cfg.Now().UTC()
+			l.Token, l.Renewable = "", false
+			if l.Expires.After(now) {
+				l.Expires = now
+			}
+			more, err := l.store(st.book, now)
+			if err != nil {
+				return nil, err
+			}
+			ops = append(ops, more...)
+		}
+	}
+	return ops, err
+}
+
+// renewLease lengthens a lease by what was asked, within its limits from its beginning.
+func (k *Keeper) renewLease(ctx context.Context, t *task, id string, increment time.Duration) (l *lease, capped bool, err error) {
+	defer k.uses.take("lease\x00" + id)()
+	k.tree.RLock() // its token does not end meanwhile
+	defer k.tree.RUnlock()
+	l, err = k.findLease(ctx, id)
+	switch {
+	case err != nil:
+		return nil, false, err
+	case l == nil:
+		return nil, false, errLeaseMissing
+	case !t.Now.Before(l.Expires):
+		return nil, false, errLeaseExpired
+	case !l.Renewable || l.Tries > 0: // one that is being revoked does not come back
+		return nil, false, errNotRenewable
+	}
+	leaser, v := k.leaser(t.st, l)
+	if leaser == nil {
+		return nil, false, errNotRenewable
+	}
+	if increment <= 0 {
+		increment = l.TTL
+	}
+	end := t.Now.UTC().Add(increment)
+	most := k.cfg.MaxTTL
+	for _, e := range t.st.mounts.All() {
+		if e.Accessor == l.Mount {
+			most = k.limits(e).Max
+		}
+	}
+	if l.MaxTTL > 0 {
+		most = min(most, l.MaxTTL)
+	}
+	if last := l.Issued.Add(most); end.After(last) {
+		end, capped = last, true
+	}
+	resp, err := leaser.Renew(ctx, v, engine.Lease{ID: l.ID, Internal: l.Internal, Expires: end})
+	if err != nil {
+		return nil, false, err
+	}
+	var ops []storage.Op
+	if resp != nil {
+		if ops, err = v.ops(resp.Ops); err != nil {
+			return nil, false, err
+		}
+	}
+	l.Expires, l.Renewed = end, t.Now.UTC()
+	more, err := l.store(t.st.book, end)
+	if err != nil {
+		return nil, false, err
+	}
+	return l, capped, k.vault.Commit(ctx, k.epoch, append(ops, more...))
+}
+
+// ExpireLeases revokes the leases that are due with their engines, several at once, and
+// puts off those that cannot be; it says with how many it dealt.
+func (k *Keeper) ExpireLeases(ctx context.Context) (done int, err error) {
+	k.leaseSweep.Lock()
+	defer k.leaseSweep.Unlock()
+	now := k.cfg.Now()
+	end := fmt.Sprintf("%s%020d", leaseDuePrefix, max(now.UnixNano(), 0)+1)
+	for from := leaseDuePrefix; ; {
+		st := k.state.Load()
+		if st == nil {
+			return done, nil
+		}
+		records, damaged, err := k.barrier.Scan(ctx, from, end, dueAtOnce)
+		if err != nil || len(records)+len(damaged) == 0 {
+			return done, err
+		}
+		for _, d := range damaged {
+			k.tell(d.Key, d.Err)
+			from = max(from, d.Key+"\x00")
+		}
+		work := make(chan storage.Record)
+		var workers sync.WaitGroup
+		for range min(revokersAtOnce, len(records)) {
+			workers.Go(func() {
+				for r := range work {
+					if err := k.expireLease(ctx, st, r, now); err != nil {
+						k.tell(r.Key, err)
+					}
+				}
+			})
+		}
+		for _, r := range records {
+			work <- r
+			from = max(from, r.Key+"\x00")
+		}
+		close(work)
+		workers.Wait()
+		done += len(records)
+		if ctx.Err() != nil {
+			return done, ctx.Err()
+		}
+	}
+}
+
+// expireLease deals with one entry of the index.
+func (k *Keeper) expireLease(ctx context.Context, st *state, entry storage.Record, now time.Time) error {
+	id := string(entry.Value)
+	l, err := k.findLease(ctx, id)
+	if err == nil && (l == nil || l.Due.After(now)) { // it went, or was renewed, and the entry did not go with it
+		return k.vault.Commit(ctx, k.epoch, []storage.Op{storage.Delete(entry.Key)})
+	}
+	if err != nil {
+		return err
+	}
+	within, cancel := context.WithTimeout(ctx, revokeWithin)
+	defer cancel()
+	if err := k.revokeLease(within, st, id, false, now); err != nil && ctx.Err() == nil {
+		return k.putOff(ctx, st, id, now, err)
+	}
+	return nil
+}
+
+// revokeWithin bounds one try with an engine.
+const revokeWithin = 90 * time.Second
+
+// undo takes back what an engine made for a lease that did not come to be.
+func (k *Keeper) undo(ctx context.Context, t *task, asked *secrets.Lease) {
+	leaser, ok := t.engine.(engine.Leaser)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), revokeWithin)
+	defer cancel()
+	if _, err := leaser.Revoke(ctx, t.view, engine.Lease{Internal: asked.Internal, Expires: t.Now}); err != nil {
+		k.cfg.Log.Error("secrets: what was made for a lease that could not be stored is left behind", "path", t.Path, "error", err)
+	}
+}
