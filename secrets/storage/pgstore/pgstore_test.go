@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -94,7 +95,7 @@ func waiting(t *testing.T, conn *pgx.Conn) (n int) {
 func TestLostCommit(t *testing.T) {
 	url := schema(t)
 	other, watch := connect(t, url), connect(t, url)
-	s := open(t, url, 2*time.Second)
+	s := open(t, url, 0)
 	defer s.Close()
 	put := func(v string) error {
 		return s.Commit(context.Background(), 0, []storage.Op{storage.Put("k", []byte(v))})
@@ -104,9 +105,12 @@ func TestLostCommit(t *testing.T) {
 	}
 	run(t, other, "BEGIN")
 	run(t, other, "LOCK TABLE corbel_secrets_fence IN ACCESS EXCLUSIVE MODE")
+	patience := s.cfg.Timeout
+	s.cfg.Timeout = 2 * time.Second // nothing is under way that could read it
 	if err := put("lost"); !errkind.Is(err, errkind.Unknown) && !errkind.Is(err, errkind.Unavailable) {
 		t.Fatalf("a commit that never came back: %v", err)
 	}
+	s.cfg.Timeout = patience
 	run(t, other, "COMMIT")
 	polltest.NoError(t, polltest.Deadline, func() error { return put("later") }, "the store to go on")
 	polltest.Until(t, func() bool { return waiting(t, watch) == 0 }, "the server to be done with all")
@@ -125,7 +129,7 @@ func TestServerCrash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { own.stop(syscall.SIGINT) })
+	t.Cleanup(func() { own.stop(syscall.SIGINT); _ = os.RemoveAll(own.dir) })
 	s := open(t, schemaOf(t, own), 10*time.Second)
 	defer s.Close()
 	ctx, stop := context.WithCancel(t.Context())
