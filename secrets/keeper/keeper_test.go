@@ -160,6 +160,12 @@ func TestTokens(t *testing.T) {
 	if r, err := h.as(parent, secrets.Update, "auth/token/renew-self", `{"increment":"2h"}`); err != nil || r.Token.Left != 2*time.Hour || r.Token.ID != parent {
 		t.Errorf("renew-self: %+v, %v", r, err)
 	}
+	if r := h.ok(secrets.Update, "auth/token/renew", `{"token":"`+parent+`"}`); r.Token.ID != parent {
+		t.Errorf("renew of a token named by its id answers with %q", r.Token.ID)
+	}
+	if r := h.ok(secrets.Update, "auth/token/renew-accessor", `{"accessor":"`+field(t, r, "accessor").(string)+`"}`); r.Token.ID != "" {
+		t.Error("renew by the accessor gave the id away")
+	}
 	h.now = h.now.Add(2 * time.Hour)
 	h.refused(errkind.Denied, parent, secrets.Read, "auth/token/lookup-self", "")
 	few := h.token(`{"num_uses":2}`)

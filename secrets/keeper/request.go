@@ -44,9 +44,10 @@ type task struct {
 	holder *holder // nil on open paths
 	last   bool    // this is the last use of its token
 
-	renewed *token.Token // what a renewal left, for the reply
-	leased  *Leased      // what a renewal of a lease left
-	wrap    *WrapInfo    // what stands for the answer that was wrapped again
+	renewed   *token.Token // what a renewal left, for the reply
+	renewedID string       // its id; "" where only the accessor was given
+	leased    *Leased      // what a renewal of a lease left
+	wrap      *WrapInfo    // what stands for the answer that was wrapped again
 }
 
 // Handle answers one request. Errors have kinds; their text is what clients are told.
@@ -174,10 +175,7 @@ func (k *Keeper) run(ctx context.Context, t *task) (answer *Reply, err error) {
 	}
 	reply := &Reply{Response: resp, Lease: t.leased, Wrap: t.wrap, Mount: t.entry}
 	if t.renewed != nil {
-		reply.Token = &Issued{Token: t.renewed, Left: t.renewed.Left(t.Now)}
-		if t.Token != "" && t.st.book.Hash(t.Token) == t.renewed.Hash {
-			reply.Token.ID = t.Token
-		}
+		reply.Token = &Issued{ID: t.renewedID, Token: t.renewed, Left: t.renewed.Left(t.Now)}
 	}
 	if resp.Auth != nil {
 		made, release, err := k.issue(ctx, t, resp)

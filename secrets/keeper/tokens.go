@@ -240,7 +240,7 @@ func (e *tokens) act(ctx context.Context, t *task, f *secrets.Fields, name strin
 	case "lookup":
 		return describe(tok, id, t.Now)
 	case "renew":
-		return e.renew(ctx, t, f, tok)
+		return e.renew(ctx, t, f, tok, id)
 	case "revoke":
 		return &secrets.Response{}, e.k.end(ctx, t.st, tok)
 	}
@@ -279,7 +279,7 @@ func describe(tok *token.Token, id string, now time.Time) (*secrets.Response, er
 
 func seconds(d time.Duration) int64 { return int64(d.Round(time.Second) / time.Second) }
 
-func (e *tokens) renew(ctx context.Context, t *task, f *secrets.Fields, tok *token.Token) (*secrets.Response, error) {
+func (e *tokens) renew(ctx context.Context, t *task, f *secrets.Fields, tok *token.Token, id string) (*secrets.Response, error) {
 	increment := f.Duration("increment", 0)
 	if err := f.Err(); err != nil {
 		return nil, err
@@ -306,7 +306,7 @@ func (e *tokens) renew(ctx context.Context, t *task, f *secrets.Fields, tok *tok
 	if capped {
 		resp.Warnings = []string{"TTL is capped by the maximum that holds here"}
 	}
-	t.renewed = fresh
+	t.renewed, t.renewedID = fresh, id
 	return resp, nil
 }
 
