@@ -41,7 +41,8 @@ type Proxy interface {
 	// Applied is told what the proxy acknowledged or refused.
 	Applied(Report)
 	// Done is closed when the proxy is no longer registered or its token lost its
-	// right. It is looked at when the proxy is woken, also with no types, and every few seconds.
+	// right. It is looked at after Bind and when the proxy is woken with no types: the plane
+	// does that when it closes the channel.
 	Done() <-chan struct{}
 }
 
