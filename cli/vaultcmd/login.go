@@ -13,8 +13,8 @@ import (
 
 // loginFlags are the flags of login.
 type loginFlags struct {
-	method, path                       string
-	noStore, noPrint, tokenOnly, quiet bool
+	method, path                string
+	noStore, noPrint, tokenOnly bool
 }
 
 // Login builds login.

@@ -140,7 +140,8 @@ func TestVaultSystem(t *testing.T) {
 	if err := sys.Mount("team", &vault.MountInput{Type: "kv-v2"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := sys.TuneMount("team", vault.MountConfigInput{DefaultLeaseTTL: "1h", MaxLeaseTTL: "2h"}); err != nil {
+	hour, most := "1h", "2h"
+	if err := sys.TuneMountAllowNil("team", vault.TuneMountConfigInput{DefaultLeaseTTL: &hour, MaxLeaseTTL: &most}); err != nil {
 		t.Fatal(err)
 	}
 	if m := needed[map[string]*vault.MountOutput](t)(sys.ListMounts()); m["team/"] == nil || m["team/"].Config.DefaultLeaseTTL != 3600 || m["team/"].Options["version"] != "2" {
