@@ -195,6 +195,8 @@ func aliveRegistration(state *catalog.State, m *Member, o *ReconcileOptions) []*
 		Meta:            map[string]string{"consul-network-segment": m.Tags["segment"], "consul-version": memberVersion(m, o)},
 	}}
 	node := state.Node(m.Name)
+	// Of a node that came to be known since state was read nothing is overwritten: its agent said more than gossip does.
+	r.SkipNodeUpdate = true
 	if node != nil {
 		sameID := r.Node.ID == "" || strings.EqualFold(r.Node.ID, node.ID)
 		r.SkipNodeUpdate = sameID && node.Address == m.Addr
@@ -220,7 +222,7 @@ func aliveRegistration(state *catalog.State, m *Member, o *ReconcileOptions) []*
 			r.Service = s
 		}
 	}
-	if r.SkipNodeUpdate && r.Checks == nil && r.Service == nil {
+	if node != nil && r.SkipNodeUpdate && r.Checks == nil && r.Service == nil {
 		return nil
 	}
 	return append(list, r)

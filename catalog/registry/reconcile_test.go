@@ -74,7 +74,7 @@ func TestReconcile(t *testing.T) {
 	}{
 		{name: "nothing"},
 		{"a new member", nil, []Member{member("a", "id-a", "10.0.0.1", MemberAlive)}, nil,
-			"register a id-a 10.0.0.1 serfHealth=passing"},
+			"register a id-a 10.0.0.1 skip serfHealth=passing"},
 		{"known and well", []catalog.Command{gossiped("A", "ID-a", "10.0.0.1", catalog.Passing)},
 			[]Member{member("a", "id-a", "10.0.0.1", MemberAlive)}, nil, ""},
 		{"its agent was first", []catalog.Command{synced}, []Member{member("a", "id-a", "10.0.0.1", MemberAlive)}, nil,
@@ -106,8 +106,8 @@ func TestReconcile(t *testing.T) {
 			"register a id-a 10.0.0.1 skip serfHealth=critical\nregister a id-b 10.0.0.2 serfHealth=passing"},
 		{"renamed", []catalog.Command{gossiped("b", "id-a", "10.0.0.1", catalog.Passing)},
 			[]Member{member("a", "id-a", "10.0.0.1", MemberAlive), member("b", "id-a", "10.0.0.1", MemberFailed)}, nil,
-			"register b id-a 10.0.0.1 skip serfHealth=critical\nregister a id-a 10.0.0.1 serfHealth=passing"},
-		{"a server", nil, []Member{server("s1", "id-s")}, nil, "register s1 id-s 10.0.0.9 service=consul:8300 serfHealth=passing"},
+			"register b id-a 10.0.0.1 skip serfHealth=critical\nregister a id-a 10.0.0.1 skip serfHealth=passing"},
+		{"a server", nil, []Member{server("s1", "id-s")}, nil, "register s1 id-s 10.0.0.9 skip service=consul:8300 serfHealth=passing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			state, results, _ := catalog.Empty().Apply(c.catalog)
@@ -300,5 +300,25 @@ func TestIndexHistory(t *testing.T) {
 	}
 	if got := h.mark(110*time.Second, 50); got != 7 {
 		t.Errorf("10 s after the replacement: %d", got)
+	}
+}
+
+// TestReconcileOverwritesNoNewNode: an agent that registered its node after the comparison read the state, and before the
+// command of that comparison is applied, keeps what it said of itself.
+func TestReconcileOverwritesNoNewNode(t *testing.T) {
+	commands := Reconcile(catalog.Empty(), []Member{member("a", "id-a", "10.0.0.1", MemberAlive)}, ReconcileOptions{Self: "self", Datacenter: "dc1"})
+	own := gossiped("a", "id-a", "10.0.0.1", catalog.Critical)
+	own.Node.Meta = map[string]string{"rack": "r7"}
+	after, results, _ := catalog.Empty().Apply(append([]catalog.Command{own}, commands...))
+	for _, r := range results {
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	if n := after.Node("a"); n == nil || n.Meta["rack"] != "r7" {
+		t.Errorf("the node is %+v", n)
+	}
+	if c := after.Check("a", catalog.SerfHealthID); c == nil || c.Status != catalog.Passing {
+		t.Errorf("its health is %+v", c)
 	}
 }
