@@ -13,12 +13,15 @@ import (
 // Conn is an established connection.
 type Conn struct {
 	Local, Remote  netip.AddrPort
-	Sent, Received time.Duration // since data last went out, and came in
+	Sent, Received time.Duration // since data last went out, and came in; since the beginning where none did
+	Unanswered     bool          // data came in, and none has ever gone out
 }
 
 // Busy reports whether the connection is in use: something was asked and not
 // answered yet, or data went over it less than quiet ago. Connections that pools
-// keep open for later are not.
+// keep open for later are not. The kernel's times have a grain of some
+// milliseconds: what is asked within the one in which the last answer went out
+// is not told from an answered question once quiet is over.
 func (c Conn) Busy(quiet time.Duration) bool {
-	return c.Received < c.Sent || min(c.Sent, c.Received) < quiet
+	return c.Unanswered || c.Received < c.Sent || min(c.Sent, c.Received) < quiet
 }

@@ -28,7 +28,8 @@ func Established(ports ...uint16) ([]Conn, error) {
 			}
 			id := &s.InetDiagMsg.ID
 			list = append(list, Conn{Local: addrPort(id.Source, id.SourcePort), Remote: addrPort(id.Destination, id.DestinationPort),
-				Sent: millis(s.TCPInfo.Last_data_sent), Received: millis(s.TCPInfo.Last_data_recv)})
+				Sent: millis(s.TCPInfo.Last_data_sent), Received: millis(s.TCPInfo.Last_data_recv),
+				Unanswered: s.TCPInfo.Data_segs_in > 0 && s.TCPInfo.Data_segs_out == 0})
 		}
 	}
 	return list, nil

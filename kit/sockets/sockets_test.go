@@ -16,15 +16,52 @@ func TestBusy(t *testing.T) {
 	for _, test := range []struct {
 		name           string
 		sent, received time.Duration
+		unanswered     bool
 		busy           bool
 	}{
-		{"asked, not answered", time.Minute, 30 * time.Second, true}, {"answered long ago", 30 * time.Second, time.Minute, false},
-		{"answered just now", time.Second, 3 * time.Second, true}, {"nothing ever", time.Minute, time.Minute, false},
+		{"asked, not answered", time.Minute, 30 * time.Second, false, true}, {"answered long ago", 30 * time.Second, time.Minute, false, false},
+		{"answered just now", time.Second, 3 * time.Second, false, true}, {"nothing ever", time.Minute, time.Minute, false, false},
+		{"asked as it began, not answered", time.Minute, time.Minute, true, true},
 	} {
-		if got := (Conn{Sent: test.sent, Received: test.received}).Busy(quiet); got != test.busy {
+		if got := (Conn{Sent: test.sent, Received: test.received, Unanswered: test.unanswered}).Busy(quiet); got != test.busy {
 			t.Errorf("%s: busy = %t", test.name, got)
 		}
 	}
+}
+
+// TestAskedAtOnce: a question that comes with the connection, within one tick of the kernel's clock, is seen too.
+func TestAskedAtOnce(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		loud.Skip(t, "the kernel's list is read on Linux alone")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	port := uint16(l.Addr().(*net.TCPAddr).Port)
+	remotes := map[string]bool{}
+	for range 200 {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		remotes[c.LocalAddr().String()] = true
+	}
+	polltest.Until(t, func() bool {
+		list, err := Established(port)
+		busy := 0
+		for _, c := range list {
+			if remotes[c.Remote.String()] && c.Busy(0) {
+				busy++
+			}
+		}
+		return err == nil && busy == len(remotes)
+	}, "every connection to be in use")
 }
 
 // TestEstablished sees a real connection come, be asked, be answered, and go.
