@@ -95,6 +95,8 @@ type Row struct {
 	Millis    map[string]float64 `json:"millis,omitempty"` // p50 p90 p99 p999 max mean
 	RSSBytes  int64              `json:"rss_bytes,omitempty"`
 	Note      string             `json:"note,omitempty"`
+	// ServerCPUMicros is the processor time that the server took for a request, in user mode and in the kernel.
+	ServerCPUMicros float64 `json:"server_cpu_micros,omitempty"`
 	// FloorRatio is PerSecond over the floor that bounds the row; Floor names it.
 	Floor      string  `json:"floor,omitempty"`
 	FloorRatio float64 `json:"floor_ratio,omitempty"`
@@ -187,6 +189,9 @@ func (r *Result) WriteText(w io.Writer) error {
 		}
 		if row.RSSBytes > 0 {
 			fmt.Fprintf(&b, "  rss %.0f MiB", float64(row.RSSBytes)/(1<<20))
+		}
+		if row.ServerCPUMicros > 0 {
+			fmt.Fprintf(&b, "  server cpu %.1f us", row.ServerCPUMicros)
 		}
 		if row.FloorRatio > 0 {
 			fmt.Fprintf(&b, "  = %.2f of %s", row.FloorRatio, row.Floor)

@@ -11,6 +11,11 @@ import (
 // runCount sends exactly n requests over some connections and fails on the
 // first answer that is not 200. next is called under a lock, in order.
 func runCount(ctx context.Context, addr string, connections, n int, next func(i int) []byte) (*loadResult, error) {
+	return runTimes(ctx, addr, connections, n, func(r reply) bool { return r.status == 200 }, next)
+}
+
+// runTimes is runCount with a judge of answers.
+func runTimes(ctx context.Context, addr string, connections, n int, ok func(reply) bool, next func(i int) []byte) (*loadResult, error) {
 	total := &loadResult{hist: newHistogram()}
 	var mu sync.Mutex
 	var failed error
@@ -28,7 +33,7 @@ func runCount(ctx context.Context, addr string, connections, n int, next func(i 
 	var wg sync.WaitGroup
 	for range min(connections, n) {
 		wg.Go(func() {
-			part, err := countOne(ctx, addr, take)
+			part, err := countOne(ctx, addr, ok, take)
 			mu.Lock()
 			defer mu.Unlock()
 			failed = errors.Join(failed, err)
@@ -44,7 +49,7 @@ func runCount(ctx context.Context, addr string, connections, n int, next func(i 
 	return total, failed
 }
 
-func countOne(ctx context.Context, addr string, take func() ([]byte, bool)) (*loadResult, error) {
+func countOne(ctx context.Context, addr string, ok func(reply) bool, take func() ([]byte, bool)) (*loadResult, error) {
 	part := &loadResult{hist: newHistogram()}
 	c, err := dialWire(ctx, addr, 64<<10)
 	if err != nil {
@@ -61,7 +66,7 @@ func countOne(ctx context.Context, addr string, take func() ([]byte, bool)) (*lo
 		if err != nil {
 			return part, err
 		}
-		if r.status != 200 {
+		if !ok(r) {
 			return part, fmt.Errorf("status %d: %.200s", r.status, r.body)
 		}
 		part.requests++

@@ -43,7 +43,12 @@ so that figures of different machines compare. Progress goes to stderr.
 		simple("kv", "Writes and reads of the key-value store", bench.RunKV),
 		simple("register", "Catalog registrations of distinct nodes and services", bench.RunRegister),
 		e.benchHealth(), e.benchWatch(), e.benchDNS(), e.benchFleet(), e.benchSinks(), e.benchCompare(), e.benchHello(),
-		e.benchPropagation(), e.benchSidecars(), e.benchHosts())
+		e.benchPropagation(), e.benchSidecars(), e.benchHosts(),
+		e.benchSecrets(), e.benchLeases(),
+		e.benchVaultSimple("tokens", "Service tokens made", bench.RunTokens),
+		e.benchVaultSimple("logins", "Logins by password", bench.RunLogins),
+		e.benchVaultSimple("pki", "Certificates issued", bench.RunPKI),
+		e.benchVaultSimple("transit", "Signatures made", bench.RunTransit))
 }
 
 // benchCommand makes a command with the flags that all benches share.

@@ -1,0 +1,275 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// LeasesOptions are the options of the storms of leases.
+type LeasesOptions struct {
+	SecretsOptions
+	// Leases are how many there are when the storm begins.
+	Leases int
+	// Storms are what is measured: some of LeaseStorms.
+	Storms []string
+}
+
+// LeaseStorms are the storms: a parent token with its children is revoked, a prefix of
+// logins is revoked, a server starts with all its leases.
+var LeaseStorms = []string{"tree", "prefix", "start"}
+
+func (o *LeasesOptions) complete() error {
+	if o.Leases == 0 {
+		o.Leases = 10_000
+	}
+	if o.Leases < 1 || o.Leases > 10_000_000 {
+		return fmt.Errorf("--leases: must be between 1 and 10000000, not %d", o.Leases)
+	}
+	if len(o.Storms) == 0 {
+		o.Storms = []string{"tree", "prefix"}
+	}
+	for _, s := range o.Storms {
+		if !slices.Contains(LeaseStorms, s) {
+			return fmt.Errorf("--storm: must be some of %s, not %q", strings.Join(LeaseStorms, ", "), s)
+		}
+		if s == "start" && (o.Target != "" || o.Backend == "inmem" || o.Servers > 1) {
+			return errors.New("--storm start: restarts the one server that the bench started, on a storage that keeps something")
+		}
+	}
+	return o.SecretsOptions.complete()
+}
+
+// storm is a load with what it needs on the server.
+type storm struct {
+	*vaultCluster
+	o     *LeasesOptions
+	reads [][]byte
+	r     *Result
+}
+
+// RunLeases makes many leases and ends them at once, while reads go on.
+func RunLeases(ctx context.Context, o LeasesOptions) (*Result, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	c, err := openVault(ctx, &o.SecretsOptions)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	s := &storm{vaultCluster: c, o: &o, r: newSecretsResult("leases", &o.SecretsOptions)}
+	if err := s.prepare(ctx); err != nil {
+		return nil, err
+	}
+	defer c.disable(ctx, "mounts")
+	run := map[string]func(context.Context) error{"tree": s.tree, "prefix": s.prefix, "start": s.restart}
+	for _, name := range o.Storms {
+		if err := run[name](ctx); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	for i := range s.r.Rows {
+		if s.r.Rows[i].Note == "" {
+			s.r.Rows[i].Note = c.durability
+		}
+	}
+	return s.r, s.r.addFloors(ctx, &o.Options)
+}
+
+// prepare makes the secrets that are read meanwhile, and who may make tokens.
+func (s *storm) prepare(ctx context.Context) error {
+	if err := s.enable(ctx, "mounts", "kv"); err != nil {
+		return err
+	}
+	puts := make([][]byte, 1000)
+	s.reads = make([][]byte, len(puts))
+	body := secretBody(1)
+	for i := range puts {
+		puts[i], s.reads[i] = s.request("PUT", secretPath(1, i), s.token, body), s.request("GET", secretPath(1, i), s.token, nil)
+	}
+	if err := s.fill(ctx, puts); err != nil {
+		return err
+	}
+	policy := map[string]string{"policy": `path "auth/token/create" { capabilities = ["create", "update"] }`}
+	return s.call(ctx, "PUT", "sys/policies/acl/"+secretsMount, policy, nil)
+}
+
+func (s *storm) read(int, int64) []byte { return s.reads[rand.IntN(len(s.reads))] }
+
+// made is a token that was made.
+type made struct {
+	Auth struct {
+		Token string `json:"client_token"`
+	} `json:"auth"`
+}
+
+// tree ends one parent with all its children.
+func (s *storm) tree(ctx context.Context) error {
+	var parent, child made
+	body := map[string]any{"policies": []string{secretsMount}, "ttl": "24h"}
+	if err := s.call(ctx, "POST", "auth/token/create", body, &parent); err != nil {
+		return err
+	}
+	below := *s.vaultCluster
+	below.token = parent.Auth.Token
+	if err := below.call(ctx, "POST", "auth/token/create", body, &child); err != nil {
+		return err
+	}
+	if err := s.many(ctx, "child tokens made", s.request("POST", "auth/token/create", parent.Auth.Token, mustJSON(body)), s.o.Leases-1); err != nil {
+		return err
+	}
+	return s.revoked(ctx, fmt.Sprintf("revoke a parent of %d child tokens", s.o.Leases), child.Auth.Token, func(ctx context.Context) error {
+		return s.call(ctx, "POST", "auth/token/revoke", map[string]string{"token": parent.Auth.Token}, nil)
+	})
+}
+
+// prefix ends all logins of an auth method.
+func (s *storm) prefix(ctx context.Context) error {
+	login, err := s.approle(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.disable(ctx, "auth")
+	var one made
+	if err := s.call(ctx, "POST", "auth/"+secretsMount+"/login", login, &one); err != nil {
+		return err
+	}
+	if err := s.many(ctx, "approle logins", s.request("POST", "auth/"+secretsMount+"/login", "", mustJSON(login)), s.o.Leases-1); err != nil {
+		return err
+	}
+	return s.revoked(ctx, fmt.Sprintf("revoke a prefix of %d logins", s.o.Leases), one.Auth.Token, func(ctx context.Context) error {
+		return s.call(ctx, "PUT", "sys/leases/revoke-prefix/auth/"+secretsMount+"/login", nil, nil)
+	})
+}
+
+func (s *storm) approle(ctx context.Context) (map[string]string, error) {
+	if err := s.enable(ctx, "auth", "approle"); err != nil {
+		return nil, err
+	}
+	if err := s.call(ctx, "POST", "auth/"+secretsMount+"/role/bench", map[string]any{"token_policies": secretsMount, "token_ttl": "24h"}, nil); err != nil {
+		return nil, err
+	}
+	var role, secret struct {
+		Data map[string]any `json:"data"`
+	}
+	if err := s.call(ctx, "GET", "auth/"+secretsMount+"/role/bench/role-id", nil, &role); err != nil {
+		return nil, err
+	}
+	if err := s.call(ctx, "POST", "auth/"+secretsMount+"/role/bench/secret-id", nil, &secret); err != nil {
+		return nil, err
+	}
+	return map[string]string{"role_id": fmt.Sprint(role.Data["role_id"]), "secret_id": fmt.Sprint(secret.Data["secret_id"])}, nil
+}
+
+// many sends one request n times and adds the row.
+func (s *storm) many(ctx context.Context, what string, raw []byte, n int) error {
+	if n == 0 {
+		return nil
+	}
+	s.o.say("%d %s at %d connections ...", n, what, s.o.Connections)
+	cpu := s.cpuSeconds()
+	load, err := runTimes(ctx, s.addr, s.o.Connections, n, success, func(int) []byte { return raw })
+	if err != nil {
+		return err
+	}
+	row := load.row(fmt.Sprintf("%s: %s -c%d", s.backend(), what, s.o.Connections), "")
+	row.ServerCPUMicros = (s.cpuSeconds() - cpu) * 1e6 / float64(n)
+	s.r.Rows = append(s.r.Rows, row)
+	return nil
+}
+
+// How long reads go on before a storm, uncounted, and how long they are counted at least.
+const (
+	readsFirst = 500 * time.Millisecond
+	readsLeast = 200 * time.Millisecond
+)
+
+// revoked measures reads, then reads beside the revocation, and asks whether a token is gone.
+func (s *storm) revoked(ctx context.Context, what, token string, revoke func(context.Context) error) error {
+	quiet, err := s.measure(ctx, s.backend()+": KV read, quiet", "", loadSpec{next: s.read})
+	if err != nil {
+		return err
+	}
+	s.o.say("%s, while reads go on ...", what)
+	during, stop := context.WithCancel(ctx)
+	defer stop()
+	var wg sync.WaitGroup
+	var load *loadResult
+	var loadErr error
+	wg.Go(func() {
+		load, loadErr = runLoad(during, loadSpec{addr: s.addr, connections: s.o.Connections, warmup: readsFirst, duration: time.Hour, next: s.read, ok: success})
+	})
+	settle(ctx, readsFirst)
+	cpu, start := s.cpuSeconds(), time.Now()
+	err = revoke(ctx)
+	took := time.Since(start)
+	cpu = s.cpuSeconds() - cpu
+	settle(ctx, readsLeast-took)
+	stop()
+	wg.Wait()
+	if err := errors.Join(err, loadErr); err != nil {
+		return err
+	}
+	if load.errors > 0 {
+		return fmt.Errorf("%d of %d reads beside it: %w (first: %w)", load.errors, load.requests, errAnswers, load.firstError)
+	}
+	gone := *s.vaultCluster
+	gone.token = token
+	if err := gone.call(ctx, "GET", "auth/token/lookup-self", nil, nil); err == nil {
+		return errors.New("a token that was revoked is still good")
+	}
+	end := load.row(s.backend()+": KV read beside it", "")
+	end.Note = fmt.Sprintf("p99 is %.1f times the quiet one", end.Millis["p99"]/quiet.Millis["p99"])
+	storm := Row{What: s.backend() + ": " + what, Requests: 1, Millis: map[string]float64{"max": took.Seconds() * 1000}}
+	if cpu > 0 {
+		storm.Note = fmt.Sprintf("server cpu %.2f s, that of the reads too", cpu)
+	}
+	s.r.Rows = append(s.r.Rows, storm, quiet, end)
+	return nil
+}
+
+// restart measures how long a server with all its leases takes to be ready, and their memory.
+func (s *storm) restart(ctx context.Context) error {
+	login, err := s.approle(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := s.again(ctx); err != nil {
+		return err
+	}
+	empty := s.active().proc.rssBytes()
+	if err := s.many(ctx, "approle logins", s.request("POST", "auth/"+secretsMount+"/login", "", mustJSON(login)), s.o.Leases); err != nil {
+		return err
+	}
+	took, err := s.again(ctx)
+	if err != nil {
+		return err
+	}
+	full := s.active().proc.rssBytes()
+	s.r.Rows = append(s.r.Rows, Row{What: fmt.Sprintf("%s: kill -9 to ready with %d leases", s.backend(), s.o.Leases), Requests: 1, RSSBytes: full,
+		Millis: map[string]float64{"max": took.Seconds() * 1000}, Note: fmt.Sprintf("%d bytes of memory a lease beside %d MiB without", (full-empty)/int64(s.o.Leases), empty>>20)})
+	return nil
+}
+
+// again kills the server and measures the time until it has answered a read.
+func (s *storm) again(ctx context.Context) (time.Duration, error) {
+	server := s.active()
+	server.proc.kill()
+	start := time.Now()
+	if err := s.launch(ctx, server); err != nil {
+		return 0, err
+	}
+	if err := s.unseal(ctx, server); err != nil {
+		return 0, err
+	}
+	if err := s.fill(ctx, s.reads); err != nil {
+		return 0, err
+	}
+	return time.Since(start), nil
+}

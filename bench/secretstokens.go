@@ -1,0 +1,107 @@
+package bench
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+)
+
+// RunTokens measures service tokens made below the root token.
+func RunTokens(ctx context.Context, o SecretsOptions) (*Result, error) {
+	return runOne(ctx, "tokens", &o, func(c *vaultCluster) (Row, error) {
+		raw := c.request("POST", "auth/token/create", c.token, mustJSON(map[string]any{"policies": []string{"default"}, "ttl": "1h"}))
+		return c.measure(ctx, c.backend()+": service tokens created", "", loadSpec{next: func(int, int64) []byte { return raw }})
+	})
+}
+
+// RunLogins measures logins by password: bcrypt is most of it.
+func RunLogins(ctx context.Context, o SecretsOptions) (*Result, error) {
+	return runOne(ctx, "logins", &o, func(c *vaultCluster) (Row, error) {
+		if err := c.enable(ctx, "auth", "userpass"); err != nil {
+			return Row{}, err
+		}
+		defer c.disable(ctx, "auth")
+		if err := c.call(ctx, "POST", "auth/"+secretsMount+"/users/bench", map[string]string{"password": "correct horse"}, nil); err != nil {
+			return Row{}, err
+		}
+		raw := c.request("POST", "auth/"+secretsMount+"/login/bench", "", mustJSON(map[string]string{"password": "correct horse"}))
+		return c.measure(ctx, c.backend()+": userpass logins (bcrypt)", "", loadSpec{next: func(int, int64) []byte { return raw }})
+	})
+}
+
+// RunPKI measures certificates issued with new EC P-256 keys, by a CA with such a key.
+func RunPKI(ctx context.Context, o SecretsOptions) (*Result, error) {
+	return runOne(ctx, "pki", &o, func(c *vaultCluster) (Row, error) {
+		if err := c.enable(ctx, "mounts", "pki"); err != nil {
+			return Row{}, err
+		}
+		defer c.disable(ctx, "mounts")
+		for path, body := range map[string]map[string]any{
+			"root/generate/internal": {"common_name": "bench.example", "key_type": "ec", "key_bits": 256, "ttl": "87600h"},
+			"roles/bench":            {"allowed_domains": "bench.example", "allow_subdomains": true, "key_type": "ec", "key_bits": 256, "max_ttl": "72h", "no_store": true},
+		} {
+			if err := c.call(ctx, "POST", secretsMount+"/"+path, body, nil); err != nil {
+				return Row{}, err
+			}
+		}
+		raw := c.request("POST", secretsMount+"/issue/bench", c.token, mustJSON(map[string]string{"common_name": "a.bench.example", "ttl": "1h"}))
+		row, err := c.measure(ctx, c.backend()+": PKI issue, EC P-256, not stored", "", loadSpec{next: func(int, int64) []byte { return raw }})
+		return row, err
+	})
+}
+
+// RunTransit measures signatures with an Ed25519 key.
+func RunTransit(ctx context.Context, o SecretsOptions) (*Result, error) {
+	return runOne(ctx, "transit", &o, func(c *vaultCluster) (Row, error) {
+		if err := c.enable(ctx, "mounts", "transit"); err != nil {
+			return Row{}, err
+		}
+		defer c.disable(ctx, "mounts")
+		if err := c.call(ctx, "POST", secretsMount+"/keys/bench", map[string]string{"type": "ed25519"}, nil); err != nil {
+			return Row{}, err
+		}
+		input := base64.StdEncoding.EncodeToString(make([]byte, secretBytes))
+		raw := c.request("POST", secretsMount+"/sign/bench", c.token, mustJSON(map[string]string{"input": input}))
+		return c.measure(ctx, c.backend()+": transit sign, Ed25519", "", loadSpec{next: func(int, int64) []byte { return raw }})
+	})
+}
+
+// runOne opens what is measured, measures one row, and adds the floors.
+func runOne(ctx context.Context, name string, o *SecretsOptions, measure func(c *vaultCluster) (Row, error)) (*Result, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	c, err := openVault(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	r := newSecretsResult(name, o)
+	row, err := measure(c)
+	if err != nil {
+		return nil, err
+	}
+	row.Note = c.durability
+	r.Rows = append(r.Rows, row)
+	return r, r.addFloors(ctx, &o.Options)
+}
+
+// enable mounts an engine or auth method for the bench; side is "mounts" or "auth".
+func (c *vaultCluster) enable(ctx context.Context, side, kind string) error {
+	c.disable(ctx, side) // of a run that was cut short; else there is none
+	if err := c.call(ctx, "POST", "sys/"+side+"/"+secretsMount, map[string]any{"type": kind, "config": map[string]string{"max_lease_ttl": "87600h"}}, nil); err != nil {
+		return fmt.Errorf("enable %s: %w", kind, err)
+	}
+	return nil
+}
+
+func (c *vaultCluster) disable(ctx context.Context, side string) {
+	_ = c.call(context.WithoutCancel(ctx), "DELETE", "sys/"+side+"/"+secretsMount, nil, nil) // a started server is thrown away anyway
+}
+
+func (c *vaultCluster) backend() string {
+	if c.opts.Target != "" {
+		return "target"
+	}
+	return c.opts.Backend
+}

@@ -1,0 +1,347 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// SecretsOptions are what the benches of the secrets plane share beside Options.
+type SecretsOptions struct {
+	Options
+	// Backend is the storage of started servers: one of SecretsBackends.
+	Backend string
+}
+
+// SecretsBackends are the storages that the benches can start servers on.
+var SecretsBackends = []string{"raft", "file", "postgresql", "inmem"}
+
+func (o *SecretsOptions) complete() error {
+	if o.Backend == "" {
+		o.Backend = "raft"
+	}
+	if !slices.Contains(SecretsBackends, o.Backend) {
+		return fmt.Errorf("--backend: must be one of %s, not %q", strings.Join(SecretsBackends, ", "), o.Backend)
+	}
+	o.Target = strings.TrimSuffix(strings.TrimPrefix(o.Target, "http://"), "/")
+	if strings.HasPrefix(o.Target, "https://") {
+		return errors.New("--target: the load generator speaks plain HTTP, not HTTPS")
+	}
+	if o.Target != "" && o.Token == "" {
+		return errors.New("--token: a token that may do what the bench does is needed with --target")
+	}
+	if o.Servers == 3 && o.Backend != "raft" && o.Target == "" {
+		return fmt.Errorf("--servers: 3 needs --backend raft, not %s", o.Backend)
+	}
+	return o.Options.complete()
+}
+
+// vaultServer is one started server and its configuration.
+type vaultServer struct {
+	proc *process
+	args []string
+	addr string
+}
+
+// vaultCluster is what a bench of the secrets plane runs against.
+type vaultCluster struct {
+	opts       *SecretsOptions
+	servers    []*vaultServer
+	pg         *postgres
+	dir        string
+	addr       string // of the active server, or the target
+	token      string
+	unsealKey  string
+	durability string
+}
+
+// openVault starts the servers that the options ask for, unsealed, or takes the target.
+func openVault(ctx context.Context, o *SecretsOptions) (*vaultCluster, error) {
+	c := &vaultCluster{opts: o, addr: o.Target, token: o.Token}
+	if o.Target != "" {
+		return c, c.askDurability(ctx)
+	}
+	dir, err := os.MkdirTemp(o.KeepDir, "corbel-bench")
+	if err != nil {
+		return nil, err
+	}
+	c.dir, c.durability = dir, durabilities[o.Backend]
+	if o.Servers == 3 {
+		c.durability = "HA, 3 replicas, fsynced by a majority"
+	}
+	o.say("starting %d server(s) on %s, data in %s ...", o.Servers, o.Backend, dir)
+	if err := c.start(ctx); err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// durabilities say what an answered write outlives. A cluster is not to be compared with
+// a single server without a word.
+var durabilities = map[string]string{
+	"raft":       "HA with more servers, 1 replica here, fsynced",
+	"file":       "single server, 1 replica, fsynced",
+	"postgresql": "HA with more servers, 1 replica (its own server, default settings), fsynced",
+	"inmem":      "single server, nothing is kept",
+}
+
+func (c *vaultCluster) askDurability(ctx context.Context) error {
+	var st struct {
+		Storage string `json:"storage_type"`
+		Version string `json:"version"`
+	}
+	if err := c.call(ctx, "GET", "sys/seal-status", nil, &st); err != nil {
+		return err
+	}
+	c.durability = fmt.Sprintf("target on %s, version %s", st.Storage, st.Version)
+	return nil
+}
+
+// vaultConfig is a server's configuration, in the words that Vault and OpenBao read too.
+func (c *vaultCluster) vaultConfig(i int, ports []string) string {
+	var b strings.Builder
+	dir := filepath.Join(c.dir, fmt.Sprintf("server-%d", i+1))
+	switch c.opts.Backend {
+	case "raft":
+		fmt.Fprintf(&b, "storage \"raft\" {\n  path = %q\n  node_id = \"server-%d\"\n  performance_multiplier = 1\n", dir, i+1)
+		if i > 0 {
+			fmt.Fprintf(&b, "  retry_join { leader_api_addr = \"http://%s\" }\n", c.servers[0].addr)
+		}
+		b.WriteString("}\n")
+	case "file":
+		fmt.Fprintf(&b, "storage \"file\" { path = %q }\n", dir)
+	case "postgresql":
+		fmt.Fprintf(&b, "storage \"postgresql\" { connection_url = %q }\n", c.pg.url())
+	case "inmem":
+		b.WriteString("storage \"inmem\" {}\n")
+	}
+	fmt.Fprintf(&b, "listener \"tcp\" {\n  address = \"127.0.0.1:%s\"\n  cluster_address = \"127.0.0.1:%s\"\n  tls_disable = true\n}\n", ports[0], ports[1])
+	fmt.Fprintf(&b, "api_addr = \"http://127.0.0.1:%s\"\ncluster_addr = \"https://127.0.0.1:%s\"\ndisable_mlock = true\n", ports[0], ports[1])
+	return b.String()
+}
+
+func (c *vaultCluster) start(ctx context.Context) (err error) {
+	if c.opts.Backend == "postgresql" {
+		if c.pg, err = startPostgres(ctx); err != nil {
+			return err
+		}
+	}
+	for i := range c.opts.Servers {
+		ports, err := freePorts(2)
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Join(c.dir, fmt.Sprintf("server-%d", i+1)), 0o700); err != nil {
+			return err
+		}
+		file := filepath.Join(c.dir, fmt.Sprintf("server-%d.hcl", i+1))
+		if err := os.WriteFile(file, []byte(c.vaultConfig(i, ports)), 0o600); err != nil {
+			return err
+		}
+		args := []string{"server", "-config=" + file, "-log-level=warn"}
+		if name := filepath.Base(c.opts.Binary); name != "vault" && name != "bao" {
+			args = append([]string{"vault"}, args...)
+		}
+		s := &vaultServer{args: append(args, c.opts.ServerArgs...), addr: "127.0.0.1:" + ports[0]}
+		c.servers = append(c.servers, s)
+		if err := c.launch(ctx, s); err != nil {
+			return err
+		}
+		if i == 0 {
+			if err := c.init(ctx); err != nil {
+				return err
+			}
+		}
+		if err := c.unseal(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// launch starts a server and waits until it answers.
+func (c *vaultCluster) launch(ctx context.Context, s *vaultServer) (err error) {
+	if s.proc, err = startProcess(c.opts.Binary, s.args, c.dir, nil); err != nil {
+		return err
+	}
+	return waitHTTP(ctx, s.proc, s.addr, "/v1/sys/seal-status", func(status int, _ string) bool { return status == 200 })
+}
+
+func (c *vaultCluster) init(ctx context.Context) error {
+	c.addr = c.servers[0].addr
+	var first struct {
+		Keys  []string `json:"keys"`
+		Token string   `json:"root_token"`
+	}
+	if err := c.call(ctx, "PUT", "sys/init", map[string]int{"secret_shares": 1, "secret_threshold": 1}, &first); err != nil {
+		return err
+	}
+	if len(first.Keys) != 1 {
+		return fmt.Errorf("sys/init gave %d keys, not one", len(first.Keys))
+	}
+	c.token, c.unsealKey = first.Token, first.Keys[0]
+	return nil
+}
+
+// unseal gives the key until the server is unsealed: one that joins has no keyring at first.
+func (c *vaultCluster) unseal(ctx context.Context, s *vaultServer) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	one := *c
+	one.addr = s.addr
+	for {
+		var st struct {
+			Sealed bool `json:"sealed"`
+		}
+		err := one.call(ctx, "PUT", "sys/unseal", map[string]string{"key": c.unsealKey}, &st)
+		if err == nil && !st.Sealed {
+			return waitHTTP(ctx, s.proc, s.addr, "/v1/sys/health?standbyok=true&perfstandbyok=true", func(status int, _ string) bool { return status == 200 })
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("unseal %s: %w (last: %w)\n%s", s.addr, ctx.Err(), err, s.proc.tail)
+		case <-s.proc.done:
+			return fmt.Errorf("the server ended while it was unsealed: %w\n%s", s.proc.err, s.proc.tail)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// setupTimeout bounds one request beside the load: a revocation may take a server minutes.
+const setupTimeout = 10 * time.Minute
+
+var setupClient = &http.Client{Timeout: setupTimeout}
+
+// call makes one request beside the load. An answer outside 2xx is an error with its body.
+func (c *vaultCluster) call(ctx context.Context, method, path string, body, into any) error {
+	var payload io.Reader
+	if body != nil {
+		raw, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		payload = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+c.addr+"/v1/"+path, payload)
+	if err != nil {
+		return err
+	}
+	if c.token != "" {
+		req.Header.Set("X-Vault-Token", c.token)
+	}
+	resp, err := setupClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode/100 != 2 {
+		return fmt.Errorf("%s %s: status %d: %.300s", method, path, resp.StatusCode, text)
+	}
+	if into == nil {
+		return nil
+	}
+	return json.Unmarshal(text, into)
+}
+
+// request renders a request of a load once.
+func (c *vaultCluster) request(method, path, token string, body []byte) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s /v1/%s HTTP/1.1\r\nHost: %s\r\nX-Vault-Token: %s\r\n", method, path, c.addr, token)
+	if body != nil {
+		fmt.Fprintf(&b, "Content-Length: %d\r\n", len(body))
+	}
+	b.WriteString("\r\n")
+	b.Write(body)
+	return b.Bytes()
+}
+
+// active is the started server that answers, nil for a target.
+func (c *vaultCluster) active() *vaultServer {
+	for _, s := range c.servers {
+		if s.addr == c.addr {
+			return s
+		}
+	}
+	return nil
+}
+
+func (c *vaultCluster) cpuSeconds() float64 {
+	if s := c.active(); s != nil {
+		return s.proc.cpuSeconds()
+	}
+	return 0
+}
+
+// success is what a load of the secrets plane counts: a fast error is no throughput.
+func success(r reply) bool { return r.status == 200 || r.status == 204 }
+
+// errAnswers is a run with answers that are not 200 or 204: its figures mean nothing.
+var errAnswers = errors.New("some answers were neither 200 nor 204: the figures mean nothing")
+
+// measure runs a load and makes its row; any answer that is no success fails it.
+func (c *vaultCluster) measure(ctx context.Context, what, floor string, spec loadSpec) (Row, error) {
+	o := c.opts
+	spec.addr, spec.ok = c.addr, success
+	if spec.connections == 0 {
+		spec.connections = o.Connections
+	}
+	if spec.duration == 0 {
+		spec.duration = o.Duration
+	}
+	o.say("%s at %d connections for %s ...", what, spec.connections, spec.duration)
+	warm := spec
+	warm.duration = spec.duration / 10
+	if _, err := runLoad(ctx, warm); err != nil {
+		return Row{}, fmt.Errorf("%s: %w", what, err)
+	}
+	cpu := c.cpuSeconds()
+	load, err := runLoad(ctx, spec)
+	if err != nil {
+		return Row{}, fmt.Errorf("%s: %w", what, err)
+	}
+	row := load.row(fmt.Sprintf("%s -c%d", what, spec.connections), floor)
+	if s := c.active(); s != nil {
+		row.RSSBytes = s.proc.rssBytes()
+		row.ServerCPUMicros = (c.cpuSeconds() - cpu) * 1e6 / float64(load.requests)
+	}
+	if load.errors > 0 {
+		return row, fmt.Errorf("%s: %d of %d: %w (first: %w)", what, load.errors, load.requests, errAnswers, load.firstError)
+	}
+	return row, nil
+}
+
+func (c *vaultCluster) close() {
+	for _, s := range c.servers {
+		if s.proc != nil {
+			s.proc.stop()
+		}
+	}
+	if c.pg != nil {
+		c.pg.stop()
+	}
+	if c.dir != "" && c.opts.KeepDir == "" {
+		_ = os.RemoveAll(c.dir)
+	}
+}
+
+func newSecretsResult(name string, o *SecretsOptions) *Result {
+	r := newResult(name, &o.Options)
+	if o.Target == "" {
+		r.Target = fmt.Sprintf("%s, %d server(s) on %s started by the bench", filepath.Base(o.Binary), o.Servers, o.Backend)
+	}
+	return r
+}

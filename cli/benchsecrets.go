@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"context"
+	"io"
+
+	"corbel.dev/corbel/bench"
+	"github.com/spf13/cobra"
+)
+
+// benchVault makes a command with the flags that the benches of the secrets plane share.
+func (e *env) benchVault(name, short string) (*cobra.Command, *benchFlags, *bench.SecretsOptions) {
+	b, o := &benchFlags{}, &bench.SecretsOptions{}
+	c := e.benchCommand(name, short, b)
+	c.Flags().Lookup("dns-target").Hidden = true // there is none
+	if name != "secrets" {                       // which takes several
+		c.Flags().StringVar(&o.Backend, "backend", "raft", "storage of the started servers: raft, file, postgresql or inmem")
+	}
+	return c, b, o
+}
+
+// benchVaultSimple is one without flags of its own.
+func (e *env) benchVaultSimple(name, short string, run func(context.Context, bench.SecretsOptions) (*bench.Result, error)) *cobra.Command {
+	c, b, o := e.benchVault(name, short)
+	e.runs(c, b, func(ctx context.Context) (report, error) {
+		o.Options = b.Options
+		return orNil(run(ctx, *o))
+	})
+	return c
+}
+
+// secretsTable prints the rows side by side beneath the rest.
+type secretsTable struct{ *bench.Result }
+
+// WriteText implements report.
+func (t secretsTable) WriteText(w io.Writer) error {
+	if err := t.Result.WriteText(w); err != nil {
+		return err
+	}
+	return t.WriteTable(w)
+}
+
+func (e *env) benchSecrets() *cobra.Command {
+	c, b, shared := e.benchVault("secrets", "Writes and reads of secrets, also over all storages side by side")
+	o, backends := bench.KVSecretsOptions{}, ""
+	f := c.Flags()
+	f.StringVar(&backends, "backend", "raft", "storages, with commas, or all: raft, file, postgresql, inmem")
+	f.IntVar(&o.KV, "kv", 1, "version of the store: 1 or 2")
+	f.IntVar(&o.Names, "names", 10_000, "distinct secrets that are written")
+	f.IntVar(&o.Reads, "reads", 0, "how many of them are read (0 is 1000, or all where there are fewer)")
+	f.Lookup("duration").Usage = "how long each measured part runs (0 is 30s)"
+	c.Example = "  corbel bench secrets --backend all\n  corbel bench secrets --kv 2 --servers 3\n  corbel bench secrets --target 127.0.0.1:8200 --token \"$VAULT_TOKEN\""
+	e.runs(c, b, func(ctx context.Context) (report, error) {
+		o.SecretsOptions = *shared
+		o.Options, o.Backends = b.Options, bench.ParseBackends(backends)
+		o.Backend = o.Backends[0]
+		r, err := bench.RunSecrets(ctx, o)
+		if r == nil {
+			return nil, err
+		}
+		return secretsTable{r}, err
+	})
+	return c
+}
+
+func (e *env) benchLeases() *cobra.Command {
+	c, b, shared := e.benchVault("leases", "Storms: many tokens end at once while reads go on, and starts with many leases")
+	o := bench.LeasesOptions{}
+	c.Flags().IntVar(&o.Leases, "leases", 10_000, "leases that there are when the storm begins")
+	c.Flags().StringSliceVar(&o.Storms, "storm", []string{"tree", "prefix"}, "some of tree (a parent with its children), prefix (all logins of a method), start (a restart)")
+	e.runs(c, b, func(ctx context.Context) (report, error) {
+		o.SecretsOptions = *shared
+		o.Options = b.Options
+		return orNil(bench.RunLeases(ctx, o))
+	})
+	return c
+}
