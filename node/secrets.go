@@ -42,7 +42,7 @@ func (p *Process) buildSecrets() error {
 	}
 	api := vaultapi.New(vaultapi.Config{Keeper: k, Version: version.VaultContract, ClusterName: cluster, ClusterID: uuid.NewString(), StorageType: "inmem"})
 	for _, addr := range []string{p.cfg.Listen.Secrets, "127.0.0.1:0"} {
-		server, err := httpx.NewServer(httpx.ServerConfig{Name: "secrets", Listen: []httpx.Listen{{Address: addr}}, Handler: api, MaxConnsPerClient: -1,
+		server, err := httpx.NewServer(httpx.ServerConfig{Name: "secrets", Listen: []httpx.Listen{{Address: addr}}, Handler: api, Hot: api.Hot(), MaxConnsPerClient: -1,
 			MaxHeaderBytes: p.cfg.HTTP.MaxHeaderBytes, Logger: p.log, Metrics: p.metrics})
 		if err != nil {
 			return err

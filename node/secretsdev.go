@@ -58,7 +58,7 @@ func NewSecretsServer(cfg SecretsDev) (*SecretsServer, error) {
 		return nil, err
 	}
 	api := vaultapi.New(vaultapi.Config{Keeper: k, Version: version.VaultContract, ClusterName: cluster, ClusterID: uuid.NewString(), StorageType: "inmem"})
-	server, err := httpx.NewServer(httpx.ServerConfig{Name: "secrets", Listen: []httpx.Listen{{Address: cfg.Address}}, Handler: api, MaxConnsPerClient: -1,
+	server, err := httpx.NewServer(httpx.ServerConfig{Name: "secrets", Listen: []httpx.Listen{{Address: cfg.Address}}, Handler: api, Hot: api.Hot(), MaxConnsPerClient: -1,
 		Logger: log})
 	if err != nil {
 		return nil, err

@@ -90,7 +90,7 @@ var kvPath = []byte(kvPattern)
 // Serve implements hothttp.Handler.
 func (h *Hot) Serve(c *hothttp.Call, r *hothttp.Request) hothttp.Outcome {
 	limits := &h.api.cfg.Limits
-	if len(r.Path) > limits.PathBytes || len(r.Query) > limits.QueryBytes ||
+	if r.Method == hothttp.POST || len(r.Path) > limits.PathBytes || len(r.Query) > limits.QueryBytes ||
 		bytes.Contains(r.Path, []byte("/.")) && hasDotSegment(string(r.Path)) {
 		return hothttp.Decline
 	}

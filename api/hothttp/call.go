@@ -2,6 +2,7 @@ package hothttp
 
 import (
 	"context"
+	"net/netip"
 	"strconv"
 	"sync"
 )
@@ -11,6 +12,9 @@ import (
 type Call struct {
 	conn *conn
 }
+
+// Remote is the address of the client; the zero value where it has none.
+func (c *Call) Remote() netip.AddrPort { return c.conn.remote }
 
 // Park announces that Reply will be called later. onGone runs once, on another
 // goroutine, if the client vanishes or the server stops before that; it is not
@@ -37,9 +41,19 @@ const joinBytes = 8 << 10
 // write timeout. On a parked call it never waits: what the socket does not take
 // at once is sent by a goroutine of the connection. An error means that the
 // client is gone.
-func (c *Call) Reply(head, body []byte) error {
+func (c *Call) Reply(head, body []byte) error { return c.answer(head, body, false) }
+
+// ReplyNoContent is Reply with a status that has no body and no length, like 204.
+func (c *Call) ReplyNoContent(head []byte) error { return c.answer(head, nil, true) }
+
+func (c *Call) answer(head, body []byte, none bool) error {
 	p := joined.Get().(*[]byte)
-	b := finishHead(append((*p)[:0], head...), len(body))
+	b := append((*p)[:0], head...)
+	if none {
+		b = append(append(b, dateHeader()...), "\r\n"...)
+	} else {
+		b = finishHead(b, len(body))
+	}
 	if len(body) <= joinBytes {
 		b = append(b, body...)
 		body = nil

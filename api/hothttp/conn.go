@@ -3,6 +3,7 @@ package hothttp
 import (
 	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"syscall"
 	"time"
@@ -15,6 +16,7 @@ type conn struct {
 	server *Server
 	nc     net.Conn
 	raw    syscall.RawConn
+	remote netip.AddrPort
 
 	// Owned by the connection's goroutine.
 	buf        *[]byte // holds unread bytes between requests, else nil

@@ -152,6 +152,9 @@ func (s *Server) accept(ctx context.Context) error {
 			continue
 		}
 		c := &conn{server: s, nc: nc, raw: raw}
+		if a, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
+			c.remote = a.AddrPort()
+		}
 		c.cond.L = &c.mu
 		c.onReadable, c.onWritable = c.readOnce, c.writeOnce
 		s.mu.Lock()

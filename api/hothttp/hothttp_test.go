@@ -270,6 +270,7 @@ func TestStopFreesParkedCalls(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("GET /v1/kv/a?raw HTTP/1.1\r\nHost: x\r\nAccept: */*\r\n\r\n"))
 	f.Add([]byte("PUT /v1/kv/a HTTP/1.1\r\nHost: x:1\r\nContent-Length: 3\r\nX-Consul-Token: root\r\n\r\nabcGET"))
+	f.Add([]byte("POST /v1/secret/a HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nX-Vault-Request: true\r\nX-Vault-Token: t\r\n\r\n{}"))
 	f.Add([]byte("GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n"))
 	f.Add([]byte("PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nContent-Length: 3\r\n\r\nabc"))
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -286,9 +287,9 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		method := map[Method]string{GET: "GET", PUT: "PUT"}[r.Method]
+		method := map[Method]string{GET: "GET", PUT: "PUT", POST: "POST"}[r.Method]
 		if want.Method != method || want.URL.Path != string(r.Path) || want.URL.RawQuery != string(r.Query) ||
-			want.Header.Get("X-Consul-Token") != string(r.Token) || !bytes.Equal(body, r.Body) || want.Close {
+			want.Header.Get("X-Consul-Token") != string(r.Token) || want.Header.Get("X-Vault-Token") != string(r.VaultToken) || !bytes.Equal(body, r.Body) || want.Close {
 			t.Fatalf("read differently: %q", raw[:n])
 		}
 	})

@@ -9,6 +9,7 @@ type Method uint8
 const (
 	GET Method = iota + 1
 	PUT
+	POST
 )
 
 // Request is one parsed request. All slices point into the read buffer and are
@@ -19,8 +20,8 @@ type Request struct {
 	Path []byte
 	// Query is what follows '?', raw; nil without one.
 	Query []byte
-	// Token is the value of X-Consul-Token.
-	Token []byte
+	// Token is the value of X-Consul-Token, VaultToken that of X-Vault-Token; nil without the header.
+	Token, VaultToken []byte
 	// Gzip tells that the client accepts gzip.
 	Gzip bool
 	// Body is the whole body.
@@ -44,9 +45,10 @@ const (
 )
 
 var (
-	version11 = []byte("HTTP/1.1")
-	methodGet = []byte("GET")
-	methodPut = []byte("PUT")
+	version11  = []byte("HTTP/1.1")
+	methodGet  = []byte("GET")
+	methodPut  = []byte("PUT")
+	methodPost = []byte("POST")
 )
 
 // parse reads the first request of buf. It takes only what it fully
@@ -100,6 +102,8 @@ func (r *Request) requestLine(line []byte) bool {
 		r.Method = GET
 	case bytes.Equal(method, methodPut):
 		r.Method = PUT
+	case bytes.Equal(method, methodPost):
+		r.Method = POST
 	default:
 		return false
 	}
@@ -161,7 +165,16 @@ func (r *Request) header(line []byte, length *int, host *bool) bool {
 			return true
 		}
 		return equalFold(name, "content-length") && decimal(value, length)
-	case len("Accept-Encoding"):
+	case len("X-Vault-Token"):
+		if !equalFold(name, "x-vault-token") || r.VaultToken != nil {
+			return false
+		}
+		r.VaultToken = value
+		return true
+	case len("Accept-Encoding"): // and X-Vault-Request
+		if equalFold(name, "x-vault-request") {
+			return equalFold(value, "true")
+		}
 		if !equalFold(name, "accept-encoding") {
 			return false
 		}

@@ -43,19 +43,49 @@ func writeError(w http.ResponseWriter, status int, texts ...string) {
 	writeJSON(w, status, map[string][]string{"errors": texts})
 }
 
+// made is an answer before it is written.
+type made struct {
+	status      int
+	contentType []string // nil: no body
+	body        []byte
+	retry       bool // say when to try again
+}
+
+// of makes the answer of the keeper's reply; the body is appended to buf.
+func (a *made) of(buf []byte, q *secrets.Request, r *keeper.Reply) {
+	switch {
+	case r.Raw != nil:
+		a.status, a.contentType, a.body = http.StatusOK, []string{r.Raw.ContentType}, r.Raw.Body
+	case r.Data == nil && r.Token == nil && len(r.Warnings) == 0 && r.Lease == nil && r.Wrap == nil:
+		a.status = http.StatusNoContent
+	default:
+		a.status, a.contentType, a.body = http.StatusOK, jsonType, r.Envelope(buf, q, true)
+		if r.Missing {
+			a.status = http.StatusNotFound
+		}
+	}
+}
+
+// failed makes the answer of an error.
+func (a *made) failed(err error) {
+	status, texts := statusOf(err)
+	if texts == nil {
+		texts = []string{}
+	}
+	a.status, a.contentType, a.body = status, jsonType, append(appendJSON(nil, map[string][]string{"errors": texts}), '\n')
+	a.retry = status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests
+}
+
+func (a *made) write(w http.ResponseWriter) {
+	if a.retry {
+		w.Header().Set("Retry-After", "1")
+	}
+	write(w, a.status, a.contentType, a.body)
+}
+
 // answer writes the keeper's reply.
 func answer(w http.ResponseWriter, q *secrets.Request, r *keeper.Reply) {
-	if r.Raw != nil {
-		write(w, http.StatusOK, []string{r.Raw.ContentType}, r.Raw.Body)
-		return
-	}
-	if r.Data == nil && r.Token == nil && len(r.Warnings) == 0 && r.Lease == nil && r.Wrap == nil {
-		write(w, http.StatusNoContent, nil, nil)
-		return
-	}
-	status := http.StatusOK
-	if r.Missing {
-		status = http.StatusNotFound
-	}
-	write(w, status, jsonType, r.Envelope(nil, q, true))
+	var a made
+	a.of(nil, q, r)
+	a.write(w)
 }
