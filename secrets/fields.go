@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/nesting"
 )
 
 // Fields are the parameters of a request, read leniently as clients send them:
@@ -39,7 +40,7 @@ func ParseFields(body []byte) (Fields, error) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return f, nil
 	}
-	if tooDeep(body) {
+	if nesting.Deeper(body, maxDepth) > 0 {
 		return f, errkind.Errorf(errkind.Invalid, "the body nests deeper than %d levels", maxDepth)
 	}
 	dec := json.NewDecoder(bytes.NewReader(body))
@@ -54,26 +55,6 @@ func ParseFields(body []byte) (Fields, error) {
 		f.values = map[string]any{}
 	}
 	return f, nil
-}
-
-func tooDeep(body []byte) bool {
-	depth, quoted := 0, false
-	for i := 0; i < len(body); i++ {
-		switch c := body[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			if depth++; depth > maxDepth {
-				return true
-			}
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return false
 }
 
 // Has reports whether the field was given, also as null.

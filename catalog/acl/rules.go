@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/hcl/hcl/token"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/nesting"
 )
 
 // MaxRulesBytes bounds the text of one policy: reading it stays cheap, whatever it holds.
@@ -131,8 +132,8 @@ func quote(s string) string { return fmt.Sprintf("%q", s) }
 
 // hcl reads version 1 of the language.
 func (r *reader) hcl(text string) error {
-	if err := nesting(text); err != nil {
-		return err
+	if line := nesting.Deeper(text, maxRulesNesting); line > 0 {
+		return fmt.Errorf("line %d: the rules nest deeper than %d levels", line, maxRulesNesting)
 	}
 	file, err := parser.Parse([]byte(text))
 	if err != nil {
@@ -215,30 +216,4 @@ func literal(v *ast.LiteralType) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("%v: %s is no string", at(v.Pos()), v.Token.Text)
-}
-
-// nesting refuses texts whose brackets would send the library's parser deep.
-// It need not be exact: quotes and comments only make it count too much or, at
-// worst, as much as the size of the text allows, which is bounded.
-func nesting(text string) error {
-	depth, line, quoted := 0, 1, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == '\n':
-			line++
-			quoted = false
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			if depth++; depth > maxRulesNesting {
-				return fmt.Errorf("line %d: the rules nest deeper than %d levels", line, maxRulesNesting)
-			}
-		case c == '}' || c == ']':
-			depth = max(depth-1, 0)
-		}
-	}
-	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/hashicorp/hcl/hcl/ast"
 	"github.com/hashicorp/hcl/hcl/parser"
 	"github.com/hashicorp/hcl/hcl/token"
+
+	"corbel.dev/corbel/kit/nesting"
 )
 
 // object is what braces hold, in HCL and in JSON alike, in the order of the
@@ -37,8 +39,8 @@ func read(text string) (tree object, err error) {
 	case !utf8.ValidString(text):
 		return nil, errors.New("the policy is not valid UTF-8")
 	}
-	if err := nesting(text); err != nil {
-		return nil, err
+	if nesting.Deeper(text, maxNesting) > 0 {
+		return nil, fmt.Errorf("the policy nests deeper than %d levels", maxNesting)
 	}
 	if strings.HasPrefix(strings.TrimSpace(text), "{") {
 		return readJSON(text)
@@ -57,30 +59,6 @@ func read(text string) (tree object, err error) {
 		return nil, errors.New("the policy is no list of blocks")
 	}
 	return fromList(list)
-}
-
-// nesting refuses texts whose brackets would send a parser deep. It counts too
-// much in comments, which bounds them too.
-func nesting(text string) error {
-	depth, quoted := 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == '\n':
-			quoted = false
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			if depth++; depth > maxNesting {
-				return fmt.Errorf("the policy nests deeper than %d levels", maxNesting)
-			}
-		case c == '}' || c == ']':
-			depth = max(depth-1, 0)
-		}
-	}
-	return nil
 }
 
 // fromList makes an object of HCL's list: `path "x" {` is the same as `path = { "x" = {`.

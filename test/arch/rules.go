@@ -17,7 +17,7 @@ var pure = []string{
 
 // pureMay are the packages beside their plane's pure ones that pure packages may
 // import: values and tables without clocks, disks or goroutines.
-var pureMay = []string{"kit/errkind", "kit/hash", "kit/opaque", "kit/pack", "kit/pattern", "core/table"}
+var pureMay = []string{"kit/errkind", "kit/hash", "kit/nesting", "kit/opaque", "kit/pack", "kit/pattern", "core/table"}
 
 // pureNever are standard packages that reach outside or bring chance in.
 var pureNever = []string{"os", "sync", "log", "math/rand", "net", "syscall", "runtime", "testing", "unsafe", "context"}
