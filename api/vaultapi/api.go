@@ -89,7 +89,8 @@ func (a *API) decode(r *http.Request, path string) (*secrets.Request, error) {
 		return nil, err
 	}
 	query := r.URL.Query()
-	q := &secrets.Request{ID: requestID(), Path: path, Token: tokenOf(r), Remote: remote(r)}
+	from := remote(r)
+	q := &secrets.Request{ID: requestID(), Path: path, Token: tokenOf(r), Remote: from.Addr(), RemotePort: from.Port()}
 	var err error
 	if q.Op, err = operation(r, query); err != nil {
 		return nil, err
@@ -216,9 +217,9 @@ func tokenOf(r *http.Request) string {
 	return ""
 }
 
-func remote(r *http.Request) netip.Addr {
+func remote(r *http.Request) netip.AddrPort {
 	ap, _ := netip.ParseAddrPort(r.RemoteAddr)
-	return ap.Addr()
+	return ap
 }
 
 // requestID draws a UUID. It names a request and opens nothing, so a cheap source is enough.

@@ -12,6 +12,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/limit"
+	"corbel.dev/corbel/secrets/audit"
 	"corbel.dev/corbel/secrets/auth"
 	"corbel.dev/corbel/secrets/barrier"
 	"corbel.dev/corbel/secrets/engine"
@@ -19,6 +20,7 @@ import (
 	"corbel.dev/corbel/secrets/policy"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/token"
+	"corbel.dev/corbel/telemetry"
 )
 
 // Config is what a Keeper is made of. Zero durations and sizes are Vault's defaults.
@@ -30,6 +32,8 @@ type Config struct {
 	CacheBytes  int           // decrypted records kept in memory: 64 MiB
 	ClusterName string
 	Log         *slog.Logger // what the background finds wrong; nil: slog.Default
+	Metrics     *telemetry.Registry
+	Audit       audit.Rules // for devices that are made over the API
 }
 
 func (c *Config) complete() error {
@@ -63,7 +67,8 @@ type Keeper struct {
 	vault   *vault
 	tokens  tokenCache
 	serial  serial
-	lockout auth.Lockout          // of all auth methods
+	lockout auth.Lockout // of all auth methods
+	meters  *meters
 	hashing *limit.Gate           // of passwords
 	state   atomic.Pointer[state] // nil: sealed
 	epoch   storage.Epoch
@@ -93,6 +98,7 @@ type state struct {
 	policies map[string]*policy.Policy
 	acls     *aclCache // made anew with the policies
 	book     *token.Book
+	audits   []*audit.Device // by path
 }
 
 // New makes a sealed keeper.
@@ -101,7 +107,7 @@ func New(cfg Config) (*Keeper, error) {
 		return nil, err
 	}
 	b := barrier.New(cfg.Storage, cfg.Now)
-	k := &Keeper{cfg: cfg, barrier: b, vault: newVault(b, cfg.CacheBytes)}
+	k := &Keeper{cfg: cfg, barrier: b, vault: newVault(b, cfg.CacheBytes), meters: newMeters(cfg.Metrics)}
 	// A password takes a core for tens of milliseconds: what waits for one takes turns by address.
 	k.hashing = limit.NewGate(limit.GateConfig{Name: "logins by password", Slots: runtime.GOMAXPROCS(0), MaxWaiting: 512})
 	k.vault.committed = k.tokens.committed
@@ -194,7 +200,7 @@ func (k *Keeper) load(ctx context.Context) (*state, error) {
 		}
 		st.policies[name] = p
 	}
-	return st, nil
+	return st, k.openAudits(ctx, st) // last: what it starts is ended with the state
 }
 
 func orMissing(err error, key string) error {

@@ -242,7 +242,9 @@ func (k *Keeper) openLocked(ctx context.Context, key []byte) error {
 func (k *Keeper) Seal() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.state.Store(nil)
+	if st := k.state.Swap(nil); st != nil {
+		defer closeAudits(st.audits)
+	}
 	k.barrier.Seal()
 	k.vault.Forget()
 	k.tokens.forget()

@@ -41,8 +41,9 @@ type task struct {
 	entry  *mount.Entry
 	engine engine.Engine
 	view   view
-	holder *holder // nil on open paths
-	last   bool    // this is the last use of its token
+	holder *holder         // nil on open paths
+	judged *policy.Verdict // by the policies; nil: they were not asked
+	last   bool            // this is the last use of its token
 
 	renewed   *token.Token // what a renewal left, for the reply
 	renewedID string       // its id; "" where only the accessor was given
@@ -61,19 +62,21 @@ func (k *Keeper) Handle(ctx context.Context, r *secrets.Request) (*Reply, error)
 	}
 	t := &task{Request: r, st: st}
 	if t.entry, r.Rest = st.mounts.Route(r.Path); t.entry == nil {
-		return nil, k.noRoute(ctx, t)
+		return nil, k.audited(ctx, t, k.noRoute(ctx, t))
 	}
 	r.Mount = t.entry.Path
 	t.engine, t.view = st.engines[t.entry.Accessor], view{k.vault, t.entry.Prefix()}
 	ctx = context.WithValue(ctx, taskKey{}, t)
 	defer k.serial.take(t.name())()
 	special := t.engine.Special()
+	var err error
 	if !matches(special.Open, r.Rest) {
-		if err := k.authorise(ctx, t, special); err != nil {
-			return nil, err
-		}
+		err = k.authorise(ctx, t, special)
 	}
-	reply, err := k.run(ctx, t)
+	var reply *Reply
+	if err = k.audited(ctx, t, err); err == nil {
+		reply, err = k.answered(ctx, t)
+	}
 	if t.last {
 		k.endLast(ctx, t)
 	}
@@ -150,7 +153,9 @@ func (k *Keeper) authorise(ctx context.Context, t *task, special engine.Special)
 		}
 		q.Data = f.Plain()
 	}
-	if !t.holder.acl.Allow(&q).Allowed {
+	verdict := t.holder.acl.Allow(&q)
+	t.judged = &verdict
+	if !verdict.Allowed {
 		return errDenied
 	}
 	return nil

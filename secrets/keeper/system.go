@@ -84,11 +84,14 @@ var rows = []row{
 	{path: "wrapping/rewrap", write: (*system).rewrap},
 	{path: "wrapping/lookup", read: (*system).wrappingLookup, write: (*system).wrappingLookup},
 	{path: "seal", write: (*system).seal},
+	{path: "audit", read: (*system).audits},
+	{path: "audit/", write: (*system).enableAudit, del: (*system).disableAudit},
+	{path: "audit-hash/", write: (*system).auditHash},
 }
 
 // hoisted paths have their data at the top of the envelope too (contract 1.2).
 func hoisted(rest string) bool {
-	for _, p := range []string{"audit", "auth", "mounts", "policy", "capabilities", "key-status", "ha-status", "remount", "rotate", "config/cors", "wrapping/wrap"} {
+	for _, p := range []string{"audit", "audit-hash", "auth", "mounts", "policy", "capabilities", "key-status", "ha-status", "remount", "rotate", "config/cors", "wrapping/wrap"} {
 		if rest == p || strings.HasPrefix(rest, p+"/") || (p == "capabilities" && strings.HasPrefix(rest, p)) {
 			return true
 		}
