@@ -1,0 +1,117 @@
+package monitor
+
+import (
+	"slices"
+	"strings"
+
+	"corbel.dev/corbel/kit/tagproto"
+)
+
+// Silenced mutes events of a subscription, a check, or a check of a subscription.
+type Silenced struct {
+	Meta            `json:"metadata,omitempty" pb:"1"`
+	Expire          int64          `json:"expire" pb:"2"` // seconds from Begin, -1 or 0 for ever
+	ExpireOnResolve bool           `json:"expire_on_resolve" pb:"3"`
+	Creator         string         `json:"creator,omitempty" pb:"4"`
+	Check           string         `json:"check,omitempty" pb:"5"`
+	Reason          string         `json:"reason,omitempty" pb:"6"`
+	Subscription    string         `json:"subscription,omitempty" pb:"7"`
+	Begin           int64          `json:"begin" pb:"10"`     // Unix seconds
+	ExpireAt        int64          `json:"expire_at" pb:"11"` // Unix seconds, 0 for never
+	Extra           tagproto.Extra `json:"-"`
+}
+
+// SilenceName returns the name of the silence of a subscription and a check, either of which may be empty.
+func SilenceName(subscription, check string) string {
+	if subscription == "" {
+		subscription = "*"
+	}
+	if check == "" {
+		check = "*"
+	}
+	return subscription + ":" + check
+}
+
+// Active reports whether s holds at now, in Unix seconds.
+func (s *Silenced) Active(now int64) bool {
+	return s.Begin <= now && (s.ExpireAt == 0 || s.ExpireAt > now)
+}
+
+// Silences finds the silences of one namespace that hold for an event. It is made once
+// for each set of silences and never changed.
+type Silences struct {
+	byCheck        map[string][]*Silenced // of a check, whatever the subscription
+	bySubscription map[string][]*Silenced
+}
+
+// NewSilences indexes all silences of a namespace. It keeps the pointers.
+func NewSilences(all []*Silenced) *Silences {
+	x := &Silences{map[string][]*Silenced{}, map[string][]*Silenced{}}
+	for _, s := range all {
+		if wild(s.Subscription) {
+			x.byCheck[s.Check] = append(x.byCheck[s.Check], s)
+		} else {
+			x.bySubscription[s.Subscription] = append(x.bySubscription[s.Subscription], s)
+		}
+	}
+	return x
+}
+
+func wild(word string) bool { return word == "" || word == "*" }
+
+// Subject is what silences are compared with.
+type Subject struct {
+	Check               string
+	CheckSubscriptions  []string
+	Entity              string
+	EntitySubscriptions []string
+	Proxy               bool // any subscription of the entity counts, not those alone that the check has too
+}
+
+const entityPrefix = "entity:"
+
+// EntitySubscription returns the subscription that every entity has to itself.
+func EntitySubscription(entity string) string { return entityPrefix + entity }
+
+// Of returns the silences that hold for p at now (Unix seconds), by name. Nothing is
+// allocated when there are none.
+func (x *Silences) Of(p Subject, now int64) []*Silenced {
+	if x == nil || len(x.byCheck)+len(x.bySubscription) == 0 {
+		return nil
+	}
+	var out []*Silenced
+	for _, s := range x.byCheck[p.Check] {
+		out = addActive(out, s, now)
+	}
+	if len(x.bySubscription) == 0 {
+		return sortByName(out)
+	}
+	out = x.ofSubscription(out, EntitySubscription(p.Entity), p.Check, now)
+	for _, sub := range p.EntitySubscriptions {
+		if p.Proxy || slices.Contains(p.CheckSubscriptions, sub) {
+			out = x.ofSubscription(out, sub, p.Check, now)
+		}
+	}
+	return sortByName(out)
+}
+
+func (x *Silences) ofSubscription(out []*Silenced, subscription, check string, now int64) []*Silenced {
+	for _, s := range x.bySubscription[subscription] {
+		if wild(s.Check) || s.Check == check {
+			out = addActive(out, s, now)
+		}
+	}
+	return out
+}
+
+func addActive(out []*Silenced, s *Silenced, now int64) []*Silenced {
+	if !s.Active(now) || slices.Contains(out, s) {
+		return out
+	}
+	return append(out, s)
+}
+
+func sortByName(out []*Silenced) []*Silenced {
+	slices.SortFunc(out, func(a, b *Silenced) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
