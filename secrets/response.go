@@ -58,8 +58,11 @@ type Auth struct {
 	NumUses     int
 	Type        TokenType
 	Orphan      bool
-	NoDefault   bool // leave the policy "default" out
-	Alias       string
+	NoDefault   bool              // leave the policy "default" out
+	Alias       string            // the name of who logs in, at the mount: an entity is found or made by it
+	AliasMeta   map[string]string // what the method says of the alias, for templates of policies
+	Groups      []string          // external groups of who logs in; nil: the method says nothing of groups
+	Entity      string            // where there is no Alias: the entity that the token is of
 	BoundCIDRs  []string
 	Role        string
 	Suffix      string // of the path that the token says it was made at

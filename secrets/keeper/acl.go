@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"corbel.dev/corbel/secrets/policy"
-	"corbel.dev/corbel/secrets/token"
 )
 
 // defaultPolicy is what every token may do unless it was made without (contract 2.4).
@@ -57,18 +56,30 @@ func newACLCache() *aclCache { return &aclCache{acls: map[string]*policy.ACL{}} 
 // aclCacheCount bounds the sets; past it the cache begins anew.
 const aclCacheCount = 4096
 
-// acl is the compiled set of a token's policies.
-func (st *state) acl(t *token.Token) *policy.ACL {
-	names := slices.Clone(t.Policies)
+// shared is the compiled set of policies without what depends on who asks, and the policies.
+func (st *state) shared(names []string) (acl *policy.ACL, list func() []*policy.Policy) {
+	names = slices.Clone(names)
 	slices.Sort(names)
+	names = slices.Compact(names)
+	list = func() []*policy.Policy { return st.named(names) }
 	key := strings.Join(names, "\x00")
 	st.acls.mu.RLock()
-	acl := st.acls.acls[key]
+	acl = st.acls.acls[key]
 	st.acls.mu.RUnlock()
 	if acl != nil {
-		return acl
+		return acl, list
 	}
-	var list []*policy.Policy
+	acl = policy.Compile(list(), nil)
+	st.acls.mu.Lock()
+	defer st.acls.mu.Unlock()
+	if len(st.acls.acls) >= aclCacheCount {
+		clear(st.acls.acls)
+	}
+	st.acls.acls[key] = acl
+	return acl, list
+}
+
+func (st *state) named(names []string) (list []*policy.Policy) {
 	for _, name := range names {
 		if name == wrappingPolicy { // not to be changed
 			list = append(list, wrappingRules)
@@ -78,12 +89,5 @@ func (st *state) acl(t *token.Token) *policy.ACL {
 			list = append(list, &policy.Policy{Name: policy.RootName})
 		}
 	}
-	acl = policy.Compile(list, nil)
-	st.acls.mu.Lock()
-	defer st.acls.mu.Unlock()
-	if len(st.acls.acls) >= aclCacheCount {
-		clear(st.acls.acls)
-	}
-	st.acls.acls[key] = acl
-	return acl
+	return list
 }

@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"time"
 
@@ -64,9 +65,15 @@ func appendJSON(out []byte, v any) []byte {
 }
 
 func (t *Issued) shown() map[string]any {
-	return map[string]any{"client_token": t.ID, "accessor": t.Accessor, "policies": t.Policies, "token_policies": t.Policies, "metadata": t.Meta,
+	all := slices.Concat(t.Policies, t.Identity)
+	slices.Sort(all)
+	out := map[string]any{"client_token": t.ID, "accessor": t.Accessor, "policies": slices.Compact(all), "token_policies": t.Policies, "metadata": t.Meta,
 		"lease_duration": seconds(t.Left), "renewable": t.Renewable && !t.Expires.IsZero(), "entity_id": t.Entity,
 		"token_type": secrets.Service.String(), "orphan": t.Parent == "", "mfa_requirement": nil, "num_uses": max(t.Uses, 0)}
+	if len(t.Identity) > 0 {
+		out["identity_policies"] = t.Identity
+	}
+	return out
 }
 
 // WrapInfo is what stands for an answer that was wrapped.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"runtime"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"corbel.dev/corbel/secrets/auth"
 	"corbel.dev/corbel/secrets/barrier"
 	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/identity"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/policy"
 	"corbel.dev/corbel/secrets/storage"
@@ -66,6 +68,7 @@ type Keeper struct {
 	barrier *barrier.Barrier
 	vault   *vault
 	tokens  tokenCache
+	persons persons
 	serial  serial
 	lockout auth.Lockout // of all auth methods
 	meters  *meters
@@ -76,6 +79,9 @@ type Keeper struct {
 	// tree is held for reading while a token is made, for writing while one ends
 	// with all below it: none comes to be under a parent that is going.
 	tree sync.RWMutex
+
+	// people is held for writing while operators change identities, for reading while a login does.
+	people sync.RWMutex
 
 	// uses is the order of changes of one token or lease; apart from serial, within which it is taken.
 	uses serial
@@ -99,6 +105,9 @@ type state struct {
 	acls     *aclCache // made anew with the policies
 	book     *token.Book
 	audits   []*audit.Device // by path
+
+	people       *identity.Book
+	peoplePrefix string // where its records are
 }
 
 // New makes a sealed keeper.
@@ -110,8 +119,18 @@ func New(cfg Config) (*Keeper, error) {
 	k := &Keeper{cfg: cfg, barrier: b, vault: newVault(b, cfg.CacheBytes), meters: newMeters(cfg.Metrics)}
 	// A password takes a core for tens of milliseconds: what waits for one takes turns by address.
 	k.hashing = limit.NewGate(limit.GateConfig{Name: "logins by password", Slots: runtime.GOMAXPROCS(0), MaxWaiting: 512})
-	k.vault.committed = k.tokens.committed
+	k.persons.seed = maphash.MakeSeed()
+	k.tokens.persons = &k.persons
+	k.vault.committed = k.committed
 	return k, nil
+}
+
+// committed drops from the caches what a commit changed.
+func (k *Keeper) committed(ops []storage.Op) {
+	if st := k.state.Load(); st != nil {
+		k.persons.committed(st.peoplePrefix, ops)
+	}
+	k.tokens.committed(ops)
 }
 
 // Where the plane's own records are.
@@ -125,6 +144,7 @@ func (k *Keeper) firstRecords(rootToken string) (ops []storage.Op, id string, er
 	for _, e := range []*mount.Entry{
 		{Path: "sys/", Type: "system", Description: "system endpoints used for control, policy and debugging"},
 		{Path: "cubbyhole/", Type: "cubbyhole", Description: "per-token private secret storage", Local: true},
+		{Path: identityPath, Type: "identity", Description: "identity store"},
 		{Path: "auth/token/", Type: "token", Description: "token based credentials"},
 	} {
 		e.UUID, e.Accessor = newUUID(), newAccessor(e)
@@ -187,6 +207,10 @@ func (k *Keeper) load(ctx context.Context) (*state, error) {
 			return nil, err
 		}
 		st.mounts, st.engines[e.Accessor] = st.mounts.With(e), made
+	}
+	if e := st.mounts.Get(identityPath); e != nil {
+		st.peoplePrefix = e.Prefix()
+		st.people = &identity.Book{View: view{k.vault, st.peoplePrefix}, Hash: st.book.Hash}
 	}
 	records, err = k.vault.Scan(ctx, policyPrefix, storage.After(policyPrefix), 0)
 	if err != nil {

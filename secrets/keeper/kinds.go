@@ -8,6 +8,7 @@ import (
 	"corbel.dev/corbel/secrets/auth/userpass"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/engine/kv"
+	"corbel.dev/corbel/secrets/identity"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/token"
 )
@@ -31,7 +32,16 @@ type kind struct {
 // kinds are the types of mounts that there are.
 var kinds = map[string]kind{
 	"system": {fixed, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &system{k} }},
-	"token":  {fixed, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &tokens{k} }},
+	"identity": {fixed, func(k *Keeper, _ *mount.Entry, salt []byte) engine.Engine {
+		book := token.Book{Salt: salt}
+		return people{&identity.Engine{Hash: book.Hash, Mounts: func(accessor string) *mount.Entry {
+			if st := k.state.Load(); st != nil {
+				return st.mounts.ByAccessor(accessor)
+			}
+			return nil
+		}}, k}
+	}},
+	"token": {fixed, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &tokens{k} }},
 	"cubbyhole": {fixed, func(*Keeper, *mount.Entry, []byte) engine.Engine {
 		return cubbyhole{kv.V1{DefaultTTL: func() time.Duration { return 0 }}}
 	}},

@@ -248,6 +248,7 @@ func (k *Keeper) Seal() {
 	k.barrier.Seal()
 	k.vault.Forget()
 	k.tokens.forget()
+	k.persons.forget()
 	k.resetLocked()
 }
 

@@ -28,7 +28,8 @@ type Reply struct {
 type Issued struct {
 	ID string // "" where only the accessor may be told
 	*token.Token
-	Left time.Duration
+	Left     time.Duration
+	Identity []string // policies by its entity and that one's groups
 }
 
 // errDenied is the one answer to who may not, whatever the reason.
@@ -112,7 +113,7 @@ func (k *Keeper) known(ctx context.Context, t *task) (*holder, error) {
 	if err != nil {
 		return nil, err
 	}
-	if h == nil || h.Expired(t.Now) || !auth.Within(h.CIDRs, t.Remote) {
+	if h == nil || h.Expired(t.Now) || !h.person.may() || !auth.Within(h.CIDRs, t.Remote) {
 		return nil, errDenied
 	}
 	return h, nil
@@ -181,6 +182,9 @@ func (k *Keeper) run(ctx context.Context, t *task) (answer *Reply, err error) {
 	reply := &Reply{Response: resp, Lease: t.leased, Wrap: t.wrap, Mount: t.entry}
 	if t.renewed != nil {
 		reply.Token = &Issued{ID: t.renewedID, Token: t.renewed, Left: t.renewed.Left(t.Now)}
+		if reply.Token.Identity, err = k.byIdentity(ctx, t.st, t.renewed.Entity); err != nil {
+			return nil, err
+		}
 	}
 	if resp.Auth != nil {
 		made, release, err := k.issue(ctx, t, resp)

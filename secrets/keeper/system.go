@@ -174,7 +174,9 @@ func (s *system) capabilities(c *sysCall) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		acl = c.st.acl(tok)
+		if acl, err = s.k.aclOf(c, c.st, tok.Policies, tok.Entity); err != nil {
+			return nil, err
+		}
 	}
 	out := map[string]any{}
 	for _, p := range paths {

@@ -13,9 +13,10 @@ import (
 // tokenCache keeps decoded tokens with their compiled policies. A commit that
 // touches a token's record drops it before the commit's caller is told.
 type tokenCache struct {
-	seed   maphash.Seed
-	once   sync.Once
-	shards [shardCount]tokenShard
+	persons *persons
+	seed    maphash.Seed
+	once    sync.Once
+	shards  [shardCount]tokenShard
 }
 
 type tokenShard struct {
@@ -27,8 +28,9 @@ type tokenShard struct {
 // holder is a token with what its policies allow, as of one state. Immutable.
 type holder struct {
 	*token.Token
-	acl *policy.ACL
-	of  *aclCache
+	acl    *policy.ACL
+	of     *aclCache
+	person *person // nil: nobody's
 }
 
 // tokensInShard bounds a shard; past it the shard begins anew.
@@ -46,14 +48,20 @@ func (c *tokenCache) find(ctx context.Context, st *state, id string) (*holder, e
 	s.mu.RLock()
 	h, version := s.tokens[hash], s.version
 	s.mu.RUnlock()
-	if h != nil && h.of == st.acls {
+	if h != nil && h.of == st.acls && c.persons.fresh(h.person) {
 		return h, nil
 	}
 	t, err := st.book.Find(ctx, hash)
 	if err != nil || t == nil {
 		return nil, err
 	}
-	h = &holder{Token: t, acl: st.acl(t), of: st.acls}
+	h = &holder{Token: t, of: st.acls}
+	if t.Entity != "" {
+		if h.person, err = c.persons.find(ctx, st, t.Entity); err != nil {
+			return nil, err
+		}
+	}
+	h.acl = st.acl(t.Policies, h.person)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.version == version {

@@ -158,7 +158,7 @@ func (r *tokenRole) shape(a *secrets.Auth, name string) (says bool, err error) {
 func asked(t *task, f *secrets.Fields) (*secrets.Auth, error) {
 	a := &secrets.Auth{ID: f.String("id"), Policies: f.Strings("policies"), Metadata: f.Texts("meta"), NoDefault: f.Bool("no_default_policy", false),
 		Renewable: f.Bool("renewable", true), TTL: f.Duration("ttl", f.Duration("lease", 0)), ExplicitMax: f.Duration("explicit_max_ttl", 0),
-		Period: f.Duration("period", 0), NumUses: f.Int("num_uses", 0), DisplayName: "token", Orphan: t.Rest == "create-orphan" || f.Bool("no_parent", false)}
+		Period: f.Duration("period", 0), Alias: f.String("entity_alias"), NumUses: f.Int("num_uses", 0), DisplayName: "token", Orphan: t.Rest == "create-orphan" || f.Bool("no_parent", false)}
 	if name := f.String("display_name"); name != "" {
 		a.DisplayName = "token-" + name
 	}
@@ -169,6 +169,8 @@ func asked(t *task, f *secrets.Fields) (*secrets.Auth, error) {
 	switch {
 	case kind != "" && kind != "service" && kind != "default":
 		return nil, errkind.Errorf(errkind.Invalid, "field \"type\": %q tokens are not supported yet: use service", kind)
+	case a.Alias != "" && !strings.HasPrefix(t.Rest, "create/"):
+		return nil, errkind.New(errkind.Invalid, "field \"entity_alias\": is only allowed in combination with a token role")
 	case a.NumUses < 0 || a.TTL < 0 || a.Period < 0 || a.ExplicitMax < 0:
 		return nil, errkind.New(errkind.Invalid, "num_uses, ttl, period, explicit_max_ttl: must not be negative")
 	case strings.ContainsAny(a.ID, ".\n "):
@@ -206,6 +208,9 @@ func (e *tokens) create(ctx context.Context, v engine.View, t *task, f *secrets.
 		if says, refuse = role.shape(a, roleName); refuse != nil {
 			return nil, refuse
 		}
+		if a.Alias != "" && !listed(strings.ToLower(a.Alias), role.Aliases, role.Aliases) {
+			return nil, errkind.New(errkind.Invalid, "field \"entity_alias\": is not among the role's allowed_entity_aliases")
+		}
 	}
 	if len(a.Policies) == 0 {
 		a.Policies, a.NoDefault = parent.Policies, true
@@ -216,6 +221,11 @@ func (e *tokens) create(ctx context.Context, v engine.View, t *task, f *secrets.
 		}
 		if !sudo && !says && name != "default" && !slices.Contains(parent.Policies, name) {
 			return nil, errkind.New(errkind.Invalid, "child policies must be subset of parent")
+		}
+	}
+	if !a.Orphan { // what bounds the parent bounds what it makes
+		if a.Entity = parent.Entity; len(a.BoundCIDRs) == 0 {
+			a.BoundCIDRs = parent.CIDRs
 		}
 	}
 	return &secrets.Response{Auth: a}, nil

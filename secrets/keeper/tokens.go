@@ -39,7 +39,7 @@ func (k *Keeper) use(ctx context.Context, t *task) error {
 	if err := k.vault.Commit(ctx, k.epoch, []storage.Op{op}); err != nil {
 		return err
 	}
-	t.holder = &holder{Token: tok, acl: t.holder.acl, of: t.holder.of}
+	t.holder = &holder{Token: tok, acl: t.holder.acl, of: t.holder.of, person: t.holder.person}
 	return nil
 }
 
@@ -100,10 +100,16 @@ func (k *Keeper) issue(ctx context.Context, t *task, resp *secrets.Response) (ma
 	if tok.Root() && t.entry.Type != "token" {
 		return nil, nil, errkind.New(errkind.Invalid, "auth methods cannot create root tokens")
 	}
+	who, err := k.identify(ctx, t, a)
+	if err != nil {
+		return nil, nil, err
+	}
+	tok.Entity = who.entity
 	k.tree.RLock()
+	free := func() { k.tree.RUnlock(); who.release() }
 	defer func() {
 		if err != nil {
-			k.tree.RUnlock()
+			free()
 		}
 	}()
 	if !a.Orphan && t.holder != nil {
@@ -129,7 +135,7 @@ func (k *Keeper) issue(ctx context.Context, t *task, resp *secrets.Response) (ma
 	if err != nil {
 		return nil, nil, err
 	}
-	return &issued{&Issued{ID: id, Token: tok, Left: tok.Left(t.Now)}, ops}, k.tree.RUnlock, nil
+	return &issued{&Issued{ID: id, Token: tok, Left: tok.Left(t.Now), Identity: who.policies}, append(ops, who.ops...)}, free, nil
 }
 
 func orTaken(err error) error {
@@ -189,7 +195,7 @@ func (e *tokens) Handle(ctx context.Context, v engine.View, r *secrets.Request) 
 	case write && (r.Rest == "create" || r.Rest == "create-orphan" || head == "create" && name != ""):
 		return e.create(ctx, v, t, f, name)
 	case r.Rest == "lookup-self":
-		return describe(t.holder.Token, r.Token, t.Now)
+		return e.describe(ctx, t, t.holder.Token, r.Token)
 	case r.Op == secrets.List && strings.TrimSuffix(r.Rest, "/") == "accessors":
 		return e.accessors(ctx, t)
 	case !write:
@@ -238,7 +244,7 @@ func (e *tokens) meant(ctx context.Context, t *task, f *secrets.Fields, self, by
 func (e *tokens) act(ctx context.Context, t *task, f *secrets.Fields, name string, tok *token.Token, id string) (*secrets.Response, error) {
 	switch name {
 	case "lookup":
-		return describe(tok, id, t.Now)
+		return e.describe(ctx, t, tok, id)
 	case "renew":
 		return e.renew(ctx, t, f, tok, id)
 	case "revoke":
@@ -254,7 +260,12 @@ func (e *tokens) act(ctx context.Context, t *task, f *secrets.Fields, name strin
 }
 
 // describe is what a look-up tells.
-func describe(tok *token.Token, id string, now time.Time) (*secrets.Response, error) {
+func (e *tokens) describe(ctx context.Context, t *task, tok *token.Token, id string) (*secrets.Response, error) {
+	policies, err := e.k.byIdentity(ctx, t.st, tok.Entity)
+	if err != nil {
+		return nil, err
+	}
+	now := t.Now
 	var expires any
 	if !tok.Expires.IsZero() {
 		expires = tok.Expires.Format(time.RFC3339Nano)
@@ -267,6 +278,9 @@ func describe(tok *token.Token, id string, now time.Time) (*secrets.Response, er
 	}
 	if !tok.Renewed.IsZero() {
 		d["last_renewal"], d["last_renewal_time"] = tok.Renewed.Format(time.RFC3339Nano), tok.Renewed.Unix()
+	}
+	if len(policies) > 0 {
+		d["identity_policies"] = policies
 	}
 	for name, set := range map[string]bool{"period": tok.Period > 0, "role": tok.Role != "", "bound_cidrs": len(tok.CIDRs) > 0} {
 		if set {

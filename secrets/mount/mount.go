@@ -76,6 +76,16 @@ func (t *Table) Route(path string) (e *Entry, rest string) {
 // Get returns the mount at exactly this path, or nil.
 func (t *Table) Get(path string) *Entry { return t.byPath[path] }
 
+// ByAccessor returns the mount with the accessor, or nil.
+func (t *Table) ByAccessor(accessor string) *Entry {
+	for _, e := range t.byPath {
+		if e.Accessor == accessor {
+			return e
+		}
+	}
+	return nil
+}
+
 // All returns the mounts in the order of their paths.
 func (t *Table) All() []*Entry {
 	list := make([]*Entry, 0, len(t.byPath))

@@ -17,6 +17,7 @@ type ACL struct {
 	params bool // some rule looks at parameters
 	exact  map[string]*rule
 	groups []group // patterns, the later first wildcard first
+	under  *ACL    // the rules that do not depend on who asks; nil: all are here
 }
 
 // group is the patterns whose first wildcard is at one place, by what is before it.
@@ -118,13 +119,80 @@ func Compile(policies []*Policy, resolve Resolve) *ACL {
 				r.merge(&path, p.Name)
 				continue
 			}
-			r := &rule{Path: path, names: []string{p.Name}}
-			r.Allowed, r.Denied, r.Required = maps.Clone(path.Allowed), maps.Clone(path.Denied), slices.Clone(path.Required)
-			all[text] = r
+			all[text] = newRule(path, p.Name)
 		}
 	}
 	acl.index(all)
 	return acl
+}
+
+// With returns the set with those rules of its policies that have templates: a few of somebody's own
+// over the set, which is shared. It judges as Compile with resolve does.
+func (a *ACL) With(policies []*Policy, resolve Resolve) *ACL {
+	if a.root {
+		return a
+	}
+	own := map[string]*rule{}
+	for _, p := range policies {
+		for _, path := range p.Paths {
+			if !templated(path.Pattern) {
+				continue
+			}
+			text, ok := expand(path.Pattern, resolve)
+			if !ok {
+				continue
+			}
+			path.Pattern = text
+			r := own[text]
+			if r == nil {
+				if r = a.rule(text).clone(); r == nil {
+					own[text] = newRule(path, p.Name)
+					continue
+				}
+				own[text] = r
+			}
+			r.merge(&path, p.Name)
+		}
+	}
+	if len(own) == 0 {
+		return a
+	}
+	over := &ACL{exact: map[string]*rule{}, params: a.params, under: a}
+	over.index(own)
+	return over
+}
+
+func newRule(path Path, name string) *rule {
+	r := &rule{Path: path, names: []string{name}}
+	r.Allowed, r.Denied, r.Required = maps.Clone(path.Allowed), maps.Clone(path.Denied), slices.Clone(path.Required)
+	return r
+}
+
+func (r *rule) clone() *rule {
+	if r == nil {
+		return nil
+	}
+	next := newRule(r.Path, "")
+	next.names = slices.Clone(r.names)
+	return next
+}
+
+// rule returns what the set itself says about exactly this pattern, or nil.
+func (a *ACL) rule(text string) *rule {
+	p, wild := newPattern(text)
+	if !wild {
+		return a.exact[text]
+	}
+	for _, g := range a.groups {
+		if g.at == p.first {
+			for _, r := range g.literal[text[:p.first]] {
+				if r.Pattern == text {
+					return r
+				}
+			}
+		}
+	}
+	return nil
 }
 
 func (a *ACL) index(all map[string]*rule) {
@@ -196,12 +264,14 @@ func mergeParameters(into, from map[string][]any) map[string][]any {
 
 // Templated reports whether the policy's rules depend on who asks.
 func (p *Policy) Templated() bool {
-	return slices.ContainsFunc(p.Paths, func(path Path) bool { return strings.Contains(path.Pattern, "{{") })
+	return slices.ContainsFunc(p.Paths, func(path Path) bool { return templated(path.Pattern) })
 }
+
+func templated(pattern string) bool { return strings.Contains(pattern, "{{") }
 
 // expand puts values in the place of variables.
 func expand(text string, resolve Resolve) (string, bool) {
-	if !strings.Contains(text, "{{") {
+	if !templated(text) {
 		return text, true
 	}
 	var out strings.Builder

@@ -44,11 +44,11 @@ func (a *ACL) Allow(q *Request) Verdict {
 // find returns the rule that counts for the path, or nil.
 func (a *ACL) find(path string, list bool) *rule {
 	short, slash := strings.CutSuffix(path, "/")
-	if r := a.exact[path]; r != nil {
+	if r := a.exactly(path); r != nil {
 		return r
 	}
 	if list && slash {
-		if r := a.exact[short]; r != nil {
+		if r := a.exactly(short); r != nil {
 			return r
 		}
 	}
@@ -58,7 +58,26 @@ func (a *ACL) find(path string, list bool) *rule {
 	return a.best(short)
 }
 
+func (a *ACL) exactly(path string) *rule {
+	if r := a.exact[path]; r != nil || a.under == nil {
+		return r
+	}
+	return a.under.exact[path]
+}
+
 func (a *ACL) best(path string) *rule {
+	r := a.first(path)
+	if a.under == nil {
+		return r
+	}
+	if other := a.under.first(path); r == nil || (other != nil && better(other, r) < 0) {
+		return other
+	}
+	return r
+}
+
+// first is the best of the set's own patterns.
+func (a *ACL) first(path string) *rule {
 	for _, g := range a.groups {
 		if len(path) < g.at {
 			continue
@@ -103,7 +122,14 @@ func (a *ACL) Below(prefix string) bool {
 	if a.root {
 		return true
 	}
-	may := func(r *rule) bool { return r.Capabilities != 0 && r.Capabilities&Deny == 0 }
+	return a.below(prefix, nil) || (a.under != nil && a.under.below(prefix, a))
+}
+
+// below looks at the set's own rules, but those that are in the place of which over has one.
+func (a *ACL) below(prefix string, over *ACL) bool {
+	may := func(r *rule) bool {
+		return r.Capabilities != 0 && r.Capabilities&Deny == 0 && (over == nil || over.rule(r.Pattern) == nil)
+	}
 	for text, r := range a.exact {
 		if may(r) && strings.HasPrefix(text+"/", prefix) {
 			return true

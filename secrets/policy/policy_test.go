@@ -301,7 +301,11 @@ func TestAgainstTheModel(t *testing.T) {
 			if rng.IntN(8) == 0 {
 				c = Deny
 			}
-			list = append(list, &Policy{Name: fmt.Sprint(i), Paths: []Path{{Pattern: text, Capabilities: c}}})
+			pattern := text
+			if rng.IntN(2) == 0 {
+				pattern = strings.ReplaceAll(text, "c", "{{ see }}")
+			}
+			list = append(list, &Policy{Name: fmt.Sprint(i), Paths: []Path{{Pattern: pattern, Capabilities: c}}})
 			if rules[text]&Deny != 0 || c&Deny != 0 {
 				c = Deny
 			} else {
@@ -309,7 +313,8 @@ func TestAgainstTheModel(t *testing.T) {
 			}
 			rules[text] = c
 		}
-		acl := Compile(list, nil)
+		see := func(string) (string, bool) { return "c", true }
+		acl, over := Compile(list, see), Compile(list, nil).With(list, see)
 		for range 10 {
 			q := Request{Path: path(false), Need: needs[rng.IntN(len(needs))]}
 			if rng.IntN(3) == 0 {
@@ -318,6 +323,9 @@ func TestAgainstTheModel(t *testing.T) {
 			want := modelFind(rules, q.Path, q.Need == List)
 			if got := acl.Allow(&q).Allowed; got != (want&Deny == 0 && want&q.Need != 0) {
 				t.Fatalf("%+v under %v: %t, the model says %b", q, rules, got, want)
+			}
+			if got := over.Allow(&q).Allowed; got != acl.Allow(&q).Allowed || over.Below(q.Path+"/") != acl.Below(q.Path+"/") {
+				t.Fatalf("%+v under %v with templates: %t", q, list, got)
 			}
 		}
 	}
