@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"net/http"
 
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/client"
@@ -19,7 +18,7 @@ func (o *watchOptions) localView(cl *client.Client) (view, error) {
 	case "connect_leaf":
 		return viewOf(raw(cl, "/v1/agent/connect/ca/leaf/"+client.Escape(o.service))), o.need("service", o.service)
 	case "agent_service":
-		return viewOf(agentService(cl, o.service)), o.need("service", o.service)
+		return viewOf(cl.AgentService(o.service)), o.need("service", o.service)
 	}
 	return nil, command.Usagef("--type %q must be %s", o.kind, watchTypes)
 }
@@ -76,36 +75,6 @@ func events(cl *client.Client, name string) func(context.Context, client.Query) 
 				seen = all[len(all)-1].ID
 			}
 			return append([]firedEvent{}, all...), client.Meta{Index: version}, nil
-		}
-	}
-}
-
-// agentService reads one service of the agent, waiting on the hash of its content.
-func agentService(cl *client.Client, id string) func(context.Context, client.Query) (json.RawMessage, client.Meta, error) {
-	var last string
-	var version uint64
-	return func(ctx context.Context, q client.Query) (json.RawMessage, client.Meta, error) {
-		for {
-			query := q.Values()
-			query.Del("index")
-			if last != "" {
-				query.Set("hash", last)
-				query.Set("wait", "50s") // below the call's own deadline
-			}
-			var text json.RawMessage
-			if err := cl.Send(ctx, http.MethodGet, "/v1/agent/service/"+client.Escape(id), query, nil, &text); err != nil {
-				return nil, client.Meta{}, err
-			}
-			var body struct{ ContentHash string }
-			if err := command.Decode(text, &body); err != nil {
-				return nil, client.Meta{}, err
-			}
-			if body.ContentHash == last && version > 0 {
-				continue
-			}
-			last = body.ContentHash
-			version++
-			return text, client.Meta{Index: version}, nil
 		}
 	}
 }

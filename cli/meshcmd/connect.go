@@ -18,9 +18,7 @@ import (
 func Connect(e *command.Env, c *cobra.Command) {
 	command.Group(c,
 		command.Named("ca", "The mesh's certificate authority", caGet(e), caSet(e)),
-		envoy(e), expose(e),
-		command.Absent("proxy", "The proxy that was built in", "there is no built-in proxy: run Envoy with `connect envoy`"),
-		command.Absent("redirect-traffic", "Send a host's traffic through its proxy", "traffic is not redirected for you: set nftables rules that send outbound TCP to the proxy's port 15001, or register upstreams with local_bind_port"))
+		envoy(e), expose(e), proxy(e), redirectTraffic(e))
 }
 
 func caGet(e *command.Env) *cobra.Command {

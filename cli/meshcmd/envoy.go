@@ -171,13 +171,18 @@ func (o *envoyOptions) findProxy(ctx context.Context, cl *client.Client) (string
 	case o.sidecarFor == "":
 		return "", command.Usagef("connect envoy wants --sidecar-for, --proxy-id or --gateway")
 	}
+	return findSidecar(ctx, cl, o.sidecarFor)
+}
+
+// findSidecar is the id of the only sidecar of a service on this agent.
+func findSidecar(ctx context.Context, cl *client.Client, service string) (string, error) {
 	var all map[string]proxyService
 	if _, err := cl.Get(ctx, "/v1/agent/services", client.Query{}, &all); err != nil {
 		return "", err
 	}
 	var found []string
 	for _, id := range command.SortedKeys(all) {
-		if s := all[id]; s.Kind == "connect-proxy" && s.Proxy.DestinationServiceID == o.sidecarFor {
+		if s := all[id]; s.Kind == "connect-proxy" && s.Proxy.DestinationServiceID == service {
 			found = append(found, id)
 		}
 	}
@@ -185,9 +190,9 @@ func (o *envoyOptions) findProxy(ctx context.Context, cl *client.Client) (string
 	case 1:
 		return found[0], nil
 	case 0:
-		return "", fmt.Errorf("no sidecar proxy registered for %s: register the service with connect { sidecar_service {} }", o.sidecarFor)
+		return "", fmt.Errorf("no sidecar proxy registered for %s: register the service with connect { sidecar_service {} }", service)
 	}
-	return "", fmt.Errorf("%s has more than one sidecar: name one of %s with --proxy-id", o.sidecarFor, strings.Join(found, ", "))
+	return "", fmt.Errorf("%s has more than one sidecar: name one of %s with --proxy-id", service, strings.Join(found, ", "))
 }
 
 // registerGateway registers the service of --gateway on the agent.

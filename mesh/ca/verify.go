@@ -6,15 +6,16 @@ import (
 	"errors"
 	"time"
 
-	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/meshcert"
 )
 
 // PeerID is the identity that a verified certificate proves.
 func PeerID(cert *x509.Certificate) (ID, error) {
-	if len(cert.URIs) != 1 || cert.IsCA {
-		return ID{}, errkind.New(errkind.Denied, "the certificate must hold exactly one URI name, and be no authority's")
+	uri, err := meshcert.URI(cert)
+	if err != nil {
+		return ID{}, err
 	}
-	return ParseID(cert.URIs[0])
+	return ParseID(uri)
 }
 
 // VerifyPeer makes the check of a connection (tls.Config.VerifyConnection, beside InsecureSkipVerify or RequireAnyClientCert,
@@ -26,20 +27,11 @@ func VerifyPeer(roots []string, now func() time.Time, accept func(ID) bool) func
 		trusted.AppendCertsFromPEM([]byte(text))
 	}
 	return func(s tls.ConnectionState) error {
-		if len(s.PeerCertificates) == 0 {
-			return errors.New("the peer shows no certificate")
+		uri, err := meshcert.Verify(trusted, now(), s.PeerCertificates)
+		if err != nil {
+			return err
 		}
-		between := x509.NewCertPool()
-		for _, c := range s.PeerCertificates[1:] {
-			between.AddCert(c)
-		}
-		// Certificates of the mesh are for both sides, and which one this is a connection's state does not tell.
-		for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth} {
-			if _, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: trusted, Intermediates: between, CurrentTime: now(), KeyUsages: []x509.ExtKeyUsage{usage}}); err != nil {
-				return err
-			}
-		}
-		id, err := PeerID(s.PeerCertificates[0])
+		id, err := ParseID(uri)
 		if err != nil {
 			return err
 		}

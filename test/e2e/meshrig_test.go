@@ -112,16 +112,21 @@ func (r *meshRig) end() {
 		if c == nil || c.Process == nil {
 			continue
 		}
-		_ = c.Process.Signal(syscall.SIGTERM)
-		cut := time.AfterFunc(20*time.Second, func() { _ = c.Process.Kill() })
-		_ = c.Wait()
-		cut.Stop()
+		r.interrupt(c)
 	}
 	_ = r.logs.Close()
 	if r.Failed() {
 		text, _ := os.ReadFile(r.logs.Name())
 		r.Logf("logs of all processes (the end):\n%s", text[max(0, len(text)-12<<10):])
 	}
+}
+
+// interrupt ends a process, by force if it takes long. One that has ended already is left.
+func (r *meshRig) interrupt(c *exec.Cmd) {
+	_ = c.Process.Signal(syscall.SIGTERM)
+	cut := time.AfterFunc(20*time.Second, func() { _ = c.Process.Kill() })
+	_ = c.Wait()
+	cut.Stop()
 }
 
 func (r *meshRig) await(what string, cond func() bool) {
