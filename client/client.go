@@ -22,7 +22,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -37,7 +36,7 @@ type Config struct {
 	Token    string
 	User     string // "user:password" for a proxy that wants basic authentication
 	CAFile   string // PEM; default the system's authorities
-	CAPath   string // folder of PEM files
+	CAPath   string // folder of PEM files, trusted beside CAFile
 	CertFile string // client certificate
 	KeyFile  string
 	// ServerName overrides the name that the server's certificate must have.
@@ -149,7 +148,8 @@ func New(cfg Config) (*Client, error) {
 			return nil, errkind.Errorf(errkind.Invalid, "address %q must be host:port, http://, https:// or unix://", address)
 		}
 	}
-	tlsConfig, err := tlsOf(cfg)
+	files := TLSFiles{CAFile: cfg.CAFile, CAPath: cfg.CAPath, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile, ServerName: cfg.ServerName, SkipVerify: cfg.SkipVerify}
+	tlsConfig, err := files.Config()
 	if err != nil {
 		return nil, err
 	}
@@ -159,43 +159,6 @@ func New(cfg Config) (*Client, error) {
 		c.http.Transport = cfg.Transport
 	}
 	return c, nil
-}
-
-func tlsOf(cfg Config) (*tls.Config, error) {
-	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: cfg.ServerName, InsecureSkipVerify: cfg.SkipVerify}
-	files := []string{}
-	if cfg.CAFile != "" {
-		files = append(files, cfg.CAFile)
-	}
-	if cfg.CAPath != "" {
-		for _, ext := range []string{"*.pem", "*.crt"} {
-			found, _ := filepath.Glob(filepath.Join(cfg.CAPath, ext)) // fails on a bad pattern only
-			files = append(files, found...)
-		}
-	}
-	if cfg.CAFile != "" || cfg.CAPath != "" {
-		t.RootCAs = x509.NewCertPool()
-		for _, path := range files {
-			pem, err := os.ReadFile(path)
-			if err != nil {
-				return nil, errkind.E(errkind.Invalid, "read CA file", err)
-			}
-			if !t.RootCAs.AppendCertsFromPEM(pem) {
-				return nil, errkind.Errorf(errkind.Invalid, "%s holds no certificate", path)
-			}
-		}
-	}
-	if (cfg.CertFile == "") != (cfg.KeyFile == "") {
-		return nil, errkind.New(errkind.Invalid, "a client certificate needs both its file and its key's file")
-	}
-	if cfg.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile)
-		if err != nil {
-			return nil, errkind.E(errkind.Invalid, "read client certificate", err)
-		}
-		t.Certificates = []tls.Certificate{pair}
-	}
-	return t, nil
 }
 
 // Address is the agent's address as it was configured.

@@ -92,26 +92,9 @@ func (q *request) withCentral(s *catalog.Service) (*catalog.Service, string) {
 
 // askCentral asks a server.
 func (q *request) askCentral(destination string, proxy []byte) ([]byte, error) {
-	if q.api.cfg.Forward == nil {
-		return nil, errNoServers
-	}
 	ctx, cancel := context.WithTimeout(q.r.Context(), centralWait)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, centralPattern+url.PathEscape(destination)+"?stale", bytes.NewReader(proxy))
-	if err != nil {
-		return nil, err
-	}
-	if t := q.token(); t != "" {
-		r.Header.Set("X-Consul-Token", t)
-	}
-	answer := &capture{kept{header: http.Header{}}}
-	if err := q.api.cfg.Forward.Forward(answer, r, false); err != nil {
-		return nil, err
-	}
-	if answer.status != http.StatusOK {
-		return nil, failWith(answer.status, string(answer.body))
-	}
-	return bytes.TrimSpace(answer.body), nil
+	return q.askServers(ctx, http.MethodPost, centralPattern+url.PathEscape(destination)+"?stale", proxy)
 }
 
 // awaitCentral is the service with its config entries and a hash of both, once that differs from hash or wait is over.

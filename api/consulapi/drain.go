@@ -151,7 +151,7 @@ func pauseFor(ctx context.Context, d time.Duration) bool {
 // told asks the servers whether every proxy knows that the instance drains.
 func (q *request) told(ctx context.Context, st *DrainStatus) bool {
 	path := settlePattern + url.PathEscape(st.Service) + "?" + url.Values{"node": {q.api.cfg.Identity.NodeName}, "id": {st.ID}}.Encode()
-	answer, err := q.askServers(ctx, path)
+	answer, err := q.askServers(ctx, http.MethodGet, path, nil)
 	var found struct {
 		Settled         bool
 		Proxies         int
@@ -168,9 +168,9 @@ func (q *request) told(ctx context.Context, st *DrainStatus) bool {
 	return found.Settled
 }
 
-// askServers asks with GET: this process where it is a server, else one of them.
-func (q *request) askServers(ctx context.Context, path string) ([]byte, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+// askServers asks on behalf of the request: this process where it is a server, else one of them.
+func (q *request) askServers(ctx context.Context, method, path string, body []byte) ([]byte, error) {
+	r, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -181,13 +181,15 @@ func (q *request) askServers(ctx context.Context, path string) ([]byte, error) {
 	answer := &capture{kept{header: http.Header{}}}
 	if q.api.cfg.Registry != nil {
 		q.api.ServeHTTP(answer, r)
+	} else if q.api.cfg.Forward == nil {
+		return nil, errNoServers
 	} else if err := q.api.cfg.Forward.Forward(answer, r, false); err != nil {
 		return nil, err
 	}
 	if answer.status != http.StatusOK {
 		return nil, failWith(answer.status, string(bytes.TrimSpace(answer.body)))
 	}
-	return answer.body, nil
+	return bytes.TrimSpace(answer.body), nil
 }
 
 // settledState is how the proxies of one host stand to a service's instances.

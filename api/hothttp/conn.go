@@ -35,6 +35,10 @@ type conn struct {
 	gone    bool // the client vanished or the server shuts down: answers are dropped
 	onGone  func()
 
+	requests uint64    // served so far
+	seen     uint64    // requests at the last sweep
+	idleAt   time.Time // the first sweep that found it idle since; zero: it was not
+
 	onWritable func(fd uintptr) bool
 	out        [2][]byte // what writeOnce still has to send: head, body
 	writeErr   error
@@ -77,6 +81,9 @@ func (c *conn) run() {
 		case Decline:
 			c.handOver()
 			return
+		case ended:
+			c.release()
+			return
 		case Done, Parked:
 		}
 		c.consume(n)
@@ -89,9 +96,17 @@ func (c *conn) run() {
 	_ = c.nc.Close()
 }
 
+// ended is an Outcome of this package alone: the connection was closed before the request was looked at.
+const ended Outcome = 255
+
 func (c *conn) serveOne() Outcome {
 	c.mu.Lock()
+	if c.closing {
+		c.mu.Unlock()
+		return ended
+	}
 	c.busy = true
+	c.requests++
 	c.mu.Unlock()
 	c.call.conn = c
 	outcome := c.server.cfg.Handler.Serve(&c.call, &c.req)
@@ -118,7 +133,24 @@ func (c *conn) finish() {
 	}
 }
 
-// firstByte is fill with a deadline. Requests after the first need none, so it costs nothing per request.
+// endIdle tells whether the connection has been idle for so long; it then takes no request any more, and
+// the caller closes it. Who has not sent a request yet is firstByte's.
+func (c *conn) endIdle(now time.Time, timeout time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.busy || c.parked || c.requests == 0 {
+		c.idleAt = time.Time{}
+		return false
+	}
+	if c.requests != c.seen || c.idleAt.IsZero() {
+		c.seen, c.idleAt = c.requests, now
+		return false
+	}
+	c.closing = c.closing || now.Sub(c.idleAt) >= timeout
+	return c.closing
+}
+
+// firstByte is fill with a deadline. For requests after the first there is the sweep, so it costs nothing per request.
 func (c *conn) firstByte() error {
 	if err := c.nc.SetReadDeadline(time.Now().Add(c.server.cfg.FirstByteTimeout)); err != nil {
 		return err

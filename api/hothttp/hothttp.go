@@ -56,8 +56,10 @@ type Config struct {
 	// WriteTimeout bounds how long an answer may wait for a slow client; zero is 30 s.
 	WriteTimeout time.Duration
 	// FirstByteTimeout closes a connection that sends nothing for so long after it was made; zero is 10 s.
-	// Between requests a connection may be idle: then it is one that clients keep on purpose.
 	FirstByteTimeout time.Duration
+	// IdleTimeout closes a connection on which no request came for so long and no answer is owed, a quarter of it later
+	// at most; zero is 2 min. A parked call holds its connection for as long as it is parked.
+	IdleTimeout time.Duration
 	// HandoverQueue bounds connections waiting for net/http to accept them; zero is 1024.
 	HandoverQueue int
 }
@@ -87,6 +89,9 @@ func New(l net.Listener, cfg Config) (*Server, error) {
 	if cfg.FirstByteTimeout == 0 {
 		cfg.FirstByteTimeout = 10 * time.Second
 	}
+	if cfg.IdleTimeout == 0 {
+		cfg.IdleTimeout = 2 * time.Minute
+	}
 	if cfg.HandoverQueue == 0 {
 		cfg.HandoverQueue = 1024
 	}
@@ -105,6 +110,7 @@ func (s *Server) Fallback() net.Listener { return s.fallback }
 func (s *Server) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = s.listener.Close() })
 	defer stop()
+	s.wg.Go(func() { s.keepSweeping(ctx) })
 	err := s.accept(ctx)
 	if errors.Is(err, net.ErrClosed) {
 		<-ctx.Done()
@@ -121,6 +127,36 @@ func (s *Server) Run(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// keepSweeping closes idle connections until ctx ends. One walk now and then instead of a deadline for each
+// request: that would cost every request a change of a timer.
+func (s *Server) keepSweeping(ctx context.Context) {
+	t := time.NewTicker(max(s.cfg.IdleTimeout/4, time.Millisecond))
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-t.C:
+			s.sweep(now)
+		}
+	}
+}
+
+// sweep closes the connections that have been idle for IdleTimeout.
+func (s *Server) sweep(now time.Time) {
+	s.mu.Lock()
+	var idle []*conn
+	for c := range s.conns {
+		if c.endIdle(now, s.cfg.IdleTimeout) {
+			idle = append(idle, c)
+		}
+	}
+	s.mu.Unlock()
+	for _, c := range idle {
+		c.shut()
+	}
 }
 
 const acceptPause = 10 * time.Millisecond

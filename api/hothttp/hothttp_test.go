@@ -20,6 +20,7 @@ type script struct {
 	parked map[string]*Call
 	gone   []string
 	event  chan struct{}
+	server *Server
 }
 
 var okHead = []byte("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n")
@@ -69,6 +70,7 @@ func startWith(t *testing.T, cfg Config) (*script, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	h.server = s
 	fallback := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		_, _ = fmt.Fprintf(w, "slow %s %s %s", r.Method, r.URL.Path, body)
@@ -179,6 +181,49 @@ func TestConnectionThatNeverSendsIsClosed(t *testing.T) {
 	}
 	send(t, talker, "GET /hot HTTP/1.1\r\nHost: x\r\n\r\n")
 	expect(t, read(t, answers), first)
+}
+
+// TestIdleConnectionIsClosed sweeps at chosen times: one connection is idle, one asks between the sweeps, one
+// holds a parked call, and one has not asked yet.
+func TestIdleConnectionIsClosed(t *testing.T) {
+	h, addr := startWith(t, Config{IdleTimeout: time.Hour})
+	const request = "GET /hot HTTP/1.1\r\nHost: x\r\n\r\n"
+	idle, idleAnswers := dial(t, addr)
+	busy, busyAnswers := dial(t, addr)
+	parked, parkedAnswers := dial(t, addr)
+	fresh, freshAnswers := dial(t, addr)
+	send(t, idle, request)
+	expect(t, read(t, idleAnswers), "1   ")
+	send(t, busy, request)
+	expect(t, read(t, busyAnswers), "1   ")
+	send(t, parked, "GET /park/idle HTTP/1.1\r\nHost: x\r\n\r\n")
+	<-h.event
+	begin := time.Now()
+	h.server.sweep(begin)
+	h.server.sweep(begin.Add(59 * time.Minute))
+	send(t, busy, request)
+	expect(t, read(t, busyAnswers), "1   ")
+	h.server.sweep(begin.Add(time.Hour))
+	if _, err := idleAnswers.ReadByte(); err != io.EOF {
+		t.Errorf("the idle connection ends with %v", err)
+	}
+	for range 3 { // however long it takes
+		begin = begin.Add(time.Hour)
+		send(t, busy, request)
+		expect(t, read(t, busyAnswers), "1   ")
+		h.server.sweep(begin)
+	}
+	send(t, fresh, request)
+	expect(t, read(t, freshAnswers), "1   ")
+	h.wake("/park/idle", []byte("woken"))
+	expect(t, read(t, parkedAnswers), "woken")
+	send(t, parked, request)
+	expect(t, read(t, parkedAnswers), "1   ")
+	h.server.sweep(begin)
+	h.server.sweep(begin.Add(time.Hour))
+	if _, err := parkedAnswers.ReadByte(); err != io.EOF {
+		t.Errorf("after its answer the connection that was parked is idle too: %v", err)
+	}
 }
 
 func TestPipelinedRequestsKeepTheirOrder(t *testing.T) {

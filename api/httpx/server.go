@@ -245,7 +245,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer endHot()
 	for i, l := range listeners {
 		if s.cfg.Hot != nil && s.cfg.Listen[i].TLS == nil {
-			hot, err := hothttp.New(l, hothttp.Config{Handler: s.cfg.Hot, Log: s.log, FirstByteTimeout: s.cfg.ReadHeaderTimeout})
+			hot, err := hothttp.New(l, hothttp.Config{Handler: s.cfg.Hot, Log: s.log, FirstByteTimeout: s.cfg.ReadHeaderTimeout, IdleTimeout: s.cfg.IdleTimeout})
 			if err != nil {
 				return err
 			}

@@ -16,43 +16,40 @@ const (
 // SetServiceMaintenance adds or removes a service's critical maintenance check.
 // It is kept across restarts when persist is set. Kind NotFound.
 func (l *Local) SetServiceMaintenance(ctx context.Context, id string, enable bool, reason string, persist bool) error {
-	s := l.Service(id)
-	if s == nil {
-		return errkind.Errorf(errkind.NotFound,
-			"Unknown service ID %q. Ensure that the service ID is passed, not the service name.", id)
-	}
-	return l.setMaintenance(ctx, enable, persist, &CheckDefinition{
-		ID: catalog.ServiceMaintenancePrefix + id, Name: "Service Maintenance Mode", ServiceID: id,
-		Notes: cmp.Or(reason, defaultServiceReason), Status: "critical", Maintenance: true,
-		Token: s.Definition.Token, file: s.Definition.file,
+	return l.markService(ctx, id, enable, persist, &CheckDefinition{
+		ID: catalog.ServiceMaintenancePrefix + id, Name: "Service Maintenance Mode", Notes: cmp.Or(reason, defaultServiceReason),
 	})
 }
 
 // SetServiceDrain adds or removes the check that marks a service as draining: it takes
 // no new work, and what it has goes on. It is kept across restarts. Kind NotFound.
 func (l *Local) SetServiceDrain(ctx context.Context, id string, enable bool, reason string) error {
+	return l.markService(ctx, id, enable, true, &CheckDefinition{
+		ID: catalog.ServiceDrainPrefix + id, Name: "Service Draining", Notes: cmp.Or(reason, "The service is draining: it takes no new work."),
+	})
+}
+
+// markService adds or removes a critical check of the service, which lives and is written as the service is.
+func (l *Local) markService(ctx context.Context, id string, enable, persist bool, d *CheckDefinition) error {
 	s := l.Service(id)
 	if s == nil {
 		return errkind.Errorf(errkind.NotFound,
 			"Unknown service ID %q. Ensure that the service ID is passed, not the service name.", id)
 	}
-	return l.setMaintenance(ctx, enable, true, &CheckDefinition{
-		ID: catalog.ServiceDrainPrefix + id, Name: "Service Draining", ServiceID: id,
-		Notes: cmp.Or(reason, "The service is draining: it takes no new work."), Status: "critical", Maintenance: true,
-		Token: s.Definition.Token, file: s.Definition.file,
-	})
+	d.ServiceID, d.Token, d.file = id, s.Definition.Token, s.Definition.file
+	return l.setMaintenance(ctx, enable, persist, d)
 }
 
 // SetNodeMaintenance adds or removes the host's critical maintenance check.
 func (l *Local) SetNodeMaintenance(ctx context.Context, enable bool, reason string, persist bool) error {
 	return l.setMaintenance(ctx, enable, persist, &CheckDefinition{
-		ID: catalog.NodeMaintenanceID, Name: "Node Maintenance Mode",
-		Notes: cmp.Or(reason, defaultNodeReason), Status: "critical", Maintenance: true,
+		ID: catalog.NodeMaintenanceID, Name: "Node Maintenance Mode", Notes: cmp.Or(reason, defaultNodeReason),
 	})
 }
 
 // setMaintenance is idempotent: enabling again keeps the first reason.
 func (l *Local) setMaintenance(ctx context.Context, enable, persist bool, d *CheckDefinition) error {
+	d.Status, d.Maintenance = "critical", true
 	there := l.Check(d.ID) != nil
 	switch {
 	case enable && !there:

@@ -119,7 +119,7 @@ func TestExitCodes(t *testing.T) {
 		{vaultcmd.Read, "lease/a", map[string]string{"VAULT_FORMAT": "json", "BAO_FORMAT": "yaml"}, 0, "lease_id: lease/a/1"},
 		{vaultcmd.Read, "lease/a", map[string]string{"VAULT_FORMAT": "xml"}, 1, "Invalid output format"},
 		{vaultcmd.Read, "lease/a", map[string]string{"VAULT_CLIENT_TIMEOUT": "soon"}, 1, "VAULT_CLIENT_TIMEOUT"},
-		{vaultcmd.Read, "lease/a", map[string]string{"VAULT_CLIENT_CERT": "x"}, 1, "VAULT_CLIENT_KEY"},
+		{vaultcmd.Read, "lease/a", map[string]string{"VAULT_CLIENT_CERT": "x"}, 1, "CLIENT_KEY"},
 		{vaultcmd.Status, "--address=http://127.0.0.1:1", nil, 1, "is a server running there"},
 		{vaultcmd.Read, "--address=http://127.0.0.1:1 x", nil, 2, "is a server running there"},
 	} {

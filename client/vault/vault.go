@@ -10,8 +10,6 @@ package vault
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,12 +17,11 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/client"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -100,7 +97,11 @@ func New(cfg Config) (*Client, error) {
 	} else if u, err := url.Parse(cfg.Address); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, errkind.Errorf(errkind.Invalid, "address %q must be http://host:port, https://host:port or unix:///path", cfg.Address)
 	}
-	t, err := tlsConfig(cfg)
+	files := client.TLSFiles{CAFile: cfg.CAFile, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile, ServerName: cfg.ServerName, SkipVerify: cfg.SkipVerify}
+	if cfg.CAFile == "" {
+		files.CAPath = cfg.CAPath
+	}
+	t, err := files.Config()
 	if err != nil {
 		return nil, err
 	}
@@ -113,47 +114,6 @@ func New(cfg Config) (*Client, error) {
 		return nil
 	}}
 	return c, nil
-}
-
-func tlsConfig(cfg Config) (*tls.Config, error) {
-	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: cfg.ServerName, InsecureSkipVerify: cfg.SkipVerify}
-	var files []string
-	if cfg.CAFile != "" {
-		files = []string{cfg.CAFile}
-	} else if cfg.CAPath != "" {
-		entries, err := os.ReadDir(cfg.CAPath)
-		if err != nil {
-			return nil, errkind.E(errkind.Invalid, "VAULT_CAPATH", err)
-		}
-		for _, e := range entries {
-			if !e.IsDir() {
-				files = append(files, filepath.Join(cfg.CAPath, e.Name()))
-			}
-		}
-	}
-	if files != nil {
-		t.RootCAs = x509.NewCertPool()
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return nil, errkind.E(errkind.Invalid, "read the authorities", err)
-		}
-		if !t.RootCAs.AppendCertsFromPEM(text) {
-			return nil, errkind.Errorf(errkind.Invalid, "%s holds no certificate in PEM", file)
-		}
-	}
-	if (cfg.CertFile == "") != (cfg.KeyFile == "") {
-		return nil, errkind.New(errkind.Invalid, "a client certificate needs its key and the other way round: set both VAULT_CLIENT_CERT and VAULT_CLIENT_KEY")
-	}
-	if cfg.CertFile != "" {
-		cert, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile)
-		if err != nil {
-			return nil, errkind.E(errkind.Invalid, "read the client certificate", err)
-		}
-		t.Certificates = []tls.Certificate{cert}
-	}
-	return t, nil
 }
 
 // Close ends idle connections.
