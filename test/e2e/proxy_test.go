@@ -46,7 +46,10 @@ func TestBuiltInProxies(t *testing.T) {
 	t.Run("who shows a wrong certificate", func(t *testing.T) {
 		// Discovery names the database's proxy as one of another service: its certificate says what it is.
 		r.must("PUT", "/v1/catalog/register", fmt.Sprintf(`{"Node":"far","Address":"127.0.0.1","Service":{"Kind":"connect-proxy","Service":"liar-proxy","Port":%d,"Proxy":{"DestinationServiceName":"liar"}}}`, r.port("db public")))
-		r.await("the liar", func() bool { _, body := r.ask("GET", "/v1/health/connect/liar?cached", ""); return strings.Contains(body, "liar-proxy") })
+		r.await("the liar", func() bool {
+			_, body := r.ask("GET", "/v1/health/connect/liar?cached", "")
+			return strings.Contains(body, "liar-proxy")
+		})
 		if echoed(r.port("to liar")) {
 			t.Error("an instance that is of another service was taken")
 		}
@@ -59,7 +62,10 @@ func TestBuiltInProxies(t *testing.T) {
 		held := r.hold(r.port("to db"))
 		before := r.must("GET", "/v1/connect/ca/roots", "")
 		r.must("PUT", "/v1/connect/ca/configuration", `{"Provider":"consul","Config":{"PrivateKeyType":"rsa","PrivateKeyBits":2048}}`)
-		r.await("the new root", func() bool { status, now := r.ask("GET", "/v1/connect/ca/roots", ""); return status == http.StatusOK && now != before })
+		r.await("the new root", func() bool {
+			status, now := r.ask("GET", "/v1/connect/ca/roots", "")
+			return status == http.StatusOK && now != before
+		})
 		r.await("an echo after the rotation", func() bool { return echoed(r.port("to db")) })
 		if _, err := held.Write([]byte("still\n")); err != nil {
 			t.Error(err)
