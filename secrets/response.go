@@ -33,18 +33,6 @@ type Lease struct {
 	Internal []byte
 }
 
-// TokenType is the kind of a token.
-type TokenType uint8
-
-// The kinds of tokens.
-const (
-	Service TokenType = iota
-	Batch
-)
-
-// String returns the name of the kind.
-func (t TokenType) String() string { return [...]string{"service", "batch"}[t] }
-
 // Auth is a login that an engine found good, or a token that was asked for; the
 // keeper makes the token.
 type Auth struct {
@@ -56,7 +44,7 @@ type Auth struct {
 	Period      time.Duration
 	Renewable   bool
 	NumUses     int
-	Type        TokenType
+	Type        string // service, batch, default-service or default-batch; "": the mount's
 	Orphan      bool
 	NoDefault   bool              // leave the policy "default" out
 	Alias       string            // the name of who logs in, at the mount: an entity is found or made by it

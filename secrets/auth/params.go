@@ -63,10 +63,14 @@ func (p *Params) Read(f *secrets.Fields) error {
 		return err
 	}
 	switch {
-	case p.Type == "batch" || p.Type == "default-batch":
-		return errkind.Errorf(errkind.Invalid, "field \"token_type\": %q tokens are not supported yet: use service", p.Type)
-	case !slices.Contains([]string{"", "default", "service", "default-service"}, p.Type):
-		return errkind.Errorf(errkind.Invalid, "field \"token_type\": %q is none of default, service, default-service", p.Type)
+	case !slices.Contains([]string{"", "default", "service", "batch", "default-service", "default-batch"}, p.Type):
+		return errkind.Errorf(errkind.Invalid, "field \"token_type\": %q is none of default, service, batch, default-service, default-batch", p.Type)
+	case (p.Type == "batch" || p.Type == "default-batch") && p.NumUses > 0:
+		return errkind.New(errkind.Invalid, "field \"token_type\": cannot be batch or default-batch with token_num_uses: batch tokens are not counted")
+	case (p.Type == "batch" || p.Type == "default-batch") && p.Period > 0:
+		return errkind.New(errkind.Invalid, "field \"token_type\": cannot be batch or default-batch with token_period: batch tokens cannot be renewed")
+	case (p.Type == "batch" || p.Type == "default-batch") && p.ExplicitMax > 0:
+		return errkind.New(errkind.Invalid, "field \"token_type\": cannot be batch or default-batch with token_explicit_max_ttl: batch tokens cannot be renewed")
 	case p.MaxTTL > 0 && p.TTL > p.MaxTTL:
 		return errkind.New(errkind.Invalid, "field \"token_ttl\": is greater than token_max_ttl")
 	}
@@ -88,7 +92,7 @@ func (p *Params) Show(into map[string]any) {
 // Auth is a login by these parameters: an orphan that can be renewed.
 func (p *Params) Auth() *secrets.Auth {
 	return &secrets.Auth{Policies: p.Policies, TTL: p.TTL, MaxTTL: p.MaxTTL, ExplicitMax: p.ExplicitMax, Period: p.Period, Renewable: true,
-		NumUses: p.NumUses, Orphan: true, NoDefault: p.NoDefault, BoundCIDRs: p.CIDRs}
+		NumUses: p.NumUses, Type: p.Type, Orphan: true, NoDefault: p.NoDefault, BoundCIDRs: p.CIDRs}
 }
 
 // Seconds is a duration as the API shows it.

@@ -255,6 +255,24 @@ func (b *Barrier) Commit(ctx context.Context, epoch storage.Epoch, ops []storage
 	return b.under.Commit(ctx, epoch, encrypt(r, ops))
 }
 
+// SealText encrypts what is given out and comes back. name is what it is good for; no record has it as its key.
+func (b *Barrier) SealText(name string, plain []byte) ([]byte, error) {
+	r := b.ring.Load()
+	if r == nil {
+		return nil, ErrSealed
+	}
+	return r.active.seal(name, plain), nil
+}
+
+// OpenText gives what SealText encrypted for the name, also under an earlier key; else an error of kind Corrupt.
+func (b *Barrier) OpenText(name string, text []byte) ([]byte, error) {
+	r := b.ring.Load()
+	if r == nil {
+		return nil, ErrSealed
+	}
+	return open(r.find, name, text)
+}
+
 func encrypt(r *ring, ops []storage.Op) []storage.Op {
 	sealed := make([]storage.Op, len(ops), len(ops)+1)
 	for i, op := range ops {

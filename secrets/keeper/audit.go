@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
-	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/audit"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/token"
@@ -101,7 +100,7 @@ func (t *task) entryOf(err error) *audit.Entry {
 
 func auditAuth(id string, t *token.Token) audit.Auth {
 	return audit.Auth{ID: id, Accessor: t.Accessor, DisplayName: t.DisplayName, Policies: t.Policies, Metadata: t.Meta, Entity: t.Entity,
-		Type: secrets.Service.String(), TTL: t.TTL, Issued: t.Created, NumUses: max(t.Uses, 0)}
+		Type: t.Type(), TTL: t.TTL, Issued: t.Created, NumUses: max(t.Uses, 0)}
 }
 
 // audited is the answer as devices record it.

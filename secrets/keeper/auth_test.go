@@ -46,7 +46,7 @@ func TestUserpass(t *testing.T) {
 	h.ok(secrets.Update, "sys/auth/userpass", `{"type":"userpass"}`)
 	h.ok(secrets.Update, "auth/userpass/users/Ann", `{"password":"s3cret","token_policies":"app,App","token_ttl":"10m","token_max_ttl":"1h"}`)
 	h.refused(errkind.Invalid, h.root, secrets.Update, "auth/userpass/users/bob", `{}`)
-	h.refused(errkind.Invalid, h.root, secrets.Update, "auth/userpass/users/bob", `{"password":"x","token_type":"batch"}`)
+	h.refused(errkind.Invalid, h.root, secrets.Update, "auth/userpass/users/bob", `{"password":"x","token_type":"batch","token_period":"1h"}`)
 	h.refused(errkind.Invalid, h.root, secrets.Update, "auth/userpass/users/bob", `{"password":"x","token_bound_cidrs":"nowhere"}`)
 	if r := h.ok(secrets.Read, "auth/userpass/users/ann", ""); field(t, r, "token_ttl") != 600.0 || fmt.Sprint(field(t, r, "token_policies")) != "[app]" || strings.Contains(string(r.Data), "password") {
 		t.Errorf("the user reads %s", r.Data)

@@ -69,7 +69,7 @@ func (t *Issued) shown() map[string]any {
 	slices.Sort(all)
 	out := map[string]any{"client_token": t.ID, "accessor": t.Accessor, "policies": slices.Compact(all), "token_policies": t.Policies, "metadata": t.Meta,
 		"lease_duration": seconds(t.Left), "renewable": t.Renewable && !t.Expires.IsZero(), "entity_id": t.Entity,
-		"token_type": secrets.Service.String(), "orphan": t.Parent == "", "mfa_requirement": nil, "num_uses": max(t.Uses, 0)}
+		"token_type": t.Type(), "orphan": t.Parent == "", "mfa_requirement": nil, "num_uses": max(t.Uses, 0)}
 	if len(t.Identity) > 0 {
 		out["identity_policies"] = t.Identity
 	}

@@ -120,7 +120,7 @@ func New(cfg Config) (*Keeper, error) {
 	// A password takes a core for tens of milliseconds: what waits for one takes turns by address.
 	k.hashing = limit.NewGate(limit.GateConfig{Name: "logins by password", Slots: runtime.GOMAXPROCS(0), MaxWaiting: 512})
 	k.persons.seed = maphash.MakeSeed()
-	k.tokens.persons = &k.persons
+	k.tokens.persons, k.tokens.batch = &k.persons, k.openBatch
 	k.vault.committed = k.committed
 	return k, nil
 }

@@ -106,7 +106,12 @@ func (k *Keeper) grant(ctx context.Context, t *task, reply *Reply) (ops []storag
 	if l.TTL = asked.TTL; l.TTL <= 0 {
 		l.TTL = limits.Default
 	}
-	for _, most := range []time.Duration{limits.Max, asked.MaxTTL} {
+	if t.holder != nil && t.holder.Batch { // nobody ends its leases with it: they must not be longer, nor become so
+		if left := t.holder.Left(t.Now); l.MaxTTL <= 0 || l.MaxTTL > left {
+			l.MaxTTL = left
+		}
+	}
+	for _, most := range []time.Duration{limits.Max, l.MaxTTL} {
 		if most > 0 && l.TTL > most {
 			l.TTL = most
 			reply.Warnings = append(reply.Warnings, "TTL is capped by the maximum that holds here: "+most.String())
@@ -114,11 +119,9 @@ func (k *Keeper) grant(ctx context.Context, t *task, reply *Reply) (ops []storag
 	}
 	l.Expires = l.Issued.Add(l.TTL)
 	if t.holder != nil {
-		tok, err := t.st.book.Find(ctx, t.holder.Hash)
-		if err != nil || tok == nil {
-			return nil, nil, orDenied(err)
+		if l.Token, err = t.leaseHolder(ctx); err != nil {
+			return nil, nil, err
 		}
-		l.Token = tok.Hash
 	}
 	if ops, err = l.store(t.st.book, l.Expires); err != nil {
 		return nil, nil, err
@@ -128,6 +131,22 @@ func (k *Keeper) grant(ctx context.Context, t *task, reply *Reply) (ops []storag
 	}
 	reply.Lease = &Leased{ID: l.ID, Left: l.TTL, Renewable: l.Renewable}
 	return ops, k.tree.RUnlock, nil
+}
+
+// leaseHolder is the token that a lease ends with: the request's, or what that was made below where it is stored nowhere.
+func (t *task) leaseHolder(ctx context.Context) (hash string, err error) {
+	hash = t.holder.Hash
+	if t.holder.Batch {
+		hash = t.holder.Parent
+	}
+	if hash == "" {
+		return "", nil
+	}
+	tok, err := t.st.book.Find(ctx, hash)
+	if err != nil || tok == nil {
+		return "", orDenied(err)
+	}
+	return hash, nil
 }
 
 // Leased is a lease as its holder is told of it.

@@ -116,6 +116,9 @@ func (k *Keeper) known(ctx context.Context, t *task) (*holder, error) {
 	if h == nil || h.Expired(t.Now) || !h.person.may() || !auth.Within(h.CIDRs, t.Remote) {
 		return nil, errDenied
 	}
+	if ok, err := k.parentLives(ctx, t, h); err != nil || !ok {
+		return nil, orDenied(err)
+	}
 	return h, nil
 }
 
@@ -233,6 +236,9 @@ type cubbyhole struct{ engine.Engine }
 
 // Handle implements engine.Engine: a token sees below its own hash alone.
 func (c cubbyhole) Handle(ctx context.Context, v engine.View, r *secrets.Request) (*secrets.Response, error) {
+	if taskOf(ctx).holder.Batch {
+		return nil, errCubbyhole
+	}
 	own := taskOf(ctx).holder.Hash + "/"
 	inner := *r
 	resp, err := c.Engine.Handle(ctx, below{v, own}, &inner)

@@ -174,6 +174,9 @@ func configure(c *sysCall, e *mount.Entry, name string) error {
 	if err := c.f.Err(); err != nil {
 		return err
 	}
+	if err := checkTokenType(e.Config.TokenType); err != nil {
+		return err
+	}
 	switch {
 	case !slices.Contains([]string{"", "hidden", "unauth"}, e.Config.ListingVisibility):
 		return errkind.Errorf(errkind.Invalid, "field \"listing_visibility\": %q is neither hidden nor unauth", e.Config.ListingVisibility)

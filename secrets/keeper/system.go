@@ -190,7 +190,7 @@ func (s *system) asked(c *sysCall) (tok *token.Token, err error) {
 	if strings.HasSuffix(c.Rest, "-accessor") {
 		tok, err = c.st.book.ByAccessor(c, c.f.String("accessor"))
 	} else {
-		tok, err = c.st.book.Find(c, c.st.book.Hash(c.f.String("token")))
+		tok, err = s.k.tokenByID(c, c.st, c.f.String("token"))
 	}
 	if err == nil && (tok == nil || tok.Expired(c.Now)) {
 		err = errkind.New(errkind.Invalid, "invalid token")

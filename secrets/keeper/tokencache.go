@@ -14,6 +14,7 @@ import (
 // touches a token's record drops it before the commit's caller is told.
 type tokenCache struct {
 	persons *persons
+	batch   func(id string) (*token.Token, error) // the token that an id holds
 	seed    maphash.Seed
 	once    sync.Once
 	shards  [shardCount]tokenShard
@@ -44,6 +45,19 @@ func (c *tokenCache) shard(hash string) *tokenShard {
 // find returns the holder of an id, or nil where there is no such token.
 func (c *tokenCache) find(ctx context.Context, st *state, id string) (*holder, error) {
 	hash := st.book.Hash(id)
+	return c.byHash(ctx, st, hash, func() (*token.Token, error) {
+		if token.IsBatch(id) {
+			t, err := c.batch(id)
+			if t != nil {
+				t.Hash = hash
+			}
+			return t, err
+		}
+		return st.book.Find(ctx, hash)
+	})
+}
+
+func (c *tokenCache) byHash(ctx context.Context, st *state, hash string, load func() (*token.Token, error)) (*holder, error) {
 	s := c.shard(hash)
 	s.mu.RLock()
 	h, version := s.tokens[hash], s.version
@@ -51,7 +65,7 @@ func (c *tokenCache) find(ctx context.Context, st *state, id string) (*holder, e
 	if h != nil && h.of == st.acls && c.persons.fresh(h.person) {
 		return h, nil
 	}
-	t, err := st.book.Find(ctx, hash)
+	t, err := load()
 	if err != nil || t == nil {
 		return nil, err
 	}

@@ -139,6 +139,14 @@ func (r *tokenRole) shape(a *secrets.Auth, name string) (says bool, err error) {
 	if a.MaxTTL = r.Tokens.MaxTTL; a.TTL == 0 {
 		a.TTL = r.Tokens.TTL
 	}
+	switch kind := r.Tokens.Type; kind {
+	case "service", "batch":
+		a.Type = kind
+	case "default-service", "default-batch":
+		if a.Type == "" || a.Type == "default" {
+			a.Type = kind
+		}
+	}
 	says = len(r.Allowed)+len(r.AllowedGlob) > 0
 	if len(a.Policies) == 0 {
 		a.Policies = r.Allowed
@@ -162,13 +170,13 @@ func asked(t *task, f *secrets.Fields) (*secrets.Auth, error) {
 	if name := f.String("display_name"); name != "" {
 		a.DisplayName = "token-" + name
 	}
-	kind := f.String("type")
+	a.Type = f.String("type")
 	if err := f.Err(); err != nil {
 		return nil, err
 	}
 	switch {
-	case kind != "" && kind != "service" && kind != "default":
-		return nil, errkind.Errorf(errkind.Invalid, "field \"type\": %q tokens are not supported yet: use service", kind)
+	case a.Type != "" && a.Type != "service" && a.Type != "batch" && a.Type != "default":
+		return nil, errkind.Errorf(errkind.Invalid, "field \"type\": invalid 'token_type' value %q: use service or batch", a.Type)
 	case a.Alias != "" && !strings.HasPrefix(t.Rest, "create/"):
 		return nil, errkind.New(errkind.Invalid, "field \"entity_alias\": is only allowed in combination with a token role")
 	case a.NumUses < 0 || a.TTL < 0 || a.Period < 0 || a.ExplicitMax < 0:
@@ -188,6 +196,8 @@ func (e *tokens) create(ctx context.Context, v engine.View, t *task, f *secrets.
 	}
 	sudo := t.holder.acl.Allow(&policy.Request{Path: t.Path, Need: policy.Update, Protected: true}).Allowed
 	switch {
+	case parent.Batch:
+		return nil, errkind.New(errkind.Invalid, "batch tokens cannot create more tokens")
 	case parent.Uses != 0:
 		return nil, errkind.New(errkind.Invalid, "restricted use token cannot generate child tokens")
 	case !sudo && (a.ID != "" || a.Period > 0 || f.Bool("no_parent", false)):

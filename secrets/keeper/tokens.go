@@ -105,6 +105,13 @@ func (k *Keeper) issue(ctx context.Context, t *task, resp *secrets.Response) (ma
 		return nil, nil, err
 	}
 	tok.Entity = who.entity
+	if tok.Batch = isBatch(a.Type, t.entry.Config.TokenType); tok.Batch {
+		if err := tok.CheckBatch(); err != nil {
+			who.release()
+			return nil, nil, err
+		}
+		tok.Accessor, tok.Renewable = "", false
+	}
 	k.tree.RLock()
 	free := func() { k.tree.RUnlock(); who.release() }
 	defer func() {
@@ -125,6 +132,10 @@ func (k *Keeper) issue(ctx context.Context, t *task, resp *secrets.Response) (ma
 	if tok.Begin(t.Now, a.TTL, k.limits(t.entry)) {
 		resp.Warnings = append(resp.Warnings, "TTL is capped by the maximum that holds here: "+tok.TTL.String())
 	}
+	if tok.Batch {
+		made, err := k.issueBatch(t, a, tok, who)
+		return made, free, err
+	}
 	id := a.ID
 	if id == "" {
 		id = token.NewID()
@@ -136,6 +147,15 @@ func (k *Keeper) issue(ctx context.Context, t *task, resp *secrets.Response) (ma
 		return nil, nil, err
 	}
 	return &issued{&Issued{ID: id, Token: tok, Left: tok.Left(t.Now), Identity: who.policies}, append(ops, who.ops...)}, free, nil
+}
+
+// issueBatch makes a token that is stored nowhere.
+func (k *Keeper) issueBatch(t *task, a *secrets.Auth, tok *token.Token, who *whose) (*issued, error) {
+	if a.ID != "" {
+		return nil, errkind.New(errkind.Invalid, "field \"id\": batch tokens cannot have it")
+	}
+	id, err := tok.Text(func(plain []byte) ([]byte, error) { return k.barrier.SealText(token.BatchName, plain) })
+	return &issued{&Issued{ID: id, Token: tok, Left: tok.Left(t.Now), Identity: who.policies}, who.ops}, err
 }
 
 func orTaken(err error) error {
@@ -234,7 +254,7 @@ func (e *tokens) meant(ctx context.Context, t *task, f *secrets.Fields, self, by
 	if id = f.String("token"); id == "" {
 		return nil, "", errkind.New(errkind.Invalid, "missing token ID")
 	}
-	tok, err = t.st.book.Find(ctx, t.st.book.Hash(id))
+	tok, err = e.k.tokenByID(ctx, t.st, id)
 	if err == nil && (tok == nil || tok.Expired(t.Now)) {
 		err = errkind.New(errkind.Denied, "bad token")
 	}
@@ -242,9 +262,13 @@ func (e *tokens) meant(ctx context.Context, t *task, f *secrets.Fields, self, by
 }
 
 func (e *tokens) act(ctx context.Context, t *task, f *secrets.Fields, name string, tok *token.Token, id string) (*secrets.Response, error) {
-	switch name {
-	case "lookup":
+	switch {
+	case name == "lookup":
 		return e.describe(ctx, t, tok, id)
+	case tok.Batch:
+		return nil, errkind.New(errkind.Invalid, map[bool]string{true: "batch tokens cannot be renewed", false: "batch tokens cannot be revoked"}[name == "renew"])
+	}
+	switch name {
 	case "renew":
 		return e.renew(ctx, t, f, tok, id)
 	case "revoke":
@@ -272,7 +296,7 @@ func (e *tokens) describe(ctx context.Context, t *task, tok *token.Token, id str
 	}
 	d := map[string]any{"id": id, "accessor": tok.Accessor, "policies": tok.Policies, "path": tok.Path, "meta": tok.Meta, "display_name": tok.DisplayName,
 		"num_uses": max(tok.Uses, 0), "orphan": tok.Parent == "", "creation_time": tok.Created.Unix(), "creation_ttl": seconds(tok.TTL), "expire_time": expires,
-		"ttl": seconds(tok.Left(now)), "explicit_max_ttl": seconds(tok.ExplicitMax), "entity_id": tok.Entity, "type": "service"}
+		"ttl": seconds(tok.Left(now)), "explicit_max_ttl": seconds(tok.ExplicitMax), "entity_id": tok.Entity, "type": tok.Type()}
 	if !tok.Expires.IsZero() {
 		d["renewable"], d["issue_time"] = tok.Renewable, tok.Created.Format(time.RFC3339Nano)
 	}

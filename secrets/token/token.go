@@ -54,6 +54,7 @@ type Token struct {
 	Entity      string            `json:"entity_id,omitempty"`
 	Role        string            `json:"role,omitempty"`
 	CIDRs       []string          `json:"bound_cidrs,omitempty"`
+	Batch       bool              `json:"-"` // stored nowhere
 }
 
 // Expired reports whether the token has ended by now.
