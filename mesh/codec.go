@@ -11,56 +11,45 @@ import (
 )
 
 // The bodies of the subjects' values. That of endpoints is the Body of its
-// resource, which ReadResource reads; those of upstreams and roots are JSON; that of
-// a service is its JSON and the bodies of its resources. Equal views give equal bytes.
+// resource, which ReadResource reads; that of rules is the bodies of its two; the others are JSON. Equal views give equal bytes.
 
-// maxAuthorization bounds how many resources are read with a service.
-const maxAuthorization = 64
+// Encode is what ReadService reads.
+func (v *Service) Encode() ([]byte, error) { return encodeValue("service", v) }
 
-// AppendService appends what ReadService reads.
-func AppendService(b []byte, v *Service, authorization []*Resource) ([]byte, error) {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return nil, errkind.E(errkind.Internal, "encode service "+v.Name, err)
-	}
-	b = pack.Uint(pack.Bytes(b, text), uint64(len(authorization)))
-	for _, r := range authorization {
-		b = pack.Bytes(b, r.Body)
-	}
-	return b, nil
-}
-
-// ReadService reads the value of a service's subject. The resources keep body; changed is
-// when the write that made it was applied.
-func ReadService(body []byte, changed time.Time) (*ServiceValue, error) {
-	return ReadServiceAfter(nil, body, changed)
-}
-
-// ReadServiceAfter is ReadService for a follower that holds the value before this one (nil: none): a change
-// of intentions alters the rules of every service that it names, and nothing else of them.
-func ReadServiceAfter(before *ServiceValue, body []byte, changed time.Time) (*ServiceValue, error) {
-	r := pack.Read(body)
-	text := r.Bytes()
-	whole := r.More()
-	n := r.Count()
-	if !whole || r.Err() != nil || n > maxAuthorization {
-		return nil, badValue("service", pack.ErrDamaged)
-	}
-	v := &ServiceValue{text: text}
-	if v.SameSettings(before) {
-		v.Service = before.Service
-	} else if err := json.Unmarshal(text, &v.Service); err != nil {
+// ReadService reads the value of a service's subject.
+func ReadService(body []byte) (*Service, error) {
+	v := &Service{}
+	if err := json.Unmarshal(body, v); err != nil {
 		return nil, badValue("service", err)
 	}
-	for range n {
-		one, err := ReadResource(r.Bytes(), changed)
-		if err != nil {
-			return nil, badValue("service", err)
-		}
-		v.Authorization = append(v.Authorization, one)
+	if v.Name == "" {
+		return nil, badValue("service", errkind.New(errkind.Corrupt, "the name is missing"))
 	}
-	if r.Err() != nil || v.Name == "" {
-		return nil, badValue("service", pack.ErrDamaged)
+	return v, nil
+}
+
+// Encode is what ReadRules reads.
+func (v *RulesValue) Encode() []byte {
+	return pack.Bytes(pack.Bytes(nil, v.Network.Body), v.HTTP.Body)
+}
+
+// ReadRules reads the value of a subject of rules. The resources keep body; changed is
+// when the write that made it was applied.
+func ReadRules(body []byte, changed time.Time) (*RulesValue, error) {
+	r := pack.Read(body)
+	network, err := ReadResource(r.Bytes(), changed)
+	if err != nil {
+		return nil, badValue("rules", err)
+	}
+	http, err := ReadResource(r.Bytes(), changed)
+	if err != nil {
+		return nil, badValue("rules", err)
+	}
+	v := &RulesValue{network, http}
+	for _, name := range []string{NetworkRules, HTTPRules} {
+		if one := v.Get(name); one.Name != name || one.Type != TypeExtension || r.More() || r.Err() != nil {
+			return nil, badValue("rules", pack.ErrDamaged)
+		}
 	}
 	return v, nil
 }

@@ -40,23 +40,48 @@ func TestUpstreamBody(t *testing.T) {
 
 func TestServiceBody(t *testing.T) {
 	v := newWorld(t, `{"Kind":"service-defaults","Name":"web","Protocol":"grpc","MaxInboundConnections":7,"Expose":{"Checks":true}}`).maker().Service("web")
-	rules := NewResource(TypeExtension, "rbac", "v1", []byte("rules"))
-	b, err := AppendService(nil, v, []*Resource{rules})
+	b, err := v.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := time.Unix(5, 0)
 	v.Config["max_inbound_connections"] = 7.0 // as JSON has it
-	got, err := ReadService(b, at)
-	if err != nil || !reflect.DeepEqual(&got.Service, v) || len(got.Authorization) != 1 {
+	if got, err := ReadService(b); err != nil || !reflect.DeepEqual(got, v) {
 		t.Fatalf("%+v %v", got, err)
 	}
-	if r := got.Authorization[0]; r.Name != "rbac" || r.Version != "v1" || !bytes.Equal(r.Body, rules.Body) || !bytes.Equal(r.Any, rules.Any) || r.Changed != at {
-		t.Errorf("%+v", r)
+	if _, err := ReadService([]byte("{}")); errkind.Of(err) != errkind.Corrupt {
+		t.Errorf("a service without a name is taken: %v", err)
+	}
+}
+
+func someRules() *RulesValue {
+	return &RulesValue{NewResource(TypeExtension, NetworkRules, "v1", []byte("a")), NewResource(TypeExtension, HTTPRules, "v2", []byte("b"))}
+}
+
+func TestRulesBody(t *testing.T) {
+	v, at := someRules(), time.Unix(5, 0)
+	b := v.Encode()
+	got, err := ReadRules(b, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{NetworkRules, HTTPRules} {
+		r, want := got.Get(name), v.Get(name)
+		if r.Name != name || r.Version != want.Version || !bytes.Equal(r.Body, want.Body) || !bytes.Equal(r.Any, want.Any) || r.Changed != at {
+			t.Errorf("%+v", r)
+		}
+	}
+	if got.Get("another") != nil {
+		t.Error("there are rules under another name")
 	}
 	for n := range b {
-		if _, err := ReadService(b[:n], at); err == nil || errkind.Of(err) != errkind.Corrupt {
+		if _, err := ReadRules(b[:n], at); errkind.Of(err) != errkind.Corrupt {
 			t.Fatalf("%d bytes of %d are read: %v", n, len(b), err)
+		}
+	}
+	swapped := &RulesValue{Network: v.HTTP, HTTP: v.Network}
+	for _, bad := range [][]byte{swapped.Encode(), append(b, b...)} {
+		if _, err := ReadRules(bad, at); errkind.Of(err) != errkind.Corrupt {
+			t.Errorf("%q is read: %v", bad, err)
 		}
 	}
 }
@@ -80,12 +105,15 @@ func FuzzReadValues(f *testing.F) {
 		b, _ := u.Encode()
 		f.Add(b)
 	}
-	b, _ := AppendService(nil, &Service{Name: "web"}, []*Resource{NewResource(TypeExtension, "rbac", "v1", []byte("rules"))})
-	f.Add(b)
+	f.Add(someRules().Encode())
+	f.Add([]byte(`{"Name":"web","OwnRules":true}`))
 	f.Add([]byte(`{"TrustDomain":"td","List":[{}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if v, err := ReadService(b, time.Time{}); err == nil && v.Name == "" {
+		if v, err := ReadService(b); err == nil && v.Name == "" {
 			t.Error("a service without a name")
+		}
+		if v, err := ReadRules(b, time.Time{}); err == nil && (v.Network.Name != NetworkRules || v.HTTP.Name != HTTPRules) {
+			t.Error("rules under other names")
 		}
 		if _, err := ReadRoots(b); err != nil && errkind.Of(err) != errkind.Corrupt {
 			t.Error(err)
@@ -103,28 +131,4 @@ func FuzzReadValues(f *testing.F) {
 			t.Error(err)
 		}
 	})
-}
-
-// A value whose settings are those of the one before shares them; its rules are its own.
-func TestServiceAfter(t *testing.T) {
-	v := &Service{Name: "web", Protocol: "http"}
-	rules := func(version string) *Resource { return NewResource(TypeExtension, "rules", version, []byte{}) }
-	read := func(before *ServiceValue, v *Service, version string) *ServiceValue {
-		t.Helper()
-		b, err := AppendService(nil, v, []*Resource{rules(version)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := ReadServiceAfter(before, b, time.Time{})
-		if err != nil || got.Name != v.Name || got.Protocol != v.Protocol || got.Authorization[0].Version != version {
-			t.Fatalf("read %+v, %v", got, err)
-		}
-		return got
-	}
-	one := read(nil, v, "1")
-	two := read(one, v, "2")
-	three := read(two, &Service{Name: "web", Protocol: "tcp"}, "2")
-	if !two.SameSettings(one) || three.SameSettings(two) || one.SameSettings(nil) || new(ServiceValue).SameSettings(new(ServiceValue)) {
-		t.Error("settings that are the same were told apart, or others were not")
-	}
 }

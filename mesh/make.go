@@ -17,6 +17,8 @@ type Maker struct {
 	TrustDomain string
 	// Get finds config entries; nil reads them from the State. What it returns is not changed.
 	Get entry.Getter
+	// Has tells whether there is a config entry, whatever it says; nil asks Get.
+	Has func(kind, name string) bool
 	// DefaultAllow is what holds for those whom no intention speaks of.
 	DefaultAllow bool
 }
@@ -41,6 +43,13 @@ func (m *Maker) get(kind, name string) entry.Entry {
 	return Entry(m.State, kind, name)
 }
 
+func (m *Maker) has(kind, name string) bool {
+	if m.Has != nil {
+		return m.Has(kind, name)
+	}
+	return m.get(kind, name) != nil
+}
+
 // find is get for an entry of a known type; an empty one stands for none.
 func find[E any](m *Maker, kind, name string) *E {
 	var found any = m.get(kind, name)
@@ -63,12 +72,11 @@ func (m *Maker) Service(name string) *Service {
 		AccessLogs:  all.AccessLogs, Extensions: slices.Concat(all.EnvoyExtensions, own.EnvoyExtensions),
 		RateLimits: own.RateLimits, Upstreams: own.UpstreamConfig, TLS: mesh.TLS, HTTP: mesh.HTTP,
 		MeshDestinationsOnly: mesh.TransparentProxy.MeshDestinationsOnly, ValidateClusters: mesh.ValidateClusters,
-		Intentions: m.intentions(name), DefaultAllow: m.DefaultAllow,
+		OwnRules: name != "*" && m.has(entry.ServiceIntentions, name),
 	}
 	if e, ok := m.get(entry.IngressGateway, name).(*entry.Ingress); ok {
 		s.Ingress = e
 	}
-	s.PerRequest = slices.ContainsFunc(s.Intentions, func(i Intention) bool { return len(i.Permissions) > 0 })
 	return s
 }
 
@@ -94,13 +102,19 @@ func expose(own, all entry.Expose) entry.Expose {
 	return all
 }
 
-// intentions lists those for a destination and those for every one, in the order in which they are looked at.
-func (m *Maker) intentions(name string) []Intention {
+// Rules is who may reach a service; "" stands for all that no intention names.
+func (m *Maker) Rules(service string) *Rules {
+	return &Rules{Service: service, TrustDomain: m.TrustDomain, Intentions: m.intentions(service), DefaultAllow: m.DefaultAllow}
+}
+
+// intentions lists those for a destination, if it is one, and those for every one, in the order in which they are looked at.
+func (m *Maker) intentions(service string) []Intention {
+	destinations := []string{"*"}
+	if service != "" {
+		destinations = []string{service, "*"}
+	}
 	var list []Intention
-	for _, destination := range []string{name, "*"} {
-		if destination == "*" && name == "*" {
-			break
-		}
+	for _, destination := range destinations {
 		e := find[entry.Intentions](m, entry.ServiceIntentions, destination)
 		for _, s := range e.Sources {
 			list = append(list, Intention{Source: s.Name, Peer: s.Peer, Precedence: s.Precedence, Action: s.Action, Permissions: s.Permissions, JWT: e.JWT})

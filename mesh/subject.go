@@ -19,9 +19,10 @@ const (
 	SubjectService                          // how a service's own proxies are set up: Service
 	SubjectUpstream                         // how a service is reached: Upstream
 	SubjectRoots                            // what certificates are verified with: Roots
+	SubjectRules                            // who may reach a service: Rules
 )
 
-var subjectWords = map[string]SubjectKind{"endpoints": SubjectEndpoints, "service": SubjectService, "upstream": SubjectUpstream, "roots": SubjectRoots}
+var subjectWords = map[string]SubjectKind{"endpoints": SubjectEndpoints, "service": SubjectService, "upstream": SubjectUpstream, "roots": SubjectRoots, "rules": SubjectRules}
 
 // Subject names a value of the plane. Its text has a fixed number of segments for
 // each kind, with what may hurt escaped, so that one value has one spelling:
@@ -30,8 +31,9 @@ var subjectWords = map[string]SubjectKind{"endpoints": SubjectEndpoints, "servic
 //	service/<service>
 //	upstream/<dc>/<service>/<protocol>/<connect timeout in ms>/<gateway mode>
 //	roots
+//	rules/<service>
 //
-// Segments behind a service may be empty. The last three of an upstream are what the
+// Segments behind a service may be empty, and that of rules: they are then of all services that no intention names. The last three of an upstream are what the
 // one who calls it sets for itself: they are spelled out, so that all who
 // set the same (nothing, mostly) share one value, and a server needs to know nothing of them.
 type Subject struct {
@@ -76,6 +78,8 @@ func (s Subject) String() string {
 		return "upstream/" + esc(s.Datacenter) + "/" + esc(s.Service) + "/" + esc(s.Protocol) + "/" + ms + "/" + esc(s.MeshGateway)
 	case SubjectRoots:
 		return "roots"
+	case SubjectRules:
+		return "rules/" + esc(s.Service)
 	}
 	return ""
 }
@@ -122,6 +126,9 @@ func subjectOf(parts []string) (Subject, bool) {
 		return s, s.Datacenter != "" && s.Service != "" && s.sound()
 	case s.Kind == SubjectRoots && len(parts) == 1:
 		return s, true
+	case s.Kind == SubjectRules && len(parts) == 2:
+		s.Service = parts[1]
+		return s, true
 	}
 	return s, false
 }
@@ -141,5 +148,5 @@ func (o *Override) sound() bool {
 }
 
 func badSubject(text string) error {
-	return errkind.Errorf(errkind.Invalid, "subject %q is not one of endpoints/DC/SERVICE/SUBSET, service/SERVICE, upstream/DC/SERVICE/PROTOCOL/MILLISECONDS/GATEWAY, roots", text)
+	return errkind.Errorf(errkind.Invalid, "subject %q is not one of endpoints/DC/SERVICE/SUBSET, service/SERVICE, upstream/DC/SERVICE/PROTOCOL/MILLISECONDS/GATEWAY, roots, rules/SERVICE", text)
 }

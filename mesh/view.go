@@ -1,7 +1,6 @@
 package mesh
 
 import (
-	"bytes"
 	"corbel.dev/corbel/catalog/chain"
 	"corbel.dev/corbel/catalog/entry"
 )
@@ -77,13 +76,48 @@ type Service struct {
 	ValidateClusters     bool            `json:",omitempty"`
 	// Ingress is what the service lets in from outside of the mesh, when it is an ingress gateway.
 	Ingress *entry.Ingress `json:",omitempty"`
-	// PerRequest says that an intention decides by request, not by connection.
-	PerRequest bool `json:",omitempty"`
-	// Intentions are those for the service, in the order in which they are looked at; what
-	// none matches is allowed when DefaultAllow. They are for the server, which encodes
-	// them: agents get the resources instead.
-	Intentions   []Intention `json:"-"`
-	DefaultAllow bool        `json:"-"`
+	// OwnRules says that intentions name the service: the rules of its proxies are then the value of a
+	// subject of its own (RulesSubject), else that of all services that none names.
+	OwnRules bool `json:",omitempty"`
+}
+
+// RulesSubject is where the rules of the service's proxies are.
+func (v *Service) RulesSubject() Subject {
+	s := Subject{Kind: SubjectRules}
+	if v.OwnRules {
+		s.Service = v.Name
+	}
+	return s
+}
+
+// Rules is who may reach a service, or all services that no intention names.
+type Rules struct {
+	Service     string // "" for those that none names
+	TrustDomain string
+	// Intentions are in the order in which they are looked at; what none matches is allowed when DefaultAllow.
+	Intentions   []Intention
+	DefaultAllow bool
+}
+
+// The names of the resources that a value of rules holds. They are the same for all services, as those of secrets
+// are: so services with the same rules share the resources, and a listener's reference never changes.
+const (
+	NetworkRules = "connect_authz:tcp"
+	HTTPRules    = "connect_authz:http"
+)
+
+// RulesValue is the value of a rules subject as agents get it: encoded extension configs.
+type RulesValue struct{ Network, HTTP *Resource }
+
+// Get returns the resource with the name, or nil.
+func (v *RulesValue) Get(name string) *Resource {
+	switch name {
+	case NetworkRules:
+		return v.Network
+	case HTTPRules:
+		return v.HTTP
+	}
+	return nil
 }
 
 // Intention is one rule of who may reach a service.
@@ -94,20 +128,6 @@ type Intention struct {
 	Action      string             // allow, deny, "" when Permissions decide
 	Permissions []entry.Permission // of requests, first match wins
 	JWT         *entry.IntentionJWT
-}
-
-// ServiceValue is the value of a service's subject as agents get it.
-type ServiceValue struct {
-	Service
-	// Authorization is the encoded extension configs that listeners refer to.
-	Authorization []*Resource
-
-	text []byte // what Service was read from
-}
-
-// SameSettings reports whether all but the rules is certainly the same: what was read from the same bytes.
-func (v *ServiceValue) SameSettings(o *ServiceValue) bool {
-	return o != nil && len(v.text) > 0 && bytes.Equal(v.text, o.text)
 }
 
 // Upstream is how a service is reached by those who set the same override for it.

@@ -218,20 +218,28 @@ func TestServiceView(t *testing.T) {
 		t.Errorf("config %v", v.Config)
 	}
 	if v.Protocol != "grpc" || v.Mode != "direct" || !v.Expose.Checks || len(v.Expose.Paths) != 1 || !v.AccessLogs.Enabled || len(v.Extensions) != 2 || v.Extensions[0].Name != "builtin/lua" ||
-		v.Upstreams.Defaults.ConnectTimeoutMs != 5 || v.TLS.Incoming.TLSMinVersion != "TLSv1_3" || !v.HTTP.SanitizeXForwardedClientCert || !v.MeshDestinationsOnly || !v.PerRequest || v.DefaultAllow {
+		v.Upstreams.Defaults.ConnectTimeoutMs != 5 || v.TLS.Incoming.TLSMinVersion != "TLSv1_3" || !v.HTTP.SanitizeXForwardedClientCert || !v.MeshDestinationsOnly || !v.OwnRules {
 		t.Errorf("%+v", v)
 	}
-	var order []string
-	for _, i := range v.Intentions {
-		order = append(order, fmt.Sprintf("%s %d %s%d", i.Source, i.Precedence, i.Action, len(i.Permissions)))
+	order := func(service string) (list []string) {
+		for _, i := range w.maker().Rules(service).Intentions {
+			list = append(list, fmt.Sprintf("%s %d %s%d", i.Source, i.Precedence, i.Action, len(i.Permissions)))
+		}
+		return list
 	}
-	expect(t, order, "api 9 1", "* 8 deny0", "ops 6 allow0", "* 5 deny0")
+	expect(t, order("web"), "api 9 1", "* 8 deny0", "ops 6 allow0", "* 5 deny0")
+	expect(t, order(""), "ops 6 allow0", "* 5 deny0")
+	for service, want := range map[string]string{"web": "rules/web", "other": "rules/", "*": "rules/"} {
+		if got := w.maker().Service(service).RulesSubject().String(); got != want {
+			t.Errorf("the rules of %s are at %s, want %s", service, got, want)
+		}
+	}
 
 	// Nothing of one service's settings leaks into what the others are given.
-	if o := w.maker().Service("other"); o.Protocol != "http" || o.Mode != "transparent" || o.Config["max_inbound_connections"] != nil || o.PerRequest || len(o.Intentions) != 2 {
+	if o := w.maker().Service("other"); o.Protocol != "http" || o.Mode != "transparent" || o.Config["max_inbound_connections"] != nil || o.OwnRules {
 		t.Errorf("%+v", o)
 	}
-	if bare := newWorld(t).maker().Service("web"); bare.Protocol != "tcp" || len(bare.Config) != 0 || bare.Intentions != nil {
+	if bare := newWorld(t).maker().Service("web"); bare.Protocol != "tcp" || len(bare.Config) != 0 || bare.OwnRules {
 		t.Errorf("%+v", bare)
 	}
 }

@@ -35,7 +35,7 @@ func TestBoardTellsWhatIsWritten(t *testing.T) {
 	m := startServer(t, "board1", aclOff+`bootstrap = true
 default_intention_policy = "deny"`)
 	values := map[string]*newest{}
-	for _, subject := range []string{"endpoints/dc1/web/", "service/web", "roots"} {
+	for _, subject := range []string{"endpoints/dc1/web/", "service/web", "rules/web", "roots"} {
 		n := &newest{}
 		stop, err := m.board.Follow(feed.Identity{Node: "x"}, subject, n.set, func(err error) { t.Error(err) })
 		if err != nil {
@@ -56,13 +56,17 @@ default_intention_policy = "deny"`)
 	await("endpoints/dc1/web/", func(b []byte) bool { return bytes.Contains(b, []byte("10.9.9.9")) })
 	m.awaitAsk("PUT", "/v1/config", `{"Kind":"service-defaults","Name":"web","Protocol":"http"}`, 200, "true")
 	await("service/web", func(b []byte) bool {
-		v, err := mesh.ReadService(b, time.Time{})
+		v, err := mesh.ReadService(b)
 		return err == nil && v.Protocol == "http"
 	})
-	before := values["service/web"].get().Body
+	before := values["rules/web"].get().Body
 	m.awaitAsk("GET", "/v1/connect/intentions/check?source=api&destination=web", "", 200, `"Allowed":false`)
 	m.awaitAsk("PUT", "/v1/connect/intentions/exact?source=api&destination=web", `{"Action":"allow"}`, 200, "true")
-	await("service/web", func(b []byte) bool { return !bytes.Equal(b, before) })
+	await("rules/web", func(b []byte) bool { return !bytes.Equal(b, before) })
+	await("service/web", func(b []byte) bool {
+		v, err := mesh.ReadService(b)
+		return err == nil && v.OwnRules
+	})
 	if v := values["endpoints/dc1/web/"].get(); v.At.IsZero() || v.Generation == 0 {
 		t.Errorf("%+v", v)
 	}

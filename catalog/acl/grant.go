@@ -32,6 +32,14 @@ func (g *Grant) CheckBelow(r Resource, prefix string, l Level) error {
 	return g.refuse(r, prefix, l)
 }
 
+// CheckAny is Check for at least one name.
+func (g *Grant) CheckAny(r Resource, l Level) error {
+	if g.AllowAny(r, l) {
+		return nil
+	}
+	return g.refuse(r, "", l)
+}
+
 func (g *Grant) refuse(r Resource, name string, l Level) error {
 	if name == "" {
 		return errkind.Errorf(errkind.Denied, "Permission denied: token with AccessorID '%s' lacks permission '%v:%v'", g.Accessor, r, l)

@@ -78,20 +78,30 @@ func BenchmarkDeregister(b *testing.B) {
 	}
 }
 
-// BenchmarkWildcardIntention changes what holds for all of 3,000 followed services, until the last is told.
+// BenchmarkWildcardIntention changes what holds for all services, until the last of 10,000 followers of the
+// rules that no intention names a service in is told, or the last of 3,000 services that have intentions of their own.
 func BenchmarkWildcardIntention(b *testing.B) {
-	h := newHarness(b, Config{Window: -1})
-	h.do(configEntry(b, `{"Kind":"proxy-defaults","Name":"global","Config":{"protocol":"http"}}`))
-	told := newTally()
-	const services = 3000
-	for i := range services {
-		h.do(configEntry(b, fmt.Sprintf(`{"Kind":"service-intentions","Name":"s%d","Sources":[{"Name":"s%d","Action":"allow"}]}`, i, i+1)))
-		crowd(b, h, fmt.Sprintf("service/s%d", i), 1, told)
-	}
+	b.Run("shared", func(b *testing.B) {
+		h, told := newHarness(b, Config{Window: -1}), newTally()
+		crowd(b, h, "rules/", 10_000, told)
+		wildcardIntention(b, h, told, 10_000)
+	})
+	b.Run("own", func(b *testing.B) {
+		h, told := newHarness(b, Config{Window: -1}), newTally()
+		const services = 3000
+		for i := range services {
+			h.do(configEntry(b, fmt.Sprintf(`{"Kind":"service-intentions","Name":"s%d","Sources":[{"Name":"s%d","Action":"allow"}]}`, i, i+1)))
+			crowd(b, h, fmt.Sprintf("rules/s%d", i), 1, told)
+		}
+		wildcardIntention(b, h, told, services)
+	})
+}
+
+func wildcardIntention(b *testing.B, h *harness, told *tally, followers int64) {
 	rounds := int64(0)
 	b.ReportAllocs()
 	for b.Loop() {
-		told.during(b, services, func() {
+		told.during(b, followers, func() {
 			h.do(configEntry(b, fmt.Sprintf(`{"Kind":"service-intentions","Name":"*","Sources":[{"Name":"r%d","Action":"allow"}]}`, rounds)))
 		})
 		rounds++

@@ -230,6 +230,9 @@ func (b *Board) changed(next *catalog.State, c *catalog.Changes) {
 		switch r.Kind {
 		case catalog.RecordConfigEntry:
 			b.touchLocked(input{inputEntry, r.Key}, from, now)
+			if c.Records[i].Before == nil || c.Records[i].After == nil {
+				b.touchLocked(input{inputPresence, r.Key}, from, now)
+			}
 		case catalog.RecordCA:
 			b.touchLocked(input{inputRoots, ""}, from, now)
 		case catalog.RecordSystem:

@@ -55,6 +55,44 @@ func TestOneChangeIsBuiltOnce(t *testing.T) {
 	}
 }
 
+// An intention for every destination is one build and one encoding for all services that no intention names,
+// and one for a destination is one, however many services and followers there are.
+func TestAnIntentionIsBuiltOnce(t *testing.T) {
+	h := newHarness(t, Config{Window: -1})
+	const services, agents = 300, 50
+	h.do(configEntry(t, `{"Kind":"service-intentions","Name":"s7","Sources":[{"Name":"api","Action":"allow"}]}`))
+	var shared []*seen
+	for range agents {
+		shared = append(shared, h.follow("rules/", ""))
+	}
+	own := h.follow("rules/s7", "")
+	for i := range services {
+		h.follow(fmt.Sprintf("service/s%d", i), "")
+	}
+	for _, c := range []struct {
+		destination, source    string
+		values, builds, toldOf uint64
+	}{
+		{"*", "ops", 2, 2, agents + 1}, // the shared rules, and those of s7, which hold what is for all, too
+		{"s7", "shop", 1, 1, 1},
+	} {
+		before := h.Stats()
+		h.do(configEntry(t, fmt.Sprintf(`{"Kind":"service-intentions","Name":%q,"Sources":[{"Name":%q,"Action":"allow"}]}`, c.destination, c.source)))
+		h.settle()
+		s := h.Stats()
+		if builds, encoded, values, told := s.Builds-before.Builds, s.Encoded-before.Encoded, s.Published-before.Published, s.Told-before.Told; builds != c.builds || encoded != c.builds || values != c.values || told != c.toldOf {
+			t.Errorf("an intention for %s: %d builds, %d encodings, %d values, %d followers told", c.destination, builds, encoded, values, told)
+		}
+		own.isNow(h.State())
+		for _, f := range shared {
+			f.isNow(h.State())
+			if &f.last().Body[0] != &shared[0].last().Body[0] {
+				t.Fatal("a follower has bytes of its own")
+			}
+		}
+	}
+}
+
 // What a change touches is found by what it changes, and what stays the same is not told.
 func TestFromAChangeToItsSubjects(t *testing.T) {
 	h := newHarness(t, Config{Window: -1})
@@ -62,7 +100,7 @@ func TestFromAChangeToItsSubjects(t *testing.T) {
 		configEntry(t, `{"Kind":"service-resolver","Name":"web","Subsets":{"v1":{}}}`),
 		configEntry(t, `{"Kind":"service-splitter","Name":"web","Splits":[{"Weight":50},{"Weight":50,"Service":"next"}]}`),
 		proxy("n1", "web", 1, &catalog.Check{ID: "c", Output: "a"}), proxy("n2", "next", 2))
-	subjects := []string{"endpoints/dc1/web/", "endpoints/dc1/web/v1", "endpoints/dc1/next/", "endpoints/dc2/web/", "service/web", "service/next", "upstream/dc1/web///", "upstream/dc1/next///", "roots"}
+	subjects := []string{"endpoints/dc1/web/", "endpoints/dc1/web/v1", "endpoints/dc1/next/", "endpoints/dc2/web/", "service/web", "service/next", "rules/web", "rules/", "upstream/dc1/web///", "upstream/dc1/next///", "roots"}
 	all := map[string]*seen{}
 	for _, s := range subjects {
 		all[s] = h.follow(s, "")
@@ -83,12 +121,14 @@ func TestFromAChangeToItsSubjects(t *testing.T) {
 		{"the node of an instance", proxy("n3", "other", 4), 1, "endpoints/dc1/next/"}, // its address is another
 		{"a key", &catalog.KV{Verb: catalog.KVSet, Pair: catalog.KVPair{Key: "k"}}, 0, ""},
 		{"an entry of another service", configEntry(t, `{"Kind":"service-defaults","Name":"other","Protocol":"tcp"}`), 0, ""},
-		{"a rule for one", configEntry(t, `{"Kind":"service-intentions","Name":"web","Sources":[{"Name":"api","Action":"allow"}]}`), 1, "service/web"},
-		{"a rule for all", configEntry(t, `{"Kind":"service-intentions","Name":"*","Sources":[{"Name":"*","Action":"allow"}]}`), 2, "service/next service/web"},
+		{"a rule for one", configEntry(t, `{"Kind":"service-intentions","Name":"web","Sources":[{"Name":"api","Action":"allow"}]}`), 2, "rules/web service/web"}, // the first
+		{"another rule for one", configEntry(t, `{"Kind":"service-intentions","Name":"web","Sources":[{"Name":"api","Action":"deny"}]}`), 1, "rules/web"},
+		{"a rule for all", configEntry(t, `{"Kind":"service-intentions","Name":"*","Sources":[{"Name":"*","Action":"allow"}]}`), 2, "rules/ rules/web"},
 		{"a subset", configEntry(t, `{"Kind":"service-resolver","Name":"web","Subsets":{"v1":{"OnlyPassing":true}}}`), 2, ""},
 		{"a resolver of a target", configEntry(t, `{"Kind":"service-resolver","Name":"next","ConnectTimeout":"9s"}`), 2, "upstream/dc1/next/// upstream/dc1/web///"},
 		{"the mesh", configEntry(t, `{"Kind":"mesh","TransparentProxy":{"MeshDestinationsOnly":true}}`), 2, "service/next service/web"},
 		{"the end of a route", dropRecord(catalog.RecordConfigEntry, "service-splitter/web"), 1, "upstream/dc1/web///"},
+		{"the end of the rules for one", dropRecord(catalog.RecordConfigEntry, "service-intentions/web"), 2, "rules/web service/web"},
 		{"what is not looked at any more", dropRecord(catalog.RecordConfigEntry, "service-resolver/next"), 1, "upstream/dc1/next///"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -218,14 +258,17 @@ func TestBeforeTheClusterHasAName(t *testing.T) {
 func TestValuesCanBeRead(t *testing.T) {
 	h := newHarness(t, Config{})
 	h.do(proxy("n1", "web", 1))
-	e, sv, u, far := h.follow("endpoints/dc1/web/", ""), h.follow("service/web", ""), h.follow("upstream/dc1/web///", ""), h.follow("endpoints/dc2/web/", "")
+	e, sv, rules, u, far := h.follow("endpoints/dc1/web/", ""), h.follow("service/web", ""), h.follow("rules/", ""), h.follow("upstream/dc1/web///", ""), h.follow("endpoints/dc2/web/", "")
 	for _, f := range []*seen{e, far} {
 		r, err := mesh.ReadResource(f.last().Body, time.Time{})
 		if want := strings.Split(f.subject, "/")[1]; err != nil || r.Type != mesh.TypeEndpoints || r.Name != "web.default."+want+".internal."+clusterID+".consul" {
 			t.Errorf("%+v %v", r, err)
 		}
 	}
-	if v, err := mesh.ReadService(sv.last().Body, time.Time{}); err != nil || v.Protocol != "tcp" || len(v.Authorization) == 0 {
+	if v, err := mesh.ReadService(sv.last().Body); err != nil || v.Protocol != "tcp" || v.OwnRules {
+		t.Errorf("%+v %v", v, err)
+	}
+	if v, err := mesh.ReadRules(rules.last().Body, time.Time{}); err != nil {
 		t.Errorf("%+v %v", v, err)
 	}
 	if v, err := mesh.ReadUpstream(u.last().Body); err != nil || len(v.Chain.Targets) != 1 {

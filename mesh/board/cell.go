@@ -23,9 +23,10 @@ import (
 type inputKind uint8
 
 const (
-	inputService inputKind = iota + 1 // instances, their checks and nodes; key: the name in lower case
-	inputEntry                        // key: of the config entry's record
-	inputRoots                        // the authority's records
+	inputService  inputKind = iota + 1 // instances, their checks and nodes; key: the name in lower case
+	inputEntry                         // key: of the config entry's record
+	inputRoots                         // the authority's records
+	inputPresence                      // whether there is a config entry; key: of its record
 )
 
 // input is one thing that a value is made of.
@@ -43,6 +44,11 @@ func (in input) index(st *catalog.State) uint64 {
 		return st.RecordIndex(catalog.RecordConfigEntry, in.key)
 	case inputRoots:
 		return st.RecordsIndex(catalog.RecordCA)
+	case inputPresence:
+		if r := st.Record(catalog.RecordConfigEntry, in.key); r != nil {
+			return r.CreateIndex
+		}
+		return st.RecordsIndex(catalog.RecordConfigEntry)
 	}
 	return 1
 }
@@ -203,12 +209,18 @@ func (b *Board) make(st *catalog.State, s mesh.Subject) *made {
 		Get: func(kind, name string) entry.Entry {
 			out.add(input{inputEntry, entry.Key(kind, name)})
 			return b.entries.get(st, kind, name)
+		},
+		Has: func(kind, name string) bool {
+			out.add(input{inputPresence, entry.Key(kind, name)})
+			return st.Record(catalog.RecordConfigEntry, entry.Key(kind, name)) != nil
 		}}
 	switch s.Kind {
 	case mesh.SubjectEndpoints:
 		out.body, out.err = b.endpoints(out, &m, s)
 	case mesh.SubjectService:
-		out.body, out.err = service(m.Service(s.Service))
+		out.body, out.err = m.Service(s.Service).Encode()
+	case mesh.SubjectRules:
+		out.body, out.err = rules(m.Rules(s.Service))
 	case mesh.SubjectUpstream:
 		v := m.Upstream(s)
 		out.trouble = v.Problem
@@ -257,12 +269,12 @@ func (b *Board) endpoints(out *made, m *mesh.Maker, s mesh.Subject) ([]byte, err
 	return r.Body, nil
 }
 
-func service(v *mesh.Service) ([]byte, error) {
-	authorization, err := envoy.Authorization(v)
+func rules(v *mesh.Rules) ([]byte, error) {
+	value, err := envoy.Authorization(v)
 	if err != nil {
 		return nil, err
 	}
-	return mesh.AppendService(nil, v, authorization)
+	return value.Encode(), nil
 }
 
 func roots(st *catalog.State, domain string) ([]byte, error) {

@@ -235,7 +235,9 @@ func scratch(t testing.TB, st *catalog.State, text string) []byte {
 		}
 		b = r.Body
 	case mesh.SubjectService:
-		b, err = service(m.Service(s.Service))
+		b, err = m.Service(s.Service).Encode()
+	case mesh.SubjectRules:
+		b, err = rules(m.Rules(s.Service))
 	case mesh.SubjectUpstream:
 		b, err = m.Upstream(s).Encode()
 	case mesh.SubjectRoots:

@@ -16,9 +16,9 @@ var (
 	someNodes    = []string{"n1", "n2", "n3"}
 	someSubjects = func() (list []string) {
 		for _, s := range someServices {
-			list = append(list, "endpoints/dc1/"+s+"/", "endpoints/dc1/"+s+"/v1", "service/"+s, "upstream/dc1/"+s+"///", "upstream/dc1/"+s+"/http/250/")
+			list = append(list, "endpoints/dc1/"+s+"/", "endpoints/dc1/"+s+"/v1", "service/"+s, "rules/"+s, "upstream/dc1/"+s+"///", "upstream/dc1/"+s+"/http/250/")
 		}
-		return append(list, "roots")
+		return append(list, "roots", "rules/")
 	}()
 	someEntries = []string{
 		`{"Kind":"proxy-defaults","Name":"global","Config":{"protocol":"http"}}`, `{"Kind":"proxy-defaults","Name":"global","Config":{"protocol":"tcp"}}`,

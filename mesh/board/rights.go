@@ -28,6 +28,11 @@ func may(g *acl.Grant, s mesh.Subject) error {
 		return g.Check(acl.Service, s.Service, acl.Read)
 	case mesh.SubjectService:
 		return g.Check(acl.Service, s.Service, acl.Write)
+	case mesh.SubjectRules:
+		if s.Service == "" { // of no service: for all that have proxies
+			return g.CheckAny(acl.Service, acl.Write)
+		}
+		return g.Check(acl.Service, s.Service, acl.Write)
 	}
 	return nil
 }

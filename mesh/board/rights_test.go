@@ -59,6 +59,7 @@ func TestWhoMayFollow(t *testing.T) {
 		may            bool
 	}{
 		{"web", "service/web", true}, {"web", "service/api", false}, {"web", "endpoints/dc1/api/", true}, {"web", "upstream/dc1/api///", true}, {"web", "roots", true},
+		{"web", "rules/web", true}, {"web", "rules/api", false}, {"web", "rules/", true}, {"reader", "rules/", false}, {"nodes", "rules/", false}, {"unknown", "rules/", false},
 		{"reader", "service/api", false}, {"reader", "endpoints/dc1/api/v1", true}, {"reader", "endpoints/dc2/api/", true}, {"reader", "endpoints/dc1/web/", false}, {"reader", "upstream/dc1/web///", false},
 		{"nodes", "endpoints/dc1/api/", false}, {"nodes", "roots", true},
 		{"unknown", "endpoints/dc1/api/", false}, {"unknown", "roots", true},

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -24,33 +25,27 @@ const (
 	authzPrefix  = "connect_authz"
 )
 
-// NetworkRulesName is the resource that the tcp listeners of a service refer to.
-func NetworkRulesName(service string) string { return authzPrefix + ":tcp:" + service }
-
-// HTTPRulesName is the resource that the http listeners of a service refer to.
-func HTTPRulesName(service string) string { return authzPrefix + ":http:" + service }
-
-// Authorization makes the rules of a service, for its listeners that see
-// connections and for those that see requests. All its proxies share them.
+// Authorization makes the rules of a service, or of all that no intention names, for listeners that see
+// connections and for those that see requests. All their proxies share them: nothing in them names the service.
 //
 // A listener that sees connections cannot tell requests apart: there a source
 // with permissions is refused altogether.
 //
 // Tokens (JWT) are not looked at yet: what is allowed only with a token is
 // allowed to nobody, and what is denied with one is denied to all.
-func Authorization(v *mesh.Service) ([]*mesh.Resource, error) {
-	if v.Name == "" || v.TrustDomain == "" {
-		return nil, errkind.New(errkind.Invalid, "Service.Name and Service.TrustDomain are required")
+func Authorization(v *mesh.Rules) (*mesh.RulesValue, error) {
+	if v.TrustDomain == "" {
+		return nil, errkind.New(errkind.Invalid, "Rules.TrustDomain is required")
 	}
-	network, err := extension(NetworkRulesName(v.Name), &netrbacv3.RBAC{StatPrefix: authzPrefix, Rules: rules(v, false)})
+	network, err := extension(mesh.NetworkRules, &netrbacv3.RBAC{StatPrefix: authzPrefix, Rules: rules(v, false)})
 	if err != nil {
-		return nil, fmt.Errorf("intentions for %q: %w", v.Name, err)
+		return nil, fmt.Errorf("intentions for %q: %w", cmp.Or(v.Service, "*"), err)
 	}
-	http, err := extension(HTTPRulesName(v.Name), &httprbacv3.RBAC{Rules: rules(v, true)})
+	http, err := extension(mesh.HTTPRules, &httprbacv3.RBAC{Rules: rules(v, true)})
 	if err != nil {
-		return nil, fmt.Errorf("intentions for %q: %w", v.Name, err)
+		return nil, fmt.Errorf("intentions for %q: %w", cmp.Or(v.Service, "*"), err)
 	}
-	return []*mesh.Resource{network, http}, nil
+	return &mesh.RulesValue{Network: network, HTTP: http}, nil
 }
 
 // extension makes a resource of a filter's configuration.
@@ -67,7 +62,7 @@ func extension(name string, m proto.Message) (*mesh.Resource, error) {
 // unordered one: each source is taken without those that were decided before
 // it. The object is there also when it holds nothing: without it Envoy would let
 // all through, with it and ALLOW nothing.
-func rules(v *mesh.Service, http bool) *rbacv3.RBAC {
+func rules(v *mesh.Rules, http bool) *rbacv3.RBAC {
 	out := &rbacv3.RBAC{Action: rbacv3.RBAC_ALLOW}
 	if v.DefaultAllow {
 		out.Action = rbacv3.RBAC_DENY
@@ -102,7 +97,7 @@ func rules(v *mesh.Service, http bool) *rbacv3.RBAC {
 
 // principal is who the source at i decides for: itself without those before it;
 // nil when nobody is left. Sources of peers name nobody who could come.
-func principal(v *mesh.Service, i int) *rbacv3.Principal {
+func principal(v *mesh.Rules, i int) *rbacv3.Principal {
 	s := v.Intentions[i]
 	if s.Peer != "" {
 		return nil

@@ -32,7 +32,7 @@ type request struct {
 
 // decide is the rule of intentions in its own words: the first that fits the
 // source decides, and within it the first permission that fits the request.
-func decide(v *mesh.Service, r request, http bool) bool {
+func decide(v *mesh.Rules, r request, http bool) bool {
 	for _, in := range v.Intentions {
 		if in.Source != r.source && in.Source != "*" {
 			continue
@@ -147,7 +147,7 @@ func textFits(m *matcherv3.StringMatcher, s string) bool {
 func TestRulesDecideAsTheIntentionsDo(t *testing.T) {
 	names := []string{"*", "web", "api", "a.b", "x y"}
 	rapid.Check(t, func(rt *rapid.T) {
-		v := &mesh.Service{Name: "db", TrustDomain: testDomain, DefaultAllow: rapid.Bool().Draw(rt, "default allow")}
+		v := &mesh.Rules{Service: "db", TrustDomain: testDomain, DefaultAllow: rapid.Bool().Draw(rt, "default allow")}
 		for range rapid.IntRange(0, 6).Draw(rt, "intentions") {
 			v.Intentions = append(v.Intentions, drawIntention(rt, names))
 		}
@@ -203,15 +203,15 @@ func drawIntention(t *rapid.T, names []string) mesh.Intention {
 	return in
 }
 
-func networkPolicies(t testing.TB, list []*mesh.Resource) *rbacv3.RBAC {
+func networkPolicies(t testing.TB, v *mesh.RulesValue) *rbacv3.RBAC {
 	var m netrbacv3.RBAC
-	unpackExtension(t, list[0], &m)
+	unpackExtension(t, v.Network, &m)
 	return m.Rules
 }
 
-func httpPolicies(t testing.TB, list []*mesh.Resource) *rbacv3.RBAC {
+func httpPolicies(t testing.TB, v *mesh.RulesValue) *rbacv3.RBAC {
 	var m httprbacv3.RBAC
-	unpackExtension(t, list[1], &m)
+	unpackExtension(t, v.HTTP, &m)
 	return m.Rules
 }
 
@@ -224,7 +224,7 @@ func unpackExtension(t testing.TB, r *mesh.Resource, into proto.Message) {
 
 func TestRulesThatFailClosed(t *testing.T) {
 	token := &entry.IntentionJWT{Providers: []entry.IntentionProvider{{Name: "idp"}}}
-	tests := map[string]mesh.Service{
+	tests := map[string]mesh.Rules{
 		"nothing is allowed":                      {},
 		"an intention asks for a token":           {Intentions: []mesh.Intention{{Source: "web", Action: entry.Allow, JWT: token}}},
 		"the same when all is allowed":            {DefaultAllow: true, Intentions: []mesh.Intention{{Source: "web", Action: entry.Allow, JWT: token}}},
@@ -233,7 +233,7 @@ func TestRulesThatFailClosed(t *testing.T) {
 		"a source of a peer is nobody here":       {Intentions: []mesh.Intention{{Source: "web", Peer: "east", Action: entry.Allow}}},
 	}
 	for name, v := range tests {
-		v.Name, v.TrustDomain = "db", testDomain
+		v.Service, v.TrustDomain = "db", testDomain
 		list, err := Authorization(&v)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -248,7 +248,7 @@ func TestRulesThatFailClosed(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Authorization(&mesh.Service{Name: "db"}); err == nil || !strings.Contains(err.Error(), "TrustDomain") {
+	if _, err := Authorization(&mesh.Rules{Service: "db"}); err == nil || !strings.Contains(err.Error(), "TrustDomain") {
 		t.Errorf("without trust domain: %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 
 	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/mesh"
 )
 
 type manager = hcmv3.HttpConnectionManager
@@ -58,16 +59,16 @@ func (p *packer) tail(protocol string) []*hcmv3.HttpFilter {
 	return append(list, p.httpFilter("envoy.filters.http.router", &routerv3.Router{}))
 }
 
-func httpRules(service string) *hcmv3.HttpFilter {
-	return &hcmv3.HttpFilter{Name: HTTPRulesName(service), ConfigType: &hcmv3.HttpFilter_ConfigDiscovery{
+func httpRules() *hcmv3.HttpFilter {
+	return &hcmv3.HttpFilter{Name: mesh.HTTPRules, ConfigType: &hcmv3.HttpFilter_ConfigDiscovery{
 		ConfigDiscovery: &corev3.ExtensionConfigSource{ConfigSource: overADS(), TypeUrls: []string{urlOf(&httprbacv3.RBAC{})}}}}
 }
 
-// secure puts the service's rules before all filters of an operator's connection manager.
-func (p *packer) secure(f *listenerv3.Filter, service string) {
+// secure puts the rules before all filters of an operator's connection manager.
+func (p *packer) secure(f *listenerv3.Filter) {
 	m := httpManager()
 	p.keep(f.GetTypedConfig().UnmarshalTo(m))
-	m.HttpFilters = append([]*hcmv3.HttpFilter{httpRules(service)}, m.HttpFilters...)
+	m.HttpFilters = append([]*hcmv3.HttpFilter{httpRules()}, m.HttpFilters...)
 	f.ConfigType = &listenerv3.Filter_TypedConfig{TypedConfig: p.any(m)}
 }
 
@@ -88,7 +89,7 @@ func (p *packer) publicHTTP(v *Public) *listenerv3.Filter {
 		m.SetCurrentClientCertDetails = &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{Subject: truth(true), Cert: true, Chain: true, Dns: true, Uri: true}
 	}
 	normalize(m, v.HTTP)
-	m.HttpFilters = append([]*hcmv3.HttpFilter{httpRules(v.Service), p.callerMetadata()}, p.tail(v.Protocol)...)
+	m.HttpFilters = append([]*hcmv3.HttpFilter{httpRules(), p.callerMetadata()}, p.tail(v.Protocol)...)
 	return p.filter(managerName, m)
 }
 

@@ -35,7 +35,6 @@ func (b *Bind) name(of string) string {
 
 // Public is the listener that other proxies connect to.
 type Public struct {
-	Service          string // whose rules hold
 	Bind             Bind
 	Protocol         string
 	Balance          bool // connections evenly over the proxy's threads
@@ -69,7 +68,7 @@ func PublicListener(v *Public) (*mesh.Resource, error) {
 	if entry.IsHTTP(v.Protocol) {
 		chain.Filters = []*listenerv3.Filter{p.publicHTTP(v)}
 	} else {
-		chain.Filters = []*listenerv3.Filter{networkRules(v.Service), p.tcpProxy("public_listener", LocalApp, v.Logs, v.IdleTimeout)}
+		chain.Filters = []*listenerv3.Filter{networkRules(), p.tcpProxy("public_listener", LocalApp, v.Logs, v.IdleTimeout)}
 	}
 	if v.HandshakeTimeout > 0 {
 		chain.TransportSocketConnectTimeout = duration(v.HandshakeTimeout)
@@ -95,12 +94,12 @@ func (p *packer) customPublic(v *Public, name string) (*mesh.Resource, error) {
 		secured := false
 		for _, f := range chain.Filters {
 			if f.GetTypedConfig().GetTypeUrl() == urlOf(httpManager()) {
-				p.secure(f, v.Service)
+				p.secure(f)
 				secured = true
 			}
 		}
 		if !secured {
-			chain.Filters = append([]*listenerv3.Filter{networkRules(v.Service)}, chain.Filters...)
+			chain.Filters = append([]*listenerv3.Filter{networkRules()}, chain.Filters...)
 		}
 	}
 	m.TrafficDirection = corev3.TrafficDirection_INBOUND
@@ -122,9 +121,9 @@ func exactBalance() *listenerv3.Listener_ConnectionBalanceConfig {
 		ExactBalance: &listenerv3.Listener_ConnectionBalanceConfig_ExactBalance{}}}
 }
 
-// networkRules refers to the service's rules, so that a change of them changes no listener and ends no connection.
-func networkRules(service string) *listenerv3.Filter {
-	return &listenerv3.Filter{Name: NetworkRulesName(service), ConfigType: &listenerv3.Filter_ConfigDiscovery{
+// networkRules refers to the rules, so that a change of them changes no listener and ends no connection.
+func networkRules() *listenerv3.Filter {
+	return &listenerv3.Filter{Name: mesh.NetworkRules, ConfigType: &listenerv3.Filter_ConfigDiscovery{
 		ConfigDiscovery: &corev3.ExtensionConfigSource{ConfigSource: overADS(), TypeUrls: []string{urlOf(&netrbacv3.RBAC{})}}}}
 }
 

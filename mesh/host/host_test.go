@@ -61,9 +61,11 @@ func (s *servers) value(subject string) feed.Value {
 	case mesh.SubjectUpstream:
 		v.Body, err = m.Upstream(parsed).Encode()
 	case mesh.SubjectService:
-		var rules []*mesh.Resource
-		if rules, err = envoy.Authorization(m.Service(parsed.Service)); err == nil {
-			v.Body, err = mesh.AppendService(nil, m.Service(parsed.Service), rules)
+		v.Body, err = m.Service(parsed.Service).Encode()
+	case mesh.SubjectRules:
+		var rules *mesh.RulesValue
+		if rules, err = envoy.Authorization(m.Rules(parsed.Service)); err == nil {
+			v.Body = rules.Encode()
 		}
 	case mesh.SubjectEndpoints:
 		var r *mesh.Resource

@@ -100,7 +100,12 @@ func (h *Host) stopLater() {
 
 // refusedLocked ends a member that cannot become ready, since what it needs for itself was refused.
 func (h *Host) refusedLocked(m *member, s *subject, w *work) bool {
-	if s.err == nil || m.sets.Load() != nil || s.kind != mesh.SubjectService && s.key.text != proxy.LeafSubject {
+	if s.err == nil || m.sets.Load() != nil {
+		return false
+	}
+	switch {
+	case s.kind == mesh.SubjectService, s.kind == mesh.SubjectRules, s.key.text == proxy.LeafSubject:
+	default:
 		return false
 	}
 	m.failed = s.err
@@ -136,7 +141,7 @@ func (h *Host) follow(s *subject) {
 
 // set takes a new value: it is decoded once, and given to all members before any stream is woken.
 func (h *Host) set(s *subject, v feed.Value) {
-	value, err := decode(s.kind, s.value, v) // only calls like this one write it, one after the other
+	value, err := decode(s.kind, v)
 	h.meters.value(v.At, h.cfg.Clock.Now())
 	if err != nil { // of a server that is newer or older: what is known goes on to hold
 		h.meters.undecodable.Add(1)
@@ -180,8 +185,8 @@ func (h *Host) give(s *subject, value any, err error) {
 	h.do(&w)
 }
 
-// decode reads a value as the proxies take it, nil is none; before is the one that it replaces.
-func decode(kind mesh.SubjectKind, before any, v feed.Value) (any, error) {
+// decode reads a value as the proxies take it, nil is none.
+func decode(kind mesh.SubjectKind, v feed.Value) (any, error) {
 	if v.Body == nil {
 		return nil, nil
 	}
@@ -189,8 +194,9 @@ func decode(kind mesh.SubjectKind, before any, v feed.Value) (any, error) {
 	case mesh.SubjectEndpoints:
 		return mesh.ReadResource(v.Body, v.At)
 	case mesh.SubjectService:
-		former, _ := before.(*mesh.ServiceValue)
-		return mesh.ReadServiceAfter(former, v.Body, v.At)
+		return mesh.ReadService(v.Body)
+	case mesh.SubjectRules:
+		return mesh.ReadRules(v.Body, v.At)
 	case mesh.SubjectUpstream:
 		return mesh.ReadUpstream(v.Body)
 	case mesh.SubjectRoots:

@@ -60,6 +60,23 @@ func TestStateOfAProxyIsSmall(t *testing.T) {
 	runtime.KeepAlive(keep)
 }
 
+// TestProxiesShareTheRules: those that no intention names are one resource for all proxies of a host.
+func TestProxiesShareTheRules(t *testing.T) {
+	w := newWorld(t)
+	list := hostOf(t, w, hostProxies)
+	w.put(`{"Kind": "service-intentions", "Name": "*", "Sources": [{"Name": "shop", "Action": "allow"}]}`)
+	change := w.change("rules/")
+	want := change.Value.(*mesh.RulesValue).Network
+	for i, p := range list {
+		if d := p.Step(change); d.Touched != mesh.Types(0).With(mesh.TypeExtension) {
+			t.Fatalf("proxy %d: touched %b", i, d.Touched)
+		}
+		if got := p.Set(mesh.TypeExtension).All(); len(got) != 1 || got[0] != want {
+			t.Fatalf("proxy %d has %v", i, got)
+		}
+	}
+}
+
 // TestAStepOfEndpointsAllocatesLittle: it happens for each proxy of a host at each change of what it calls.
 func TestAStepOfEndpointsAllocatesLittle(t *testing.T) {
 	_, p, changes := endpointSteps(t)
@@ -103,8 +120,9 @@ func BenchmarkStepRules(b *testing.B) {
 	var changes [2]Change
 	for i := range changes {
 		w.put(fmt.Sprintf(`{"Kind": "service-intentions", "Name": "web-0", "Sources": [{"Name": "s%d", "Action": "allow"}]}`, i))
-		changes[i] = w.change("service/web-0")
+		changes[i] = w.change("rules/web-0")
 	}
+	p.Step(w.change("service/web-0"))
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {

@@ -60,6 +60,11 @@ func (s *plane) step(c Change) mesh.Types {
 	return d.Touched
 }
 
+// rules gives the proxy the rules of its service, after the first intention that names it.
+func (l *live) rules() mesh.Types {
+	return l.step(l.w.change("service/web")) | l.step(l.w.change("rules/web"))
+}
+
 func (s *plane) response(t mesh.Type) (*discoveryv3.DiscoveryResponse, int) {
 	r := &discoveryv3.DiscoveryResponse{TypeUrl: t.URL(), VersionInfo: fmt.Sprint(s.serial[t]), Nonce: fmt.Sprintf("%d-%d", t, s.serial[t])}
 	for _, one := range s.proxy.Set(t).All() {
@@ -318,7 +323,7 @@ func TestRulesOfConnectionsComeByThemselves(t *testing.T) {
 		l := start(t, program, w, r)
 		allow := `{"Kind": "service-intentions", "Name": "web", "Sources": [{"Name": "shop", "Action": "allow"}]}`
 		w.put(allow)
-		if touched := l.step(w.change("service/web")); touched != mesh.Types(0).With(mesh.TypeExtension) {
+		if touched := l.rules(); touched != mesh.Types(0).With(mesh.TypeExtension) {
 			t.Fatalf("an intention touched %b", touched)
 		}
 		l.wait("shop to be let in", func() error { return l.echo(port, "shop") })
@@ -341,14 +346,14 @@ func TestRulesOfConnectionsComeByThemselves(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.put(`{"Kind": "service-intentions", "Name": "web", "Sources": [{"Name": "shop", "Action": "deny"}]}`)
-		l.step(w.change("service/web"))
+		l.rules()
 		l.wait("shop to be refused", func() error { return refusedOnly(l.echo(port, "shop")) })
 		_ = held.SetDeadline(time.Now().Add(patience))
 		if err := line(); err != nil {
 			t.Errorf("a connection that was let in before: %v", err)
 		}
 		w.put(allow)
-		l.step(w.change("service/web"))
+		l.rules()
 		l.wait("shop to be let in again", func() error { return l.echo(port, "shop") })
 		l.settled(1)
 	})
@@ -365,7 +370,7 @@ func TestRulesOfRequestsComeByThemselves(t *testing.T) {
 		l := start(t, program, w, sidecar(t, fmt.Sprintf(`{"LocalServicePort": %d, "Config": {"bind_port": %d}}`, app.Listener.Addr().(*net.TCPAddr).Port, port)))
 		w.put(`{"Kind": "service-intentions", "Name": "web", "Sources": [{"Name": "shop", "Permissions": [
 			{"Action": "deny", "HTTP": {"PathPrefix": "/admin"}}, {"Action": "allow", "HTTP": {"PathPrefix": "/", "Methods": ["GET"]}}]}]}`)
-		l.step(w.change("service/web"))
+		l.rules()
 		get := func(service, method, path string) (int, string, error) {
 			conn, err := l.dial(port, service)
 			if err != nil {

@@ -3,7 +3,6 @@ package proxy
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 
 	"corbel.dev/corbel/catalog"
@@ -16,7 +15,7 @@ import (
 // own is what a proxy has for itself: its application's cluster, its public listener, exposed paths.
 type own struct {
 	resources []*mesh.Resource
-	rules     []string // the resources of the service that the public listener refers to
+	rules     []string // the rules that the public listener refers to
 	problems  []string
 	failed    bool // something could not be built
 }
@@ -45,7 +44,7 @@ func (p *Proxy) logs() *entry.AccessLogs {
 func (p *Proxy) tracing() string { return p.config().text("envoy_listener_tracing_json") }
 
 // buildOwn builds what depends on the registration and the service alone. A part
-// that cannot be built is left out and named; without its rules a public listener is not built.
+// that cannot be built is left out and named.
 func (p *Proxy) buildOwn() *own {
 	o := &own{problems: p.unserved()}
 	if p.reg.Kind != catalog.KindConnectProxy {
@@ -94,26 +93,26 @@ func (p *Proxy) unserved() []string {
 	return list
 }
 
+var (
+	bothRules        = []string{mesh.NetworkRules, mesh.HTTPRules}
+	onlyNetworkRules = bothRules[:1:1]
+	onlyHTTPRules    = bothRules[1:]
+)
+
 // public is the listener that other proxies connect to, with the rules that it refers to.
 func (p *Proxy) public(o *own, c *options, protocol string) {
 	if len(o.resources) == 0 {
 		return // no cluster to lead to
 	}
-	o.rules = []string{envoy.NetworkRulesName(p.service.Name)}
+	o.rules = onlyNetworkRules
 	custom := c.text("envoy_public_listener_json")
 	if entry.IsHTTP(protocol) {
-		o.rules[0] = envoy.HTTPRulesName(p.service.Name)
+		o.rules = onlyHTTPRules
 	}
 	if custom != "" { // it may hold filter chains of both kinds
-		o.rules = []string{envoy.NetworkRulesName(p.service.Name), envoy.HTTPRulesName(p.service.Name)}
+		o.rules = bothRules
 	}
-	for _, name := range o.rules {
-		if !slices.ContainsFunc(p.service.Authorization, func(r *mesh.Resource) bool { return r.Name == name }) {
-			o.add(p.cache, nil, errkind.Errorf(errkind.Invalid, "service %q: the servers gave no rules %q, so nobody is let in", p.service.Name, name))
-			return
-		}
-	}
-	v := &envoy.Public{Service: p.service.Name, Protocol: protocol, Bind: p.publicBind(c), Balance: c.oneOf("balance_inbound_connections", "exact_balance") != "",
+	v := &envoy.Public{Protocol: protocol, Bind: p.publicBind(c), Balance: c.oneOf("balance_inbound_connections", "exact_balance") != "",
 		HandshakeTimeout: c.millis("handshake_timeout_ms", 0), RequestTimeout: c.millis("local_request_timeout_ms", 0), IdleTimeout: c.millis("local_idle_timeout_ms", 0),
 		HTTP: p.service.HTTP, Logs: p.logs(), Tracing: c.text("envoy_listener_tracing_json"), JSON: custom}
 	if p.service.TLS != nil {

@@ -21,7 +21,7 @@ const LeafSubject = "leaf"
 type Change struct {
 	Subject string
 	// Value is of the subject's kind: *mesh.Resource (endpoints and leaf),
-	// *mesh.ServiceValue, *mesh.Upstream, *mesh.Roots. It is shared, and not changed.
+	// *mesh.Service, *mesh.RulesValue, *mesh.Upstream, *mesh.Roots. It is shared, and not changed.
 	// nil: there is nothing under the subject, or it may not be followed.
 	Value any
 }
@@ -38,12 +38,15 @@ type Proxy struct {
 	cache      *Cache
 	datacenter string
 	reg        *Registration
-	service    *mesh.ServiceValue
+	service    *mesh.Service
+	rules      *mesh.RulesValue
+	rulesFrom  string // the subject that they are the value of
 	roots      *mesh.Resource
 	leaf       *mesh.Resource
 	own        *own
 	ownStale   bool       // the registration or the service changed since own was built
 	subject    string     // the service's
+	rulesAt    string     // the subject of its rules; "" while the service is not known
 	calls      []Upstream // what it calls: the registration's upstreams, or what a gateway's entry lists
 	upstreams  []upstream
 	endpoints  []endpoints // by subject
@@ -100,7 +103,7 @@ func (p *Proxy) Missing() []string {
 func (p *Proxy) Register(r *Registration) Delta {
 	p.reg, p.ownStale = r, true
 	if subject := textOf(mesh.Subject{Kind: mesh.SubjectService, Service: r.Service()}); subject != p.subject {
-		p.subject, p.service = subject, nil
+		p.subject, p.service, p.rulesAt = subject, nil, ""
 	}
 	p.plan()
 	return p.settle()
@@ -112,11 +115,15 @@ func (p *Proxy) Step(c Change) Delta {
 		return p.stepEndpoints(at, c)
 	}
 	switch v := c.Value.(type) {
-	case *mesh.ServiceValue:
-		if c.Subject == p.subject && v != nil {
-			if d, ok := p.stepRules(v); ok {
-				return d
+	case *mesh.RulesValue:
+		if c.Subject == p.rulesAt && v != nil {
+			p.rules, p.rulesFrom = v, c.Subject
+			if p.sets != nil && p.own != nil {
+				return p.stepRules()
 			}
+		}
+	case *mesh.Service:
+		if c.Subject == p.subject && v != nil {
 			p.setService(v)
 		}
 	case *mesh.Roots:
@@ -141,45 +148,36 @@ func (p *Proxy) Step(c Change) Delta {
 	return p.settle()
 }
 
-// setService takes what holds for the service. Where only the rules changed, nothing else is built anew.
-func (p *Proxy) setService(v *mesh.ServiceValue) {
-	same := p.service != nil && reflect.DeepEqual(&p.service.Service, &v.Service)
-	p.service = v
+// setService takes what holds for the service. Where only the subject of the rules changed, nothing is built
+// anew: what the proxy has of them holds until the value of that subject is there.
+func (p *Proxy) setService(v *mesh.Service) {
+	same := false
+	if p.service != nil {
+		former := *p.service
+		former.OwnRules = v.OwnRules
+		same = reflect.DeepEqual(&former, v)
+	}
+	p.service, p.rulesAt = v, textOf(v.RulesSubject())
 	if !same {
 		p.ownStale = true
 		p.plan()
 	}
 }
 
-// stepRules is the step that a change of intentions is: the rules are others, and nothing else of the
-// service. It reports false, and does nothing, where that is not so or not known.
-func (p *Proxy) stepRules(v *mesh.ServiceValue) (Delta, bool) {
-	if p.sets == nil || p.own == nil || p.ownStale || !v.SameSettings(p.service) {
-		return Delta{}, false
-	}
+// stepRules is the step that a change of intentions is: the rules are others, and nothing else moves.
+func (p *Proxy) stepRules() Delta {
 	held := p.sets[mesh.TypeExtension]
-	found, changed := 0, make([]*mesh.Resource, 0, 2)
-	for _, r := range v.Authorization {
-		if !slices.Contains(p.own.rules, r.Name) {
-			continue
-		}
-		before := held.Get(r.Name)
-		if before == nil {
-			return Delta{}, false
-		}
-		if found++; !same(before, r) {
+	var changed []*mesh.Resource
+	for _, name := range p.own.rules {
+		if r := p.rules.Get(name); !same(held.Get(name), r) {
 			changed = append(changed, r)
 		}
 	}
-	if found != len(p.own.rules) {
-		return Delta{}, false
-	}
-	p.service = v
 	if len(changed) == 0 {
-		return Delta{}, true
+		return Delta{}
 	}
 	p.sets[mesh.TypeExtension] = held.With(changed...)
-	return Delta{Touched: mesh.Types(0).With(mesh.TypeExtension)}, true
+	return Delta{Touched: mesh.Types(0).With(mesh.TypeExtension)}
 }
 
 // stepEndpoints is the step that happens most: one resource is another, and nothing else moves.
@@ -257,6 +255,8 @@ func (p *Proxy) known(subject string) bool {
 		return p.leaf != nil
 	case p.subject:
 		return p.service != nil
+	case p.rulesAt:
+		return p.rulesFrom == p.rulesAt
 	}
 	if at, ok := p.find(subject); ok {
 		return p.endpoints[at].value != nil
@@ -365,6 +365,9 @@ func (p *Proxy) track() (follow, drop []string) {
 	targets := p.targets()
 	p.watch(targets)
 	need := append([]string{LeafSubject, rootsSubject, p.subject}, targets...)
+	if p.rulesAt != "" {
+		need = append(need, p.rulesAt)
+	}
 	for i := range p.upstreams {
 		if s := p.upstreams[i].subject; s != "" {
 			need = append(need, s)
@@ -422,11 +425,9 @@ func (p *Proxy) collect() []mesh.Set {
 	if p.reg.Kind == catalog.KindIngressGateway {
 		add(p.ingress()...)
 	}
-	for _, r := range p.service.Authorization {
-		if !slices.Contains(p.own.rules, r.Name) {
-			continue
-		}
-		if held := p.Set(mesh.TypeExtension).Get(r.Name); same(held, r) {
+	for _, name := range p.own.rules {
+		r := p.rules.Get(name)
+		if held := p.Set(mesh.TypeExtension).Get(name); same(held, r) {
 			r = held
 		}
 		add(r)

@@ -33,7 +33,7 @@ func TestNothingUntilEverythingIsKnown(t *testing.T) {
 		mesh.TypeCluster:   "api" + cluster + " db" + cluster + " local_app",
 		mesh.TypeEndpoints: "api" + cluster + " db" + cluster,
 		mesh.TypeListener:  "api:127.0.0.1:9191 db:127.0.0.1:9192 public_listener:127.0.0.1:21000",
-		mesh.TypeExtension: "connect_authz:tcp:web",
+		mesh.TypeExtension: "connect_authz:tcp",
 		mesh.TypeRoute:     "",
 	} {
 		if got := names(p, kind); got != want {
@@ -84,7 +84,11 @@ func TestOnlyWhatDependsOnAChangeIsTouched(t *testing.T) {
 	w.instances["endpoints/dc1/api/"] = []mesh.Endpoint{{Address: "10.0.0.1", Port: 21000, Weight: 1}}
 	step("endpoints/dc1/api/", only(mesh.TypeEndpoints), 1)
 	w.put(`{"Kind": "service-intentions", "Name": "web", "Sources": [{"Name": "shop", "Action": "allow"}]}`)
-	step("service/web", only(mesh.TypeExtension), 1)
+	step("service/web", 0, 0) // it has rules of its own now
+	step("rules/web", only(mesh.TypeExtension), 1)
+	w.put(`{"Kind": "service-intentions", "Name": "*", "Sources": [{"Name": "ops", "Action": "allow"}]}`)
+	step("rules/", 0, 0) // they are not its rules any more
+	step("rules/web", only(mesh.TypeExtension), 1)
 	w.put(`{"Kind": "service-resolver", "Name": "db", "ConnectTimeout": "3s"}`)
 	step("upstream/dc1/db///", only(mesh.TypeCluster), 1) // its listener has had its routes by reference before
 }

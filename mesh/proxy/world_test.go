@@ -74,16 +74,19 @@ func (w *world) change(subject string) Change {
 	case mesh.SubjectRoots:
 		c.Value = w.roots
 	case mesh.SubjectService:
-		v := m.Service(s.Service)
-		list, err := envoy.Authorization(v)
+		body, err := m.Service(s.Service).Encode()
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		body, err := mesh.AppendService(nil, v, list)
+		if c.Value, err = mesh.ReadService(body); err != nil {
+			w.t.Fatal(err)
+		}
+	case mesh.SubjectRules:
+		v, err := envoy.Authorization(m.Rules(s.Service))
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		if c.Value, err = mesh.ReadService(body, w.leaf.Changed); err != nil {
+		if c.Value, err = mesh.ReadRules(v.Encode(), w.leaf.Changed); err != nil {
 			w.t.Fatal(err)
 		}
 	case mesh.SubjectUpstream:
