@@ -160,6 +160,25 @@ func (f *Fields) Int(name string, def int) int {
 	return n
 }
 
+// Float returns a number, or def when there is none.
+func (f *Fields) Float(name string, def float64) float64 {
+	text := ""
+	switch v := f.values[name].(type) {
+	case nil:
+		return def
+	case string:
+		text = strings.TrimSpace(v)
+	case json.Number:
+		text = v.String()
+	}
+	x, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsNaN(x) || math.IsInf(x, 0) {
+		f.wrong(name, "a number")
+		return def
+	}
+	return x
+}
+
 // Duration returns a length of time, or def when there is none.
 func (f *Fields) Duration(name string, def time.Duration) time.Duration {
 	var d time.Duration

@@ -2,11 +2,14 @@ package vaultapi
 
 import (
 	"encoding/json"
+	"errors"
+	"math"
 	"net/http"
 	"strconv"
 
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/keeper"
+	"corbel.dev/corbel/secrets/quota"
 )
 
 func appendJSON(out []byte, v any) []byte {
@@ -48,7 +51,7 @@ type made struct {
 	status      int
 	contentType []string // nil: no body
 	body        []byte
-	retry       bool // say when to try again
+	more        []string // further headers: name, value, name, ...
 }
 
 // of makes the answer of the keeper's reply; the body is appended to buf.
@@ -73,12 +76,23 @@ func (a *made) failed(err error) {
 		texts = []string{}
 	}
 	a.status, a.contentType, a.body = status, jsonType, append(appendJSON(nil, map[string][]string{"errors": texts}), '\n')
-	a.retry = status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests
+	if status != http.StatusServiceUnavailable && status != http.StatusTooManyRequests {
+		return
+	}
+	wait := "1"
+	var over *quota.Exceeded
+	if errors.As(err, &over) {
+		wait = strconv.Itoa(max(int(math.Ceil(over.RetryAfter.Seconds())), 1))
+		if over.Headers && over.Limit > 0 {
+			a.more = []string{"X-Ratelimit-Limit", strconv.FormatFloat(over.Limit, 'f', -1, 64), "X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", wait}
+		}
+	}
+	a.more = append(a.more, "Retry-After", wait)
 }
 
 func (a *made) write(w http.ResponseWriter) {
-	if a.retry {
-		w.Header().Set("Retry-After", "1")
+	for i := 0; i < len(a.more); i += 2 {
+		w.Header().Set(a.more[i], a.more[i+1])
 	}
 	write(w, a.status, a.contentType, a.body)
 }

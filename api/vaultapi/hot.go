@@ -40,7 +40,7 @@ func (h *Hot) Serve(c *hothttp.Call, r *hothttp.Request) hothttp.Outcome {
 	if k.Sealed() {
 		return hothttp.Decline
 	}
-	q := &secrets.Request{ID: requestID(), Path: string(path), Token: string(r.VaultToken), Remote: c.Remote().Addr()}
+	q := &secrets.Request{ID: requestID(), Path: string(path), Token: string(r.VaultToken), Remote: c.Remote().Addr(), RemotePort: c.Remote().Port()}
 	if r.Method != hothttp.GET {
 		q.Op = secrets.Update
 		if trimmed := bytes.TrimSpace(r.Body); len(trimmed) > 0 && trimmed[0] != '{' {
@@ -94,8 +94,8 @@ func (a *made) head() []byte {
 	if a.contentType != nil {
 		head = append(append(append(head, "Content-Type: "...), a.contentType[0]...), "\r\n"...)
 	}
-	if a.retry {
-		head = append(head, "Retry-After: 1\r\n"...)
+	for i := 0; i < len(a.more); i += 2 {
+		head = append(append(append(append(head, a.more[i]...), ": "...), a.more[i+1]...), "\r\n"...)
 	}
 	return head
 }

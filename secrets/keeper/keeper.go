@@ -20,6 +20,7 @@ import (
 	"corbel.dev/corbel/secrets/identity"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/policy"
+	"corbel.dev/corbel/secrets/quota"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/token"
 	"corbel.dev/corbel/telemetry"
@@ -104,7 +105,8 @@ type state struct {
 	policies map[string]*policy.Policy
 	acls     *aclCache // made anew with the policies
 	book     *token.Book
-	audits   []*audit.Device // by path
+	audits   []*audit.Device
+	quotas   *quota.Set
 
 	people       *identity.Book
 	peoplePrefix string // where its records are
@@ -223,6 +225,9 @@ func (k *Keeper) load(ctx context.Context) (*state, error) {
 			return nil, errkind.Errorf(errkind.Corrupt, "the policy %s cannot be read: %w", name, err)
 		}
 		st.policies[name] = p
+	}
+	if err := k.loadQuotas(ctx, st); err != nil {
+		return nil, err
 	}
 	return st, k.openAudits(ctx, st) // last: what it starts is ended with the state
 }

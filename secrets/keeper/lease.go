@@ -12,6 +12,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/quota"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/token"
 )
@@ -100,6 +101,10 @@ func (k *Keeper) grant(ctx context.Context, t *task, reply *Reply) (ops []storag
 			k.tree.RUnlock()
 		}
 	}()
+	if t.giveBack, err = t.st.quotas.Lease(quota.Place{Path: t.Path, Mount: t.entry.Path}); err != nil {
+		k.cfg.Metrics.Counter("quota.lease_count.violation").Add(1)
+		return nil, nil, err
+	}
 	limits := k.limits(t.entry)
 	l := &lease{ID: strings.TrimSuffix(t.Path, "/") + "/" + token.NewAccessor(), Mount: t.entry.Accessor, Issued: t.Now.UTC(), MaxTTL: asked.MaxTTL,
 		Renewable: asked.Renewable, Internal: asked.Internal}
@@ -205,7 +210,11 @@ func (k *Keeper) revokeLease(ctx context.Context, st *state, id string, force bo
 			}
 		}
 	}
-	return k.vault.Commit(ctx, k.epoch, append(ops, l.remove(st.book)...))
+	err = k.vault.Commit(ctx, k.epoch, append(ops, l.remove(st.book)...))
+	if err == nil {
+		k.leaseGone(st, id)
+	}
+	return err
 }
 
 // putOff stores that a lease could not be revoked, and when it is tried again.

@@ -49,6 +49,7 @@ type task struct {
 	renewed   *token.Token // what a renewal left, for the reply
 	renewedID string       // its id; "" where only the accessor was given
 	leased    *Leased      // what a renewal of a lease left
+	giveBack  func()       // the room of a lease in its quota, where it does not come to be
 	wrap      *WrapInfo    // what stands for the answer that was wrapped again
 }
 
@@ -62,7 +63,11 @@ func (k *Keeper) Handle(ctx context.Context, r *secrets.Request) (*Reply, error)
 		r.Now = k.cfg.Now()
 	}
 	t := &task{Request: r, st: st}
-	if t.entry, r.Rest = st.mounts.Route(r.Path); t.entry == nil {
+	t.entry, r.Rest = st.mounts.Route(r.Path)
+	if err := k.admit(ctx, t); err != nil {
+		return nil, err
+	}
+	if t.entry == nil {
 		return nil, k.audited(ctx, t, k.noRoute(ctx, t))
 	}
 	r.Mount = t.entry.Path
@@ -174,6 +179,9 @@ func (k *Keeper) run(ctx context.Context, t *task) (answer *Reply, err error) {
 	if resp.Lease != nil {
 		defer func() {
 			if err != nil {
+				if t.giveBack != nil {
+					t.giveBack()
+				}
 				k.undo(ctx, t, resp.Lease)
 			}
 		}()
