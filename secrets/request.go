@@ -48,6 +48,7 @@ type Request struct {
 	RemotePort uint16
 	Wrap       time.Duration // asked for with X-Vault-Wrap-TTL; 0: not
 	Now        time.Time     // when it arrived: what engines take for the time
+	Due        bool          // asked by the engine itself (engine.Tender); nobody outside can set it
 
 	fields Fields // of Body, once asked for
 }

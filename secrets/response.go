@@ -14,6 +14,8 @@ type Response struct {
 	Raw *Raw
 	// Missing answers with 404 and the envelope all the same (deleted versions of KV v2).
 	Missing bool
+	// Accepted answers with 202: the work goes on by itself.
+	Accepted bool
 
 	// Ops is what is to be stored, under keys of the engine's own.
 	Ops []Op
@@ -21,6 +23,7 @@ type Response struct {
 
 // Raw is a body of another kind than JSON.
 type Raw struct {
+	Status      int // of HTTP; 0 is 200
 	ContentType string
 	Body        []byte
 }

@@ -1,6 +1,7 @@
 package vaultapi
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"math"
@@ -58,13 +59,16 @@ type made struct {
 func (a *made) of(buf []byte, q *secrets.Request, r *keeper.Reply) {
 	switch {
 	case r.Raw != nil:
-		a.status, a.contentType, a.body = http.StatusOK, []string{r.Raw.ContentType}, r.Raw.Body
+		a.status, a.contentType, a.body = cmp.Or(r.Raw.Status, http.StatusOK), []string{r.Raw.ContentType}, r.Raw.Body
 	case r.Data == nil && r.Token == nil && len(r.Warnings) == 0 && r.Lease == nil && r.Wrap == nil:
 		a.status = http.StatusNoContent
 	default:
 		a.status, a.contentType, a.body = http.StatusOK, jsonType, r.Envelope(buf, q, true)
-		if r.Missing {
+		switch {
+		case r.Missing:
 			a.status = http.StatusNotFound
+		case r.Accepted:
+			a.status = http.StatusAccepted
 		}
 	}
 }

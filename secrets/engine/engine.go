@@ -1,7 +1,8 @@
 // Package engine is what the keeper asks of secrets engines and auth methods.
 //
-// An engine keeps no state of its own: it reads through a View and answers with
-// operations, so it may be called from any goroutine, and its mount may move.
+// An engine keeps nothing of its own but what it can read again: it reads through a View and
+// answers with operations, so it may be called from any goroutine, and its mount may move. It
+// lives as long as its mount is unsealed here: what it keeps of parsed keys (record.Cache) goes with it.
 package engine
 
 import (
@@ -16,6 +17,15 @@ type View interface {
 	Get(ctx context.Context, key string) (value []byte, ok bool, err error)
 	List(ctx context.Context, prefix, after string, limit int) ([]string, error)
 	Scan(ctx context.Context, from, to string, limit int) ([]secrets.Record, error)
+}
+
+// Tender is an Engine with work that nobody asks for: tidying, rotation.
+type Tender interface {
+	Engine
+	// Due says what the engine asks of itself by now, as requests of which Op, Rest and Body
+	// count; they come to Handle with Request.Due set, in turn and each with a commit of its own.
+	// It is asked about once a second, and again at once while it asks for anything: it must be cheap.
+	Due(ctx context.Context, view View, now time.Time) ([]*secrets.Request, error)
 }
 
 // Engine answers the requests of one mount. It is called from any goroutine;
@@ -33,8 +43,8 @@ type Engine interface {
 	Special() Special
 }
 
-// Special are paths below a mount that the keeper treats in their own way, as
-// patterns of package policy.
+// Special are paths below a mount that the keeper treats in their own way: '+' stands
+// for one segment, '*' at the end for anything.
 type Special struct {
 	Open      []string // need no token
 	Token     []string // need a token and no policy: what they tell depends on the token's rights

@@ -22,11 +22,12 @@ const (
 )
 
 // Run takes away what has ended, until ctx ends. One per keeper; while sealed it rests.
-// Tokens and leases have a goroutine each: engines may take their time.
+// Tokens, leases and what engines ask of themselves have a goroutine each: engines may take their time.
 func (k *Keeper) Run(ctx context.Context) {
 	var leases sync.WaitGroup
 	defer leases.Wait()
 	leases.Go(func() { k.every(ctx, k.ExpireLeases) })
+	leases.Go(func() { k.every(ctx, k.Tend) })
 	k.every(ctx, k.Expire)
 }
 

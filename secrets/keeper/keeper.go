@@ -74,6 +74,7 @@ type Keeper struct {
 	lockout auth.Lockout // of all auth methods
 	meters  *meters
 	hashing *limit.Gate           // of passwords
+	keygen  *limit.Gate           // of RSA keys
 	state   atomic.Pointer[state] // nil: sealed
 	epoch   storage.Epoch
 
@@ -124,6 +125,7 @@ func New(cfg Config) (*Keeper, error) {
 	k.persons.seed = maphash.MakeSeed()
 	k.tokens.persons, k.tokens.batch = &k.persons, k.openBatch
 	k.vault.committed = k.committed
+	k.keygen = limit.NewGate(limit.GateConfig{Name: "making RSA keys", Slots: runtime.GOMAXPROCS(0), MaxWaiting: 256, MaxWait: time.Minute})
 	return k, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"corbel.dev/corbel/secrets/auth/userpass"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/engine/kv"
+	"corbel.dev/corbel/secrets/engine/pki"
 	"corbel.dev/corbel/secrets/identity"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/token"
@@ -51,6 +52,9 @@ var kinds = map[string]kind{
 		}
 		return kv.V1{DefaultTTL: func() time.Duration { return k.limits(e).Default }}
 	}},
+	"pki": {secret, func(k *Keeper, e *mount.Entry, _ []byte) engine.Engine {
+		return pki.New(pki.Config{Now: k.cfg.Now, TTLs: k.ttls(e), Keys: k.keygen})
+	}},
 	"userpass": {login, func(k *Keeper, e *mount.Entry, _ []byte) engine.Engine {
 		return &userpass.Engine{Hashing: k.hashing, Lockout: &k.lockout, Mount: e.UUID}
 	}},
@@ -67,4 +71,12 @@ func (k *Keeper) engine(e *mount.Entry, salt []byte) (engine.Engine, error) {
 		return nil, errkind.Errorf(errkind.Invalid, "plugin not found in the catalog: %s", e.Type)
 	}
 	return kind.make(k, e, salt), nil
+}
+
+// ttls gives the lifetimes of a mount.
+func (k *Keeper) ttls(e *mount.Entry) func() (standard, longest time.Duration) {
+	return func() (time.Duration, time.Duration) {
+		l := k.limits(e)
+		return l.Default, l.Max
+	}
 }

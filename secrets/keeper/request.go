@@ -229,14 +229,32 @@ type taskKey struct{}
 
 func taskOf(ctx context.Context) *task { t, _ := ctx.Value(taskKey{}).(*task); return t }
 
-// matches reports whether a path is one of a list: exact, or with '*' at the end.
+// matches reports whether a path is one of a list, in the patterns of engine.Special.
 func matches(patterns []string, path string) bool {
 	for _, p := range patterns {
-		if prefix, is := strings.CutSuffix(p, "*"); (is && strings.HasPrefix(path, prefix)) || p == path {
+		if prefix, is := strings.CutSuffix(p, "*"); (is && strings.HasPrefix(path, prefix)) || p == path || bySegments(p, path) {
 			return true
 		}
 	}
 	return false
+}
+
+// bySegments compares a pattern with '+' in it.
+func bySegments(p, path string) bool {
+	if !strings.Contains(p, "+") {
+		return false
+	}
+	for {
+		want, p2, more := strings.Cut(p, "/")
+		got, path2, more2 := strings.Cut(path, "/")
+		if more != more2 || got == "" || (want != "+" && want != got) {
+			return false
+		}
+		if !more {
+			return true
+		}
+		p, path = p2, path2
+	}
 }
 
 // cubbyhole is a store of version 1 for each token.

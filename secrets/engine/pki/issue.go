@@ -1,0 +1,340 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"slices"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/storage"
+)
+
+// issuerRef is the issuer that a request is for: of the path, else of the role.
+func (c *call) issuerRef(standard string) string {
+	if c.ref != "" {
+		return c.ref
+	}
+	return standard
+}
+
+// leaf is a certificate that is being made by a role.
+type leaf struct {
+	role *role
+	ca   *authority
+	t    *x509.Certificate
+}
+
+// leaf prepares a certificate by a role: its issuer, its lifetime and what the role says of it.
+func (c *call) leaf(r *role) (*leaf, error) {
+	ca, err := c.authority(c.issuerRef(r.Issuer), "issuing-certificates")
+	if err != nil {
+		return nil, err
+	}
+	ttl, longest := c.e.cfg.TTLs()
+	if r.TTL > 0 {
+		ttl = r.TTL
+	}
+	if r.MaxTTL > 0 {
+		longest = min(longest, r.MaxTTL)
+	}
+	if !c.f.Has("ttl") {
+		ttl = min(ttl, longest)
+	}
+	end, warn, err := endOf(c.r.Now, c.f, r.NotAfter, ttl, longest)
+	if err != nil {
+		return nil, err
+	}
+	if warn != "" {
+		c.warn = append(c.warn, warn)
+	}
+	if end, err = ca.within(end, false); err != nil {
+		return nil, err
+	}
+	t := &x509.Certificate{NotBefore: c.r.Now.Add(-r.NotBefore), NotAfter: end, KeyUsage: r.usage, ExtKeyUsage: r.ext, UnknownExtKeyUsage: r.extOIDs,
+		BasicConstraintsValid: r.BasicConstraints}
+	for _, oid := range r.policies {
+		p, err := x509.OIDFromInts(oidInts(oid))
+		if err != nil {
+			return nil, invalid("policy_identifiers: %v", err)
+		}
+		t.Policies = append(t.Policies, p)
+	}
+	return &leaf{r, ca, t}, nil
+}
+
+func oidInts(oid []int) []uint64 {
+	out := make([]uint64, len(oid))
+	for i, n := range oid {
+		out[i] = uint64(n)
+	}
+	return out
+}
+
+// subject is what the role says of the holder.
+func (r *role) subject(into *pkix.Name) {
+	into.OrganizationalUnit, into.Organization, into.Country = r.OU, r.Organization, r.Country
+	into.Locality, into.Province, into.StreetAddress, into.PostalCode = r.Locality, r.Province, r.Street, r.PostalCode
+}
+
+// issue makes a key and its certificate.
+func (c *call) issue() (*secrets.Response, error) {
+	r, err := c.role(c.args[0])
+	if err != nil {
+		return nil, err
+	}
+	if r.KeyType == "any" {
+		return nil, invalid("role key type \"any\" not allowed for issuing certificates, only signing")
+	}
+	form, err := askedForm(c.f)
+	if err != nil {
+		return nil, err
+	}
+	n, err := askedNames(c.f)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.checkNames(n); err != nil {
+		return nil, err
+	}
+	l, err := c.leaf(r)
+	if err != nil {
+		return nil, err
+	}
+	key, err := c.e.newKey(c, c.r.Remote.String(), r.KeyType, r.KeyBits)
+	if err != nil {
+		return nil, err
+	}
+	return c.finish(l, n, key.Public(), key, form)
+}
+
+// sign makes a certificate for a request within what the role allows.
+func (c *call) sign() (*secrets.Response, error) {
+	r, err := c.role(c.args[0])
+	if err != nil {
+		return nil, err
+	}
+	csr, err := decodeRequest(c.f.String("csr"))
+	if err != nil {
+		return nil, err
+	}
+	if err := r.checkKey(csr.PublicKey); err != nil {
+		return nil, err
+	}
+	form, err := askedForm(c.f)
+	if err != nil {
+		return nil, err
+	}
+	n, err := askedNames(c.f)
+	if err != nil {
+		return nil, err
+	}
+	if r.CSRName && csr.Subject.CommonName != "" {
+		n.Subject.CommonName = csr.Subject.CommonName
+	}
+	if n.Subject.SerialNumber == "" {
+		n.Subject.SerialNumber = csr.Subject.SerialNumber
+	}
+	if len(n.UserIDs) == 0 {
+		n.UserIDs = userIDs(csr.Subject)
+	}
+	if r.CSRSANs {
+		if err := n.take(csr); err != nil {
+			return nil, err
+		}
+		n.DNS, n.Emails = slices.Clone(n.DNS), slices.Clone(n.Emails)
+	}
+	if !c.f.Bool("exclude_cn_from_sans", false) {
+		n.addName(n.Subject.CommonName)
+	}
+	if err := r.checkNames(n); err != nil {
+		return nil, err
+	}
+	l, err := c.leaf(r)
+	if err != nil {
+		return nil, err
+	}
+	return c.finish(l, n, csr.PublicKey, nil, form)
+}
+
+// checkKey refuses keys that the role does not allow.
+func (r *role) checkKey(public crypto.PublicKey) error {
+	kind, bits, err := keyShape(public)
+	switch {
+	case err != nil:
+		return err
+	case r.KeyType != "any" && kind != r.KeyType:
+		return invalid("role requires keys of type %s", r.KeyType)
+	case kind == keyEC && bits < 224, r.KeyType != "any" && bits < r.KeyBits:
+		return invalid("role requires a minimum of a %d-bit key, but CSR's key is %d bits", max(r.KeyBits, 224), bits)
+	}
+	return nil
+}
+
+// signVerbatim makes a certificate that says what the request says, whatever it is, but no authority.
+func (c *call) signVerbatim() (*secrets.Response, error) {
+	r := newRole()
+	r.ExtKeyUsage, r.Server, r.Client = nil, false, false
+	if len(c.args) > 0 {
+		of, err := c.role(c.args[0])
+		if err != nil {
+			return nil, err
+		}
+		r.Issuer, r.TTL, r.MaxTTL, r.Lease, r.NoStore, r.NotBefore, r.NotAfter = of.Issuer, of.TTL, of.MaxTTL, of.Lease, of.NoStore, of.NotBefore, of.NotAfter
+		r.KeyUsage, r.ExtKeyUsage, r.ExtKeyUsageOIDs = of.KeyUsage, of.ExtKeyUsage, of.ExtKeyUsageOIDs
+	}
+	for name, at := range map[string]*[]string{"key_usage": &r.KeyUsage, "ext_key_usage": &r.ExtKeyUsage, "ext_key_usage_oids": &r.ExtKeyUsageOIDs} {
+		if c.f.Has(name) {
+			*at = c.f.Strings(name)
+		}
+	}
+	r.KeyType, r.SignatureBits, r.PSS = "any", c.f.Int("signature_bits", 0), c.f.Bool("use_pss", false)
+	if err := c.f.Err(); err != nil {
+		return nil, err
+	}
+	if err := r.parse(); err != nil {
+		return nil, err
+	}
+	csr, err := decodeRequest(c.f.String("csr"))
+	if err != nil {
+		return nil, err
+	}
+	form, err := askedForm(c.f)
+	if err != nil {
+		return nil, err
+	}
+	l, err := c.leaf(r)
+	if err != nil {
+		return nil, err
+	}
+	l.t.RawSubject = csr.RawSubject
+	for _, ext := range csr.Extensions {
+		switch {
+		case ext.Id.Equal(oidBasicConstraints):
+			if ca, err := isCA(ext.Value); err != nil || ca {
+				return nil, invalid("refusing to generate CA certificate")
+			}
+		case !slices.ContainsFunc(ownExtensions, ext.Id.Equal):
+			l.t.ExtraExtensions = append(l.t.ExtraExtensions, ext)
+		}
+	}
+	return c.finish(l, &names{Subject: csr.Subject}, csr.PublicKey, nil, form)
+}
+
+// ownExtensions are those that a request cannot bring: they are the issuer's to write.
+var ownExtensions = []asn1.ObjectIdentifier{{2, 5, 29, 14}, {2, 5, 29, 15}, {2, 5, 29, 30}, {2, 5, 29, 31}, {2, 5, 29, 35}, {2, 5, 29, 37}, {1, 3, 6, 1, 5, 5, 7, 1, 1}}
+
+func isCA(der []byte) (bool, error) {
+	var basic struct {
+		CA      bool `asn1:"optional"`
+		PathLen int  `asn1:"optional,default:-1"`
+	}
+	_, err := asn1.Unmarshal(der, &basic)
+	return basic.CA, err
+}
+
+// format is how an answer's certificates and keys are written.
+type format struct {
+	cert      string // pem, der, pem_bundle
+	key       string // "", der, pem: as cert says; pkcs8
+	withRoots bool
+}
+
+func askedForm(f *secrets.Fields) (format, error) {
+	form := format{cert: f.String("format"), key: f.String("private_key_format"), withRoots: !f.Bool("remove_roots_from_chain", false)}
+	if form.cert == "" {
+		form.cert = "pem"
+	}
+	if !slices.Contains([]string{"pem", "der", "pem_bundle"}, form.cert) {
+		return form, invalid("the \"format\" path parameter must be \"pem\", \"der\", or \"pem_bundle\"")
+	}
+	if !slices.Contains([]string{"", "der", "pem", "pkcs8"}, form.key) {
+		return form, invalid("field \"private_key_format\": must be der, pem or pkcs8")
+	}
+	return form, f.Err()
+}
+
+// certificate writes a certificate.
+func (form format) certificate(der []byte) string {
+	if form.cert == "der" {
+		return base64DER(der)
+	}
+	return certPEM(der)
+}
+
+// write puts a certificate with its chain and, where it is given out, its key into an answer.
+func (form format) write(out map[string]any, cert *x509.Certificate, ca *issuer, key crypto.Signer) error {
+	chain := make([]string, 0, len(ca.chain))
+	for _, link := range ca.chain {
+		if form.withRoots || !selfSigned(link) {
+			chain = append(chain, form.certificate(link.Raw))
+		}
+	}
+	out["certificate"], out["issuing_ca"], out["ca_chain"] = form.certificate(cert.Raw), form.certificate(ca.Cert), chain
+	out["serial_number"], out["expiration"], out["not_before"] = colons(cert.SerialNumber), cert.NotAfter.Unix(), cert.NotBefore.Unix()
+	if form.cert == "pem_bundle" {
+		out["certificate"] = strings.Join(append([]string{certPEM(cert.Raw)}, chain...), "\n")
+	}
+	return form.writeKey(out, key)
+}
+
+// writeKey puts a private key into an answer; in a bundle it stands in front of the certificate too.
+func (form format) writeKey(out map[string]any, key crypto.Signer) error {
+	if key == nil {
+		return nil
+	}
+	kind, _, err := keyShape(key.Public())
+	if err != nil {
+		return err
+	}
+	der, block, err := encodeKey(key, form.key)
+	if err != nil {
+		return err
+	}
+	text := encodePEM(block, der)
+	out["private_key_type"], out["private_key"] = kind, text
+	for _, name := range []string{"certificate", "csr"} {
+		if bundled, ok := out[name].(string); ok && form.cert == "pem_bundle" {
+			out[name] = text + "\n" + bundled
+		}
+	}
+	if form.cert == "der" && form.key != "pem" {
+		out["private_key"] = base64DER(der)
+	}
+	return nil
+}
+
+// finish signs, stores and answers.
+func (c *call) finish(l *leaf, n *names, public crypto.PublicKey, key crypto.Signer, form format) (*secrets.Response, error) {
+	if l.t.RawSubject == nil {
+		l.role.subject(&n.Subject)
+		if err := n.into(l.t); err != nil {
+			return nil, err
+		}
+	}
+	cert, err := c.certify(l.ca, l.t, public, l.role.SignatureBits, l.role.PSS)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]any{}
+	if err := form.write(out, cert, l.ca.issuer, key); err != nil {
+		return nil, err
+	}
+	resp, err := answer(out)
+	if err != nil {
+		return nil, err
+	}
+	if l.role.NoStore {
+		return resp, nil
+	}
+	name := hyphens(cert.SerialNumber)
+	c.ops = append(c.ops, storage.Put("certs/"+name, cert.Raw))
+	if l.role.Lease {
+		left := cert.NotAfter.Sub(c.r.Now).Truncate(time.Second)
+		resp.Lease = &secrets.Lease{TTL: left, MaxTTL: left, Internal: []byte(name)}
+	}
+	return resp, nil
+}

@@ -1,0 +1,124 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/x509"
+	"encoding/asn1"
+	"encoding/base64"
+	"net/http"
+	"slices"
+	"strings"
+
+	"golang.org/x/crypto/ocsp"
+
+	"corbel.dev/corbel/secrets"
+)
+
+// ocspBytes bounds a question: one certificate's has about 100 bytes.
+const ocspBytes = 2048
+
+func ocspAnswer(status int, body []byte) (*secrets.Response, error) {
+	resp := raw("application/ocsp-response", body)
+	resp.Raw.Status = status
+	return resp, nil
+}
+
+func (c *call) ocspPost() (*secrets.Response, error) { return c.ocsp(c.r.Body) }
+
+// ocspGet takes the question from the path, in base64.
+func (c *call) ocspGet() (*secrets.Response, error) {
+	text := strings.TrimPrefix(c.r.Rest, "ocsp/")
+	if len(text) > 2*ocspBytes {
+		return ocspAnswer(http.StatusBadRequest, ocsp.MalformedRequestErrorResponse)
+	}
+	der, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		der, err = base64.RawStdEncoding.DecodeString(strings.TrimRight(text, "="))
+	}
+	if err != nil {
+		return ocspAnswer(http.StatusBadRequest, ocsp.MalformedRequestErrorResponse)
+	}
+	return c.ocsp(der)
+}
+
+// ocsp answers from the record of the certificate: no list is read.
+func (c *call) ocsp(question []byte) (*secrets.Response, error) {
+	cfg, err := c.crlConfig()
+	if err != nil {
+		return nil, err
+	}
+	if cfg.OCSPDisable {
+		return ocspAnswer(http.StatusUnauthorized, ocsp.UnauthorizedErrorResponse)
+	}
+	if len(question) > ocspBytes {
+		return ocspAnswer(http.StatusBadRequest, ocsp.MalformedRequestErrorResponse)
+	}
+	q, err := ocsp.ParseRequest(question)
+	if err != nil || q.SerialNumber.Sign() < 0 || !q.HashAlgorithm.Available() {
+		return ocspAnswer(http.StatusBadRequest, ocsp.MalformedRequestErrorResponse)
+	}
+	a, err := c.asked(q)
+	if err != nil {
+		return nil, err
+	}
+	if a == nil {
+		return ocspAnswer(http.StatusUnauthorized, ocsp.UnauthorizedErrorResponse)
+	}
+	now := c.r.Now.UTC()
+	t := ocsp.Response{Status: ocsp.Good, SerialNumber: q.SerialNumber, ThisUpdate: now, ProducedAt: now, IssuerHash: q.HashAlgorithm}
+	if cfg.OCSPExpiry > 0 {
+		t.NextUpdate = now.Add(cfg.OCSPExpiry)
+	}
+	rv, err := c.revocation(hyphens(q.SerialNumber))
+	if err != nil {
+		return nil, err
+	}
+	if rv != nil && rv.Group == a.group {
+		t.Status, t.RevokedAt, t.RevocationReason = ocsp.Revoked, rv.Time, ocsp.Unspecified
+	}
+	if t.SignatureAlgorithm, err = revocationAlgorithm(a); err != nil {
+		return nil, err
+	}
+	der, err := ocsp.CreateResponse(a.cert, a.cert, t, a.key.signer)
+	if err != nil {
+		return ocspAnswer(http.StatusInternalServerError, ocsp.InternalErrorErrorResponse)
+	}
+	return ocspAnswer(http.StatusOK, der)
+}
+
+// asked is the issuer that a question is about, or nil.
+func (c *call) asked(q *ocsp.Request) (*authority, error) {
+	list, err := c.allIssuers()
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range list {
+		if i.KeyID == "" || !i.may("ocsp-signing") {
+			continue
+		}
+		name, key := hashOf(q.HashAlgorithm, i.cert.RawSubject), hashOf(q.HashAlgorithm, keyBits(i.cert))
+		if slices.Equal(name, q.IssuerNameHash) && slices.Equal(key, q.IssuerKeyHash) {
+			k, err := c.keyBy(i.KeyID)
+			return &authority{i, k}, err
+		}
+	}
+	return nil, nil
+}
+
+func hashOf(h crypto.Hash, b []byte) []byte {
+	sum := h.New()
+	sum.Write(b)
+	return sum.Sum(nil)
+}
+
+// keyBits are the bits of the public key, which questions are about.
+func keyBits(cert *x509.Certificate) []byte {
+	var info struct {
+		Algorithm asn1.RawValue
+		Bits      asn1.BitString
+	}
+	if _, err := asn1.Unmarshal(cert.RawSubjectPublicKeyInfo, &info); err != nil {
+		return nil // parsed before: cannot be
+	}
+	return info.Bits.RightAlign()
+}

@@ -1,0 +1,488 @@
+package pki
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/rand"
+	"crypto/x509"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/storage"
+)
+
+// authorityKey makes, or finds, the key of an authority that is to be made. exported tells that the
+// answer gives it out.
+func (c *call) authorityKey(ch *change, kind string) (id, name string, key crypto.Signer, exported bool, err error) {
+	switch kind {
+	case "internal", "exported":
+		k, err := c.makeKey()
+		if err != nil {
+			return "", "", nil, false, err
+		}
+		id, _, err = ch.addKey(k)
+		return id, k.Name, k.signer, kind == "exported", err
+	case "existing":
+		ref := c.f.String("key_ref")
+		if ref == "" {
+			ref = "default"
+		}
+		id = find(ch.Keys, ref, ch.DefaultKey)
+		if id == "" {
+			return "", "", nil, false, invalid("unable to find PKI key for reference: %v", ref)
+		}
+		k, err := c.keyBy(id)
+		if err != nil {
+			return "", "", nil, false, err
+		}
+		return id, k.Name, k.signer, false, nil
+	case "kms":
+		return "", "", nil, false, invalid("type \"kms\": managed keys are not supported")
+	}
+	return "", "", nil, false, invalid("type %q is none of internal, exported, existing", kind)
+}
+
+// makeKey makes a key as the request asks.
+func (c *call) makeKey() (*privateKey, error) {
+	kind := c.f.String("key_type")
+	if kind == "" {
+		kind = keyRSA
+	}
+	bits, err := keySize(kind, c.f.Int("key_bits", 0))
+	if err != nil {
+		return nil, err
+	}
+	k := &privateKey{Name: c.f.String("key_name")}
+	if err := c.f.Err(); err != nil {
+		return nil, err
+	}
+	k.signer, err = c.e.newKey(c, c.r.Remote.String(), kind, bits)
+	return k, err
+}
+
+// authorityTemplate reads what an authority is to be named and limited to.
+func (c *call) authorityTemplate() (*x509.Certificate, *names, error) {
+	n, err := askedNames(c.f)
+	if err != nil {
+		return nil, nil, err
+	}
+	if n.Subject.CommonName == "" {
+		return nil, nil, invalid("the common_name field is required")
+	}
+	subjectOf(c.f, &n.Subject)
+	t := &x509.Certificate{NotBefore: c.r.Now.Add(-c.f.Duration("not_before_duration", 30*time.Second))}
+	if err := n.into(t); err != nil {
+		return nil, nil, err
+	}
+	return t, n, constraints(c.f, t)
+}
+
+func (c *call) generateRoot() (*secrets.Response, error) {
+	return c.makeRoot(c.args[0], c.f.String("issuer_name"))
+}
+
+// rotateRoot makes a root beside those that are there, called "next" where it is not named.
+func (c *call) rotateRoot() (*secrets.Response, error) {
+	name := c.f.String("issuer_name")
+	if name == "" {
+		name = "next"
+	}
+	return c.makeRoot(c.args[0], name)
+}
+
+func (c *call) makeRoot(kind, name string) (*secrets.Response, error) {
+	form, err := askedForm(c.f)
+	if err != nil {
+		return nil, err
+	}
+	t, _, err := c.authorityTemplate()
+	if err != nil {
+		return nil, err
+	}
+	standard, longest := c.e.cfg.TTLs()
+	end, warn, err := endOf(c.r.Now, c.f, "", standard, longest)
+	if err != nil {
+		return nil, err
+	}
+	if warn != "" {
+		c.warn = append(c.warn, warn)
+	}
+	t.NotAfter = end
+	ch, err := c.change()
+	if err != nil {
+		return nil, err
+	}
+	keyID, keyName, key, exported, err := c.authorityKey(ch, kind)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.addURLs(nil, t); err != nil {
+		return nil, err
+	}
+	cert, err := selfSign(t, key, c.f.Int("signature_bits", 0), c.f.Bool("use_pss", false))
+	if err != nil {
+		return nil, err
+	}
+	i, _, err := ch.addIssuer(cert, name, keyID)
+	if err != nil {
+		return nil, err
+	}
+	if err := ch.save(); err != nil {
+		return nil, err
+	}
+	c.ops = append(c.ops, storage.Put("certs/"+hyphens(cert.SerialNumber), cert.Raw))
+	out := map[string]any{"issuer_id": i.ID, "issuer_name": i.Name, "key_id": keyID, "key_name": keyName}
+	if !exported {
+		key = nil
+	}
+	if err := form.write(out, cert, i, key); err != nil {
+		return nil, err
+	}
+	delete(out, "ca_chain")
+	return answer(out)
+}
+
+// replaceRoot makes another issuer the default: "next" where it is not named.
+func (c *call) replaceRoot() (*secrets.Response, error) {
+	ref := c.f.String("default")
+	if ref == "" {
+		ref = "next"
+	}
+	return c.setDefault(ref, nil)
+}
+
+// deleteRoot takes away all issuers and keys.
+func (c *call) deleteRoot() (*secrets.Response, error) {
+	x, err := c.index()
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range x.Issuers {
+		c.ops = append(c.ops, storage.Delete("issuer/"+p.ID))
+	}
+	for _, p := range x.Keys {
+		c.ops = append(c.ops, storage.Delete("key/"+p.ID))
+	}
+	return &secrets.Response{}, c.put(indexKey, index{Follows: x.Follows})
+}
+
+// generateIntermediate makes a key and a request that another authority signs.
+func (c *call) generateIntermediate() (*secrets.Response, error) { return c.request(c.args[0]) }
+
+// crossSign makes a request for a key that is there, so that another authority signs it too.
+func (c *call) crossSign() (*secrets.Response, error) { return c.request("existing") }
+
+func (c *call) request(kind string) (*secrets.Response, error) {
+	form, err := askedForm(c.f)
+	if err != nil {
+		return nil, err
+	}
+	t, n, err := c.authorityTemplate()
+	if err != nil {
+		return nil, err
+	}
+	ch, err := c.change()
+	if err != nil {
+		return nil, err
+	}
+	keyID, keyName, key, exported, err := c.authorityKey(ch, kind)
+	if err != nil {
+		return nil, err
+	}
+	q := &x509.CertificateRequest{Subject: t.Subject, DNSNames: t.DNSNames, EmailAddresses: t.EmailAddresses, IPAddresses: t.IPAddresses, URIs: t.URIs, ExtraExtensions: t.ExtraExtensions}
+	if q.SignatureAlgorithm, err = signatureOf(key.Public(), c.f.Int("signature_bits", 0), c.f.Bool("use_pss", false)); err != nil {
+		return nil, err
+	}
+	if c.f.Bool("add_basic_constraints", false) {
+		q.ExtraExtensions = append(q.ExtraExtensions, extension{Id: oidBasicConstraints, Critical: true, Value: []byte{0x30, 0x03, 0x01, 0x01, 0xff}})
+	}
+	if err := c.f.Err(); err != nil {
+		return nil, err
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, q, key)
+	if err != nil {
+		return nil, invalid("error creating the request for %s: %v", n.Subject.CommonName, err)
+	}
+	if err := ch.save(); err != nil {
+		return nil, err
+	}
+	out := map[string]any{"csr": encodePEM("CERTIFICATE REQUEST", der), "key_id": keyID, "key_name": keyName}
+	if form.cert == "der" {
+		out["csr"] = base64DER(der)
+	}
+	if !exported {
+		key = nil
+	}
+	if err := form.writeKey(out, key); err != nil {
+		return nil, err
+	}
+	return answer(out)
+}
+
+// setSigned takes in the certificate that was made for generateIntermediate's request.
+func (c *call) setSigned() (*secrets.Response, error) {
+	text := c.f.String("certificate")
+	if text == "" {
+		return nil, invalid("no certificate provided in the \"certificate\" parameter")
+	}
+	return c.takeIn(text, false)
+}
+
+func (c *call) importBundle() (*secrets.Response, error) {
+	return c.takeIn(c.f.String("pem_bundle"), true)
+}
+func (c *call) importCerts() (*secrets.Response, error) {
+	return c.takeIn(c.f.String("pem_bundle"), false)
+}
+
+// takeIn imports certificates, and keys where they are let in.
+func (c *call) takeIn(text string, withKeys bool) (*secrets.Response, error) {
+	certs, keys, err := decodeBundle(text)
+	if err != nil {
+		return nil, err
+	}
+	if len(keys) > 0 && !withKeys {
+		return nil, invalid("private keys found in the PEM bundle but not allowed by the path; use /issuers/import/bundle")
+	}
+	ch, err := c.change()
+	if err != nil {
+		return nil, err
+	}
+	imported, existing := map[string][]string{"issuers": {}, "keys": {}}, map[string][]string{"issuers": {}, "keys": {}}
+	for _, key := range keys {
+		id, isNew, err := ch.addKey(&privateKey{signer: key})
+		if err != nil {
+			return nil, err
+		}
+		if isNew {
+			imported["keys"] = append(imported["keys"], id)
+		} else {
+			existing["keys"] = append(existing["keys"], id)
+		}
+	}
+	mapping := map[string]string{}
+	for _, cert := range certs {
+		if !cert.BasicConstraintsValid || !cert.IsCA {
+			return nil, invalid("the certificate %q is no authority's: refusing to import it as an issuer", cert.Subject)
+		}
+		key, err := ch.keyOf(cert)
+		if err != nil {
+			return nil, err
+		}
+		i, isNew, err := ch.addIssuer(cert, "", key)
+		if err != nil {
+			return nil, err
+		}
+		into := existing
+		if isNew {
+			into = imported
+		}
+		into["issuers"], mapping[i.ID] = append(into["issuers"], i.ID), i.KeyID
+	}
+	if err := ch.save(); err != nil {
+		return nil, err
+	}
+	return answer(map[string]any{"imported_issuers": imported["issuers"], "imported_keys": imported["keys"],
+		"existing_issuers": existing["issuers"], "existing_keys": existing["keys"], "mapping": mapping})
+}
+
+// signIntermediate makes another authority.
+func (c *call) signIntermediate() (*secrets.Response, error) {
+	form, err := askedForm(c.f)
+	if err != nil {
+		return nil, err
+	}
+	csr, err := decodeRequest(c.f.String("csr"))
+	if err != nil {
+		return nil, err
+	}
+	n, err := askedNames(c.f)
+	if err != nil {
+		return nil, err
+	}
+	ref := c.f.String("issuer_ref")
+	ca, err := c.authority(c.issuerRef(ref), "issuing-certificates")
+	if err != nil {
+		return nil, err
+	}
+	t := &x509.Certificate{NotBefore: c.r.Now.Add(-c.f.Duration("not_before_duration", 30*time.Second))}
+	if c.f.Bool("use_csr_values", false) {
+		if err := n.take(csr); err != nil {
+			return nil, err
+		}
+		t.RawSubject = csr.RawSubject
+	} else {
+		if n.Subject.CommonName == "" {
+			n.Subject.CommonName = csr.Subject.CommonName
+		}
+		if n.Subject.CommonName == "" {
+			return nil, invalid("the common_name field is required, or must be provided in a CSR")
+		}
+		subjectOf(c.f, &n.Subject)
+	}
+	if err := n.into(t); err != nil {
+		return nil, err
+	}
+	if err := constraints(c.f, t); err != nil {
+		return nil, err
+	}
+	if err := ca.pathLength(t); err != nil {
+		return nil, err
+	}
+	standard, longest := c.e.cfg.TTLs()
+	end, warn, err := endOf(c.r.Now, c.f, "", standard, longest)
+	if err != nil {
+		return nil, err
+	}
+	if warn != "" {
+		c.warn = append(c.warn, warn)
+	}
+	if !end.After(ca.cert.NotAfter) || ca.NotAfter != "permit" || c.f.Bool("enforce_leaf_not_after_behavior", false) {
+		if end, err = ca.within(end, false); err != nil {
+			return nil, err
+		}
+	}
+	t.NotAfter = end
+	if err := c.f.Err(); err != nil {
+		return nil, err
+	}
+	cert, err := c.certify(ca, t, csr.PublicKey, c.f.Int("signature_bits", 0), c.f.Bool("use_pss", false))
+	if err != nil {
+		return nil, err
+	}
+	c.ops = append(c.ops, storage.Put("certs/"+hyphens(cert.SerialNumber), cert.Raw))
+	out := map[string]any{}
+	if err := form.write(out, cert, ca.issuer, nil); err != nil {
+		return nil, err
+	}
+	return answer(out)
+}
+
+// pathLength refuses an authority that its issuer's path length does not let be, and shortens what was not asked for.
+func (a *authority) pathLength(t *x509.Certificate) error {
+	if a.cert.MaxPathLen < 0 || (a.cert.MaxPathLen == 0 && !a.cert.MaxPathLenZero) {
+		return nil
+	}
+	left := a.cert.MaxPathLen - 1
+	switch {
+	case left < 0:
+		return invalid("the issuer's path length is zero: it signs no authorities")
+	case t.MaxPathLen < 0:
+		t.MaxPathLen, t.MaxPathLenZero = left, left == 0
+	case t.MaxPathLen > left:
+		return invalid("field \"max_path_length\": %d is more than the issuer's path length of %d allows", t.MaxPathLen, a.cert.MaxPathLen)
+	}
+	return nil
+}
+
+// signSelfIssued signs the root of another hierarchy, as it is, with our issuer's key.
+func (c *call) signSelfIssued() (*secrets.Response, error) {
+	text := c.f.String("certificate")
+	certs, _, err := decodeBundle(text)
+	if err != nil {
+		return nil, err
+	}
+	if len(certs) != 1 {
+		return nil, invalid("field \"certificate\": must hold one certificate")
+	}
+	cert := certs[0]
+	ref := c.f.String("issuer_ref")
+	ca, err := c.authority(c.issuerRef(ref), "issuing-certificates")
+	if err != nil {
+		return nil, err
+	}
+	matching := c.f.Bool("require_matching_certificate_algorithms", false)
+	if err := c.f.Err(); err != nil {
+		return nil, err
+	}
+	ours, _, _ := keyShape(ca.cert.PublicKey)
+	theirs, _, err := keyShape(cert.PublicKey)
+	switch {
+	case err != nil:
+		return nil, err
+	case !cert.IsCA:
+		return nil, invalid("given certificate is not a CA certificate")
+	case !bytes.Equal(cert.RawIssuer, cert.RawSubject):
+		return nil, invalid("given certificate is not self-issued")
+	case cert.CheckSignatureFrom(cert) != nil:
+		return nil, invalid("given certificate is not signed by its own key")
+	case matching && ours != theirs:
+		return nil, invalid("the certificate's algorithm %s is not the issuer's, %s", theirs, ours)
+	}
+	t := *cert
+	t.ExtraExtensions = nil
+	if t.NotAfter, err = ca.within(cert.NotAfter, false); err != nil {
+		return nil, err
+	}
+	t.IssuingCertificateURL, t.CRLDistributionPoints, t.OCSPServer = nil, nil, nil
+	if err := ca.pathLength(&t); err != nil {
+		return nil, err
+	}
+	signed, err := c.certify(ca, &t, cert.PublicKey, 0, false)
+	if err != nil {
+		return nil, err
+	}
+	c.ops = append(c.ops, storage.Put("certs/"+hyphens(signed.SerialNumber), signed.Raw))
+	return answer(map[string]any{"certificate": certPEM(signed.Raw), "issuing_ca": certPEM(ca.Cert), "serial_number": colons(signed.SerialNumber)})
+}
+
+// generateKey makes a key alone.
+func (c *call) generateKey() (*secrets.Response, error) {
+	kind := c.args[0]
+	if kind != "internal" && kind != "exported" {
+		return nil, invalid("type %q is neither internal nor exported", kind)
+	}
+	k, err := c.makeKey()
+	if err != nil {
+		return nil, err
+	}
+	ch, err := c.change()
+	if err != nil {
+		return nil, err
+	}
+	if _, _, err := ch.addKey(k); err != nil {
+		return nil, err
+	}
+	if err := ch.save(); err != nil {
+		return nil, err
+	}
+	out := map[string]any{"key_id": k.ID, "key_name": k.Name, "key_type": k.Type}
+	if kind == "exported" {
+		der, block, err := encodeKey(k.signer, c.f.String("private_key_format"))
+		if err != nil {
+			return nil, err
+		}
+		out["private_key"] = encodePEM(block, der)
+	}
+	return answer(out)
+}
+
+// importKey takes in a key.
+func (c *call) importKey() (*secrets.Response, error) {
+	certs, list, err := decodeBundle(c.f.String("pem_bundle"))
+	if err != nil {
+		return nil, err
+	}
+	if len(list) != 1 || len(certs) > 0 {
+		return nil, invalid("field \"pem_bundle\": must hold one private key and nothing else")
+	}
+	ch, err := c.change()
+	if err != nil {
+		return nil, err
+	}
+	k := &privateKey{Name: strings.TrimSpace(c.f.String("key_name")), signer: list[0]}
+	id, isNew, err := ch.addKey(k)
+	if err != nil {
+		return nil, err
+	}
+	if !isNew {
+		if k, err = c.keyBy(id); err != nil {
+			return nil, err
+		}
+	}
+	if err := ch.save(); err != nil {
+		return nil, err
+	}
+	return answer(map[string]any{"key_id": k.ID, "key_name": k.Name, "key_type": k.Type})
+}

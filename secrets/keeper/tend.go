@@ -1,0 +1,58 @@
+package keeper
+
+import (
+	"context"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/mount"
+)
+
+// tendRounds bounds how often one engine is asked in a row, so that none keeps the others waiting.
+const tendRounds = 64
+
+// Tend does what engines ask of themselves (engine.Tender), and says how much that was.
+// What fails is logged and asked again the next time.
+func (k *Keeper) Tend(ctx context.Context) (done int, err error) {
+	st := k.state.Load()
+	if st == nil {
+		return 0, nil
+	}
+	for _, e := range st.mounts.All() {
+		tender, ok := st.engines[e.Accessor].(engine.Tender)
+		for round := 0; ok && round < tendRounds; round++ {
+			n, err := k.tend(ctx, st, e, tender)
+			done += n
+			if ctx.Err() != nil || errkind.Is(err, errkind.Unavailable) { // storage is away, or sealed: of no use to the others either
+				return done, err
+			}
+			if err != nil {
+				k.cfg.Log.Warn("secrets: the work of a mount could not be done: it is tried again", "mount", e.Path, "error", err)
+			}
+			ok = err == nil && n > 0
+		}
+	}
+	return done, nil
+}
+
+func (k *Keeper) tend(ctx context.Context, st *state, e *mount.Entry, tender engine.Tender) (done int, err error) {
+	v, now := view{k.vault, e.Prefix()}, k.cfg.Now()
+	list, err := tender.Due(ctx, v, now)
+	for _, r := range list {
+		r.Mount, r.Path, r.Now, r.Due = e.Path, e.Path+r.Rest, now, true
+		if err := k.own(ctx, &task{Request: r, st: st, entry: e, engine: tender, view: v}); err != nil {
+			return done, err
+		}
+		done++
+	}
+	return done, err
+}
+
+// own answers a request that an engine made for itself.
+func (k *Keeper) own(ctx context.Context, t *task) error {
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, taskKey{}, t), revokeWithin)
+	defer cancel()
+	defer k.serial.take(t.name())()
+	_, err := k.run(ctx, t)
+	return err
+}
