@@ -2,22 +2,16 @@ package login
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/go-jose/go-jose/v4"
-	"github.com/go-jose/go-jose/v4/jwt"
-
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/grants"
+	"corbel.dev/corbel/kit/jwks"
 )
 
 // jwtConfig is the Config of an auth method of type jwt, in the contract's names.
@@ -37,12 +31,8 @@ type jwtConfig struct {
 	ClockSkewLeeway      acl.Duration
 
 	keys []any
-	algs []jose.SignatureAlgorithm
+	algs []jwks.Algorithm
 }
-
-// asymmetric are the algorithms that may be asked for: never none, never a shared secret.
-var asymmetric = []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.ES256, jose.ES384, jose.ES512,
-	jose.PS256, jose.PS384, jose.PS512, jose.EdDSA}
 
 func jwtConfigOf(m *acl.AuthMethod) (*jwtConfig, error) {
 	c := &jwtConfig{}
@@ -58,32 +48,26 @@ func jwtConfigOf(m *acl.AuthMethod) (*jwtConfig, error) {
 			continue
 		}
 		sources++
-		if err := checkURL(field, text); err != nil {
+		if err := jwks.CheckURL(field, text); err != nil {
 			return nil, err
 		}
 	}
 	if sources != 1 {
 		return nil, errors.New("Config: exactly one of 'JWTValidationPubKeys', 'JWKSURL', or 'OIDCDiscoveryURL' must be set")
 	}
-	if err := errors.Join(checkCA("JWKSCACert", c.JWKSCACert), checkCA("OIDCDiscoveryCACert", c.OIDCDiscoveryCACert)); err != nil {
+	if err := errors.Join(jwks.CheckCA("JWKSCACert", c.JWKSCACert), jwks.CheckCA("OIDCDiscoveryCACert", c.OIDCDiscoveryCACert)); err != nil {
 		return nil, err
 	}
 	for i, text := range c.JWTValidationPubKeys {
-		key, err := publicKey(text)
+		key, err := jwks.PublicKey(text)
 		if err != nil {
 			return nil, fmt.Errorf("JWTValidationPubKeys[%d]: %w", i, err)
 		}
 		c.keys = append(c.keys, key)
 	}
-	for _, name := range c.JWTSupportedAlgs {
-		alg := jose.SignatureAlgorithm(name)
-		if !slices.Contains(asymmetric, alg) {
-			return nil, fmt.Errorf("JWTSupportedAlgs: %q is not among %v", name, asymmetric)
-		}
-		c.algs = append(c.algs, alg)
-	}
-	if len(c.algs) == 0 {
-		c.algs = []jose.SignatureAlgorithm{jose.RS256, jose.ES256}
+	var err error
+	if c.algs, err = jwks.Algorithms(c.JWTSupportedAlgs, "RS256", "ES256"); err != nil {
+		return nil, fmt.Errorf("JWTSupportedAlgs: %w", err)
 	}
 	return c, c.checkMappings()
 }
@@ -110,24 +94,6 @@ func plainName(s string) bool {
 	}) < 0
 }
 
-func publicKey(text string) (any, error) {
-	block, _ := pem.Decode([]byte(text))
-	if block == nil {
-		return nil, errors.New("no PEM block")
-	}
-	if block.Type == "CERTIFICATE" {
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, err
-		}
-		return cert.PublicKey, nil
-	}
-	if block.Type == "RSA PUBLIC KEY" {
-		return x509.ParsePKCS1PublicKey(block.Bytes)
-	}
-	return x509.ParsePKIXPublicKey(block.Bytes)
-}
-
 func (c *jwtConfig) fields() grants.Claims {
 	value, list := map[string]any{}, map[string]any{}
 	vars := map[string]string{}
@@ -145,91 +111,41 @@ func (v *Verifier) jwt(ctx context.Context, m *acl.AuthMethod, credential string
 	if err != nil {
 		return grants.Claims{}, err
 	}
-	token, err := jwt.ParseSigned(credential, c.algs)
+	token, err := jwks.Parse(credential, c.algs)
 	if err != nil {
-		return grants.Claims{}, denied("the bearer token is no JWT signed with one of %v", c.algs)
-	}
-	var standard jwt.Claims
-	all := map[string]any{}
-	if err := v.verified(ctx, c, token, &standard, &all); err != nil {
 		return grants.Claims{}, err
 	}
-	if err := c.validate(&standard, v.clock.Now()); err != nil {
+	said, err := v.verified(ctx, c, token)
+	if err != nil {
 		return grants.Claims{}, err
 	}
-	return c.claims(all)
+	if err := c.validate(&said.Standard, v.clock.Now()); err != nil {
+		return grants.Claims{}, err
+	}
+	return c.claims(said.All)
 }
 
-// verified decodes the token's claims when one of the method's keys has signed it.
-func (v *Verifier) verified(ctx context.Context, c *jwtConfig, token *jwt.JSONWebToken, into ...any) error {
+// verified gives the token's claims when one of the method's keys has signed it.
+func (v *Verifier) verified(ctx context.Context, c *jwtConfig, token *jwks.Token) (*jwks.Claims, error) {
 	if len(c.keys) > 0 {
-		return signedBy(c.keys, token, into...)
+		return token.SignedBy(c.keys)
 	}
-	kid := ""
-	if len(token.Headers) > 0 {
-		kid = token.Headers[0].KeyID
-	}
-	keys, issuer, err := v.keys.get(ctx, c, kid)
-	if err != nil {
-		return err
-	}
-	if c.OIDCDiscoveryURL != "" && c.BoundIssuer == "" {
+	said, issuer, err := v.keys.Verify(ctx, jwks.Source{URL: c.JWKSURL, CA: c.JWKSCACert, Discovery: c.OIDCDiscoveryURL, DiscoveryCA: c.OIDCDiscoveryCACert}, token)
+	if err == nil && c.OIDCDiscoveryURL != "" && c.BoundIssuer == "" {
 		c.BoundIssuer = issuer
 	}
-	return signedBy(keys, token, into...)
+	return said, err
 }
 
-func signedBy(keys []any, token *jwt.JSONWebToken, into ...any) error {
-	for _, key := range keys {
-		if token.Claims(key, into...) == nil {
-			return nil
-		}
-	}
-	return denied("the bearer token is signed by none of the keys of the auth method")
-}
-
-// defaultLeeway is granted to clocks that differ, when the method says nothing (0); less than 0 is none.
-const (
-	defaultSkew   = 60 * time.Second
-	defaultLeeway = 150 * time.Second
-)
-
-func leeway(d acl.Duration, def time.Duration) time.Duration {
-	switch {
-	case d < 0:
-		return 0
-	case d == 0:
-		return def
-	}
-	return time.Duration(d)
-}
-
-func (c *jwtConfig) validate(s *jwt.Claims, now time.Time) error {
-	skew := leeway(c.ClockSkewLeeway, defaultSkew)
-	if s.Expiry == nil && s.NotBefore == nil && s.IssuedAt == nil {
-		return denied("the bearer token says nothing about its time: one of exp, nbf and iat is needed")
-	}
-	if s.Expiry != nil && now.After(s.Expiry.Time().Add(skew)) {
-		return denied("the bearer token has expired")
-	}
-	from := s.NotBefore
-	if from == nil {
-		from = s.IssuedAt
-	}
-	if s.Expiry == nil && now.After(from.Time().Add(leeway(c.ExpirationLeeway, defaultLeeway)+skew)) {
-		return denied("the bearer token has no end and is too old")
-	}
-	before := skew
-	if s.NotBefore == nil {
-		before += leeway(c.NotBeforeLeeway, defaultLeeway)
-	}
-	if from != nil && now.Before(from.Time().Add(-before)) {
-		return denied("the bearer token is not valid yet")
+func (c *jwtConfig) validate(s *jwks.Standard, now time.Time) error {
+	l := jwks.Leeway{Skew: time.Duration(c.ClockSkewLeeway), Expiry: time.Duration(c.ExpirationLeeway), NotBefore: time.Duration(c.NotBeforeLeeway)}
+	if err := l.Check(s, now); err != nil {
+		return err
 	}
 	if c.BoundIssuer != "" && s.Issuer != c.BoundIssuer {
 		return denied("the bearer token is from another issuer")
 	}
-	if len(c.BoundAudiences) > 0 && !slices.ContainsFunc(c.BoundAudiences, func(a string) bool { return s.Audience.Contains(a) }) {
+	if len(c.BoundAudiences) > 0 && !slices.ContainsFunc(c.BoundAudiences, func(a string) bool { return slices.Contains(s.Audience, a) }) {
 		return denied("the bearer token is for another audience")
 	}
 	return nil
@@ -245,18 +161,18 @@ func (c *jwtConfig) claims(all map[string]any) (grants.Claims, error) {
 	}
 	for _, claim := range slices.Sorted(maps.Keys(c.ClaimMappings)) {
 		name := c.ClaimMappings[claim]
-		found, ok := lookUp(all, claim)
+		found, ok := jwks.LookUp(all, claim)
 		if !ok {
 			continue
 		}
-		text, ok := plain(found)
+		text, ok := jwks.Plain(found)
 		if !ok {
 			return out, denied("the claim %q is no text, number or boolean", claim)
 		}
 		value[name], out.Vars["value."+name] = text, text
 	}
 	for claim, name := range c.ListClaimMappings {
-		found, ok := lookUp(all, claim)
+		found, ok := jwks.LookUp(all, claim)
 		if !ok {
 			continue
 		}
@@ -266,7 +182,7 @@ func (c *jwtConfig) claims(all map[string]any) (grants.Claims, error) {
 		}
 		texts := make([]string, 0, len(items))
 		for _, item := range items {
-			text, ok := plain(item)
+			text, ok := jwks.Plain(item)
 			if !ok {
 				return out, denied("the claim %q is no list of texts", claim)
 			}
@@ -275,38 +191,4 @@ func (c *jwtConfig) claims(all map[string]any) (grants.Claims, error) {
 		list[name] = texts
 	}
 	return out, nil
-}
-
-// lookUp finds a claim by its name, or by a JSON pointer that begins with a slash.
-func lookUp(all map[string]any, claim string) (any, bool) {
-	if !strings.HasPrefix(claim, "/") {
-		v, ok := all[claim]
-		return v, ok
-	}
-	var at any = all
-	unescape := strings.NewReplacer("~1", "/", "~0", "~")
-	for part := range strings.SplitSeq(claim[1:], "/") {
-		object, ok := at.(map[string]any)
-		if !ok {
-			return nil, false
-		}
-		if at, ok = object[unescape.Replace(part)]; !ok {
-			return nil, false
-		}
-	}
-	return at, true
-}
-
-func plain(v any) (string, bool) {
-	switch v := v.(type) {
-	case string:
-		return v, true
-	case bool:
-		return strconv.FormatBool(v), true
-	case float64:
-		return strconv.FormatFloat(v, 'f', -1, 64), true
-	case json.Number:
-		return v.String(), true
-	}
-	return "", false
 }

@@ -11,6 +11,7 @@ import (
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/grants"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/jwks"
 )
 
 // kubernetesConfig is the Config of an auth method of type kubernetes.
@@ -33,7 +34,7 @@ func kubernetesConfigOf(m *acl.AuthMethod) (*kubernetesConfig, error) {
 	case c.ServiceAccountJWT == "":
 		return nil, errors.New("Config.ServiceAccountJWT is required")
 	}
-	return c, errors.Join(checkURL("Config.Host", c.Host), checkCA("Config.CACert", c.CACert))
+	return c, errors.Join(jwks.CheckURL("Config.Host", c.Host), jwks.CheckCA("Config.CACert", c.CACert))
 }
 
 // serviceAccount is what a login with Kubernetes says.
@@ -81,7 +82,7 @@ func (v *Verifier) kubernetes(ctx context.Context, m *acl.AuthMethod, credential
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Authorization", "Bearer "+c.ServiceAccountJWT)
 	var answer tokenReview
-	if err := ask(ctx, c.CACert, r, &answer); err != nil {
+	if err := jwks.Ask(ctx, c.CACert, r, &answer); err != nil {
 		return grants.Claims{}, err
 	}
 	if !answer.Status.Authenticated || answer.Status.Error != "" {

@@ -10,36 +10,20 @@ package login
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"net/url"
-	"time"
 
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/grants"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
-)
-
-const (
-	// askTimeout bounds one question to another system; the login that waits for it has a deadline of its own.
-	askTimeout = 5 * time.Second
-	// answerBytes bounds what another system may answer.
-	answerBytes = 1 << 20
-	// maxCredentialBytes bounds a credential; no JWT in use comes near.
-	maxCredentialBytes = 64 << 10
+	"corbel.dev/corbel/kit/jwks"
 )
 
 // Verifier implements grants.Verifier. Make it with New.
 type Verifier struct {
 	clock clock.Clock
-	keys  keyCache
+	keys  *jwks.Keys
 }
 
 var _ grants.Verifier = (*Verifier)(nil)
@@ -49,7 +33,7 @@ func New(c clock.Clock) *Verifier {
 	if c == nil {
 		c = clock.Real{}
 	}
-	return &Verifier{clock: c, keys: keyCache{clock: c, kept: map[string]*keySet{}}}
+	return &Verifier{clock: c, keys: jwks.New(c.Now)}
 }
 
 // Check implements grants.Verifier.
@@ -84,8 +68,8 @@ func (v *Verifier) Fields(m *acl.AuthMethod) grants.Claims {
 
 // Login implements grants.Verifier. Kind Denied: the credential is not good.
 func (v *Verifier) Login(ctx context.Context, m *acl.AuthMethod, credential string) (grants.Claims, error) {
-	if len(credential) > maxCredentialBytes {
-		return grants.Claims{}, errkind.Errorf(errkind.Invalid, "the bearer token has %d bytes, the most is %d", len(credential), maxCredentialBytes)
+	if len(credential) > jwks.MaxBytes {
+		return grants.Claims{}, errkind.Errorf(errkind.Invalid, "the bearer token has %d bytes, the most is %d", len(credential), jwks.MaxBytes)
 	}
 	switch m.Type {
 	case "jwt":
@@ -110,59 +94,6 @@ func decodeConfig(m *acl.AuthMethod, into any) error {
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(into); err != nil {
 		return fmt.Errorf("Config: %w", err)
-	}
-	return nil
-}
-
-// checkURL takes addresses of the web alone.
-func checkURL(field, text string) error {
-	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
-		return fmt.Errorf("%s: %q is no http or https address", field, text)
-	}
-	return nil
-}
-
-func checkCA(field, pem string) error {
-	if pem != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(pem)) {
-		return fmt.Errorf("%s holds no PEM certificate", field)
-	}
-	return nil
-}
-
-// client talks to a system whose certificate is signed by ca, or by the host's authorities when it is empty.
-func client(ca string) *http.Client {
-	conf := &tls.Config{MinVersion: tls.VersionTLS12}
-	if ca != "" {
-		conf.RootCAs = x509.NewCertPool()
-		conf.RootCAs.AppendCertsFromPEM([]byte(ca))
-	}
-	return &http.Client{
-		Timeout: askTimeout,
-		Transport: &http.Transport{TLSClientConfig: conf, DialContext: (&net.Dialer{Timeout: askTimeout}).DialContext,
-			Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error {
-			return errors.New("the answer is a redirect: configure the address that it leads to")
-		},
-	}
-}
-
-// ask sends a request and decodes the JSON that comes back.
-func ask(ctx context.Context, ca string, r *http.Request, into any) error {
-	res, err := client(ca).Do(r.WithContext(ctx))
-	if err != nil {
-		return errkind.E(errkind.Unavailable, "ask "+r.URL.Host, err)
-	}
-	defer func() { _ = res.Body.Close() }() // read to its end or given up
-	b, err := io.ReadAll(io.LimitReader(res.Body, answerBytes))
-	if err != nil {
-		return errkind.E(errkind.Unavailable, "read the answer of "+r.URL.Host, err)
-	}
-	if res.StatusCode/100 != 2 {
-		return errkind.Errorf(errkind.Unavailable, "%s answered %s", r.URL.Host, res.Status)
-	}
-	if err := json.Unmarshal(b, into); err != nil {
-		return errkind.Errorf(errkind.Unavailable, "the answer of %s is no JSON as expected: %w", r.URL.Host, err)
 	}
 	return nil
 }

@@ -57,6 +57,7 @@ var doors = []struct {
 	{"github.com/gorilla/websocket", []string{"api/sensuapi", "bench"}, "linked only where it is spoken"},
 	{"github.com/miekg/dns", []string{"api/dnsapi", "bench", "catalog/check"}, "the DNS contract and its load"},
 	{"github.com/minio/minio-go", []string{"client/snapstore"}, "the S3 protocol, for snapshots alone"},
+	{"github.com/go-jose/go-jose", []string{"kit/jwks"}, "whose token it is, is decided in one place"},
 	{"github.com/spf13/cobra", []string{"cli"}, "commands live in cli"},
 	{"github.com/hashicorp/hcl", []string{"secrets/policy", "node/config", "catalog/acl", "api/consulapi", "cli/snapshots", "cli/vaultcmd"}, "what users bring is read at the edge"},
 	{"github.com/vishvananda/netlink", []string{"kit/sockets", "doctor/probe", "kit/fault/netns"}, "Linux only"},
@@ -69,7 +70,7 @@ var doors = []struct {
 }
 
 // testHelpers are packages that import testing; no package of the product may import them outside of tests.
-var testHelpers = []string{"secrets/storage/storagetest", "kit/polltest", "kit/leaktest", "kit/loud", "kit/testport", "kit/fault/history", "kit/fault/netns"}
+var testHelpers = []string{"secrets/storage/storagetest", "kit/polltest", "kit/leaktest", "kit/loud", "kit/testport", "kit/jwks/jwkstest", "kit/fault/history", "kit/fault/netns"}
 
 // inits are the packages that may have an init function, with the reason.
 var inits = map[string]string{
