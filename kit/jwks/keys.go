@@ -151,3 +151,9 @@ func get(ctx context.Context, ca, address string, into any) error {
 	}
 	return Ask(ctx, ca, r, into)
 }
+
+// Try asks for the keys of a source, whatever is kept.
+func (k *Keys) Try(ctx context.Context, from Source) error {
+	_, err := k.ask(ctx, from)
+	return err
+}

@@ -20,6 +20,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/auth"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/storage"
 )
@@ -237,7 +238,7 @@ func checkName(field, name string) error {
 
 // metadata reads an object of texts within its bounds.
 func metadata(f *secrets.Fields, field string) (map[string]string, error) {
-	m := texts(f, field)
+	m := auth.Pairs(f, field)
 	if err := f.Err(); err != nil {
 		return nil, err
 	}
@@ -250,24 +251,6 @@ func metadata(f *secrets.Fields, field string) (map[string]string, error) {
 		}
 	}
 	return m, nil
-}
-
-// texts takes an object, and key=value texts as the command line sends them.
-func texts(f *secrets.Fields, field string) map[string]string {
-	pairs := []any{f.Any(field)}
-	if list, ok := f.Any(field).([]any); ok {
-		pairs = list
-	}
-	out := map[string]string{}
-	for _, p := range pairs {
-		text, ok := p.(string)
-		k, v, is := strings.Cut(text, "=")
-		if !ok || !is || strings.HasPrefix(strings.TrimSpace(text), "{") {
-			return f.Texts(field)
-		}
-		out[k] = v
-	}
-	return out
 }
 
 // policies reads names of policies. Root is nobody's by identity.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/jwks"
 	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/secrets/audit"
 	"corbel.dev/corbel/secrets/auth"
@@ -75,6 +76,7 @@ type Keeper struct {
 	meters  *meters
 	hashing *limit.Gate           // of passwords
 	keygen  *limit.Gate           // of RSA keys
+	keys    *jwks.Keys            // of issuers of tokens that log in
 	state   atomic.Pointer[state] // nil: sealed
 	epoch   storage.Epoch
 
@@ -122,6 +124,7 @@ func New(cfg Config) (*Keeper, error) {
 	k := &Keeper{cfg: cfg, barrier: b, vault: newVault(b, cfg.CacheBytes), meters: newMeters(cfg.Metrics)}
 	// A password takes a core for tens of milliseconds: what waits for one takes turns by address.
 	k.hashing = limit.NewGate(limit.GateConfig{Name: "logins by password", Slots: runtime.GOMAXPROCS(0), MaxWaiting: 512})
+	k.keys = jwks.New(cfg.Now)
 	k.persons.seed = maphash.MakeSeed()
 	k.tokens.persons, k.tokens.batch = &k.persons, k.openBatch
 	k.vault.committed = k.committed
