@@ -1,0 +1,258 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/vfs"
+)
+
+const dir = "/j"
+
+func config(fsys vfs.FS) Config {
+	return Config{FS: fsys, Dir: dir, Prefix: "log", Log: slog.New(slog.DiscardHandler), SegmentBytes: 200, Ahead: 64}
+}
+
+// open returns the journal and the contents that it replayed.
+func open(t *testing.T, fsys vfs.FS) (*Journal, []string) {
+	t.Helper()
+	j, got, err := tryOpen(fsys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j, got
+}
+
+func tryOpen(fsys vfs.FS) (*Journal, []string, error) {
+	var got []string
+	j, err := Open(config(fsys), func(sequence uint64, content []byte) error {
+		got = append(got, fmt.Sprintf("%d:%s", sequence, content))
+		return nil
+	})
+	return j, got, err
+}
+
+// write appends frames until one fails, and returns what was acknowledged.
+func write(j *Journal, n int) (acked []string, err error) {
+	for range n {
+		text := fmt.Sprintf("frame after %d", j.Sequence())
+		seq, err := j.Append([]byte(text[:5]), []byte(text[5:]))
+		if err != nil {
+			return acked, err
+		}
+		acked = append(acked, fmt.Sprintf("%d:%s", seq, text))
+	}
+	return acked, nil
+}
+
+func TestAppendAndReplay(t *testing.T) {
+	fsys := vfs.NewMem()
+	j, _ := open(t, fsys)
+	want, err := write(j, 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(j.Segments()); n < 3 {
+		t.Fatalf("%d segments", n)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	j, got := open(t, fsys)
+	if strings.Join(got, "|") != strings.Join(want, "|") {
+		t.Fatalf("%v\nwant %v", got, want)
+	}
+	more, err := write(j, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, got = open(t, fsys); strings.Join(got, "|") != strings.Join(append(want, more...), "|") {
+		t.Fatalf("after going on: %v", got)
+	}
+}
+
+func TestDrop(t *testing.T) {
+	fsys := vfs.NewMem()
+	j, _ := open(t, fsys)
+	all, _ := write(j, 20)
+	second := j.Segments()[1].Before
+	if err := j.Drop(second - 1); err != nil || j.Segments()[0].Before != 0 {
+		t.Fatal("a segment with a frame that is needed was dropped", err)
+	}
+	if err := j.Drop(second); err != nil || j.Segments()[0].Before != second {
+		t.Fatal(err, j.Segments())
+	}
+	if _, got := open(t, fsys); strings.Join(got, "|") != strings.Join(all[second:], "|") {
+		t.Fatalf("%v", got)
+	}
+	if err := j.Drop(1 << 40); err != nil || len(j.Segments()) != 1 {
+		t.Fatal("the segment being written is kept:", err, j.Segments())
+	}
+	if _, err := write(j, 1); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A power loss before any operation leaves all that was acknowledged, and at most the frame that was under way beside.
+func TestPowerLossAnywhere(t *testing.T) {
+	for point := 1; ; point++ {
+		mem := vfs.NewMem()
+		var crashed *vfs.Mem
+		faulty := vfs.NewFaulty(mem)
+		ops := 0
+		faulty.Observe = func(vfs.Op, string) {
+			if ops++; ops == point {
+				crashed = mem.Crash(rand.New(rand.NewPCG(uint64(point), 1)))
+			}
+		}
+		var acked []string
+		atCrash := -1
+		j, _, err := tryOpen(faulty)
+		for range 12 {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if crashed != nil && atCrash < 0 {
+				atCrash = len(acked)
+			}
+			var one []string
+			if one, err = write(j, 1); err == nil {
+				acked = append(acked, one...)
+			}
+		}
+		if crashed == nil {
+			if point < 30 {
+				t.Fatalf("only %d operations", point)
+			}
+			return
+		}
+		if atCrash < 0 {
+			atCrash = len(acked) - 1
+		}
+		_, got, err := tryOpen(crashed)
+		if err != nil {
+			t.Fatalf("operation %d: %v", point, err)
+		}
+		if n := len(got); n < atCrash-1 || n > len(acked) || strings.Join(got, "|") != strings.Join(acked[:n], "|") {
+			t.Fatalf("operation %d: %v\nof %v, %d before", point, got, acked, atCrash)
+		}
+	}
+}
+
+func TestDiskErrors(t *testing.T) {
+	for _, errno := range []error{syscall.EIO, syscall.ENOSPC} {
+		for skip := range 40 {
+			faulty := vfs.NewFaulty(vfs.NewMem())
+			j, _ := open(t, faulty)
+			acked, _ := write(j, 2)
+			faulty.Inject(vfs.Rule{Name: "x", Skip: skip, Count: 1, Err: errno, Short: -1})
+			more, err := write(j, 10)
+			acked = append(acked, more...)
+			faulty.LiftAll()
+			if err != nil {
+				kind := errkind.Of(err)
+				rest, again := write(j, 1)
+				if kind == errkind.Unavailable && again == nil {
+					acked = append(acked, rest...) // the failed frame left nothing behind
+				} else if again == nil {
+					t.Fatalf("operation %d: went on after %v", skip, err)
+				}
+			}
+			_, got, err := tryOpen(faulty)
+			if err != nil || len(got) < len(acked) || len(got) > len(acked)+1 || strings.Join(got[:len(acked)], "|") != strings.Join(acked, "|") {
+				t.Fatalf("operation %d: %v: %v\nwant %v", skip, err, got, acked)
+			}
+		}
+	}
+}
+
+func TestDamageIsNamed(t *testing.T) {
+	fsys := vfs.NewMem()
+	j, _ := open(t, fsys)
+	all, _ := write(j, 20)
+	first := filepath.Join(dir, "log-0000000000000000")
+	good, err := vfs.ReadFile(fsys, first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := 0; at < len(good); at++ {
+		bad := bytes.Clone(good)
+		bad[at] ^= 1 << (at % 8)
+		if err := vfs.WriteFileAtomic(fsys, first, bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, got, err := tryOpen(fsys)
+		if errkind.Of(err) != errkind.Corrupt || !strings.Contains(err.Error(), first) {
+			t.Fatalf("bit flipped at %d: %v, %v", at, err, got)
+		}
+	}
+	if err := vfs.WriteFileAtomic(fsys, first, good, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, got := open(t, fsys); strings.Join(got, "|") != strings.Join(all, "|") {
+		t.Fatal("an attempt to open changed something")
+	}
+	if err := fsys.Remove(filepath.Join(dir, fmt.Sprintf("log-%016x", j.Segments()[1].Before))); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := tryOpen(fsys); errkind.Of(err) != errkind.Corrupt {
+		t.Fatal("a segment is missing:", err)
+	}
+}
+
+// Damage within the newest segment, with a sound frame behind it.
+func TestDamageBeforeASoundFrame(t *testing.T) {
+	fsys := vfs.NewMem()
+	j, _ := open(t, fsys)
+	if _, err := write(j, 3); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "log-0000000000000000")
+	data, _ := vfs.ReadFile(fsys, path)
+	data[headBytes+3] ^= 1
+	if err := vfs.WriteFileAtomic(fsys, path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := tryOpen(fsys); errkind.Of(err) != errkind.Corrupt || !errors.Is(err, errDamaged) {
+		t.Fatal(err)
+	}
+}
+
+func FuzzOpen(f *testing.F) {
+	fsys := vfs.NewMem()
+	j, err := Open(config(fsys), func(uint64, []byte) error { return nil })
+	if err != nil {
+		f.Fatal(err)
+	}
+	_, _ = write(j, 3)
+	data, _ := vfs.ReadFile(fsys, filepath.Join(dir, "log-0000000000000000"))
+	f.Add(data)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		fsys := vfs.NewMem()
+		if err := fsys.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := vfs.WriteFileAtomic(fsys, filepath.Join(dir, "log-0000000000000000"), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j, got, err := tryOpen(fsys)
+		if err != nil {
+			return
+		}
+		acked, err := write(j, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, again, err := tryOpen(fsys); err != nil || strings.Join(again, "|") != strings.Join(append(got, acked...), "|") {
+			t.Fatalf("%v: %v, then %v", err, got, again)
+		}
+	})
+}
