@@ -188,3 +188,50 @@ func (f *Frame) Event() (*Event, error) {
 	c.Output, c.ProcessedBy = string(f.Output), string(f.ProcessedBy)
 	return e, nil
 }
+
+// entityLastSeen is the field of an entity that changes though nothing happened.
+const entityLastSeen = 5
+
+// SplitEntity returns an entity's message without the time at which it was seen last, in two parts that alias it.
+func SplitEntity(message []byte) (head, tail []byte, lastSeen int64, err error) {
+	at := 0
+	head = message
+	err = fields(message, func(n protowire.Number, v value, whole []byte) error {
+		if n == entityLastSeen && v.number {
+			head, tail, lastSeen = message[:at], message[at+len(whole):], int64(v.uint)
+		}
+		at += len(whole)
+		return nil
+	})
+	return head, tail, lastSeen, err
+}
+
+const entitySubscriptions, entityMeta = 4, 14
+
+// EntityName returns the name in an entity's message, without decoding the rest.
+func EntityName(message []byte) ([]byte, error) {
+	var name []byte
+	err := fields(message, func(n protowire.Number, v value, _ []byte) error {
+		if n != entityMeta || !v.text {
+			return nil
+		}
+		return fields(v.bytes, func(n protowire.Number, v value, _ []byte) error {
+			if n == metaName && v.text {
+				name = v.bytes
+			}
+			return nil
+		})
+	})
+	return name, err
+}
+
+// EntitySubscriptions returns the subscriptions in an entity's message.
+func EntitySubscriptions(message []byte) (out []string) {
+	_ = fields(message, func(n protowire.Number, v value, _ []byte) error { // it was read before
+		if n == entitySubscriptions && v.text {
+			out = append(out, string(v.bytes))
+		}
+		return nil
+	})
+	return out
+}

@@ -76,7 +76,7 @@ func EntitySubscription(entity string) string { return entityPrefix + entity }
 // Of returns the silences that hold for p at now (Unix seconds), by name. Nothing is
 // allocated when there are none.
 func (x *Silences) Of(p Subject, now int64) []*Silenced {
-	if x == nil || len(x.byCheck)+len(x.bySubscription) == 0 {
+	if x.Empty() {
 		return nil
 	}
 	var out []*Silenced
@@ -115,3 +115,6 @@ func sortByName(out []*Silenced) []*Silenced {
 	slices.SortFunc(out, func(a, b *Silenced) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
+
+// Empty reports whether there are no silences at all.
+func (x *Silences) Empty() bool { return x == nil || len(x.byCheck)+len(x.bySubscription) == 0 }

@@ -1,0 +1,105 @@
+// Package eventstore is what the monitor asks of whatever keeps its events.
+//
+// The state of all checks is in the memory of the shards' owner (monitor/ingest); a Store
+// makes it outlive the process. Changes come in batches, one for each shard that has any; a commit of
+// many batches is durable as a whole before it returns, or its outcome is an error. A shard's
+// batches are committed in the order of their sequences.
+package eventstore
+
+import (
+	"context"
+
+	"corbel.dev/corbel/monitor"
+)
+
+// Key names a check on an entity.
+type Key struct{ Namespace, Entity, Check string }
+
+// Number names a key within one process, or an entity, which have numbers of their own: the owner
+// chooses it, and may give it to another one after Delete. It holds the shard in its upper half.
+type Number uint64
+
+// NumberOf returns the number of a shard's nth key or entity.
+func NumberOf(shard uint16, n uint32) Number { return Number(shard)<<32 | Number(n) }
+
+// Shard returns the shard that a number belongs to.
+func (n Number) Shard() uint16 { return uint16(n >> 32) }
+
+// Index returns a number's place within its shard.
+func (n Number) Index() uint32 { return uint32(n) }
+
+// Result is all that is kept of one check on one entity.
+type Result struct {
+	Key
+	Stable      []byte // the check's configuration, as its agent sent it (monitor.Frame)
+	Rest        []byte // the event's own fields
+	Hooks       []byte
+	Output      []byte
+	ProcessedBy string
+	State       monitor.State
+}
+
+// Entity is all that is kept of one entity but its configuration.
+type Entity struct {
+	Namespace, Name string
+	Message         []byte // the entity as its agent sent it, in protobuf
+	LastSeen        int64  // Unix seconds
+}
+
+// News says what a result changed since it was put last.
+type News uint8
+
+// What a result may change, beside monitor.Result.
+const (
+	NewOutput News = 1 << iota
+	NewHooks
+	NewSilences
+	// Whole is everything: the first put of a key, or one whose configuration changed.
+	Whole
+)
+
+// Batch gathers the changes of one shard. It is used by one goroutine at a time; what it is given is copied.
+type Batch interface {
+	Put(n Number, r *Result, what News)
+	PutEntity(n Number, e *Entity)
+	// Seen says that an entity's agent was alive at a time.
+	Seen(n Number, at int64)
+	Delete(n Number)
+	DeleteEntity(n Number)
+	// Len returns the number of changes, Bytes about what they take.
+	Len() int
+	Bytes() int
+	// Reset empties the batch for use again.
+	Reset()
+}
+
+// Store keeps events. Commit belongs to one goroutine; the rest may be called from any.
+type Store interface {
+	NewBatch(shard uint16) Batch
+	// Commit makes batches durable, all or none. until holds each batch's sequence: that
+	// of the shard's newest change in it. After an error of kind Unavailable the same batches may be committed again.
+	Commit(ctx context.Context, batches []Batch, until []uint64) error
+	// Refresh returns up to most numbers that are to be put as Whole, or with PutEntity, again, so that
+	// the store can let go of what is old.
+	Refresh(most int) (results, entities []Number)
+	Info() Info
+	Close() error
+}
+
+// Info describes a store.
+type Info struct {
+	Type       string // "log" or "postgresql"
+	Durability string // in words, what a commit outlives
+	Bytes      int64  // on disk
+	Live       int64  // of those, about what is needed
+	Commits    uint64
+	Changes    uint64
+}
+
+// Loaded is called with everything that a store holds when it is opened, in no particular order. What it is given is its own.
+type Loaded struct {
+	Result func(n Number, r *Result)
+	Entity func(n Number, e *Entity)
+	// Sequence tells a shard's newest durable one.
+	Sequence func(shard uint16, sequence uint64)
+}

@@ -1,0 +1,151 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/monitor/eventstore"
+)
+
+// refreshMost is how many keys are put whole again with one commit, so that compaction never makes one large.
+const refreshMost = 2000
+
+// retryPause is how long a commit that was refused waits before it is tried again.
+const retryPause = 200 * time.Millisecond
+
+// Run commits what gathers until ctx ends, then what is left, and returns. Afterwards nothing more is taken.
+func (in *Ingest) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return in.stop(ctx)
+		case <-in.wake:
+		}
+		timer.Reset(in.cfg.Gather)
+		select {
+		case <-ctx.Done():
+			return in.stop(ctx)
+		case <-timer.C:
+		}
+		in.refresh()
+		if err := in.commit(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+var errStopped = errors.New("the server is stopping")
+
+// stopTime bounds the last commit.
+const stopTime = 10 * time.Second
+
+func (in *Ingest) stop(ctx context.Context) error {
+	in.fail(errStopped)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	defer cancel()
+	return errors.Join(in.commit(last), in.store.Close())
+}
+
+func (in *Ingest) fail(err error) {
+	in.failed.CompareAndSwap(nil, &err)
+	in.makeRoom()
+}
+
+func (in *Ingest) makeRoom() {
+	in.roomMu.Lock()
+	close(in.room)
+	in.room = make(chan struct{})
+	in.roomMu.Unlock()
+}
+
+// taken is what one shard had gathered.
+type taken struct {
+	shard *shard
+	batch eventstore.Batch
+	until uint64
+	after []func()
+}
+
+// commit makes what gathered durable, and then does what waits for it.
+func (in *Ingest) commit(ctx context.Context) error {
+	var all []taken
+	var bytes int64
+	for i := range in.shards {
+		s := &in.shards[i]
+		s.mu.Lock()
+		if s.batch != nil {
+			all = append(all, taken{s, s.batch, s.sequence, s.after})
+			bytes += int64(s.batch.Bytes())
+			s.batch, s.after = nil, nil
+		}
+		s.mu.Unlock()
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	batches, until := make([]eventstore.Batch, len(all)), make([]uint64, len(all))
+	for i, t := range all {
+		batches[i], until[i] = t.batch, t.until
+	}
+	for {
+		err := in.store.Commit(ctx, batches, until)
+		if err == nil {
+			break
+		}
+		if errkind.Of(err) != errkind.Unavailable || ctx.Err() != nil {
+			in.fail(err)
+			return err
+		}
+		in.cfg.Log.Error("events could not be stored; trying again", "error", err, "waiting_bytes", in.pending.Load())
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryPause):
+		}
+	}
+	in.pending.Add(-bytes)
+	in.makeRoom()
+	for _, t := range all {
+		t.shard.stored.Store(t.until)
+		t.batch.Reset()
+		t.shard.mu.Lock()
+		t.shard.spare = t.batch
+		t.shard.mu.Unlock()
+		for _, do := range t.after {
+			do()
+		}
+	}
+	return nil
+}
+
+// refresh puts again what the store asks for.
+func (in *Ingest) refresh() {
+	results, entities := in.store.Refresh(refreshMost)
+	for _, n := range results {
+		s := &in.shards[n.Shard()]
+		s.mu.Lock()
+		if k := s.keys[n.Index()]; k != nil {
+			b := s.open(in)
+			size := b.Bytes()
+			b.Put(n, &k.res, eventstore.Whole)
+			s.sequence++
+			in.pending.Add(int64(b.Bytes() - size))
+		}
+		s.mu.Unlock()
+	}
+	for _, n := range entities {
+		s := &in.shards[n.Shard()]
+		s.mu.Lock()
+		if e := s.entities[n.Index()]; e != nil {
+			b := s.open(in)
+			size := b.Bytes()
+			b.PutEntity(n, &eventstore.Entity{Namespace: e.namespace, Name: e.entity, Message: e.message, LastSeen: e.lastSeen})
+			s.sequence++
+			in.pending.Add(int64(b.Bytes() - size))
+		}
+		s.mu.Unlock()
+	}
+}

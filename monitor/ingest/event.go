@@ -1,0 +1,189 @@
+package ingest
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/tagproto"
+	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/eventstore"
+)
+
+// Published is an event as it was when its result was taken; the whole of it is made when somebody asks.
+type Published struct {
+	Namespace, Entity, Check string
+	Kind                     *monitor.Kind // nil without a check
+	Outcome                  monitor.Outcome
+	state                    monitor.State
+	entity, rest, hooks      []byte
+	output, metrics          []byte
+	processedBy              string
+}
+
+// Event makes the whole event.
+func (p *Published) Event() (*monitor.Event, error) {
+	e := new(monitor.Event)
+	for _, part := range []struct {
+		b  []byte
+		to func() any
+	}{
+		{p.rest, func() any { return e }},
+		{p.entity, func() any { e.Entity = new(monitor.Entity); return e.Entity }},
+		{p.metrics, func() any { e.Metrics = new(monitor.Metrics); return e.Metrics }},
+	} {
+		if part.b == nil {
+			continue
+		}
+		if err := tagproto.Unmarshal(part.b, part.to()); err != nil {
+			return nil, errkind.E(errkind.Corrupt, "event", err)
+		}
+	}
+	e.Timestamp, e.Sequence = p.state.Timestamp, p.state.Sequence
+	if p.state.ID != [16]byte{} {
+		e.ID = slices.Clone(p.state.ID[:])
+	}
+	if p.Kind == nil {
+		return e, nil
+	}
+	c := *p.Kind.Check // its lists are shared, and never changed
+	e.Check = &c
+	if err := tagproto.Unmarshal(p.hooks, e.Check); err != nil {
+		return nil, errkind.E(errkind.Corrupt, "event", err)
+	}
+	p.state.Fill(e.Check)
+	c.Output, c.ProcessedBy = string(p.output), p.processedBy
+	return e, nil
+}
+
+// publish keeps an event as it is for when it is stored. The lock is held.
+func (in *Ingest) publish(s *shard, e *entity, k *key, f *monitor.Frame, out monitor.Outcome) {
+	p := in.event(e, k)
+	p.Outcome = out
+	p.metrics = slices.Clone(f.Metrics)
+	s.after = append(s.after, func() { in.published.Add(1); in.cfg.Publish(p) })
+}
+
+// event returns an event as it is. The lock is held; what it refers to is replaced when it changes, never overwritten.
+func (in *Ingest) event(e *entity, k *key) *Published {
+	return &Published{
+		Namespace: e.namespace, Entity: e.entity, Check: k.res.Check, Kind: k.kind, state: k.res.State, entity: e.message,
+		rest: k.res.Rest, hooks: k.res.Hooks, output: k.res.Output, processedBy: k.res.ProcessedBy,
+	}
+}
+
+// metrics publishes an event without a check, which is never stored.
+func (in *Ingest) metrics(namespace string, f *monitor.Frame) error {
+	whole, err := f.Event()
+	if err == nil {
+		err = whole.Validate()
+	}
+	if err != nil {
+		return errkind.E(errkind.Invalid, "event", err)
+	}
+	in.results.Add(1)
+	if in.cfg.Wants(namespace, nil, monitor.Outcome{}) {
+		in.published.Add(1)
+		in.cfg.Publish(&Published{
+			Namespace: namespace, Entity: whole.Entity.Name, state: monitor.State{Result: f.Result},
+			entity: slices.Clone(f.Entity), rest: slices.Clone(f.Rest), metrics: slices.Clone(f.Metrics),
+		})
+	}
+	return nil
+}
+
+// Get returns the newest event of a check on an entity; an error of kind NotFound where there is none.
+func (in *Ingest) Get(namespace, entity, check string) (*monitor.Event, error) {
+	s := in.shardOf(name{namespace, entity})
+	s.mu.Lock()
+	var p *Published
+	if e := s.byName[name{namespace, entity}]; e != nil {
+		if k := e.checks[check]; k != nil {
+			p = in.event(e, k)
+		}
+	}
+	s.mu.Unlock()
+	if p == nil {
+		return nil, errkind.Errorf(errkind.NotFound, "no event of check %q on entity %q in namespace %q", check, entity, namespace)
+	}
+	return p.Event()
+}
+
+// List returns events of a namespace ("" is all) and an entity ("" is all), by namespace, entity and check.
+func (in *Ingest) List(namespace, entity string) []*Published {
+	var out []*Published
+	for i := range in.shards {
+		s := &in.shards[i]
+		s.mu.Lock()
+		for n, e := range s.byName {
+			if namespace != "" && n.namespace != namespace || entity != "" && n.entity != entity {
+				continue
+			}
+			for _, k := range e.checks {
+				out = append(out, in.event(e, k))
+			}
+		}
+		s.mu.Unlock()
+	}
+	slices.SortFunc(out, func(a, b *Published) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Entity, b.Entity), strings.Compare(a.Check, b.Check))
+	})
+	return out
+}
+
+// Delete removes the event of a check, and the entity's state with the last one ("" is all checks). It reports whether there was any.
+func (in *Ingest) Delete(namespace, entity, check string) bool {
+	s := in.shardOf(name{namespace, entity})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.byName[name{namespace, entity}]
+	if e == nil {
+		return false
+	}
+	found := false
+	for n, k := range e.checks {
+		if check != "" && n != check {
+			continue
+		}
+		found = true
+		delete(e.checks, n)
+		in.kinds.drop(k.kind)
+		s.keys[k.n] = nil
+		s.freeK = append(s.freeK, k.n)
+		s.open(in).Delete(eventstore.NumberOf(s.number, k.n))
+		s.sequence++
+		in.grew(1)
+	}
+	if len(e.checks) == 0 {
+		delete(s.byName, e.name)
+		s.entities[e.n] = nil
+		s.freeE = append(s.freeE, e.n)
+		s.open(in).DeleteEntity(eventstore.NumberOf(s.number, e.n))
+		s.sequence++
+		in.grew(1)
+	}
+	return found
+}
+
+// Stored returns each shard's newest sequence that is durable: what a crash cannot lose.
+func (in *Ingest) Stored() (out [Shards]uint64) {
+	for i := range in.shards {
+		out[i] = in.shards[i].stored.Load()
+	}
+	return out
+}
+
+// Stats counts what was taken since the start.
+type Stats struct {
+	Results   uint64 // results of checks, and events with metrics alone
+	Steady    uint64 // of these, such that passed as before
+	Published uint64
+	Pending   int64 // bytes that wait to be stored
+	Store     eventstore.Info
+}
+
+// Stats returns the counts.
+func (in *Ingest) Stats() Stats {
+	return Stats{in.results.Load(), in.steady.Load(), in.published.Load(), in.pending.Load(), in.store.Info()}
+}

@@ -1,0 +1,307 @@
+// Package ingest turns results of checks into what is known of them.
+//
+// Entities are spread over shards by their names; a shard's state is in memory, under a lock that is held
+// for less than a microsecond, by whoever brings a result: nothing is handed over between goroutines, so
+// an unchanged result wakes nobody. Changes gather in a batch for each shard; one goroutine commits all batches
+// together, and only then is a result stored, published or counted.
+//
+// Invariants: results of one entity are taken in the order of the calls. What Publish is given is
+// durable. What waits to be committed is bounded: beyond it callers wait, which is what
+// agents expect of a backend that is behind. A read sees what was taken, durable or not.
+package ingest
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/eventstore"
+)
+
+// Shards is into how many parts entities are spread.
+const Shards = 256
+
+// Config of an Ingest.
+type Config struct {
+	// Open opens the store and gives what it holds.
+	Open func(eventstore.Loaded) (eventstore.Store, error)
+	Log  *slog.Logger
+	Now  func() time.Time
+	// Silences returns those of a namespace; it is called for every result and must only look something up.
+	Silences func(namespace string) *monitor.Silences
+	// Wants says whether anybody wants a result's event; it is called for every result of a check that has handlers or pipelines, and for
+	// events with metrics, and must only look something up.
+	Wants func(namespace string, kind *monitor.Kind, out monitor.Outcome) bool
+	// Publish is given what Wants asked for, in order, once it is stored. It must not block.
+	Publish func(*Published)
+	// Lift is called when silences end with their incident, once that is stored. It must not block.
+	Lift func(namespace string, names []string)
+	// Gather is how long the first change waits for others before a commit, 0 for 5 ms.
+	Gather time.Duration
+	// PendingBytes bounds what waits to be committed, 0 for 16 MiB.
+	PendingBytes int64
+}
+
+// Ingest holds the state of all shards. All methods may be called from any goroutine.
+type Ingest struct {
+	cfg    Config
+	store  eventstore.Store
+	kinds  kinds
+	shards [Shards]shard
+	frames sync.Pool
+
+	pending atomic.Int64
+	wake    chan struct{} // one token: something waits to be committed
+	roomMu  sync.Mutex
+	room    chan struct{} // closed and replaced after each commit
+	failed  atomic.Pointer[error]
+
+	results   atomic.Uint64
+	steady    atomic.Uint64
+	published atomic.Uint64
+}
+
+// shard is a part of the entities.
+type shard struct {
+	number uint16
+
+	mu       sync.Mutex
+	byName   map[name]*entity
+	entities []*entity // by number; nil is free
+	keys     []*key
+	freeE    []uint32
+	freeK    []uint32
+	batch    eventstore.Batch // what gathers
+	spare    eventstore.Batch // the one before it, for use again
+	after    []func()         // to be done when the batch is stored
+	sequence uint64
+
+	stored atomic.Uint64 // the sequence that is durable
+}
+
+type name struct{ namespace, entity string }
+
+// entity is one entity and its checks.
+type entity struct {
+	name
+	n        uint32
+	message  []byte // replaced, never changed
+	lastSeen int64
+	checks   map[string]*key
+}
+
+// key is one check on one entity.
+type key struct {
+	n    uint32
+	kind *monitor.Kind
+	res  eventstore.Result
+}
+
+// New opens the store and takes what it holds. Run must be called for anything to be stored.
+func New(cfg Config) (*Ingest, error) {
+	if cfg.Gather == 0 {
+		cfg.Gather = 5 * time.Millisecond
+	}
+	if cfg.PendingBytes == 0 {
+		cfg.PendingBytes = 16 << 20
+	}
+	in := &Ingest{cfg: cfg, wake: make(chan struct{}, 1), room: make(chan struct{})}
+	in.frames.New = func() any { return new(monitor.Frame) }
+	in.kinds.byStable = map[string]*counted{}
+	for i := range in.shards {
+		in.shards[i].number = uint16(i)
+		in.shards[i].byName = map[name]*entity{}
+	}
+	var l loading
+	store, err := cfg.Open(eventstore.Loaded{Result: l.result, Entity: l.entity, Sequence: l.sequence})
+	if err != nil {
+		return nil, err
+	}
+	in.store = store
+	if err := l.into(in); err != nil {
+		return nil, err
+	}
+	return in, nil
+}
+
+// shardOf returns the shard of an entity. The hash must be the same in every process: stores keep numbers that hold it.
+func (in *Ingest) shardOf(n name) *shard {
+	h := uint64(14695981039346656037) // FNV-1a
+	for _, text := range [2]string{n.namespace, n.entity} {
+		for i := range len(text) {
+			h = (h ^ uint64(text[i])) * 1099511628211
+		}
+		h = (h ^ 0xff) * 1099511628211
+	}
+	return &in.shards[(h^h>>32)%Shards]
+}
+
+// Frame takes an event as an agent sent it, in protobuf. namespace is the agent's; the entity is the one that the event names. ctx bounds the wait for room.
+//
+// Errors: Invalid, what is wrong with the event; Unavailable, nothing can be stored.
+func (in *Ingest) Frame(ctx context.Context, namespace string, b []byte) error {
+	f := in.frames.Get().(*monitor.Frame)
+	defer in.frames.Put(f)
+	if err := f.Cut(b); err != nil {
+		return errkind.E(errkind.Invalid, "event", err)
+	}
+	return in.take(ctx, namespace, f)
+}
+
+func (in *Ingest) take(ctx context.Context, namespace string, f *monitor.Frame) error {
+	if err := in.admit(ctx); err != nil {
+		return err
+	}
+	entityName, err := monitor.EntityName(f.Entity)
+	if err != nil {
+		return errkind.E(errkind.Invalid, "event", err)
+	}
+	if !f.HasCheck {
+		return in.metrics(namespace, f)
+	}
+	s := in.shardOf(name{namespace, string(entityName)})
+	s.mu.Lock()
+	e := s.byName[name{namespace, string(entityName)}]
+	if e != nil {
+		if k := e.checks[string(f.Check)]; k != nil && string(k.kind.Stable) == string(f.Stable) {
+			in.step(s, e, k, f, 0)
+			s.mu.Unlock()
+			return nil
+		}
+	}
+	s.mu.Unlock()
+	return in.unknown(namespace, s, f)
+}
+
+// unknown takes a result of a check that is new, or has another configuration than before.
+func (in *Ingest) unknown(namespace string, s *shard, f *monitor.Frame) error {
+	whole, err := f.Event()
+	if err == nil {
+		err = whole.Validate()
+	}
+	if err != nil {
+		return errkind.E(errkind.Invalid, "event", err)
+	}
+	if whole.Entity.Namespace != namespace {
+		return errkind.Errorf(errkind.Invalid, "event: its entity is of namespace %q, and its agent of %q", whole.Entity.Namespace, namespace)
+	}
+	kind, err := in.kinds.of(f.Stable)
+	if err != nil {
+		return errkind.E(errkind.Invalid, "event", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := in.entityOf(s, name{namespace, whole.Entity.Name}, f.Entity)
+	k := e.checks[whole.Check.Name]
+	if k == nil {
+		k = s.newKey()
+		k.res.Key = eventstore.Key{Namespace: e.namespace, Entity: e.entity, Check: whole.Check.Name}
+		e.checks[k.res.Check] = k
+	} else {
+		in.kinds.drop(k.kind)
+	}
+	k.kind, k.res.Stable = kind, kind.Stable
+	in.step(s, e, k, f, eventstore.Whole)
+	return nil
+}
+
+// step takes a result to the state of its check. The shard's lock is held.
+func (in *Ingest) step(s *shard, e *entity, k *key, f *monitor.Frame, what eventstore.News) {
+	now := in.cfg.Now().Unix()
+	if f.Timestamp == 0 {
+		f.Timestamp = now
+	}
+	var silences []*monitor.Silenced
+	if x := in.cfg.Silences(e.namespace); !x.Empty() {
+		silences = x.Of(in.subject(e, k), now)
+	}
+	before := k.res.State.Silenced
+	state, out := monitor.Step(k.res.State, f.Result, k.kind.Thresholds, silences)
+	k.res.State = state
+	in.results.Add(1)
+	if out.Steady {
+		in.steady.Add(1)
+	}
+	if !slices.Equal(before, state.Silenced) {
+		what |= eventstore.NewSilences
+	}
+	output := f.Output
+	if limit := k.kind.Check.MaxOutputSize; limit > 0 && int64(len(output)) > limit {
+		output = output[:limit]
+	}
+	if string(k.res.Output) != string(output) {
+		k.res.Output = append([]byte(nil), output...)
+		what |= eventstore.NewOutput
+	}
+	if string(k.res.Hooks) != string(f.Hooks) {
+		k.res.Hooks = append([]byte(nil), f.Hooks...)
+		what |= eventstore.NewHooks
+	}
+	if string(k.res.Rest) != string(f.Rest) || k.res.ProcessedBy != string(f.ProcessedBy) {
+		k.res.Rest, k.res.ProcessedBy = append([]byte(nil), f.Rest...), string(f.ProcessedBy)
+		what |= eventstore.Whole
+	}
+	in.put(s, e, f)
+	b := s.open(in)
+	size := b.Bytes()
+	b.Put(eventstore.NumberOf(s.number, k.n), &k.res, what)
+	s.sequence++
+	in.grew(b.Bytes() - size)
+	if len(out.Lifted) > 0 {
+		namespace := e.namespace
+		s.after = append(s.after, func() { in.cfg.Lift(namespace, out.Lifted) })
+	}
+	if (k.kind.Handled || len(f.Rest) > 0 || f.Metrics != nil) && in.cfg.Wants(e.namespace, k.kind, out) {
+		in.publish(s, e, k, f, out)
+	}
+}
+
+// put keeps what the event says of its entity, where that is new.
+func (in *Ingest) put(s *shard, e *entity, f *monitor.Frame) {
+	if f.Entity == nil || sameEntity(e.message, f.Entity) {
+		return
+	}
+	e.message = append([]byte(nil), f.Entity...)
+	b := s.open(in)
+	size := b.Bytes()
+	b.PutEntity(eventstore.NumberOf(s.number, e.n), &eventstore.Entity{Namespace: e.namespace, Name: e.entity, Message: e.message, LastSeen: e.lastSeen})
+	s.sequence++
+	in.grew(b.Bytes() - size)
+}
+
+// grew counts what waits, and asks for a commit when it is the first.
+func (in *Ingest) grew(bytes int) {
+	in.pending.Add(int64(bytes))
+	select {
+	case in.wake <- struct{}{}:
+	default:
+	}
+}
+
+// admit waits until there is room for another change.
+func (in *Ingest) admit(ctx context.Context) error {
+	for {
+		if err := in.failed.Load(); err != nil {
+			return errkind.E(errkind.Unavailable, "events cannot be stored", *err)
+		}
+		if in.pending.Load() < in.cfg.PendingBytes {
+			return nil
+		}
+		in.roomMu.Lock()
+		room := in.room
+		in.roomMu.Unlock()
+		if in.pending.Load() < in.cfg.PendingBytes {
+			return nil
+		}
+		select {
+		case <-room:
+		case <-ctx.Done():
+			return errkind.E(errkind.Overloaded, "events come faster than they are stored", ctx.Err())
+		}
+	}
+}

@@ -1,0 +1,25 @@
+package monitor
+
+import "corbel.dev/corbel/kit/tagproto"
+
+// Kind is a check's configuration as results tell of it, decoded once for all results that
+// have it. It is never changed.
+type Kind struct {
+	Stable []byte // as Frame has it
+	Check  *Check // decoded
+	Thresholds
+	// Handled is false where no handler or pipeline of the check's own can ever want its events.
+	Handled bool
+}
+
+// NewKind decodes what is stable of a check. It keeps stable.
+func NewKind(stable []byte) (*Kind, error) {
+	c := new(Check)
+	if err := tagproto.Unmarshal(stable, c); err != nil {
+		return nil, err
+	}
+	return &Kind{
+		Stable: stable, Check: c, Thresholds: Thresholds{c.LowFlapThreshold, c.HighFlapThreshold},
+		Handled: len(c.Handlers)+len(c.Pipelines)+len(c.MetricHandlers) > 0,
+	}, nil
+}
