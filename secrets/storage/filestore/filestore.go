@@ -45,6 +45,7 @@ const valueBytes = 16 << 20
 
 // Store is the backend.
 type Store struct {
+	records.Reader
 	cfg    Config
 	lock   io.Closer
 	queue  *gather.Queue
@@ -90,6 +91,7 @@ func Open(cfg Config) (*Store, error) {
 		return nil, errors.Join(errkind.E(errkind.Of(err), "file storage", err), lock.Close())
 	}
 	s.queue = gather.New(s.commit)
+	s.At = func(ctx context.Context) (records.Set, error) { return s.state.Load().Set, s.ready(ctx) }
 	return s, nil
 }
 
@@ -103,34 +105,6 @@ func (s *Store) ready(ctx context.Context) error {
 		return *why
 	}
 	return errkind.E(errkind.Unavailable, "storage", ctx.Err())
-}
-
-// Get implements storage.Backend.
-func (s *Store) Get(ctx context.Context, key string) ([]byte, bool, error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, false, err
-	}
-	value, ok := s.state.Load().Get(key)
-	return value, ok, nil
-}
-
-// List implements storage.Backend.
-func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]string, error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
-	if err := storage.CheckPrefix(prefix); err != nil {
-		return nil, err
-	}
-	return s.state.Load().List(prefix, after, limit), nil
-}
-
-// Scan implements storage.Backend.
-func (s *Store) Scan(ctx context.Context, from, to string, limit int) ([]storage.Record, error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
-	return s.state.Load().Scan(from, to, limit), nil
 }
 
 // Commit implements storage.Backend.

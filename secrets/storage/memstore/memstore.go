@@ -14,6 +14,7 @@ import (
 
 // Store is the in-memory backend.
 type Store struct {
+	records.Reader
 	mu      sync.Mutex // one commit or fence at a time; guards epoch
 	epoch   storage.Epoch
 	records atomic.Pointer[records.Set]
@@ -27,6 +28,7 @@ func New() *Store {
 	s := &Store{}
 	empty := records.New()
 	s.records.Store(&empty)
+	s.At = func(ctx context.Context) (records.Set, error) { return *s.records.Load(), s.ready(ctx) }
 	return s
 }
 
@@ -40,34 +42,6 @@ func (s *Store) ready(ctx context.Context) error {
 		return errkind.E(errkind.Unavailable, "storage", err)
 	}
 	return nil
-}
-
-// Get implements storage.Backend.
-func (s *Store) Get(ctx context.Context, key string) ([]byte, bool, error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, false, err
-	}
-	value, ok := s.records.Load().Get(key)
-	return value, ok, nil
-}
-
-// List implements storage.Backend.
-func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]string, error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
-	if err := storage.CheckPrefix(prefix); err != nil {
-		return nil, err
-	}
-	return s.records.Load().List(prefix, after, limit), nil
-}
-
-// Scan implements storage.Backend.
-func (s *Store) Scan(ctx context.Context, from, to string, limit int) ([]storage.Record, error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
-	return s.records.Load().Scan(from, to, limit), nil
 }
 
 // Commit implements storage.Backend.

@@ -38,6 +38,7 @@ const valueBytes = 1 << 20
 // Store is the backend and the group's Machine. Make it, give it to group.Open,
 // and give the group to Serve; before that it answers Unavailable.
 type Store struct {
+	records.Reader
 	group  atomic.Pointer[Group]
 	state  atomic.Pointer[records.State]
 	closed atomic.Bool
@@ -56,6 +57,7 @@ func New(log *slog.Logger) *Store {
 	}
 	s := &Store{log: log}
 	s.state.Store(&records.State{Set: records.New()})
+	s.At = s.read
 	return s
 }
 
@@ -97,7 +99,7 @@ func (s *Store) ready(ctx context.Context) (Group, error) {
 
 // explain adds who leads to an error that says "not I".
 func explain(g Group, err error) error {
-	if !errkind.Is(err, errkind.NotLeader) {
+	if err == nil || !errkind.Is(err, errkind.NotLeader) {
 		return err
 	}
 	id, addr := g.Leader()
@@ -105,49 +107,30 @@ func explain(g Group, err error) error {
 }
 
 // read returns a state that has every commit which was acknowledged before the call.
-func (s *Store) read(ctx context.Context) (*records.State, error) {
+func (s *Store) read(ctx context.Context) (records.Set, error) {
+	if err := s.Leads(ctx); err != nil {
+		return records.Set{}, err
+	}
+	return s.state.Load().Set, nil // after the lease was seen: not before
+}
+
+// Leads returns nil when this server surely leads, and its state holds all that was acknowledged before: within
+// its lease at once, else after a round to a quorum.
+func (s *Store) Leads(ctx context.Context) error {
 	g, err := s.ready(ctx)
-	if err != nil {
-		return nil, err
+	if err != nil || g.LeaseHeld() {
+		return err
 	}
-	if !g.LeaseHeld() {
-		if err := g.VerifyLeader(ctx); err != nil {
-			return nil, explain(g, err)
-		}
-	}
-	return s.state.Load(), nil // after the lease was seen: not before
+	return explain(g, g.VerifyLeader(ctx))
 }
 
-// Get implements storage.Backend.
-func (s *Store) Get(ctx context.Context, key string) ([]byte, bool, error) {
-	state, err := s.read(ctx)
-	if err != nil {
-		return nil, false, err
-	}
-	value, ok := state.Get(key)
-	return value, ok, nil
+// Local reads this member's own copy, whoever leads: it may be old.
+func (s *Store) Local() records.Reader {
+	return records.Reader{At: func(context.Context) (records.Set, error) { return s.state.Load().Set, nil }}
 }
 
-// List implements storage.Backend.
-func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]string, error) {
-	if err := storage.CheckPrefix(prefix); err != nil {
-		return nil, err
-	}
-	state, err := s.read(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return state.List(prefix, after, limit), nil
-}
-
-// Scan implements storage.Backend.
-func (s *Store) Scan(ctx context.Context, from, to string, limit int) ([]storage.Record, error) {
-	state, err := s.read(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return state.Scan(from, to, limit), nil
-}
+// Epoch is the newest epoch in this member's own copy.
+func (s *Store) Epoch() storage.Epoch { return s.state.Load().Epoch }
 
 // Commit implements storage.Backend. NotLeader errors have an *Elsewhere within.
 func (s *Store) Commit(ctx context.Context, epoch storage.Epoch, ops []storage.Op) error {
