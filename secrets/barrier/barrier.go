@@ -3,6 +3,8 @@ package barrier
 import (
 	"cmp"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
 	"strings"
@@ -46,9 +48,9 @@ func (b *Barrier) Initialized(ctx context.Context) (bool, error) {
 }
 
 // Initialize makes the first keyring under a root key, and commits it together
-// with the given operations, which are encrypted like any other; plain ones go
-// with Commit of the backend. The barrier is unsealed afterwards.
-func (b *Barrier) Initialize(ctx context.Context, epoch storage.Epoch, root []byte, ops ...storage.Op) error {
+// with the given operations, which are encrypted like any other, and with plain ones,
+// which are stored as they are. The barrier is unsealed afterwards.
+func (b *Barrier) Initialize(ctx context.Context, epoch storage.Epoch, root []byte, plain []storage.Op, ops ...storage.Op) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if ok, err := b.Initialized(ctx); err != nil || ok {
@@ -58,16 +60,16 @@ func (b *Barrier) Initialize(ctx context.Context, epoch storage.Epoch, root []by
 	if err != nil {
 		return errkind.E(errkind.Invalid, "barrier", err)
 	}
-	return b.commitRing(ctx, epoch, r, ops)
+	return b.commitRing(ctx, epoch, r, plain, ops)
 }
 
-// commitRing stores a ring, with operations encrypted under it, and puts it to use.
-func (b *Barrier) commitRing(ctx context.Context, epoch storage.Epoch, r *ring, ops []storage.Op) error {
+// commitRing stores a ring, with operations encrypted under it and plain ones, and puts it to use.
+func (b *Barrier) commitRing(ctx context.Context, epoch storage.Epoch, r *ring, plain, ops []storage.Op) error {
 	record, err := r.sealed()
 	if err != nil {
 		return err
 	}
-	batch := append(encrypt(r, ops), storage.Put(KeyringPath, record))
+	batch := append(append(encrypt(r, ops), plain...), storage.Put(KeyringPath, record))
 	if err := b.under.Commit(ctx, epoch, batch); err != nil {
 		return err // the ring in use stays; after an unknown outcome Reload finds out
 	}
@@ -126,20 +128,20 @@ func (b *Barrier) Sealed() bool { return b.ring.Load() == nil }
 
 // Rotate begins a new term: what is written from now on is under its key, what is there stays readable.
 func (b *Barrier) Rotate(ctx context.Context, epoch storage.Epoch) error {
-	return b.change(ctx, epoch, func(r *ring) (*ring, error) { return r.grown(b.now()) })
+	return b.change(ctx, epoch, func(r *ring) (*ring, error) { return r.grown(b.now()) }, nil)
 }
 
-// Rekey puts the keyring under another root key.
-func (b *Barrier) Rekey(ctx context.Context, epoch storage.Epoch, root []byte, ops ...storage.Op) error {
-	return b.change(ctx, epoch, func(r *ring) (*ring, error) { return r.under(append([]byte(nil), root...), b.now()) }, ops...)
+// Rekey puts the keyring under another root key, in one commit with the operations, as Initialize.
+func (b *Barrier) Rekey(ctx context.Context, epoch storage.Epoch, root []byte, plain []storage.Op, ops ...storage.Op) error {
+	return b.change(ctx, epoch, func(r *ring) (*ring, error) { return r.under(append([]byte(nil), root...), b.now()) }, plain, ops...)
 }
 
 // SaveCounts stores how often each key was used.
 func (b *Barrier) SaveCounts(ctx context.Context, epoch storage.Epoch) error {
-	return b.change(ctx, epoch, func(r *ring) (*ring, error) { return r, nil })
+	return b.change(ctx, epoch, func(r *ring) (*ring, error) { return r, nil }, nil)
 }
 
-func (b *Barrier) change(ctx context.Context, epoch storage.Epoch, next func(*ring) (*ring, error), ops ...storage.Op) error {
+func (b *Barrier) change(ctx context.Context, epoch storage.Epoch, next func(*ring) (*ring, error), plain []storage.Op, ops ...storage.Op) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r := b.ring.Load()
@@ -150,7 +152,42 @@ func (b *Barrier) change(ctx context.Context, epoch storage.Epoch, next func(*ri
 	if err != nil {
 		return errkind.E(errkind.Invalid, "barrier", err)
 	}
-	return b.commitRing(ctx, epoch, changed, ops)
+	return b.commitRing(ctx, epoch, changed, plain, ops)
+}
+
+// Reopen reads the keyring anew under a root key that another server put it under.
+func (b *Barrier) Reopen(ctx context.Context, root []byte) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ring.Load() == nil {
+		return ErrSealed
+	}
+	return b.loadLocked(ctx, append([]byte(nil), root...))
+}
+
+// Derive makes a key for a purpose of the root key; who has it learns nothing of that.
+func (b *Barrier) Derive(purpose string) ([]byte, error) {
+	r := b.ring.Load()
+	if r == nil {
+		return nil, ErrSealed
+	}
+	return Derive(r.root.value, purpose), nil
+}
+
+// Derive is the barrier's of that name, of a root key at hand.
+func Derive(root []byte, purpose string) []byte {
+	mac := hmac.New(sha256.New, root)
+	mac.Write([]byte(purpose))
+	return mac.Sum(nil)
+}
+
+// Root is a copy of the root key, for who seals it anew.
+func (b *Barrier) Root() ([]byte, error) {
+	r := b.ring.Load()
+	if r == nil {
+		return nil, ErrSealed
+	}
+	return append([]byte(nil), r.root.value...), nil
 }
 
 // Holds reports whether root is the root key, in a time that does not depend on where they differ.

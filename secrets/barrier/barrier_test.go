@@ -23,7 +23,7 @@ func opened(t testing.TB) (*Barrier, storage.Backend) {
 	t.Helper()
 	under := memstore.New()
 	b := New(under, time.Now)
-	must(t, b.Initialize(t.Context(), 0, root))
+	must(t, b.Initialize(t.Context(), 0, root, nil))
 	return b, under
 }
 
@@ -49,8 +49,8 @@ func TestLife(t *testing.T) {
 	if err := b.Unseal(ctx, root); !errors.Is(err, ErrUninitialized) {
 		t.Errorf("Unseal before Initialize: %v", err)
 	}
-	must(t, b.Initialize(ctx, 0, root, storage.Put("core/mounts", []byte("first"))))
-	if err := b.Initialize(ctx, 0, root); !errors.Is(err, ErrInitialized) {
+	must(t, b.Initialize(ctx, 0, root, nil, storage.Put("core/mounts", []byte("first"))))
+	if err := b.Initialize(ctx, 0, root, nil); !errors.Is(err, ErrInitialized) {
 		t.Errorf("Initialize twice: %v", err)
 	}
 	must(t, b.Commit(ctx, 0, []storage.Op{storage.Put("a/b", []byte("plain")), storage.Put("empty", []byte{})}))
@@ -92,7 +92,7 @@ func TestRotateAndRekey(t *testing.T) {
 	must(t, standby.Reload(ctx))
 	wantGet(t, standby, "new", "2")
 	other := bytes.Repeat([]byte("o"), KeyBytes)
-	must(t, b.Rekey(ctx, 0, other))
+	must(t, b.Rekey(ctx, 0, other, nil))
 	b.Seal()
 	if err := b.Unseal(ctx, root); !errors.Is(err, ErrWrongKey) {
 		t.Errorf("the former root key: %v", err)

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/jwks"
 	"corbel.dev/corbel/kit/limit"
+	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/audit"
 	"corbel.dev/corbel/secrets/auth"
 	"corbel.dev/corbel/secrets/barrier"
@@ -22,6 +24,7 @@ import (
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/policy"
 	"corbel.dev/corbel/secrets/quota"
+	"corbel.dev/corbel/secrets/seal"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/token"
 	"corbel.dev/corbel/telemetry"
@@ -33,11 +36,26 @@ type Config struct {
 	Now         func() time.Time
 	DefaultTTL  time.Duration // of leases and tokens: 768 h
 	MaxTTL      time.Duration // 768 h
-	CacheBytes  int           // decrypted records kept in memory: 64 MiB
+	CacheBytes  int           // decrypted records kept in memory: 64 MiB; negative: none
 	ClusterName string
 	Log         *slog.Logger // what the background finds wrong; nil: slog.Default
 	Metrics     *telemetry.Registry
 	Audit       audit.Rules // for devices that are made over the API
+
+	// Reigns is set where several servers share the storage: Unseal makes a standby then, and Activate the
+	// active server. It is asked by each request whether this server is still the active one, and costs
+	// some atomic loads when it is; NotLeader or Unavailable otherwise.
+	Reigns func(ctx context.Context) error
+	// Seal opens the root key by itself; nil: people do, with shares. OldSeal is the one to go over from.
+	Seal, OldSeal seal.Auto
+	// Joining, where it is set, is told the root key before the keyring is read: a server that was asked to
+	// join a cluster proves with it that it may, and gets the records.
+	Joining func(ctx context.Context, root []byte) error
+	// System answers paths below sys/ that are not the keeper's: of the cluster and its storage. Found is false
+	// where the path is nobody's.
+	System func(ctx context.Context, op secrets.Operation, path string, f *secrets.Fields) (data any, found bool, err error)
+	// StepDown is asked to have another server become the active one, soon; nil where there is no other.
+	StepDown func()
 }
 
 func (c *Config) complete() error {
@@ -96,9 +114,16 @@ type Keeper struct {
 	namedMu sync.Mutex      // guards named
 	sweep   sync.Mutex      // one expiry of tokens at a time
 
-	mu       sync.Mutex // one change of seal, mounts or policies at a time; guards what follows
-	progress [][]byte   // shares given so far
-	nonce    string     // of this attempt to unseal
+	reign  sync.RWMutex // held for reading by each request where Reigns is set: see enter
+	info   atomic.Pointer[ClusterInfo]
+	turnMu sync.Mutex // guards turn
+	turn   chan struct{}
+
+	mu        sync.Mutex // one change of seal, mounts or policies at a time; guards what follows
+	unsealing gathering
+	rekeys    rekeys
+	rooting   *rootAttempt
+	migrating *migration
 }
 
 // state is what an unsealed keeper has at hand for every request. Immutable; a change makes the next.
@@ -169,6 +194,9 @@ func (k *Keeper) firstRecords(rootToken string) (ops []storage.Op, id string, er
 	root := &token.Token{Accessor: token.NewAccessor(), Path: "auth/token/root", DisplayName: "root", Policies: []string{policy.RootName}}
 	root.Begin(k.cfg.Now(), 0, token.Limits{})
 	made, err := (&token.Book{Salt: salt}).Make(id, root)
+	info, infoErr := putJSON(clusterInfoKey, ClusterInfo{Name: cmp.Or(k.cfg.ClusterName, fmt.Sprintf("vault-cluster-%x", random(4))), ID: newUUID()})
+	ops = append(ops, info)
+	err = cmp.Or(err, infoErr)
 	ops = append(append(ops, made...), storage.Put(token.SaltKey, salt), storage.Put(policyPrefix+"default", []byte(defaultPolicy)))
 	return ops, id, err
 }
@@ -263,7 +291,7 @@ func (k *Keeper) change(ctx context.Context, next func(st state) (*state, []stor
 	defer k.mu.Unlock()
 	st := k.state.Load()
 	if st == nil {
-		return barrier.ErrSealed
+		return k.idle()
 	}
 	changed, ops, err := next(*st)
 	if err != nil {

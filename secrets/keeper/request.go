@@ -8,7 +8,6 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/auth"
-	"corbel.dev/corbel/secrets/barrier"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/policy"
@@ -55,9 +54,14 @@ type task struct {
 
 // Handle answers one request. Errors have kinds; their text is what clients are told.
 func (k *Keeper) Handle(ctx context.Context, r *secrets.Request) (*Reply, error) {
+	leave, err := k.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	st := k.state.Load()
 	if st == nil {
-		return nil, barrier.ErrSealed
+		return nil, k.idle()
 	}
 	if r.Now.IsZero() {
 		r.Now = k.cfg.Now()
@@ -75,7 +79,6 @@ func (k *Keeper) Handle(ctx context.Context, r *secrets.Request) (*Reply, error)
 	ctx = context.WithValue(ctx, taskKey{}, t)
 	defer k.serial.take(t.name())()
 	special := t.engine.Special()
-	var err error
 	if !matches(special.Open, r.Rest) {
 		err = k.authorise(ctx, t, special)
 	}

@@ -18,7 +18,7 @@ type system struct{ k *Keeper }
 
 // Special implements engine.Engine.
 func (*system) Special() engine.Special {
-	return engine.Special{Open: []string{"wrapping/unwrap", "wrapping/lookup", "wrapping/rewrap"}, Token: []string{"internal/ui/mounts", "internal/ui/mounts/*"}, Protected: []string{"auth/*", "rotate", "rotate/keyring", "seal", "step-down", "audit", "audit/*", "remount", "raw/*", "leases/lookup/*", "leases/revoke-prefix/*", "leases/revoke-force/*",
+	return engine.Special{Open: []string{"wrapping/unwrap", "wrapping/lookup", "wrapping/rewrap"}, Token: []string{"internal/ui/mounts", "internal/ui/mounts/*"}, Protected: []string{"auth/*", "rotate", "rotate/*", "storage/raft/*", "seal", "step-down", "audit", "audit/*", "remount", "raw/*", "leases/lookup/*", "leases/revoke-prefix/*", "leases/revoke-force/*",
 		"revoke-prefix/*", "revoke-force/*"}}
 }
 
@@ -83,6 +83,7 @@ var rows = []row{
 	{path: "wrapping/unwrap", write: (*system).unwrap},
 	{path: "wrapping/rewrap", write: (*system).rewrap},
 	{path: "wrapping/lookup", read: (*system).wrappingLookup, write: (*system).wrappingLookup},
+	{path: "rotate/root", write: (*system).rotateRoot},
 	{path: "seal", write: (*system).seal},
 	{path: "quotas/config", read: (*system).quotaConfig, write: (*system).writeQuotaConfig},
 	{path: "quotas/rate-limit", list: (*system).quotaNames},
@@ -92,6 +93,7 @@ var rows = []row{
 	{path: "audit", read: (*system).audits},
 	{path: "audit/", write: (*system).enableAudit, del: (*system).disableAudit},
 	{path: "audit-hash/", write: (*system).auditHash},
+	{path: "step-down", write: (*system).stepDown},
 }
 
 // hoisted paths have their data at the top of the envelope too (contract 1.2).
@@ -133,20 +135,30 @@ func (s *system) Handle(ctx context.Context, _ engine.View, r *secrets.Request) 
 			return nil, errUnsupported
 		}
 		c.name = name
-		data, err := do(s, c)
-		if err != nil || data == nil {
-			return &secrets.Response{}, err
+		return rowAnswer(do(s, c))
+	}
+	if of := s.k.cfg.System; of != nil {
+		data, found, err := of(ctx, r.Op, rest, f)
+		if err != nil || found {
+			return rowAnswer(data, err)
 		}
-		if whole, ok := data.(*secrets.Response); ok {
-			return whole, nil
-		}
-		if raw, ok := data.(json.RawMessage); ok { // as it came
-			return &secrets.Response{Data: raw}, nil
-		}
-		text, err := json.Marshal(data)
-		return &secrets.Response{Data: text}, err
 	}
 	return nil, errkind.New(errkind.NotFound, "unsupported path")
+}
+
+// rowAnswer is a row's data as an answer.
+func rowAnswer(data any, err error) (*secrets.Response, error) {
+	if err != nil || data == nil {
+		return &secrets.Response{}, err
+	}
+	if whole, ok := data.(*secrets.Response); ok {
+		return whole, nil
+	}
+	if raw, ok := data.(json.RawMessage); ok { // as it came
+		return &secrets.Response{Data: raw}, nil
+	}
+	text, err := json.Marshal(data)
+	return &secrets.Response{Data: text}, err
 }
 
 // keyStatus is the state of the barrier's key.
@@ -161,6 +173,16 @@ func (s *system) rotate(c *sysCall) (any, error) {
 
 func (s *system) seal(*sysCall) (any, error) {
 	s.k.Seal()
+	return nil, nil
+}
+
+func (s *system) rotateRoot(c *sysCall) (any, error) { return nil, s.k.RotateRoot(c) }
+
+// stepDown has another server become the active one; alone, it changes nothing, as in Vault.
+func (s *system) stepDown(*sysCall) (any, error) {
+	if s.k.cfg.StepDown != nil {
+		s.k.cfg.StepDown()
+	}
 	return nil, nil
 }
 

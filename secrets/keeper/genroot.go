@@ -1,0 +1,158 @@
+package keeper
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/base64"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets/policy"
+	"corbel.dev/corbel/secrets/token"
+)
+
+// rootAttempt is a root token that is being made with shares.
+type rootAttempt struct {
+	nonce string
+	otp   string
+	given gathering
+}
+
+// RootStatus is what may be known of it.
+type RootStatus struct {
+	Started   bool
+	Nonce     string
+	Progress  int
+	Required  int
+	OTPLength int
+	OTP       string // of the start that drew it
+	Complete  bool
+	Encoded   string // the token, XORed with the OTP, base64 without padding
+}
+
+// otpLength is that of a root token's id, which it covers byte by byte.
+var otpLength = len(token.NewID())
+
+// ErrNoRootGeneration says that none is under way.
+var ErrNoRootGeneration = errkind.New(errkind.Invalid, "no root generation in progress")
+
+// GenerateRoot tells of the attempt that is under way.
+func (k *Keeper) GenerateRoot(ctx context.Context) (RootStatus, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.rootStatus(ctx)
+}
+
+func (k *Keeper) rootStatus(ctx context.Context) (st RootStatus, err error) {
+	if !k.Active() {
+		return st, k.idle()
+	}
+	seal, err := k.sealStatusLocked(ctx)
+	if err != nil {
+		return st, err
+	}
+	st.Required, st.OTPLength = seal.Config.Threshold, otpLength
+	if a := k.rooting; a != nil {
+		st.Started, st.Nonce, st.Progress = true, a.nonce, len(a.given.shares)
+	}
+	return st, nil
+}
+
+// StartGenerateRoot begins an attempt; otp "" draws one.
+func (k *Keeper) StartGenerateRoot(ctx context.Context, otp string) (st RootStatus, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if st, err = k.rootStatus(ctx); err != nil {
+		return st, err
+	}
+	if st.Started {
+		return st, errkind.New(errkind.Invalid, "root generation already in progress")
+	}
+	drawn := otp == ""
+	if drawn {
+		otp = NewOTP()
+	}
+	if len(otp) != otpLength {
+		return st, errkind.Errorf(errkind.Invalid, "otp: must have %d characters", otpLength)
+	}
+	k.rooting = &rootAttempt{nonce: newUUID(), otp: otp}
+	st, err = k.rootStatus(ctx)
+	if drawn {
+		st.OTP = otp
+	}
+	return st, err
+}
+
+// NewOTP draws a one-time password as long as a token's id.
+func NewOTP() string {
+	return base64.RawURLEncoding.EncodeToString(random(otpLength))[:otpLength]
+}
+
+// CancelGenerateRoot forgets the attempt.
+func (k *Keeper) CancelGenerateRoot() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.Active() {
+		return k.idle()
+	}
+	k.forgetRooting()
+	return nil
+}
+
+func (k *Keeper) forgetRooting() {
+	if k.rooting != nil {
+		k.rooting.given.reset()
+		k.rooting = nil
+	}
+}
+
+// UpdateGenerateRoot takes a share. With enough of them a root token is made.
+func (k *Keeper) UpdateGenerateRoot(ctx context.Context, share []byte, nonce string) (st RootStatus, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if st, err = k.rootStatus(ctx); err != nil {
+		return st, err
+	}
+	a := k.rooting
+	switch {
+	case a == nil:
+		return st, ErrNoRootGeneration
+	case nonce != a.nonce:
+		return st, errkind.Errorf(errkind.Invalid, "incorrect nonce supplied; nonce for this root generation operation is %q", a.nonce)
+	}
+	key, err := a.given.add(share, st.Required)
+	if err != nil {
+		return st, err
+	}
+	if key == nil {
+		return k.rootStatus(ctx)
+	}
+	defer clear(key)
+	if err := k.checkKey(ctx, key); err != nil {
+		return st, err
+	}
+	id, err := k.makeRoot(ctx)
+	if err != nil {
+		return st, err
+	}
+	out := make([]byte, len(id))
+	subtle.XORBytes(out, []byte(id), []byte(a.otp))
+	k.forgetRooting()
+	return RootStatus{Started: true, Nonce: nonce, Progress: st.Required, Required: st.Required, OTPLength: otpLength, Complete: true,
+		Encoded: base64.RawStdEncoding.EncodeToString(out)}, nil
+}
+
+// makeRoot stores a new root token.
+func (k *Keeper) makeRoot(ctx context.Context) (id string, err error) {
+	st := k.state.Load()
+	if st == nil {
+		return "", k.idle()
+	}
+	id = token.NewID()
+	root := &token.Token{Accessor: token.NewAccessor(), Path: "auth/token/root", DisplayName: "root", Policies: []string{policy.RootName}}
+	root.Begin(k.cfg.Now(), 0, token.Limits{})
+	ops, err := st.book.Make(id, root)
+	if err != nil {
+		return "", err
+	}
+	return id, k.vault.Commit(ctx, k.epoch, ops)
+}

@@ -1,0 +1,309 @@
+package keeper
+
+import (
+	"context"
+	"crypto/subtle"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets/barrier"
+	"corbel.dev/corbel/secrets/seal"
+	"corbel.dev/corbel/secrets/storage"
+)
+
+// RekeyKind says which key gets new shares.
+type RekeyKind int
+
+// The kinds: the unseal key of a Shamir seal, or the recovery key of an automatic one.
+const (
+	RekeyBarrier RekeyKind = iota
+	RekeyRecovery
+	rekeyKinds
+)
+
+// rekeys are the changes of shares that are under way, by kind.
+type rekeys [rekeyKinds]*rekey
+
+func (r *rekeys) forget() {
+	for i := range r {
+		r[i].end()
+		r[i] = nil
+	}
+}
+
+// rekey is one of them.
+type rekey struct {
+	nonce     string
+	want      SealConfig
+	verify    bool
+	given     gathering // of the present key
+	key       []byte    // the new one, until it was verified
+	proof     gathering // shares of the new one
+	proofID   string
+	verifying bool
+}
+
+func (r *rekey) end() {
+	if r != nil {
+		r.given.reset()
+		r.proof.reset()
+		clear(r.key)
+	}
+}
+
+// RekeyStatus is what may be known of a change of shares.
+type RekeyStatus struct {
+	Started      bool
+	Nonce        string
+	Shares       int
+	Threshold    int
+	Progress     int
+	Required     int // shares of the present key that are needed
+	Verification bool
+	// VerificationNonce is set while new shares are to be given to show that they arrived; then ProofProgress counts them.
+	VerificationNonce string
+	ProofProgress     int
+
+	Complete  bool
+	NewShares [][]byte // of the update that completed
+}
+
+// ErrNoRekey says that none is under way.
+var ErrNoRekey = errkind.New(errkind.Invalid, "no rekey in progress")
+
+// rekeyConfig is how the key is split now; an error where the seal has no such key.
+func (k *Keeper) rekeyConfig(ctx context.Context, kind RekeyKind) (*SealConfig, error) {
+	config, err := k.sealConfig(ctx, sealConfigKey)
+	if err != nil || config == nil {
+		return nil, orUninitialized(err)
+	}
+	auto := config.Type != shamirType
+	switch {
+	case kind == RekeyBarrier && auto:
+		return nil, errkind.Errorf(errkind.Invalid, "the seal is %s, which has no shares: rekey the recovery key", config.Type)
+	case kind == RekeyRecovery && !auto:
+		return nil, errkind.New(errkind.Invalid, "recovery rekeying not supported: the seal has no recovery key")
+	case kind == RekeyBarrier:
+		return config, nil
+	}
+	recovery, err := k.sealConfig(ctx, recoveryConfigKey)
+	if err != nil || recovery == nil {
+		return nil, orMissing(err, recoveryConfigKey)
+	}
+	return recovery, nil
+}
+
+func orUninitialized(err error) error {
+	if err != nil {
+		return err
+	}
+	return barrier.ErrUninitialized
+}
+
+// Rekey tells of the change of a key that is under way.
+func (k *Keeper) Rekey(ctx context.Context, kind RekeyKind) (st RekeyStatus, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.rekeyStatus(ctx, kind)
+}
+
+func (k *Keeper) rekeyStatus(ctx context.Context, kind RekeyKind) (st RekeyStatus, err error) {
+	if !k.Active() {
+		return st, k.idle()
+	}
+	config, err := k.rekeyConfig(ctx, kind)
+	if err != nil {
+		return st, err
+	}
+	st.Required = config.Threshold
+	r := k.rekeys[kind]
+	if r == nil {
+		return st, nil
+	}
+	st.Started, st.Nonce, st.Shares, st.Threshold, st.Verification = true, r.nonce, r.want.Shares, r.want.Threshold, r.verify
+	st.Progress = len(r.given.shares)
+	if r.verifying {
+		st.VerificationNonce, st.ProofProgress = r.proofID, len(r.proof.shares)
+	}
+	return st, nil
+}
+
+// StartRekey begins a change. One at a time; nothing changes before enough of the present shares were given.
+func (k *Keeper) StartRekey(ctx context.Context, kind RekeyKind, shares, threshold int, verify bool) (st RekeyStatus, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, err := k.rekeyStatus(ctx, kind); err != nil {
+		return st, err
+	}
+	if k.rekeys[kind] != nil {
+		return st, errkind.New(errkind.Invalid, "rekey already in progress")
+	}
+	if err := seal.CheckShares(shares, threshold); err != nil {
+		return st, errkind.E(errkind.Invalid, "", err)
+	}
+	k.rekeys[kind] = &rekey{nonce: newUUID(), want: SealConfig{shamirType, shares, threshold}, verify: verify}
+	return k.rekeyStatus(ctx, kind)
+}
+
+// CancelRekey forgets it.
+func (k *Keeper) CancelRekey(kind RekeyKind) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.Active() {
+		return k.idle()
+	}
+	k.rekeys[kind].end()
+	k.rekeys[kind] = nil
+	return nil
+}
+
+// UpdateRekey takes a share of the present key. With enough of them it makes the new key and gives its shares:
+// they hold from then on, or once VerifyRekey had enough of them.
+func (k *Keeper) UpdateRekey(ctx context.Context, kind RekeyKind, share []byte, nonce string) (st RekeyStatus, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if st, err = k.rekeyStatus(ctx, kind); err != nil {
+		return st, err
+	}
+	r := k.rekeys[kind]
+	switch {
+	case r == nil:
+		return st, ErrNoRekey
+	case nonce != r.nonce:
+		return st, errkind.Errorf(errkind.Invalid, "incorrect nonce supplied; nonce for this rekey operation is %q", r.nonce)
+	case r.verifying:
+		return st, errkind.New(errkind.Invalid, "the new shares wait for their verification")
+	}
+	key, err := r.given.add(share, st.Required)
+	if err != nil {
+		return st, err
+	}
+	if key == nil {
+		return k.rekeyStatus(ctx, kind)
+	}
+	defer clear(key)
+	if err := k.checkKey(ctx, key); err != nil {
+		return st, err
+	}
+	fresh := random(barrier.KeyBytes)
+	list, err := seal.Split(fresh, r.want.Shares, r.want.Threshold)
+	if err != nil {
+		return st, err
+	}
+	r.key = fresh
+	if r.verify {
+		r.verifying, r.proofID = true, newUUID()
+	} else if err := k.finishRekey(ctx, kind, r); err != nil {
+		return st, err
+	}
+	st, err = k.rekeyStatus(ctx, kind)
+	st.Nonce, st.Verification = r.nonce, r.verify
+	st.Complete, st.NewShares = true, list
+	return st, err
+}
+
+// checkKey tells whether a combined key is the one that the shares of now make: of the unseal key or the recovery key.
+func (k *Keeper) checkKey(ctx context.Context, key []byte) error {
+	config, err := k.sealConfig(ctx, sealConfigKey)
+	if err != nil || config == nil {
+		return orUninitialized(err)
+	}
+	if config.Type != shamirType {
+		return k.checkRecovery(ctx, key)
+	}
+	root, err := k.rootFromShares(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer clear(root)
+	if !k.barrier.Holds(root) {
+		return errkind.E(errkind.Invalid, "", seal.ErrWrongKey)
+	}
+	return nil
+}
+
+// VerifyRekey takes a share of the new key; with enough of them the new key holds.
+func (k *Keeper) VerifyRekey(ctx context.Context, kind RekeyKind, share []byte, nonce string) (st RekeyStatus, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if st, err = k.rekeyStatus(ctx, kind); err != nil {
+		return st, err
+	}
+	r := k.rekeys[kind]
+	switch {
+	case r == nil || !r.verifying:
+		return st, errkind.New(errkind.Invalid, "no rekey verification in progress")
+	case nonce != r.proofID:
+		return st, errkind.Errorf(errkind.Invalid, "incorrect nonce supplied; nonce for this verify operation is %q", r.proofID)
+	}
+	key, err := r.proof.add(share, r.want.Threshold)
+	if err != nil {
+		return st, err
+	}
+	if key == nil {
+		return k.rekeyStatus(ctx, kind)
+	}
+	defer clear(key)
+	if subtle.ConstantTimeCompare(key, r.key) != 1 {
+		return st, errkind.New(errkind.Invalid, "the new shares do not give the new key: some of them are wrong")
+	}
+	if err := k.finishRekey(ctx, kind, r); err != nil {
+		return st, err
+	}
+	st.Complete, st.VerificationNonce = true, r.proofID
+	return st, nil
+}
+
+// RestartVerification forgets the new shares that were given, under another nonce.
+func (k *Keeper) RestartVerification(ctx context.Context, kind RekeyKind) (st RekeyStatus, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if r := k.rekeys[kind]; r != nil && r.verifying {
+		r.proof.reset()
+		r.proofID = newUUID()
+	}
+	return k.rekeyStatus(ctx, kind)
+}
+
+// finishRekey puts the new key to use, in one commit. With the unseal key the root key changes too, so that old shares
+// open nothing that is written from then on.
+func (k *Keeper) finishRekey(ctx context.Context, kind RekeyKind, r *rekey) error {
+	var err error
+	if kind == RekeyRecovery {
+		var config storage.Op
+		if config, err = putJSON(recoveryConfigKey, r.want); err == nil {
+			err = k.cfg.Storage.Commit(ctx, k.epoch, []storage.Op{config, storage.Put(recoveryKeyKey, hashOf(r.key))})
+		}
+	} else {
+		root := random(barrier.KeyBytes)
+		defer clear(root)
+		var plain []storage.Op
+		if plain, err = shamirRecords(root, r.key, r.want.Shares, r.want.Threshold); err == nil {
+			err = k.barrier.Rekey(ctx, k.epoch, root, plain, storage.Put(rootKeyKey, append([]byte(nil), root...)))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	r.end()
+	k.rekeys[kind] = nil
+	return nil
+}
+
+// RotateRoot gives an automatic seal's storage another root key. With shares, that is a rekey.
+func (k *Keeper) RotateRoot(ctx context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.Active() {
+		return k.idle()
+	}
+	if k.cfg.Seal == nil {
+		return errkind.New(errkind.Invalid, "the root key of a shamir seal changes with its shares: rekey")
+	}
+	root := random(barrier.KeyBytes)
+	defer clear(root)
+	plain, err := autoSeal(ctx, k.cfg.Seal, root)
+	if err != nil {
+		return err
+	}
+	return k.barrier.Rekey(ctx, k.epoch, root, plain, storage.Put(rootKeyKey, append([]byte(nil), root...)))
+}
