@@ -52,38 +52,6 @@ func vaultVersionLine() string {
 	return fmt.Sprintf("Vault v%s (Corbel %s, %s), built %s\n", version.VaultContract, version.Number, b.Revision, b.Date)
 }
 
-// vaultServer runs Vault's dev mode: the secrets plane alone, in memory, unsealed.
-func (e *env) vaultServer(c *cobra.Command) {
-	var cfg node.SecretsDev
-	var dev, noStore, v1 bool
-	var configs []string
-	f := c.Flags()
-	f.BoolVar(&dev, "dev", false, "in memory, unsealed, with a KV store at secret/")
-	f.StringVar(&cfg.RootToken, "dev-root-token-id", "", "value of the root token (VAULT_DEV_ROOT_TOKEN_ID); default a random one")
-	f.StringVar(&cfg.Address, "dev-listen-address", "", "where to listen (VAULT_DEV_LISTEN_ADDRESS); default 127.0.0.1:8200")
-	f.BoolVar(&noStore, "dev-no-store-token", false, "do not keep the root token in ~/.vault-token")
-	f.BoolVar(&v1, "dev-kv-v1", false, "make secret/ a KV store of version 1")
-	f.StringArrayVar(&configs, "config", nil, "file of configuration: not supported yet")
-	f.StringVar(&cfg.LogLevel, "log-level", "info", "trace, debug, info, warn or error (VAULT_LOG_LEVEL)")
-	c.Example = "  vault server -dev -dev-root-token-id=root"
-	c.Args = command.Between(0, 0, "flags only")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		if !dev || len(configs) > 0 {
-			return fmt.Errorf("only `%s server -dev` works so far: servers with storage and a configuration are not there yet", e.Vault)
-		}
-		for name, dst := range map[string]*string{"DEV_ROOT_TOKEN_ID": &cfg.RootToken, "DEV_LISTEN_ADDRESS": &cfg.Address} {
-			if *dst == "" {
-				*dst = vaultcmd.Variable(e.Env, name)
-			}
-		}
-		if level := vaultcmd.Variable(e.Env, "LOG_LEVEL"); level != "" && !c.Flags().Changed("log-level") {
-			cfg.LogLevel = level
-		}
-		cfg.KVv1, cfg.LogOutput = v1, e.Err
-		return e.runVaultDev(c, cfg, !noStore)
-	}
-}
-
 func (e *env) runVaultDev(c *cobra.Command, cfg node.SecretsDev, store bool) error {
 	s, err := node.NewSecretsServer(cfg)
 	if err != nil {

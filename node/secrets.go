@@ -4,50 +4,107 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"syscall"
-
-	"github.com/google/uuid"
+	"time"
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/api/vaultapi"
+	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/version"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/cluster"
 	"corbel.dev/corbel/secrets/keeper"
 	"corbel.dev/corbel/secrets/storage/memstore"
+	"corbel.dev/corbel/telemetry"
 )
 
 // devSecretsToken is the root token of dev's secrets, as Vault's users of dev mode expect one that they can type.
 const devSecretsToken = "root"
 
-// secretsPlane is the secrets plane of dev: unsealed, in memory, at the loopback address.
+// secretsPlane is the secrets plane of a process: storage, keeper, its part in a cluster, and the ports.
 type secretsPlane struct {
-	keeper *keeper.Keeper
-	http   *httpx.Server
+	store   secretsStore
+	keeper  *keeper.Keeper
+	cluster *cluster.Cluster // nil where one server has the storage for itself
+	api     *vaultapi.API
+	http    *httpx.Server
+	log     *slog.Logger
 }
 
-// buildSecrets makes it and opens its port.
+// secretsConfig is what a plane is made of.
+type secretsConfig struct {
+	store       secretsStore
+	keeper      keeper.Config // but Storage, Log and Reigns
+	api         vaultapi.Config
+	self        cluster.Server
+	wire        *wire.Wire // the cluster's; nil without one
+	encrypted   bool
+	clock       clock.Clock
+	log         *slog.Logger
+	metrics     *telemetry.Registry
+	listen      []httpx.Listen
+	unix        httpx.UnixMode
+	headerBytes int
+	idle        time.Duration
+	readHeader  time.Duration
+}
+
+// newSecretsPlane builds a plane. It opens no port; bind does.
+func newSecretsPlane(c secretsConfig) (*secretsPlane, error) {
+	p := &secretsPlane{store: c.store, log: c.log}
+	c.keeper.Storage, c.keeper.Log, c.keeper.Now = c.store.backend, c.log, c.clock.Now
+	c.api.Version, c.api.StorageType = version.VaultContract, c.store.backend.Info().Name
+	if c.store.lock != nil {
+		p.cluster = cluster.New(cluster.Config{Self: c.self, Storage: c.store.backend, Lock: c.store.lock, Raft: c.store.raft, Wire: c.wire, Encrypted: c.encrypted,
+			Authority: c.store.raft == nil, Clock: c.clock, Log: c.log})
+		c.keeper.Reigns, c.keeper.StepDown = p.cluster.Reigns, p.cluster.StepDown
+	}
+	var err error
+	if p.keeper, err = keeper.New(c.keeper); err != nil {
+		return nil, err
+	}
+	c.api.Keeper, c.api.Cluster = p.keeper, p.cluster
+	p.api = vaultapi.New(c.api)
+	if p.cluster != nil {
+		p.cluster.Attach(p.keeper, p.api)
+	}
+	p.http, err = httpx.NewServer(httpx.ServerConfig{Name: "secrets", Listen: c.listen, Unix: c.unix, Handler: p.api, Hot: p.api.Hot(), MaxConnsPerClient: -1,
+		MaxHeaderBytes: c.headerBytes, IdleTimeout: c.idle, ReadHeaderTimeout: c.readHeader, Logger: c.log, Metrics: c.metrics})
+	return p, err
+}
+
+// run serves until ctx ends, and seals then. The storage is closed by whoever opened it.
+func (p *secretsPlane) run(ctx context.Context) error {
+	defer p.keeper.Seal()
+	ctx, cancel := context.WithCancel(ctx)
+	var background sync.WaitGroup
+	defer background.Wait()
+	defer cancel()
+	if p.cluster != nil {
+		background.Go(func() { _ = p.cluster.Run(ctx) }) // it ends with ctx alone
+	} else {
+		background.Go(func() { p.keeper.Run(ctx) })
+	}
+	return p.http.Run(ctx)
+}
+
+// buildSecrets makes dev's plane and opens its port.
 func (p *Process) buildSecrets() error {
 	if p.cfg.Listen.Secrets == "" {
 		return nil
 	}
-	const cluster = "corbel-dev"
-	k, err := keeper.New(keeper.Config{Storage: memstore.New(), Now: p.clock.Now, ClusterName: cluster, Log: p.log})
-	if err != nil {
-		return err
-	}
-	if _, err := unsealDev(k, devSecretsToken, "2"); err != nil {
-		return fmt.Errorf("secrets: %w", err)
-	}
-	api := vaultapi.New(vaultapi.Config{Keeper: k, Version: version.VaultContract, ClusterName: cluster, ClusterID: uuid.NewString(), StorageType: "inmem"})
 	for _, addr := range []string{p.cfg.Listen.Secrets, "127.0.0.1:0"} {
-		server, err := httpx.NewServer(httpx.ServerConfig{Name: "secrets", Listen: []httpx.Listen{{Address: addr}}, Handler: api, Hot: api.Hot(), MaxConnsPerClient: -1,
-			MaxHeaderBytes: p.cfg.HTTP.MaxHeaderBytes, Logger: p.log, Metrics: p.metrics})
+		plane, _, err := newDevSecrets(secretsConfig{listen: []httpx.Listen{{Address: addr}}, clock: p.clock, log: p.log, metrics: p.metrics,
+			headerBytes: p.cfg.HTTP.MaxHeaderBytes}, devSecretsToken, "2")
 		if err != nil {
-			return err
+			return fmt.Errorf("secrets: %w", err)
 		}
-		err = server.Bind()
+		err = plane.http.Bind()
 		if errors.Is(err, syscall.EADDRINUSE) && !p.cfg.Given("ports.secrets") && addr == p.cfg.Listen.Secrets {
 			p.log.Warn("the port of the secrets plane is in use: another one is taken", "wanted", addr)
 			continue
@@ -55,35 +112,30 @@ func (p *Process) buildSecrets() error {
 		if err != nil {
 			return fmt.Errorf("ports.secrets: %w", err)
 		}
-		p.secrets = &secretsPlane{keeper: k, http: server}
+		p.secrets = plane
 		return nil
 	}
 	return nil
 }
 
-// unsealDev makes the state that dev begins with: one key, used at once, and KV of a version at secret/.
-func unsealDev(k *keeper.Keeper, token, kvVersion string) (*keeper.Initialized, error) {
-	ctx := context.Background()
-	first, err := k.Init(ctx, 1, 1, token)
+// newDevSecrets makes a plane in memory, unsealed with one key, and with KV of a version at secret/.
+func newDevSecrets(c secretsConfig, token, kvVersion string) (*secretsPlane, *keeper.Initialized, error) {
+	c.store, c.keeper.ClusterName = secretsStore{backend: memstore.New()}, "corbel-dev"
+	p, err := newSecretsPlane(c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if _, err := k.Unseal(ctx, first.Shares[0]); err != nil {
-		return nil, err
+	ctx := context.Background()
+	first, err := p.keeper.Init(ctx, 1, 1, token)
+	if err != nil {
+		return nil, nil, err
 	}
-	_, err = k.Handle(ctx, &secrets.Request{Op: secrets.Update, Path: "sys/mounts/secret", Token: first.RootToken,
+	if _, err := p.keeper.Unseal(ctx, first.Shares[0]); err != nil {
+		return nil, nil, err
+	}
+	_, err = p.keeper.Handle(ctx, &secrets.Request{Op: secrets.Update, Path: "sys/mounts/secret", Token: first.RootToken,
 		Body: []byte(`{"type":"kv","options":{"version":"` + kvVersion + `"},"description":"key/value secret storage"}`)})
-	return first, err
-}
-
-func (s *secretsPlane) run(ctx context.Context) error {
-	defer s.keeper.Seal()
-	ctx, cancel := context.WithCancel(ctx)
-	var background sync.WaitGroup
-	defer background.Wait()
-	defer cancel()
-	background.Go(func() { s.keeper.Run(ctx) })
-	return s.http.Run(ctx)
+	return p, first, err
 }
 
 // SecretsAddr is where the secrets plane answers, or nil.
@@ -92,4 +144,13 @@ func (p *Process) SecretsAddr() net.Addr {
 		return nil
 	}
 	return p.secrets.http.Addrs()[0]
+}
+
+// hostname is this machine's, for people.
+func hostname() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "unknown"
+	}
+	return name
 }

@@ -6,15 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"time"
-
-	"github.com/google/uuid"
 
 	"corbel.dev/corbel/api/httpx"
-	"corbel.dev/corbel/api/vaultapi"
-	"corbel.dev/corbel/kit/version"
-	"corbel.dev/corbel/secrets/keeper"
-	"corbel.dev/corbel/secrets/storage/memstore"
+	"corbel.dev/corbel/kit/clock"
 )
 
 // SecretsDev says how a server of Vault's dev mode is: the secrets plane alone, in memory.
@@ -43,31 +37,20 @@ func NewSecretsServer(cfg SecretsDev) (*SecretsServer, error) {
 	if cfg.Address == "" {
 		cfg.Address = "127.0.0.1:8200"
 	}
-	const cluster = "corbel-dev"
-	log := NewLogs(cfg.LogOutput, level, false).Logger()
-	k, err := keeper.New(keeper.Config{Storage: memstore.New(), Now: time.Now, ClusterName: cluster, Log: log})
-	if err != nil {
-		return nil, err
-	}
 	kvVersion := "2"
 	if cfg.KVv1 {
 		kvVersion = "1"
 	}
-	first, err := unsealDev(k, cfg.RootToken, kvVersion)
+	plane, first, err := newDevSecrets(secretsConfig{listen: []httpx.Listen{{Address: cfg.Address}}, clock: clock.Real{},
+		log: NewLogs(cfg.LogOutput, level, false).Logger()}, cfg.RootToken, kvVersion)
 	if err != nil {
 		return nil, err
 	}
-	api := vaultapi.New(vaultapi.Config{Keeper: k, Version: version.VaultContract, ClusterName: cluster, ClusterID: uuid.NewString(), StorageType: "inmem"})
-	server, err := httpx.NewServer(httpx.ServerConfig{Name: "secrets", Listen: []httpx.Listen{{Address: cfg.Address}}, Handler: api, Hot: api.Hot(), MaxConnsPerClient: -1,
-		Logger: log})
-	if err != nil {
-		return nil, err
-	}
-	if err := server.Bind(); err != nil {
-		k.Seal()
+	if err := plane.http.Bind(); err != nil {
+		plane.keeper.Seal()
 		return nil, fmt.Errorf("dev-listen-address: %w", err)
 	}
-	return &SecretsServer{RootToken: first.RootToken, UnsealKey: base64.StdEncoding.EncodeToString(first.Shares[0]), plane: &secretsPlane{keeper: k, http: server}}, nil
+	return &SecretsServer{RootToken: first.RootToken, UnsealKey: base64.StdEncoding.EncodeToString(first.Shares[0]), plane: plane}, nil
 }
 
 // Addr is where it listens.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
@@ -17,16 +18,17 @@ import (
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/cluster"
 	"corbel.dev/corbel/secrets/keeper"
 )
 
 // Config is what an API is made of. Zero limits are Vault's.
 type Config struct {
-	Keeper         *keeper.Keeper
-	Version        string // as semantic version: clients compare it
-	ClusterName    string
-	ClusterID      string
-	StorageType    string
+	Keeper      *keeper.Keeper
+	Version     string // as semantic version: clients compare it
+	StorageType string
+	// Cluster is set where several servers share the storage.
+	Cluster        *cluster.Cluster
 	MaxBodyBytes   int64         // 32 MiB
 	MaxRequestTime time.Duration // 90 s
 }
@@ -47,30 +49,42 @@ func New(cfg Config) *API {
 
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	path, ok := strings.CutPrefix(r.URL.Path, "/v1/")
-	if !ok {
+	if !strings.HasPrefix(r.URL.Path, "/v1/") {
 		writeError(w, http.StatusNotFound)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), a.cfg.MaxRequestTime)
 	defer cancel()
-	r = r.WithContext(ctx)
+	a.serve(w, r.WithContext(ctx))
+}
+
+func (a *API) serve(w http.ResponseWriter, r *http.Request) {
+	path := strings.TrimPrefix(r.URL.Path, "/v1/")
 	if own := openPaths[strings.TrimSuffix(path, "/")]; own != nil {
 		own(a, w, r)
 		return
 	}
-	q, err := a.decode(r, path)
+	if a.cfg.Cluster != nil && a.cfg.Keeper.Standby() && !neverHanded(path) {
+		a.handOn(w, r, nil)
+		return
+	}
+	q, raw, err := a.decode(r, path)
 	if err != nil {
 		fail(w, err)
 		return
 	}
-	reply, err := a.cfg.Keeper.Handle(ctx, q)
-	if err != nil {
+	reply, err := a.cfg.Keeper.Handle(r.Context(), q)
+	switch {
+	case err == nil:
+		answer(w, q, reply)
+	case a.cfg.Cluster != nil && errkind.Is(err, errkind.NotLeader) && !neverHanded(path): // nothing was done here
+		a.handOn(w, r, raw)
+	default:
 		fail(w, err)
-		return
 	}
-	answer(w, q, reply)
 }
+
+var errNoActive = errkind.New(errkind.Unavailable, "local node not active but active cluster node not found")
 
 // statusError is an error with a status that no kind has.
 type statusError struct {
@@ -83,27 +97,26 @@ func (e *statusError) Error() string { return strings.Join(e.texts, "; ") }
 
 func withStatus(status int, texts ...string) error { return &statusError{status, texts} }
 
-// decode makes the keeper's request of an HTTP one.
-func (a *API) decode(r *http.Request, path string) (*secrets.Request, error) {
+// decode makes the keeper's request of an HTTP one; raw is its body as it came.
+func (a *API) decode(r *http.Request, path string) (q *secrets.Request, raw []byte, err error) {
 	if err := checkPath(path); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	query := r.URL.Query()
 	from := remote(r)
-	q := &secrets.Request{ID: requestID(), Path: path, Token: tokenOf(r), Remote: from.Addr(), RemotePort: from.Port()}
-	var err error
+	q = &secrets.Request{ID: requestID(), Path: path, Token: tokenOf(r), Remote: from.Addr(), RemotePort: from.Port()}
 	if q.Op, err = operation(r, query); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if q.Op == secrets.List && !strings.HasSuffix(q.Path, "/") {
 		q.Path += "/"
 	}
 	if q.Op.Writes() && q.Op != secrets.Delete && strings.HasSuffix(q.Path, "/") {
-		return nil, withStatus(http.StatusBadRequest, "cannot write to a path ending in '/'")
+		return nil, nil, withStatus(http.StatusBadRequest, "cannot write to a path ending in '/'")
 	}
 	if text := r.Header.Get("X-Vault-Wrap-TTL"); text != "" {
 		if q.Wrap, err = secrets.ParseDuration(text); err != nil || q.Wrap < 0 {
-			return nil, withStatus(http.StatusBadRequest, "X-Vault-Wrap-TTL: must be a duration that is not negative")
+			return nil, nil, withStatus(http.StatusBadRequest, "X-Vault-Wrap-TTL: must be a duration that is not negative")
 		}
 	}
 	if len(query) > 0 {
@@ -117,9 +130,11 @@ func (a *API) decode(r *http.Request, path string) (*secrets.Request, error) {
 		q.Query = secrets.FieldsOf(values)
 	}
 	if q.Op == secrets.Create || q.Op == secrets.Update || q.Op == secrets.Patch {
-		q.Body, err = a.body(r)
+		if raw, err = a.read(r); err == nil {
+			q.Body, err = bodyOf(r, raw)
+		}
 	}
-	return q, err
+	return q, raw, err
 }
 
 func anyList(list []string) []any {
@@ -175,8 +190,8 @@ func operation(r *http.Request, query url.Values) (secrets.Operation, error) {
 	return 0, withStatus(http.StatusMethodNotAllowed)
 }
 
-// body reads a write's body: JSON whatever the content type says, but for forms that do not look like JSON.
-func (a *API) body(r *http.Request) ([]byte, error) {
+// read reads a body within the limit.
+func (a *API) read(r *http.Request) ([]byte, error) {
 	b, err := httpx.ReadBody(r, nil, a.cfg.MaxBodyBytes)
 	var large *httpx.TooLarge
 	switch {
@@ -185,6 +200,28 @@ func (a *API) body(r *http.Request) ([]byte, error) {
 	case err != nil:
 		return nil, withStatus(http.StatusBadRequest, "failed to read the body")
 	}
+	return b, nil
+}
+
+// rewound is a body to be read again.
+func rewound(b []byte) io.ReadCloser {
+	if b == nil {
+		return http.NoBody
+	}
+	return io.NopCloser(bytes.NewReader(b))
+}
+
+// body is a write's body.
+func (a *API) body(r *http.Request) ([]byte, error) {
+	b, err := a.read(r)
+	if err != nil {
+		return nil, err
+	}
+	return bodyOf(r, b)
+}
+
+// bodyOf is a write's body of what was read: JSON whatever the content type says, but for forms that do not look like JSON.
+func bodyOf(r *http.Request, b []byte) ([]byte, error) {
 	trimmed := bytes.TrimSpace(b)
 	if len(trimmed) == 0 || trimmed[0] == '{' || trimmed[0] == '[' {
 		return b, nil

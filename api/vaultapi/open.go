@@ -1,6 +1,7 @@
 package vaultapi
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/hex"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/barrier"
 	"corbel.dev/corbel/secrets/keeper"
 )
 
@@ -44,13 +46,15 @@ func (a *API) health(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	name, code := "activecode", http.StatusOK
+	query, standby := r.URL.Query(), a.cfg.Keeper.Standby()
 	switch {
 	case !st.Initialized:
 		name, code = "uninitcode", http.StatusNotImplemented
 	case st.Sealed:
 		name, code = "sealedcode", http.StatusServiceUnavailable
+	case standby && !truthy(query["standbyok"]) && !truthy(query["perfstandbyok"]):
+		name, code = "standbycode", http.StatusTooManyRequests
 	}
-	query := r.URL.Query()
 	for _, other := range []string{"activecode", "uninitcode", "sealedcode", "standbycode", "performancestandbycode", "drsecondarycode", "removedcode"} {
 		if text, ok := query[other]; ok {
 			n, err := strconv.Atoi(text[0])
@@ -67,11 +71,11 @@ func (a *API) health(w http.ResponseWriter, r *http.Request) {
 		write(w, code, nil, nil)
 		return
 	}
-	body := map[string]any{"initialized": st.Initialized, "sealed": st.Sealed, "standby": st.Sealed || !st.Initialized, "performance_standby": false,
+	body := map[string]any{"initialized": st.Initialized, "sealed": st.Sealed, "standby": st.Sealed || !st.Initialized || standby, "performance_standby": false,
 		"replication_performance_mode": "disabled", "replication_dr_mode": "disabled", "server_time_utc": time.Now().Unix(), "version": a.cfg.Version,
 		"enterprise": false, "echo_duration_ms": 0, "clock_skew_ms": 0}
 	if !st.Sealed {
-		body["cluster_name"], body["cluster_id"] = a.cfg.ClusterName, a.cfg.ClusterID
+		body["cluster_name"], body["cluster_id"] = a.cluster()
 	}
 	writeJSON(w, code, body)
 }
@@ -89,20 +93,52 @@ func (a *API) answerSeal(w http.ResponseWriter, st keeper.SealStatus, err error)
 		fail(w, err)
 		return
 	}
-	body := map[string]any{"type": "shamir", "initialized": st.Initialized, "sealed": st.Sealed, "t": st.Config.Threshold, "n": st.Config.Shares,
-		"progress": st.Progress, "nonce": st.Nonce, "version": a.cfg.Version, "build_date": "", "commit_date": "", "migration": false, "recovery_seal": false,
+	body := map[string]any{"type": st.Config.Type, "initialized": st.Initialized, "sealed": st.Sealed, "t": st.Config.Threshold, "n": st.Config.Shares,
+		"progress": st.Progress, "nonce": st.Nonce, "version": a.cfg.Version, "build_date": "", "commit_date": "", "migration": st.Migration, "recovery_seal": st.Recovery,
 		"storage_type": a.cfg.StorageType}
+	if st.Recovery {
+		body["recovery_seal_type"] = "shamir"
+	}
 	if !st.Sealed {
-		body["cluster_name"], body["cluster_id"] = a.cfg.ClusterName, a.cfg.ClusterID
+		body["cluster_name"], body["cluster_id"] = a.cluster()
 	}
 	writeJSON(w, http.StatusOK, body)
 }
 
-func (a *API) leader(w http.ResponseWriter, r *http.Request) {
-	if method(w, r, http.MethodGet) {
-		writeJSON(w, http.StatusOK, map[string]any{"ha_enabled": false, "is_self": true, "leader_address": "", "leader_cluster_address": "",
-			"performance_standby": false, "performance_standby_last_remote_wal": 0})
+// truthy reads standbyok: its presence alone counts, as it did in old servers.
+func truthy(values []string) bool {
+	if len(values) == 0 {
+		return false
 	}
+	on, err := strconv.ParseBool(values[0])
+	return values[0] == "" || err == nil && on
+}
+
+func (a *API) cluster() (name, id string) {
+	info := a.cfg.Keeper.Cluster()
+	return info.Name, info.ID
+}
+
+func (a *API) leader(w http.ResponseWriter, r *http.Request) {
+	if !method(w, r, http.MethodGet) {
+		return
+	}
+	body := map[string]any{"ha_enabled": false, "is_self": false, "leader_address": "", "leader_cluster_address": "",
+		"performance_standby": false, "performance_standby_last_remote_wal": 0}
+	if c := a.cfg.Cluster; c != nil {
+		if a.cfg.Keeper.Sealed() {
+			fail(w, barrier.ErrSealed)
+			return
+		}
+		body["ha_enabled"], body["active_time"] = true, time.Time{}
+		if leader, ok := c.Leader(r.Context()); ok {
+			body["leader_address"], body["leader_cluster_address"] = leader.APIAddr, "https://"+leader.ClusterAddr
+		}
+		if since, ok := c.Since(); ok {
+			body["is_self"], body["active_time"] = true, since.Format(time.RFC3339Nano)
+		}
+	}
+	writeJSON(w, http.StatusOK, body)
 }
 
 // fields reads the body of an open path.
@@ -137,8 +173,9 @@ func (a *API) init(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	shares, threshold := f.Int("secret_shares", 0), f.Int("secret_threshold", 0)
-	for _, name := range []string{"pgp_keys", "root_token_pgp_key"} {
+	c := keeper.InitConfig{Shares: f.Int("secret_shares", 0), Threshold: f.Int("secret_threshold", 0),
+		RecoveryShares: f.Int("recovery_shares", 0), RecoveryThreshold: f.Int("recovery_threshold", 0)}
+	for _, name := range []string{"pgp_keys", "recovery_pgp_keys", "root_token_pgp_key"} {
 		if len(f.Strings(name)) > 0 {
 			writeError(w, http.StatusBadRequest, name+": encrypting shares for PGP keys is not supported yet")
 			return
@@ -148,16 +185,41 @@ func (a *API) init(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	first, err := a.cfg.Keeper.Init(r.Context(), shares, threshold, "")
+	first, err := a.initialize(r.Context(), &c)
 	if err != nil {
 		fail(w, err)
 		return
 	}
-	keys, keys64 := []string{}, []string{}
-	for _, s := range first.Shares {
-		keys, keys64 = append(keys, hex.EncodeToString(s)), append(keys64, base64.StdEncoding.EncodeToString(s))
+	keys, keys64 := texts(first.Shares)
+	body := map[string]any{"keys": keys, "keys_base64": keys64, "root_token": first.RootToken}
+	if len(first.RecoveryShares) > 0 {
+		body["recovery_keys"], body["recovery_keys_base64"] = texts(first.RecoveryShares)
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"keys": keys, "keys_base64": keys64, "root_token": first.RootToken})
+	writeJSON(w, http.StatusOK, body)
+}
+
+func (a *API) initialize(ctx context.Context, c *keeper.InitConfig) (*keeper.Initialized, error) {
+	if a.cfg.Cluster != nil {
+		first, err := a.cfg.Cluster.Init(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		return first, a.cfg.Keeper.AutoUnseal(ctx)
+	}
+	first, err := a.cfg.Keeper.InitWith(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return first, a.cfg.Keeper.AutoUnseal(ctx)
+}
+
+// texts are shares as they are given out: in hexadecimal and in base64.
+func texts(shares [][]byte) (hexes, base64s []string) {
+	hexes, base64s = []string{}, []string{}
+	for _, s := range shares {
+		hexes, base64s = append(hexes, hex.EncodeToString(s)), append(base64s, base64.StdEncoding.EncodeToString(s))
+	}
+	return hexes, base64s
 }
 
 func (a *API) unseal(w http.ResponseWriter, r *http.Request) {
@@ -168,7 +230,7 @@ func (a *API) unseal(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	key, reset := f.String("key"), f.Bool("reset", false)
+	key, reset, migrate := f.String("key"), f.Bool("reset", false), f.Bool("migrate", false)
 	if err := f.Err(); err != nil {
 		fail(w, err)
 		return
@@ -187,6 +249,10 @@ func (a *API) unseal(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	st, err := a.cfg.Keeper.Unseal(r.Context(), share)
+	give := a.cfg.Keeper.Unseal
+	if migrate {
+		give = a.cfg.Keeper.Migrate
+	}
+	st, err := give(r.Context(), share)
 	a.answerSeal(w, st, err)
 }

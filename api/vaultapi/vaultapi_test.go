@@ -21,11 +21,11 @@ type door struct {
 }
 
 func sealedDoor(t *testing.T) *door {
-	k, err := keeper.New(keeper.Config{Storage: memstore.New()})
+	k, err := keeper.New(keeper.Config{Storage: memstore.New(), ClusterName: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &door{t: t, srv: httptest.NewServer(New(Config{Keeper: k, Version: "1.20.0", ClusterName: "test", StorageType: "inmem"}))}
+	d := &door{t: t, srv: httptest.NewServer(New(Config{Keeper: k, Version: "1.20.0", StorageType: "inmem"}))}
 	t.Cleanup(d.srv.Close)
 	return d
 }
@@ -187,7 +187,7 @@ func TestSealedAndNotInitialised(t *testing.T) {
 }
 
 func FuzzRequests(f *testing.F) {
-	k, err := keeper.New(keeper.Config{Storage: memstore.New()})
+	k, err := keeper.New(keeper.Config{Storage: memstore.New(), ClusterName: "test"})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -45,6 +45,8 @@ const (
 	ProtoFeed Protocol = 3
 	// ProtoEnroll is what a peer without a certificate may speak, where TLS.Guests lets it in, to get one.
 	ProtoEnroll Protocol = 4
+	// ProtoSecrets is HTTP between the servers of the secrets plane.
+	ProtoSecrets Protocol = 5
 )
 
 const firstByteOfTLS = 22

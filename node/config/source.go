@@ -367,3 +367,13 @@ func splitList(text string) []any {
 	}
 	return list
 }
+
+// Tree parses HCL or JSON ("" lets the content decide) for a reader with keys of its own: objects are
+// map[string]any, a name of several blocks gives a []any of them, numbers are json.Number.
+func Tree(text []byte, format string) (map[string]any, error) {
+	tree, err := parse(text, format)
+	if err != nil {
+		return nil, err
+	}
+	return plain(tree), nil
+}

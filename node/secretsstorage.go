@@ -1,0 +1,181 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/core/group"
+	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/kit/life"
+	"corbel.dev/corbel/kit/vfs"
+	"corbel.dev/corbel/node/vaultconf"
+	"corbel.dev/corbel/secrets/cluster"
+	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/storage/filestore"
+	"corbel.dev/corbel/secrets/storage/memstore"
+	"corbel.dev/corbel/secrets/storage/pgstore"
+	"corbel.dev/corbel/telemetry"
+)
+
+// secretsStore is an opened storage, with what several servers need to share it.
+type secretsStore struct {
+	backend storage.Backend
+	lock    cluster.Lock  // nil: one server alone
+	raft    *cluster.Node // nil: another backend
+	parts   []life.Part   // what it runs
+	retry   []cluster.JoinTarget
+}
+
+// secretsHost is what a backend may use of the process that it is in.
+type secretsHost struct {
+	fs      vfs.FS
+	clock   clock.Clock
+	log     *slog.Logger
+	metrics *telemetry.Registry
+	id      string // of this server, where the process has one; "" lets the storage keep one
+	wire    *wire.Wire
+	address string // of the wire, as others reach it
+	own     bool   // the wire is the plane's alone
+}
+
+// secretsBackends opens each kind of storage by its keys. A new backend is a line here.
+var secretsBackends = map[string]func(ctx context.Context, h *secretsHost, k *vaultconf.Keys) (secretsStore, error){
+	"inmem": openMemory, "file": openFile, "raft": openRaft, "postgresql": openPostgres,
+}
+
+// openStorage opens what a storage stanza asks for.
+func openStorage(ctx context.Context, h *secretsHost, b vaultconf.Block) (secretsStore, error) {
+	open := secretsBackends[b.Type]
+	if open == nil {
+		return secretsStore{}, fmt.Errorf("storage: the type %q is unknown: it is one of %s", b.Type, strings.Join(slices.Sorted(maps.Keys(secretsBackends)), ", "))
+	}
+	s, err := open(ctx, h, b.Keys)
+	if err != nil {
+		return secretsStore{}, fmt.Errorf("storage %q: %w", b.Type, err)
+	}
+	b.Keys.Done()
+	if err := b.Keys.Err(); err != nil {
+		_ = s.backend.Close()
+		return secretsStore{}, err
+	}
+	h.log.Info("secrets: storage is open", "type", b.Type, "durability", s.backend.Info().Durability)
+	return s, nil
+}
+
+func openMemory(_ context.Context, _ *secretsHost, k *vaultconf.Keys) (secretsStore, error) {
+	k.Ignore("max_parallel", "disable_transactions", "max_value_size")
+	return secretsStore{backend: memstore.New()}, nil
+}
+
+func openFile(_ context.Context, h *secretsHost, k *vaultconf.Keys) (secretsStore, error) {
+	k.Ignore("max_parallel")
+	store, err := filestore.Open(filestore.Config{Dir: k.String("path", ""), FS: h.fs, Log: h.log})
+	return secretsStore{backend: store}, err
+}
+
+func openPostgres(ctx context.Context, h *secretsHost, k *vaultconf.Keys) (secretsStore, error) {
+	k.Ignore("max_parallel", "transaction_max_parallel", "max_idle_connections", "skip_create_table", "max_connect_retries", "upsert_function", "ha_table")
+	ha := k.Bool("ha_enabled", false)
+	store, err := pgstore.Open(ctx, pgstore.Config{URL: k.String("connection_url", ""), Table: k.String("table", ""), Log: h.log})
+	if err != nil || !ha {
+		return secretsStore{backend: store}, err
+	}
+	return secretsStore{}, fmt.Errorf("ha_enabled is not there yet")
+}
+
+func openRaft(_ context.Context, h *secretsHost, k *vaultconf.Keys) (secretsStore, error) {
+	dir := k.String("path", "")
+	if dir == "" {
+		return secretsStore{}, fmt.Errorf("path: is missing")
+	}
+	if err := h.fs.MkdirAll(dir, 0o700); err != nil {
+		return secretsStore{}, fmt.Errorf("path: %w", err)
+	}
+	lock, err := h.fs.Lock(filepath.Join(dir, "lock"))
+	if err != nil {
+		return secretsStore{}, fmt.Errorf("path: %w", err)
+	}
+	s, err := newRaftStore(h, k, dir)
+	if err != nil {
+		_ = lock.Close()
+		return secretsStore{}, err
+	}
+	s.backend = &lockedBackend{s.backend, lock.Close}
+	return s, nil
+}
+
+func newRaftStore(h *secretsHost, k *vaultconf.Keys, dir string) (s secretsStore, err error) {
+	id := k.String("node_id", h.id)
+	if id == "" {
+		if id, err = nodeID(h.fs, dir, "", false); err != nil {
+			return s, err
+		}
+	}
+	pilot := group.DefaultAutopilotConfig()
+	pilot.CleanupDeadServers, pilot.LastContactThreshold, pilot.MaxTrailingLogs = false, 10*time.Second, 1000
+	cfg := cluster.RaftConfig{Dir: dir, ID: id, Address: h.address, Wire: h.wire, Own: h.own, Multiplier: k.Int("performance_multiplier", 1),
+		SnapshotThreshold: uint64(k.Int("snapshot_threshold", 0)), TrailingLogs: uint64(k.Int("trailing_logs", 0)), SnapshotInterval: k.Duration("snapshot_interval", 0),
+		Autopilot: pilot, FS: h.fs, Clock: h.clock, Log: h.log, Metrics: h.metrics}
+	k.Ignore("max_entry_size", "max_transaction_size", "autopilot_reconcile_interval", "autopilot_update_interval", "max_mount_and_namespace_table_entry_size",
+		"autopilot_redundancy_zone", "autopilot_upgrade_version", "freelist_type", "raft_wal", "raft_log_verifier_enabled")
+	nonVoter := k.Bool("retry_join_as_non_voter", false)
+	for _, b := range k.Blocks("retry_join") {
+		t, err := joinTarget(b)
+		if err != nil {
+			return s, err
+		}
+		t.NonVoter = nonVoter
+		s.retry = append(s.retry, t)
+	}
+	node, err := cluster.NewNode(cfg)
+	if err != nil {
+		return s, err
+	}
+	s.backend, s.lock, s.raft, s.parts = node, node, node, []life.Part{{Name: "secrets raft", Run: node.Run}}
+	return s, nil
+}
+
+// joinTarget reads a retry_join stanza.
+func joinTarget(k *vaultconf.Keys) (t cluster.JoinTarget, err error) {
+	t.APIAddr, t.ServerName = k.String("leader_api_addr", ""), k.String("leader_tls_servername", "")
+	for name, dst := range map[string]*[]byte{"leader_ca_cert": &t.CACert, "leader_client_cert": &t.ClientCert, "leader_client_key": &t.ClientKey} {
+		*dst = []byte(k.String(name, ""))
+		if file := k.String(name+"_file", ""); file != "" {
+			if *dst, err = vfs.ReadFile(vfs.OS{}, file); err != nil {
+				return t, fmt.Errorf("retry_join.%s_file: %w", name, err)
+			}
+		}
+	}
+	if k.Has("auto_join") {
+		return t, fmt.Errorf("retry_join.auto_join: is not supported: name the servers with leader_api_addr")
+	}
+	k.Ignore("auto_join_scheme", "auto_join_port")
+	if t.APIAddr == "" {
+		return t, fmt.Errorf("retry_join.leader_api_addr: is missing")
+	}
+	k.Done()
+	return t, nil
+}
+
+// lockedBackend releases the folder's lock when it is closed.
+type lockedBackend struct {
+	storage.Backend
+	unlock func() error
+}
+
+// Close implements storage.Backend.
+func (b *lockedBackend) Close() error {
+	err := b.Backend.Close()
+	if b.unlock != nil {
+		_ = b.unlock()
+		b.unlock = nil
+	}
+	return err
+}

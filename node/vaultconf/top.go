@@ -1,0 +1,237 @@
+package vaultconf
+
+import (
+	"net"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// top reads the keys that stand in no stanza, and the stanzas.
+func (r *reader) top(k *Keys) {
+	c := r.cfg
+	r.storage(k)
+	for _, b := range k.Labelled("listener") {
+		r.listener(b)
+	}
+	if len(c.Listeners) == 0 {
+		r.fail("listener: at least one is needed, as in listener \"tcp\" { address = \"127.0.0.1:8200\" }")
+	}
+	c.Seals = k.Labelled("seal")
+	if len(c.Seals) > 2 {
+		r.fail("seal: two stanzas at most, one of them with disabled = true")
+	}
+	c.APIAddr = k.String("api_addr", k.String("redirect_addr", ""))
+	c.ClusterAddr, c.ClusterName = k.String("cluster_addr", ""), k.String("cluster_name", "")
+	c.DisableClustering = k.Bool("disable_clustering", false)
+	c.UI = k.Bool("ui", k.Bool("enable_ui", false))
+	c.LogLevel, c.LogFile, c.PIDFile = k.String("log_level", ""), k.String("log_file", ""), k.String("pid_file", "")
+	switch form := k.String("log_format", "standard"); strings.ToLower(form) {
+	case "json":
+		c.LogJSON = true
+	case "standard", "":
+	default:
+		k.Fail("log_format", "must be standard or json")
+	}
+	c.DefaultLeaseTTL, c.MaxLeaseTTL = k.Duration("default_lease_ttl", 0), k.Duration("max_lease_ttl", 0)
+	if c.MaxLeaseTTL != 0 && c.DefaultLeaseTTL > c.MaxLeaseTTL {
+		k.Fail("default_lease_ttl", "is greater than max_lease_ttl")
+	}
+	c.MaxRequestDuration = k.Duration("default_max_request_duration", 90*time.Second)
+	c.DisableCache = k.Bool("disable_cache", false)
+	c.RawStorageEndpoint, c.Introspection = k.Bool("raw_storage_endpoint", false), k.Bool("introspection_endpoint", false)
+	r.telemetry(k)
+	k.Ignore("disable_mlock", "cache_size", "disable_performance_standby", "disable_sealwrap", "disable_printable_check", "license_path", "experiments",
+		"detect_deadlocks", "imprecise_lease_role_tracking", "log_rotate_bytes", "log_rotate_duration", "log_rotate_max_files", "log_requests_level",
+		"plugin_file_uid", "plugin_file_permissions", "plugin_tmpdir", "enable_post_unseal_trace", "post_unseal_trace_directory", "reporting")
+	k.Warn("service_registration", "plugin_directory", "plugin", "plugin_auto_download", "plugin_auto_register", "plugin_download_behavior", "audit", "initialize",
+		"user_lockout", "administrative_namespace_path", "request_limiter", "kms_library", "entropy", "enable_response_header_hostname",
+		"enable_response_header_raft_node_id", "unsafe_allow_api_audit_creation", "allow_audit_log_prefixing", "disable_standby_reads", "sentinel")
+	k.Done()
+}
+
+// storage reads where records are kept. A stanza of its own for the lock is refused: the epoch of the lock is
+// part of each write, and two stores cannot agree on one.
+func (r *reader) storage(k *Keys) {
+	blocks := append(k.Labelled("storage"), k.Labelled("backend")...)
+	switch len(blocks) {
+	case 1:
+		r.cfg.Storage = blocks[0]
+	case 0:
+		r.fail("storage: is missing, as in storage \"raft\" { path = \"/var/lib/vault\" }")
+	default:
+		r.fail("storage: is given %d times", len(blocks))
+	}
+	for _, name := range []string{"ha_storage", "ha_backend"} {
+		for _, b := range k.Labelled(name) {
+			if b.Type != r.cfg.Storage.Type {
+				r.fail("%s: the lock of the active server is in the storage itself (%s), where it fences each write; remove this stanza", name, r.cfg.Storage.Type)
+			} else {
+				r.warn("%s: has no effect: the lock is in the storage itself", name)
+			}
+		}
+	}
+}
+
+func (r *reader) listener(b Block) {
+	k := b.Keys
+	l := Listener{Type: b.Type}
+	switch b.Type {
+	case "tcp":
+		l.Address = k.String("address", "127.0.0.1:8200")
+		if _, _, err := net.SplitHostPort(l.Address); err != nil {
+			l.Address = net.JoinHostPort(strings.Trim(l.Address, "[]"), "8200")
+		}
+		r.listenerTLS(k, &l.TLS)
+	case "unix":
+		l.Address = k.String("address", "")
+		if l.Address == "" {
+			k.Fail("address", "is missing: the path of the socket")
+		}
+		l.Address, l.TLS.Disable = "unix://"+strings.TrimPrefix(l.Address, "unix://"), true
+		l.SocketMode, l.SocketUser, l.SocketGroup = k.String("socket_mode", ""), k.String("socket_user", ""), k.String("socket_group", "")
+		k.Ignore("tls_disable")
+	default:
+		r.fail("listener: the type %q is unknown: tcp or unix", b.Type)
+		return
+	}
+	l.ClusterAddress = k.String("cluster_address", "")
+	l.IdleTimeout, l.ReadHeaderTimeout = k.Duration("http_idle_timeout", 5*time.Minute), k.Duration("http_read_header_timeout", 10*time.Second)
+	l.MaxRequestSize, l.MaxRequestDuration = int64(k.Int("max_request_size", 32<<20)), k.Duration("max_request_duration", 0)
+	l.OpenRekey = !k.Bool("disable_unauthed_rekey_endpoints", true)
+	l.OpenGenerateRoot = !k.Bool("disable_unauthed_generate_root_endpoints", true)
+	r.forwardedFor(k, &l.ForwardedFor)
+	for _, t := range k.Blocks("telemetry") {
+		l.UnauthenticatedMetrics, l.MetricsOnly, l.NoMetrics = t.Bool("unauthenticated_metrics_access", false), t.Bool("metrics_only", false), t.Bool("disallow_metrics", false)
+		t.Done()
+	}
+	for _, t := range k.Blocks("profiling") {
+		l.UnauthenticatedPprof = t.Bool("unauthenticated_pprof_access", false)
+		t.Done()
+	}
+	for _, t := range k.Blocks("inflight_requests_logging") {
+		l.UnauthenticatedInFlight = t.Bool("unauthenticated_in_flight_requests_access", false)
+		t.Done()
+	}
+	r.responseHeaders(k, &l)
+	k.Ignore("http_read_timeout", "http_write_timeout", "max_request_json_memory", "max_request_json_strings", "max_json_depth", "max_json_string_value_length",
+		"max_json_object_entry_count", "max_json_array_element_count", "chroot_namespace")
+	k.Warn("proxy_protocol_behavior", "proxy_protocol_authorized_addrs", "agent_api", "proxy_api", "role", "redact_addresses", "redact_cluster_name", "redact_version",
+		"disable_replication_status_endpoints", "disable_request_limiter", "x_forwarded_for_client_cert_header")
+	k.Done()
+	r.cfg.Listeners = append(r.cfg.Listeners, l)
+}
+
+func (r *reader) forwardedFor(k *Keys, f *ForwardedFor) {
+	f.Authorized, f.HopSkips = k.Strings("x_forwarded_for_authorized_addrs"), k.Int("x_forwarded_for_hop_skips", 0)
+	f.RejectNotPresent, f.RejectNotAuthorized = k.Bool("x_forwarded_for_reject_not_present", true), k.Bool("x_forwarded_for_reject_not_authorized", true)
+}
+
+func (r *reader) responseHeaders(k *Keys, l *Listener) {
+	for _, outer := range k.Blocks("custom_response_headers") {
+		for name := range outer.values {
+			for _, inner := range outer.Blocks(name) {
+				if l.ResponseHeaders == nil {
+					l.ResponseHeaders = map[string]map[string]string{}
+				}
+				set := map[string]string{}
+				for header := range inner.values {
+					set[header] = strings.Join(inner.Strings(header), ",")
+				}
+				l.ResponseHeaders[name] = set
+			}
+		}
+	}
+}
+
+func (r *reader) listenerTLS(k *Keys, t *TLS) {
+	t.Disable = k.Bool("tls_disable", false)
+	t.CertFile, t.KeyFile, t.ClientCAFile = k.String("tls_cert_file", ""), k.String("tls_key_file", ""), k.String("tls_client_ca_file", "")
+	t.MinVersion, t.MaxVersion = k.String("tls_min_version", "tls12"), k.String("tls_max_version", "")
+	t.CipherSuites = k.Strings("tls_cipher_suites")
+	t.RequireClientCert, t.DisableClientCerts = k.Bool("tls_require_and_verify_client_cert", false), k.Bool("tls_disable_client_certs", false)
+	t.PreferServerCiphers = k.Bool("tls_prefer_server_cipher_suites", false)
+	for _, name := range []string{"tls_acme_ca_directory", "tls_acme_domains", "tls_acme_email", "tls_acme_cache_path", "tls_acme_ca_root", "tls_acme_eab_key_id",
+		"tls_acme_eab_mac_key", "tls_acme_disable_http_challenge", "tls_acme_disable_alpn_challenge"} {
+		k.Warn(name)
+	}
+	if t.Disable {
+		return
+	}
+	for name, v := range map[string]string{"tls_cert_file": t.CertFile, "tls_key_file": t.KeyFile} {
+		if v == "" {
+			k.Fail(name, "is missing; or say tls_disable = true, for a listener whose clients are on this host or behind a proxy")
+		}
+	}
+	if t.RequireClientCert && t.DisableClientCerts {
+		k.Fail("tls_require_and_verify_client_cert", "cannot be true beside tls_disable_client_certs")
+	}
+}
+
+func (r *reader) telemetry(k *Keys) {
+	t := &r.cfg.Telemetry
+	t.Prefix, t.FilterDefault, t.PrometheusRetention = "vault", true, 24*time.Hour
+	for _, k := range k.Blocks("telemetry") {
+		t.StatsdAddress, t.StatsiteAddress, t.DogstatsdAddr = k.String("statsd_address", ""), k.String("statsite_address", ""), k.String("dogstatsd_addr", "")
+		t.DogstatsdTags, t.PrefixFilter = k.Strings("dogstatsd_tags"), k.Strings("prefix_filter")
+		t.PrometheusRetention, t.DisableHostname = k.Duration("prometheus_retention_time", 24*time.Hour), k.Bool("disable_hostname", false)
+		t.Prefix, t.FilterDefault = k.String("metrics_prefix", "vault"), k.Bool("filter_default", true)
+		k.Ignore("usage_gauge_period", "maximum_gauge_cardinality", "lease_metrics_epsilon", "num_lease_metrics_buckets", "add_lease_metrics_namespace_labels",
+			"enable_hostname_label", "add_mount_point_rollback_metrics")
+		for name := range k.values {
+			if strings.HasPrefix(name, "circonus_") || strings.HasPrefix(name, "stackdriver_") {
+				k.Warn(name)
+			}
+		}
+		k.Done()
+	}
+}
+
+// environment lets the variables win that Vault's users set in containers.
+func (r *reader) environment(getenv func(string) string) {
+	c := r.cfg
+	for name, dst := range map[string]*string{"API_ADDR": &c.APIAddr, "CLUSTER_ADDR": &c.ClusterAddr, "LOG_LEVEL": &c.LogLevel, "LOG_FILE": &c.LogFile} {
+		if v := first(getenv, name); v != "" {
+			*dst = v
+		}
+	}
+	if v := first(getenv, "REDIRECT_ADDR"); v != "" && first(getenv, "API_ADDR") == "" {
+		c.APIAddr = v
+	}
+	if c.Storage.Keys == nil {
+		return
+	}
+	names := map[string]map[string]string{
+		"raft":       {"RAFT_NODE_ID": "node_id", "RAFT_PATH": "path", "RAFT_RETRY_JOIN_AS_NON_VOTER": "retry_join_as_non_voter"},
+		"postgresql": {"PG_CONNECTION_URL": "connection_url"},
+	}
+	for name, key := range names[c.Storage.Type] {
+		if v := first(getenv, name); v != "" {
+			c.Storage.Keys.values[key] = v
+		}
+	}
+	for _, s := range c.Seals {
+		prefix := strings.ToUpper(s.Type) + "_SEAL_"
+		for _, key := range []string{"KEY_NAME", "MOUNT_PATH"} {
+			if v := first(getenv, prefix+key); v != "" {
+				s.Keys.values[strings.ToLower(key)] = v
+			}
+		}
+	}
+}
+
+// NextPort is host:port with the port after it: where a cluster listens beside its clients' port.
+func NextPort(address string) (string, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", err
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil || n < 0 || n > 65534 {
+		return "", strconv.ErrRange
+	}
+	if n > 0 {
+		n++
+	}
+	return net.JoinHostPort(host, strconv.Itoa(n)), nil
+}

@@ -1,0 +1,135 @@
+package vaultconf
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const full = `
+storage "raft" {
+  path    = "/data"
+  node_id = "n1"
+  retry_join { leader_api_addr = "http://a:8200" }
+  retry_join { leader_api_addr = "http://b:8200" }
+}
+listener "tcp" {
+  address       = "0.0.0.0:8200"
+  tls_cert_file = "c.pem"
+  tls_key_file  = "k.pem"
+  telemetry { unauthenticated_metrics_access = true }
+  custom_response_headers { "default" = { "X-A" = ["b", "c"] } }
+}
+listener "tcp" {
+  address     = "127.0.0.1:8202"
+  tls_disable = "true"
+  disable_unauthed_rekey_endpoints = false
+}
+seal "static" { current_key_id = "k1" }
+telemetry { prometheus_retention_time = "30s" statsd_address = "s:8125" }
+api_addr          = "https://x:8200"
+cluster_addr      = "https://x:8201"
+disable_mlock     = true
+ui                = true
+max_lease_ttl     = "10d"
+default_lease_ttl = 3600
+plugin_directory  = "/p"
+foo               = 1
+`
+
+func TestParse(t *testing.T) {
+	c, err := Parse([]Source{{Name: "a.hcl", Text: full}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Storage.Type != "raft" || c.Storage.Keys.String("path", "") != "/data" || len(c.Storage.Keys.Blocks("retry_join")) != 2 {
+		t.Errorf("storage: %+v", c.Storage)
+	}
+	if len(c.Listeners) != 2 || c.Listeners[0].TLS.CertFile != "c.pem" || !c.Listeners[0].UnauthenticatedMetrics || !c.Listeners[1].TLS.Disable ||
+		c.Listeners[0].OpenRekey || !c.Listeners[1].OpenRekey || c.Listeners[0].ResponseHeaders["default"]["x-a"] != "b,c" {
+		t.Errorf("listeners: %+v", c.Listeners)
+	}
+	if c.MaxLeaseTTL != 240*time.Hour || c.DefaultLeaseTTL != time.Hour || !c.UI || c.APIAddr != "https://x:8200" || c.Telemetry.PrometheusRetention != 30*time.Second || len(c.Seals) != 1 {
+		t.Errorf("%+v", c)
+	}
+	if text := strings.Join(c.Warnings, "\n"); !strings.Contains(text, "foo: unknown") || !strings.Contains(text, "plugin_directory: is not supported") || len(c.Warnings) != 2 {
+		t.Errorf("warnings: %s", text)
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	const good = `storage "inmem" {} listener "tcp" { tls_disable = true }` + "\n"
+	for text, want := range map[string]string{
+		``:                                       "storage: is missing",
+		`storage "inmem" {}`:                     "listener: at least one",
+		good + `storage "x" {}`:                  "storage: is given 2 times",
+		`storage "inmem" {} listener "tcp" { }`:  "tls_cert_file: is missing",
+		`storage "inmem" {} listener "pipe" { }`: `the type "pipe" is unknown`,
+		`storage "inmem" {} listener "unix" { }`: "address: is missing",
+		good + `max_lease_ttl = "soon"`:          `max_lease_ttl: wants a duration such as "30s", got "soon"`,
+		good + `max_lease_ttl = "1h" default_lease_ttl = "2h"`: "default_lease_ttl: is greater",
+		good + `ui = "maybe"`:                        "ui: wants true or false",
+		good + `log_format = "xml"`:                  "log_format: must be",
+		good + `ha_storage "consul" {}`:              "ha_storage: the lock",
+		good + `seal "a" {} seal "b" {} seal "c" {}`: "seal: two stanzas",
+		`storage = "raft"`:                           "storage: wants a block",
+		`storage "inmem" {} listener "tcp" { tls_disable = true max_request_size = -1 }`: "max_request_size: wants a whole number",
+		`x = {`: "x.hcl",
+	} {
+		_, err := Parse([]Source{{Name: "x.hcl", Text: text}}, nil)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestSources: JSON beside HCL, folders, and variables that win.
+func TestSources(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"a.hcl":  `storage "postgresql" { connection_url = "postgres://a" } listener "tcp" { tls_disable = 1 } log_level = "warn"`,
+		"b.json": `{"listener": [{"tcp": {"address": "127.0.0.1:9200", "tls_disable": true}}], "log_level": "debug", "api_addr": "http://old"}`, "c.txt": "no",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	env := map[string]string{"VAULT_API_ADDR": "http://env", "BAO_PG_CONNECTION_URL": "postgres://b", "VAULT_PG_CONNECTION_URL": "postgres://c"}
+	c, err := Load([]string{dir}, func(name string) string { return env[name] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Storage.Keys.String("connection_url", ""); got != "postgres://b" || len(c.Listeners) != 2 || c.LogLevel != "debug" || c.APIAddr != "http://env" {
+		t.Errorf("%q, %+v", got, c)
+	}
+	if _, err := Load([]string{filepath.Join(dir, "none")}, nil); err == nil {
+		t.Error("a path that is not there was accepted")
+	}
+}
+
+func TestKeys(t *testing.T) {
+	k := NewKeys(map[string]any{"A": "x", "n": "7", "list": "a, b", "bad": "x"})
+	if k.String("a", "") != "x" || k.Int("n", 0) != 7 || !slices.Equal(k.Strings("list"), []string{"a", "b"}) || k.Err() != nil {
+		t.Errorf("%+v, %v", k, k.Err())
+	}
+	if k.Int("bad", 0); k.Err() == nil {
+		t.Error("no error for a number that is none")
+	}
+	if rest := k.Rest(); len(rest) != 0 {
+		t.Errorf("%v was not taken", rest)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(full, "")
+	f.Add(`{"storage": {"file": {"path": "/x"}}, "listener": {"tcp": {"tls_disable": 1}}}`, "json")
+	f.Fuzz(func(t *testing.T, text, format string) {
+		c, err := Parse([]Source{{Name: "x", Format: format, Text: text}}, nil)
+		if err == nil && (c.Storage.Type == "" || len(c.Listeners) == 0) {
+			t.Fatalf("accepted without storage or listener: %+v", c)
+		}
+	})
+}

@@ -1,0 +1,386 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/hashicorp/go-sockaddr/template"
+
+	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/api/vaultapi"
+	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/kit/fault"
+	"corbel.dev/corbel/kit/life"
+	"corbel.dev/corbel/kit/version"
+	"corbel.dev/corbel/node/config"
+	"corbel.dev/corbel/node/vaultconf"
+	"corbel.dev/corbel/secrets/cluster"
+	"corbel.dev/corbel/secrets/keeper"
+	"corbel.dev/corbel/telemetry"
+	"corbel.dev/corbel/telemetry/gometrics"
+	"corbel.dev/corbel/telemetry/sink"
+)
+
+// VaultServer is a process that runs the secrets plane and nothing else, by a configuration in Vault's words.
+type VaultServer struct {
+	cfg     *vaultconf.Config
+	logs    *Logs
+	log     *slog.Logger
+	faults  *fault.Injector
+	metrics *telemetry.Registry
+	sinks   *sink.Set
+	wire    *wire.Wire
+	plane   *secretsPlane
+	tls     []*listenerTLS // of the listeners that have any
+	parts   life.Group
+	apiAddr string
+	peer    string // where other servers reach the wire
+}
+
+// NewVaultServer opens storage and ports. Log lines go to out.
+func NewVaultServer(cfg *vaultconf.Config, out io.Writer) (*VaultServer, error) {
+	s := &VaultServer{cfg: cfg}
+	var err error
+	if s.faults, err = fault.FromEnv(); err != nil {
+		return nil, err
+	}
+	if err := s.openLogs(out); err != nil {
+		return nil, err
+	}
+	for _, w := range cfg.Warnings {
+		s.log.Warn("configuration: " + w)
+	}
+	settings := vaultTelemetry(&cfg.Telemetry)
+	s.metrics = telemetry.New(telemetry.Config{Settings: settings, Clock: s.faults.Clock(), Logger: s.log, Host: hostname()})
+	if err := gometrics.Install(s.metrics); err != nil {
+		return nil, err
+	}
+	if s.sinks, err = sink.New(sink.Config{Registry: s.metrics, Settings: settings, Host: hostname(), Clock: s.faults.Clock(), Logger: s.log}); err != nil {
+		return nil, fmt.Errorf("telemetry: %w", err)
+	}
+	return s, s.open()
+}
+
+func (s *VaultServer) openLogs(out io.Writer) error {
+	level, err := vaultLevel(s.cfg)
+	if err != nil {
+		return err
+	}
+	if s.cfg.LogFile != "" {
+		f, err := openLogFile(&config.Logging{File: s.cfg.LogFile}, clock.Real{})
+		if err != nil {
+			return fmt.Errorf("log_file: %w", err)
+		}
+		out = teeAll{out, f}
+	}
+	s.logs = NewLogs(out, level, s.cfg.LogJSON)
+	s.log = s.logs.Logger()
+	return nil
+}
+
+func vaultLevel(cfg *vaultconf.Config) (slog.Level, error) {
+	name := cfg.LogLevel
+	if name == "" {
+		name = "info"
+	}
+	level, ok := ParseLevel(name)
+	if !ok {
+		return 0, fmt.Errorf("log_level: %q must be trace, debug, info, warn or error", name)
+	}
+	return level, nil
+}
+
+func vaultTelemetry(t *vaultconf.Telemetry) telemetry.Settings {
+	return telemetry.Settings{StatsdAddress: t.StatsdAddress, StatsiteAddress: t.StatsiteAddress, DogstatsdAddr: t.DogstatsdAddr, DogstatsdTags: t.DogstatsdTags,
+		PrometheusRetentionTime: t.PrometheusRetention, DisableHostname: t.DisableHostname, MetricsPrefix: t.Prefix, PrefixFilter: t.PrefixFilter, FilterDefault: &t.FilterDefault}
+}
+
+// open makes the graph: wire, storage, plane, ports. On an error nothing stays open.
+func (s *VaultServer) open() (err error) {
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	if err = s.openWire(); err != nil {
+		return err
+	}
+	host := &secretsHost{fs: s.faults.FS(), clock: s.faults.Clock(), log: s.log, metrics: s.metrics, wire: s.wire, address: s.peer, own: true}
+	store, err := openStorage(context.Background(), host, s.cfg.Storage)
+	if err != nil {
+		return err
+	}
+	listen, err := s.listeners()
+	if err != nil {
+		_ = store.backend.Close()
+		return err
+	}
+	id := s.peer
+	if store.raft != nil {
+		id = store.raft.ID()
+	}
+	c := secretsConfig{store: store, clock: s.faults.Clock(), log: s.log, metrics: s.metrics, wire: s.wire, encrypted: true, listen: listen,
+		keeper: keeper.Config{DefaultTTL: s.cfg.DefaultLeaseTTL, MaxTTL: s.cfg.MaxLeaseTTL, ClusterName: s.cfg.ClusterName},
+		self:   cluster.Server{ID: id, Hostname: hostname(), APIAddr: s.apiAddr, ClusterAddr: s.peer, Version: version.VaultContract},
+	}
+	if s.cfg.DisableCache {
+		c.keeper.CacheBytes = -1
+	}
+	first := &s.cfg.Listeners[0]
+	c.idle, c.readHeader = first.IdleTimeout, first.ReadHeaderTimeout
+	c.unix = httpx.UnixMode{User: first.SocketUser, Group: first.SocketGroup, Mode: first.SocketMode}
+	c.api = vaultapi.Config{MaxBodyBytes: first.MaxRequestSize, MaxRequestTime: s.cfg.MaxRequestDuration}
+	if s.plane, err = newSecretsPlane(c); err != nil {
+		_ = store.backend.Close()
+		return err
+	}
+	if err := s.plane.http.Bind(); err != nil {
+		return fmt.Errorf("listener: %w", err)
+	}
+	s.addParts()
+	return nil
+}
+
+func (s *VaultServer) addParts() {
+	s.parts.Add("faults", s.faults.Run)
+	s.parts.Add("logs", s.logs.Run)
+	s.parts.Add("telemetry", s.metrics.Run)
+	s.parts.Add("sinks", s.sinks.Run)
+	if s.wire != nil {
+		s.parts.Add("wire", s.wire.Run)
+	}
+	for _, part := range s.plane.store.parts {
+		s.parts.Add(part.Name, part.Run)
+	}
+	s.parts.Add("secrets", s.plane.run)
+	s.parts.Add("ready", func(ctx context.Context) error {
+		s.log.Info("corbel "+version.Number+" runs the secrets plane", "api", s.apiAddr, "listen", fmt.Sprint(s.plane.http.Addrs()), "cluster", s.peer)
+		<-ctx.Done()
+		return nil
+	})
+}
+
+func (s *VaultServer) close() {
+	if s.plane != nil {
+		_ = s.plane.store.backend.Close()
+	}
+	if s.wire != nil {
+		_ = s.wire.Close()
+	}
+}
+
+// openWire opens the cluster port where the storage is one that servers share, and works out both addresses.
+func (s *VaultServer) openWire() error {
+	l := &s.cfg.Listeners[0]
+	s.apiAddr = s.cfg.APIAddr
+	if s.apiAddr == "" {
+		s.apiAddr = listenerURL(l)
+	}
+	if s.cfg.Storage.Type == "inmem" || s.cfg.Storage.Type == "file" {
+		return nil
+	}
+	bind := l.ClusterAddress
+	if bind == "" {
+		var err error
+		if bind, err = vaultconf.NextPort(l.Address); err != nil {
+			return fmt.Errorf("listener.cluster_address: is needed beside the address %s", l.Address)
+		}
+	}
+	var err error
+	if s.wire, err = wire.New(wire.Config{Bind: bind, TLS: cluster.Nobody(), Faults: s.faults.Net(), Log: s.log, Metrics: s.metrics}); err != nil {
+		return fmt.Errorf("listener.cluster_address: %w", err)
+	}
+	host, port, err := net.SplitHostPort(s.wire.Addr().String())
+	if err != nil {
+		return err
+	}
+	if s.cfg.ClusterAddr != "" {
+		u, err := url.Parse(s.cfg.ClusterAddr)
+		if err != nil || u.Host == "" {
+			return fmt.Errorf("cluster_addr: %q must be a URL such as https://10.0.0.1:8201", s.cfg.ClusterAddr)
+		}
+		host = u.Hostname()
+		if p := u.Port(); p != "" && p != "0" {
+			port = p
+		}
+	} else if u, err := url.Parse(s.apiAddr); err == nil && u.Hostname() != "" {
+		host = u.Hostname()
+	}
+	s.peer = net.JoinHostPort(dialable(host), port)
+	return nil
+}
+
+// listenerURL is where clients reach a listener that has no other address.
+func listenerURL(l *vaultconf.Listener) string {
+	scheme := "https"
+	if l.TLS.Disable {
+		scheme = "http"
+	}
+	host, port, err := net.SplitHostPort(l.Address)
+	if err != nil {
+		return ""
+	}
+	return scheme + "://" + net.JoinHostPort(dialable(host), port)
+}
+
+// dialable replaces "all addresses" by the private one of this machine.
+func dialable(host string) string {
+	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
+		return host
+	}
+	out, err := template.Parse("{{ GetPrivateIP }}")
+	if err != nil || out == "" {
+		return "127.0.0.1"
+	}
+	return out
+}
+
+// Run serves until ctx ends; then it gives way, seals and stops.
+func (s *VaultServer) Run(ctx context.Context) error {
+	if s.cfg.PIDFile != "" {
+		if err := os.WriteFile(s.cfg.PIDFile, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644); err != nil {
+			return fmt.Errorf("pid_file: %w", err)
+		}
+		defer func() { _ = os.Remove(s.cfg.PIDFile) }()
+	}
+	err := s.parts.Run(ctx)
+	if closeErr := s.plane.store.backend.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		s.log.Error("stopped with an error", "error", err)
+	}
+	s.logs.Flush()
+	return err
+}
+
+// Addr is where clients are served first.
+func (s *VaultServer) Addr() net.Addr { return s.plane.http.Addrs()[0] }
+
+// Describe gives pairs of what the server is, for the banner.
+func (s *VaultServer) Describe() [][2]string {
+	out := [][2]string{{"Api Address", s.apiAddr}}
+	if s.wire != nil {
+		out = append(out, [2]string{"Cluster Address", "https://" + s.peer})
+	}
+	for i, l := range s.cfg.Listeners {
+		state := "enabled"
+		if l.TLS.Disable {
+			state = "disabled"
+		}
+		out = append(out, [2]string{fmt.Sprintf("Listener %d", i+1), fmt.Sprintf("%s (addr: %q, tls: %q)", l.Type, l.Address, state)})
+	}
+	return append(out, [2]string{"Storage", s.cfg.Storage.Type}, [2]string{"Version", "Vault v" + version.VaultContract + " (Corbel " + version.Number + ")"})
+}
+
+// Reload takes the log level and the listeners' certificates from a fresh configuration, all or nothing.
+func (s *VaultServer) Reload(cfg *vaultconf.Config) error {
+	level, err := vaultLevel(cfg)
+	if err != nil {
+		return err
+	}
+	fresh := make([]*tls.Config, len(s.tls))
+	for i, l := range s.tls {
+		if l.at >= len(cfg.Listeners) || cfg.Listeners[l.at].TLS.Disable {
+			return errors.New("listener: their number and tls_disable change only with a restart")
+		}
+		if fresh[i], err = vaultTLS(&cfg.Listeners[l.at].TLS); err != nil {
+			return err
+		}
+	}
+	settings := vaultTelemetry(&cfg.Telemetry)
+	if err := s.sinks.Reload(settings); err != nil {
+		return err
+	}
+	for i, l := range s.tls {
+		l.now.Store(fresh[i])
+	}
+	s.logs.SetLevel(level)
+	s.log.Info("configuration reloaded: log level, certificates of listeners, telemetry")
+	return nil
+}
+
+// listenerTLS is the TLS of a listener, replaced by Reload.
+type listenerTLS struct {
+	at  int // of the configuration's listeners
+	now atomic.Pointer[tls.Config]
+}
+
+func (s *VaultServer) listeners() (listen []httpx.Listen, err error) {
+	for i := range s.cfg.Listeners {
+		l := &s.cfg.Listeners[i]
+		one := httpx.Listen{Address: l.Address}
+		if !l.TLS.Disable {
+			t, err := vaultTLS(&l.TLS)
+			if err != nil {
+				return nil, err
+			}
+			held := &listenerTLS{at: i}
+			held.now.Store(t)
+			s.tls = append(s.tls, held)
+			one.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return held.now.Load(), nil }}
+		}
+		listen = append(listen, one)
+	}
+	return listen, nil
+}
+
+var tlsVersions = map[string]uint16{"tls10": tls.VersionTLS10, "tls11": tls.VersionTLS11, "tls12": tls.VersionTLS12, "tls13": tls.VersionTLS13}
+
+// vaultTLS makes the TLS of a listener.
+func vaultTLS(t *vaultconf.TLS) (*tls.Config, error) {
+	cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("listener: tls_cert_file, tls_key_file: %w", err)
+	}
+	c := &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"}}
+	for name, v := range map[string]struct {
+		text string
+		dst  *uint16
+	}{"tls_min_version": {t.MinVersion, &c.MinVersion}, "tls_max_version": {t.MaxVersion, &c.MaxVersion}} {
+		if v.text == "" {
+			continue
+		}
+		var ok bool
+		if *v.dst, ok = tlsVersions[strings.ToLower(v.text)]; !ok {
+			return nil, fmt.Errorf("listener: %s: %q is none of tls10, tls11, tls12, tls13", name, v.text)
+		}
+	}
+	block := config.TLSBlock{CipherSuites: t.CipherSuites}
+	if c.CipherSuites, err = block.Suites(); err != nil {
+		return nil, fmt.Errorf("listener: tls_cipher_suites: %w", err)
+	}
+	if t.DisableClientCerts {
+		return c, nil
+	}
+	c.ClientAuth = tls.RequestClientCert
+	if t.ClientCAFile != "" {
+		text, err := os.ReadFile(t.ClientCAFile)
+		if err != nil {
+			return nil, fmt.Errorf("listener: tls_client_ca_file: %w", err)
+		}
+		c.ClientCAs = x509.NewCertPool()
+		if !c.ClientCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("listener: tls_client_ca_file: %s holds no certificate", t.ClientCAFile)
+		}
+	}
+	if t.RequireClientCert {
+		if c.ClientCAs == nil {
+			return nil, errors.New("listener: tls_require_and_verify_client_cert: needs tls_client_ca_file")
+		}
+		c.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	return c, nil
+}

@@ -1,0 +1,381 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/kit/backoff"
+	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets/keeper"
+	"corbel.dev/corbel/secrets/storage"
+)
+
+// Server is what others are told of a server.
+type Server struct {
+	ID          string    `json:"id"`
+	Hostname    string    `json:"hostname"`
+	APIAddr     string    `json:"api_addr"`
+	ClusterAddr string    `json:"cluster_addr"` // host:port of its wire
+	Version     string    `json:"version"`
+	Since       time.Time `json:"since"` // of its reign, or when it was last heard of
+}
+
+// Config says what a Cluster is made of.
+type Config struct {
+	Self Server
+	// Storage is what the servers share, and Lock says which of them reigns.
+	Storage storage.Backend
+	Lock    Lock
+	Raft    *Node // the Lock, where it is one
+	Wire    *wire.Wire
+	// Encrypted: what goes over the wire is; requests are handed on over such a one alone.
+	Encrypted bool
+	// Authority: the identity of the wire comes from a record inside the barrier, which the first reign makes.
+	Authority bool
+	Clock     clock.Clock
+	Log       *slog.Logger
+}
+
+// Cluster is this server among those that share the storage.
+type Cluster struct {
+	cfg    Config
+	keeper *keeper.Keeper
+	proxy  *httputil.ReverseProxy
+	api    http.Handler // what answers requests that others hand on
+	reign  atomic.Pointer[reigning]
+	step   chan struct{} // asked to give way; room for one
+
+	mu     sync.Mutex // guards heard
+	heard  map[string]Server
+	parked atomic.Int64
+
+	known atomic.Pointer[knownLeader]
+}
+
+type reigning struct {
+	Reign
+	since time.Time
+}
+
+// New makes a Cluster; it works once Attach was called.
+func New(cfg Config) *Cluster {
+	c := &Cluster{cfg: cfg, step: make(chan struct{}, 1), heard: map[string]Server{}}
+	c.proxy = c.newProxy()
+	return c
+}
+
+// Reigns is for keeper.Config: whether this server is the active one, as the lock knows.
+func (c *Cluster) Reigns(ctx context.Context) error {
+	r := c.reign.Load()
+	if r == nil {
+		return keeper.ErrStandby
+	}
+	return r.Held(ctx)
+}
+
+// Attach gives the keeper that was made with Reigns, and what answers the requests that others hand on. Before Run.
+func (c *Cluster) Attach(k *keeper.Keeper, api http.Handler) { c.keeper, c.api = k, api }
+
+// Raft is the Raft member that the cluster stands on, nil where it is another storage.
+func (c *Cluster) Raft() *Node { return c.cfg.Raft }
+
+const (
+	leaderKey    = "core/leader"            // who reigns, inside the barrier
+	authorityKey = "core/cluster/authority" // the authority, inside the barrier
+
+	stepDownPause = 10 * time.Second // after a step-down others go first
+	echoEvery     = 2500 * time.Millisecond
+	activateTime  = 30 * time.Second
+)
+
+// Run stands by and reigns in turn, until ctx ends.
+func (c *Cluster) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { c.serve(ctx) })
+	wg.Go(func() { c.echo(ctx) })
+	pause := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
+	for ctx.Err() == nil {
+		if !c.awaitUnsealed(ctx) {
+			return nil
+		}
+		stepped, err := c.once(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			c.cfg.Log.Warn("secrets: this server could not become the active one; it tries again", "error", err)
+			c.sleep(ctx, pause.Next())
+		case stepped:
+			c.sleep(ctx, stepDownPause)
+		default:
+			pause.Reset()
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) sleep(ctx context.Context, d time.Duration) {
+	t := c.cfg.Clock.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// awaitUnsealed waits until this server has its keys; false when ctx ended first.
+func (c *Cluster) awaitUnsealed(ctx context.Context) bool {
+	for {
+		changed := c.keeper.Changes()
+		if !c.keeper.Sealed() {
+			if err := c.identify(ctx); err == nil {
+				return true
+			} else if ctx.Err() == nil {
+				c.cfg.Log.Warn("secrets: the cluster's authority cannot be read", "error", err)
+				c.sleep(ctx, time.Second)
+				continue
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// identify takes the identity of the wire from the barrier, where it is kept there. Before the first reign there is none.
+func (c *Cluster) identify(ctx context.Context) error {
+	if !c.cfg.Authority {
+		return nil
+	}
+	raw, ok, err := c.keeper.Record(ctx, authorityKey)
+	if err != nil || !ok {
+		return err
+	}
+	return c.become(raw)
+}
+
+func (c *Cluster) become(raw []byte) error {
+	a := &Authority{}
+	if err := json.Unmarshal(raw, a); err != nil {
+		return errkind.Errorf(errkind.Corrupt, "%s is not what was stored", authorityKey)
+	}
+	id, err := a.Identity(c.cfg.Self.ID, c.cfg.Clock.Now())
+	if err != nil {
+		return err
+	}
+	return c.cfg.Wire.Reload(id)
+}
+
+// once waits for a turn and reigns until it is over.
+func (c *Cluster) once(ctx context.Context) (stepped bool, err error) {
+	// The wait ends when the server is sealed: then it is nobody's turn here.
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel()
+	sealed := make(chan struct{})
+	go func() {
+		defer close(sealed)
+		c.untilSealed(inner)
+		cancel()
+	}()
+	defer func() { cancel(); <-sealed }()
+	r, err := c.cfg.Lock.Acquire(inner)
+	if err != nil {
+		if inner.Err() != nil {
+			return false, nil
+		}
+		return false, err
+	}
+	defer func() {
+		release, done := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer done()
+		r.Release(release)
+	}()
+	return c.rule(inner, r)
+}
+
+func (c *Cluster) untilSealed(ctx context.Context) {
+	for {
+		changed := c.keeper.Changes()
+		if c.keeper.Sealed() {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// rule activates the keeper and waits for the end of the turn.
+func (c *Cluster) rule(ctx context.Context, r Reign) (stepped bool, err error) {
+	k := c.keeper
+	select {
+	case <-c.step: // of a former reign
+	default:
+	}
+	self := c.cfg.Self
+	self.Since = c.cfg.Clock.Now().UTC()
+	c.reign.Store(&reigning{r, self.Since})
+	defer c.reign.Store(nil)
+	starting, cancel := context.WithTimeout(ctx, activateTime)
+	defer cancel()
+	err = k.Activate(starting, r.Epoch())
+	if err == nil {
+		err = c.announce(starting, &self)
+	}
+	if err != nil {
+		k.Deactivate()
+		select {
+		case <-r.Done(): // somebody was faster: no trouble
+			return false, nil
+		default:
+		}
+		if ctx.Err() != nil || errors.Is(err, context.Canceled) {
+			return false, nil
+		}
+		return false, err
+	}
+	c.cfg.Log.Info("secrets: this server is the active one", "epoch", uint64(r.Epoch()))
+	background, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { k.Run(background) })
+	select {
+	case <-ctx.Done():
+	case <-r.Done():
+		c.cfg.Log.Warn("secrets: this server is not the active one any more")
+	case <-c.step:
+		stepped = true
+		c.cfg.Log.Info("secrets: this server gives way to another")
+	}
+	k.Deactivate()
+	stop()
+	wg.Wait()
+	return stepped, nil
+}
+
+// announce writes who reigns, and makes the authority when there is none.
+func (c *Cluster) announce(ctx context.Context, self *Server) error {
+	k := c.keeper
+	if c.cfg.Authority {
+		raw, ok, err := k.Record(ctx, authorityKey)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			a, err := NewAuthority(c.cfg.Clock.Now())
+			if err != nil {
+				return err
+			}
+			if raw, err = json.Marshal(a); err != nil {
+				return err
+			}
+			if err := k.SetRecord(ctx, authorityKey, raw); err != nil {
+				return err
+			}
+		}
+		if err := c.become(raw); err != nil {
+			return err
+		}
+	}
+	raw, err := json.Marshal(self)
+	if err != nil {
+		return err
+	}
+	return k.SetRecord(ctx, leaderKey, raw)
+}
+
+// StepDown makes the active server give way; the answer to whoever asked is sent before. It does nothing on a standby.
+func (c *Cluster) StepDown() {
+	select {
+	case c.step <- struct{}{}:
+	default:
+	}
+}
+
+// knownLeader is what was found out about the active server, and when.
+type knownLeader struct {
+	Server
+	at time.Time
+}
+
+// leaderAge is how long the answer to "who is active" is used again.
+const leaderAge = 250 * time.Millisecond
+
+// Leader says which server is active: false when none is known. An unsealed server is needed to know its addresses.
+func (c *Cluster) Leader(ctx context.Context) (Server, bool) {
+	if r := c.reign.Load(); r != nil {
+		self := c.cfg.Self
+		self.Since = r.since
+		return self, true
+	}
+	if known := c.known.Load(); known != nil && c.cfg.Clock.Since(known.at) < leaderAge {
+		return known.Server, known.ID != ""
+	}
+	leader, ok := c.findLeader(ctx)
+	c.known.Store(&knownLeader{leader, c.cfg.Clock.Now()})
+	return leader, ok
+}
+
+func (c *Cluster) findLeader(ctx context.Context) (Server, bool) {
+	id, err := c.cfg.Lock.Holder(ctx)
+	if err != nil || id == "" || id == c.cfg.Self.ID {
+		return Server{}, false
+	}
+	raw, ok, err := c.keeper.Record(ctx, leaderKey)
+	var s Server
+	if err != nil || !ok || json.Unmarshal(raw, &s) != nil || s.ID != id {
+		return Server{}, false
+	}
+	return s, true
+}
+
+// Self is this server.
+func (c *Cluster) Self() Server { return c.cfg.Self }
+
+// Since is when this server's reign began; false when it does not reign.
+func (c *Cluster) Since() (time.Time, bool) {
+	if r := c.reign.Load(); r != nil && c.keeper.Active() {
+		return r.since, true
+	}
+	return time.Time{}, false
+}
+
+// Servers lists the active server and the standbys that it heard of lately; on the active server alone.
+func (c *Cluster) Servers() []Server {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []Server
+	for id, s := range c.heard {
+		if c.cfg.Clock.Since(s.Since) > 4*echoEvery {
+			delete(c.heard, id)
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// maxHeard bounds what is remembered of standbys.
+const maxHeard = 128
+
+func (c *Cluster) hear(s Server) {
+	s.Since = c.cfg.Clock.Now().UTC()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, known := c.heard[s.ID]; known || len(c.heard) < maxHeard {
+		c.heard[s.ID] = s
+	}
+}

@@ -1,0 +1,262 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/secrets/keeper"
+)
+
+// Between servers requests go as HTTP over the wire, whose certificates were checked before the first byte. Beside the
+// clients' paths there are two of the servers' own.
+const (
+	echoPath   = "/-/echo"   // POST: a standby says that it is there
+	statusPath = "/-/status" // GET: whether a server has its keys
+
+	// remoteHeader is the address of the client that a request came from.
+	remoteHeader = "X-Corbel-Client-Address"
+	// standbyHeader in an answer says that the server that it was handed to is not the active one, and did nothing.
+	standbyHeader = "X-Corbel-Standby"
+
+	maxParked   = 4096             // requests that wait for an active server
+	parkedAtAll = 10 * time.Second // for so long
+	parkedStep  = 50 * time.Millisecond
+	maxEcho     = 64 << 10
+)
+
+// ErrNoActive says that no server is the active one at the moment.
+var ErrNoActive = errors.New("no active server is known at the moment")
+
+// handed is the mark of a request that came from another server.
+type handed struct{}
+
+// Handed reports whether a request came from another server of the cluster.
+func Handed(ctx context.Context) bool { return ctx.Value(handed{}) != nil }
+
+func (c *Cluster) newProxy() *httputil.ReverseProxy {
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			conn, err := c.cfg.Wire.Dial(ctx, addr, wire.ProtoSecrets, 0)
+			if err != nil {
+				return nil, &notSent{err}
+			}
+			return conn, nil
+		},
+		MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute, DisableCompression: true,
+	}
+	return &httputil.ReverseProxy{
+		Transport: transport, FlushInterval: -1, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
+		Rewrite: func(r *httputil.ProxyRequest) {
+			leader := r.In.Context().Value(toLeader{}).(Server)
+			r.Out.URL.Scheme, r.Out.URL.Host = "http", leader.ClusterAddr
+			r.Out.Host = r.In.Host
+			r.Out.Header.Set(remoteHeader, r.In.RemoteAddr)
+			r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
+		},
+		ModifyResponse: func(r *http.Response) error {
+			if r.Header.Get(standbyHeader) != "" {
+				return errElsewhere
+			}
+			return nil
+		},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			*r.Context().Value(toOutcome{}).(*error) = err
+		},
+	}
+}
+
+type (
+	toLeader  struct{}
+	toOutcome struct{}
+)
+
+// notSent is the error of a request that never left.
+type notSent struct{ error }
+
+// Unwrap gives the cause.
+func (e *notSent) Unwrap() error { return e.error }
+
+var errElsewhere = errors.New("that server is not the active one")
+
+// Outcome says what became of a request that was to be handed on.
+type Outcome int
+
+// The outcomes.
+const (
+	Answered  Outcome = iota
+	Serve             // this server has become the active one: it is to answer
+	Redirect          // the client is to go there itself
+	NoActive          // there is no active server
+	Uncertain         // the active server went away meanwhile; it may have done what was asked
+)
+
+// Forward hands a request on to the active server and waits a while for one. Nothing was written unless the outcome is
+// Answered. body is the request's, nil when it has none or is not to be sent again.
+func (c *Cluster) Forward(w http.ResponseWriter, r *http.Request, body []byte) (Outcome, Server) {
+	if c.parked.Add(1) > maxParked {
+		c.parked.Add(-1)
+		return NoActive, Server{}
+	}
+	defer c.parked.Add(-1)
+	deadline := c.cfg.Clock.Now().Add(parkedAtAll)
+	for {
+		if c.keeper.Active() {
+			return Serve, Server{}
+		}
+		leader, ok := c.Leader(r.Context())
+		if ok {
+			if !c.cfg.Encrypted || r.Header.Get("X-Vault-No-Request-Forwarding") != "" {
+				return Redirect, leader
+			}
+			err := c.handOn(w, r, leader, body)
+			var unsent *notSent
+			switch {
+			case err == nil:
+				return Answered, leader
+			case r.Context().Err() != nil:
+				return Uncertain, leader
+			case errors.Is(err, errElsewhere) || errors.As(err, &unsent):
+				c.known.Store(nil)
+			case idempotent(r.Method):
+				c.known.Store(nil)
+			default:
+				c.cfg.Log.Warn("secrets: the active server went away while it had a request", "server", leader.ClusterAddr, "error", err)
+				return Uncertain, leader
+			}
+		}
+		if c.cfg.Clock.Now().After(deadline) || r.Context().Err() != nil || c.keeper.Sealed() {
+			if ok {
+				return Redirect, leader
+			}
+			return NoActive, Server{}
+		}
+		c.sleep(r.Context(), parkedStep)
+	}
+}
+
+func idempotent(method string) bool {
+	return method == http.MethodGet || method == http.MethodHead || method == "LIST"
+}
+
+func (c *Cluster) handOn(w http.ResponseWriter, r *http.Request, leader Server, body []byte) (err error) {
+	ctx := context.WithValue(context.WithValue(r.Context(), toLeader{}, leader), toOutcome{}, &err)
+	r = r.WithContext(ctx)
+	if body != nil {
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	}
+	c.proxy.ServeHTTP(w, r)
+	return err
+}
+
+// RedirectTo is where a client finds what it asked for at another server; "" when that one has said no address.
+func RedirectTo(leader Server, asked *url.URL) string {
+	if leader.APIAddr == "" {
+		return ""
+	}
+	to := strings.TrimSuffix(leader.APIAddr, "/") + asked.EscapedPath()
+	if asked.RawQuery != "" {
+		to += "?" + asked.RawQuery
+	}
+	return to
+}
+
+// peerHandler serves what other servers send.
+type peerHandler struct {
+	c   *Cluster
+	api http.Handler
+}
+
+// ServeHTTP implements http.Handler.
+func (h *peerHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case echoPath:
+		var s Server
+		if json.NewDecoder(io.LimitReader(r.Body, maxEcho)).Decode(&s) == nil && s.ID != "" {
+			h.c.hear(s)
+		}
+		w.WriteHeader(http.StatusNoContent)
+		return
+	case statusPath:
+		_ = json.NewEncoder(w).Encode(peerStatus{ID: h.c.cfg.Self.ID, Unsealed: !h.c.keeper.Sealed()})
+		return
+	}
+	if !h.c.keeper.Active() {
+		w.Header().Set(standbyHeader, "1")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	if from := r.Header.Get(remoteHeader); from != "" {
+		r.RemoteAddr = from
+		r.Header.Del(remoteHeader)
+	}
+	h.api.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), handed{}, true)))
+}
+
+type peerStatus struct {
+	ID       string `json:"id"`
+	Unsealed bool   `json:"unsealed"`
+}
+
+// serve answers other servers until ctx ends.
+func (c *Cluster) serve(ctx context.Context) {
+	server := &http.Server{Handler: &peerHandler{c, c.api}, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute,
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
+	l := c.cfg.Wire.Listen(wire.ProtoSecrets, 0)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) && ctx.Err() == nil {
+			c.cfg.Log.Error("secrets: other servers are not answered any more", "error", err)
+		}
+	}()
+	<-ctx.Done()
+	stop, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if server.Shutdown(stop) != nil {
+		_ = server.Close()
+	}
+	<-done
+}
+
+// StandbyAnswer marks an answer to another server: this one is not active, and did nothing.
+func StandbyAnswer(h http.Header) { h.Set(standbyHeader, "1") }
+
+// echo tells the active server, from time to time, that this one stands by.
+func (c *Cluster) echo(ctx context.Context) {
+	client := &http.Client{Transport: c.proxy.Transport, Timeout: echoEvery}
+	raw, err := json.Marshal(c.cfg.Self)
+	if err != nil {
+		return
+	}
+	for ctx.Err() == nil {
+		c.sleep(ctx, echoEvery)
+		if c.keeper.Sealed() || c.keeper.Active() {
+			continue
+		}
+		if err := c.keeper.Refresh(ctx); err != nil && !errors.Is(err, keeper.ErrStale) && ctx.Err() == nil {
+			c.cfg.Log.Debug("secrets: the keyring could not be read anew", "error", err)
+		}
+		leader, ok := c.Leader(ctx)
+		if !ok || !c.cfg.Encrypted || leader.ID == c.cfg.Self.ID {
+			continue
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+leader.ClusterAddr+echoPath, bytes.NewReader(raw))
+		if err != nil {
+			continue
+		}
+		if resp, err := client.Do(req); err == nil {
+			_ = resp.Body.Close()
+		}
+	}
+}
