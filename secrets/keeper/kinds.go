@@ -6,6 +6,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/auth/approle"
 	"corbel.dev/corbel/secrets/auth/jwt"
+	"corbel.dev/corbel/secrets/auth/kubernetes"
 	"corbel.dev/corbel/secrets/auth/userpass"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/engine/kv"
@@ -59,8 +60,9 @@ var kinds = map[string]kind{
 	"userpass": {login, func(k *Keeper, e *mount.Entry, _ []byte) engine.Engine {
 		return &userpass.Engine{Hashing: k.hashing, Lockout: &k.lockout, Mount: e.UUID}
 	}},
-	"jwt":  {login, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &jwt.Engine{Keys: k.keys} }},
-	"oidc": {login, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &jwt.Engine{Keys: k.keys} }}, // Vault's second name for it
+	"jwt":        {login, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &jwt.Engine{Keys: k.keys} }},
+	"oidc":       {login, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &jwt.Engine{Keys: k.keys} }}, // Vault's second name for it
+	"kubernetes": {login, func(*Keeper, *mount.Entry, []byte) engine.Engine { return &kubernetes.Engine{Local: kubernetes.Local} }},
 	"approle": {login, func(k *Keeper, e *mount.Entry, salt []byte) engine.Engine {
 		book := token.Book{Salt: salt}
 		return &approle.Engine{Lockout: &k.lockout, Mount: e.UUID, Hash: func(id string) string { return book.Hash(e.UUID + id) }}

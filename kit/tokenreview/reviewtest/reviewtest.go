@@ -1,0 +1,126 @@
+// Package reviewtest is a Kubernetes API server for tests, as far as TokenReview goes: it takes requests of the documented form
+// alone, from a reviewer that it knows, and vouches for the accounts that it was told of. Safe for concurrent use.
+package reviewtest
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// Reviewer is the token that may ask, Nobody one that is known and may not.
+const (
+	Reviewer = "reviewer-token"
+	Nobody   = "nobody-token"
+)
+
+// APIServer is one.
+type APIServer struct {
+	URL, CA string
+	Asked   atomic.Int32
+
+	mu     sync.Mutex
+	tokens map[string]known
+}
+
+type known struct {
+	username, uid string
+	audiences     []string
+}
+
+// New starts a server that ends with the test.
+func New(t testing.TB) *APIServer {
+	s := &APIServer{tokens: map[string]known{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/apis/authentication.k8s.io/v1/tokenreviews", s.review)
+	srv := httptest.NewTLSServer(mux)
+	t.Cleanup(srv.Close)
+	s.URL = srv.URL
+	s.CA = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}))
+	return s
+}
+
+// Vouch makes a token known as an account's. Without audiences it is for the API server's own.
+func (s *APIServer) Vouch(token, namespace, name, uid string, audiences ...string) {
+	if len(audiences) == 0 {
+		audiences = []string{"https://kubernetes.default.svc"}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tokens[token] = known{"system:serviceaccount:" + namespace + ":" + name, uid, audiences}
+}
+
+// Forget makes a token unknown: its account was deleted.
+func (s *APIServer) Forget(token string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.tokens, token)
+}
+
+func refuse(w http.ResponseWriter, code int, reason, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "message": message, "code": code})
+}
+
+func (s *APIServer) review(w http.ResponseWriter, r *http.Request) {
+	s.Asked.Add(1)
+	bearer, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	s.mu.Lock()
+	_, account := s.tokens[bearer]
+	s.mu.Unlock()
+	switch {
+	case bearer != Reviewer && bearer != Nobody && !account:
+		refuse(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
+		return
+	case bearer == Nobody:
+		refuse(w, http.StatusForbidden, "Forbidden", `tokenreviews.authentication.k8s.io is forbidden: User "nobody" cannot create resource "tokenreviews"`)
+		return
+	case r.Method != http.MethodPost:
+		refuse(w, http.StatusMethodNotAllowed, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+		return
+	case r.Header.Get("Content-Type") != "application/json":
+		refuse(w, http.StatusUnsupportedMediaType, "UnsupportedMediaType", "the body of the request was in an unknown format")
+		return
+	}
+	var in struct {
+		APIVersion, Kind string
+		Metadata         map[string]any
+		Spec             struct {
+			Token     string
+			Audiences []string
+		}
+		Status map[string]any
+	}
+	dec := json.NewDecoder(r.Body)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&in); err != nil || in.APIVersion != "authentication.k8s.io/v1" || in.Kind != "TokenReview" {
+		refuse(w, http.StatusBadRequest, "BadRequest", "the object is no TokenReview of authentication.k8s.io/v1")
+		return
+	}
+	if in.Spec.Token == "" {
+		refuse(w, http.StatusUnprocessableEntity, "Invalid", "spec.token: Required value")
+		return
+	}
+	s.mu.Lock()
+	k, ok := s.tokens[in.Spec.Token]
+	s.mu.Unlock()
+	asked := in.Spec.Audiences
+	if len(asked) == 0 {
+		asked = []string{"https://kubernetes.default.svc"}
+	}
+	both := slices.DeleteFunc(slices.Clone(asked), func(a string) bool { return !slices.Contains(k.audiences, a) })
+	status := map[string]any{"user": map[string]any{}, "error": "[invalid bearer token, token lookup failed]"}
+	if ok && len(both) > 0 {
+		status = map[string]any{"authenticated": true, "audiences": both, "user": map[string]any{"username": k.username, "uid": k.uid, "groups": []string{"system:serviceaccounts", "system:authenticated"}}}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusCreated)
+	_ = json.NewEncoder(w).Encode(map[string]any{"kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1", "metadata": map[string]any{"creationTimestamp": nil}, "spec": in.Spec, "status": status})
+}

@@ -1,0 +1,134 @@
+package keeper
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/jwks/jwkstest"
+	"corbel.dev/corbel/kit/tokenreview/reviewtest"
+	"corbel.dev/corbel/secrets"
+)
+
+// TestKubernetes logs pods in through an API server that takes requests of the documented form alone.
+func TestKubernetes(t *testing.T) {
+	h, api, i := newHouse(t), reviewtest.New(t), jwkstest.New(t, "RS256")
+	h.ok(secrets.Update, "sys/auth/kubernetes", `{"type":"kubernetes"}`)
+	configure := func(more map[string]any) {
+		t.Helper()
+		body := map[string]any{"kubernetes_host": api.URL, "kubernetes_ca_cert": api.CA, "token_reviewer_jwt": reviewtest.Reviewer, "disable_local_ca_jwt": true}
+		for k, v := range more {
+			body[k] = v
+		}
+		h.ok(secrets.Update, "auth/kubernetes/config", text(t, body))
+	}
+	account := func(ns, name, uid string, more map[string]any) string {
+		c := map[string]any{"iss": "https://kubernetes.default.svc", "aud": []string{"https://kubernetes.default.svc"}, "exp": h.now.Add(time.Hour).Unix(), "nbf": h.now.Unix(),
+			"sub": "system:serviceaccount:" + ns + ":" + name, "kubernetes.io": map[string]any{"namespace": ns, "serviceaccount": map[string]any{"name": name, "uid": uid}}}
+		for k, v := range more {
+			c[k] = v
+		}
+		return i.Sign(c)
+	}
+	login := func(role, token string) (*Reply, error) {
+		return h.as("", secrets.Update, "auth/kubernetes/login", text(t, map[string]string{"role": role, "jwt": token}))
+	}
+	denied := func(what, role, token string) {
+		t.Helper()
+		before := api.Asked.Load()
+		if _, err := login(role, token); !errkind.Is(err, errkind.Denied) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if strings.HasPrefix(what, "here: ") && api.Asked.Load() != before {
+			t.Errorf("%s: the cluster was asked about a token that cannot log in", what)
+		}
+	}
+	good := account("shop", "web-1", "uid-1", nil)
+	configure(nil)
+	h.ok(secrets.Update, "auth/kubernetes/role/web", `{"bound_service_account_names":"web-*","bound_service_account_namespaces":["shop"],"token_policies":"app"}`)
+	denied("unknown to the cluster", "web", good)
+	api.Vouch(good, "shop", "web-1", "uid-1")
+	r, err := login("web", good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := r.Token.Meta; m["service_account_name"] != "web-1" || m["service_account_namespace"] != "shop" || m["service_account_uid"] != "uid-1" || m["role"] != "web" || r.Token.Entity == "" {
+		t.Errorf("the login gave %+v", r.Token.Token)
+	}
+	if e := h.ok(secrets.Read, "identity/entity/id/"+r.Token.Entity, ""); !strings.Contains(string(e.Data), `"name":"uid-1"`) {
+		t.Errorf("the entity is %s", e.Data)
+	}
+	h.ok(secrets.Update, "auth/kubernetes/role/named", `{"bound_service_account_names":"web-1","bound_service_account_namespaces":"*","alias_name_source":"serviceaccount_name","audience":"vault"}`)
+	denied("here: without the audience", "named", good)
+	projected := account("shop", "web-1", "uid-1", map[string]any{"aud": []string{"vault"}})
+	denied("not vouched for", "named", projected)
+	api.Vouch(projected, "shop", "web-1", "uid-1", "vault")
+	if r, err = login("named", projected); err != nil {
+		t.Fatal(err)
+	}
+	if e := h.ok(secrets.Read, "identity/entity/id/"+r.Token.Entity, ""); !strings.Contains(string(e.Data), `"name":"shop/web-1"`) {
+		t.Errorf("the entity is %s", e.Data)
+	}
+	denied("here: expired", "web", account("shop", "web-1", "uid-1", map[string]any{"exp": h.now.Add(-time.Hour).Unix()}))
+	denied("here: another name", "web", account("shop", "db", "uid-1", nil))
+	denied("here: another namespace", "web", account("other", "web-1", "uid-1", nil))
+	denied("here: no account", "web", account("shop", "web-1", "uid-1", map[string]any{"sub": "ann"}))
+	denied("here: no uid", "web", account("shop", "web-1", "", nil))
+	denied("here: no token", "web", "x")
+	lying := account("shop", "web-1", "uid-9", nil)
+	api.Vouch(lying, "shop", "web-1", "uid-1")
+	denied("another uid than the cluster's", "web", lying)
+	api.Forget(good)
+	denied("deleted", "web", good)
+	api.Vouch(good, "shop", "web-1", "uid-1")
+	configure(map[string]any{"disable_iss_validation": false})
+	denied("here: another issuer", "web", good)
+	configure(map[string]any{"pem_keys": jwkstest.New(t, "ES256").PublicKey()})
+	denied("here: another key", "web", good)
+	configure(map[string]any{"pem_keys": i.PublicKey(), "disable_iss_validation": false, "issuer": "https://kubernetes.default.svc"})
+	if _, err := login("web", good); err != nil {
+		t.Errorf("with keys and issuer: %v", err)
+	}
+	configure(map[string]any{"token_reviewer_jwt": reviewtest.Nobody})
+	if _, err := login("web", good); !errkind.Is(err, errkind.Unavailable) {
+		t.Errorf("with a reviewer that may not ask: %v", err)
+	}
+	configure(map[string]any{"token_reviewer_jwt": ""})
+	if _, err := login("web", good); err != nil {
+		t.Errorf("by the token itself: %v", err)
+	}
+}
+
+func TestKubernetesRefuses(t *testing.T) {
+	h := newHouse(t)
+	h.ok(secrets.Update, "sys/auth/kubernetes", `{"type":"kubernetes"}`)
+	for body, names := range map[string]string{
+		`{}`:                                "kubernetes_host",
+		`{"kubernetes_host":"k8s"}`:         "kubernetes_host",
+		`{"kubernetes_host":"https://k8s"}`: "kubernetes_ca_cert",
+		`{"kubernetes_host":"https://k8s","kubernetes_ca_cert":"x"}`: "kubernetes_ca_cert",
+		`{"kubernetes_host":"https://k8s","pem_keys":"x"}`:           "pem_keys[0]",
+		`{"kubernetes_host":"https://k8s","disable_local_ca_jwt":7}`: "disable_local_ca_jwt",
+	} {
+		if _, err := h.as(h.root, secrets.Update, "auth/kubernetes/config", body); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), names) {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+	for body, names := range map[string]string{
+		`{"bound_service_account_namespaces":"a"}`:                                                                                   "bound_service_account_names",
+		`{"bound_service_account_names":"a"}`:                                                                                        "bound_service_account_namespaces",
+		`{"bound_service_account_names":"*","bound_service_account_namespaces":"*"}`:                                                 "can not both",
+		`{"bound_service_account_names":"a","bound_service_account_namespaces":"a","alias_name_source":"ip"}`:                        "alias_name_source",
+		`{"bound_service_account_names":"a","bound_service_account_namespaces":"a","token_bound_cidrs":"nowhere"}`:                   "token_bound_cidrs",
+		`{"bound_service_account_names":"a","bound_service_account_namespaces":"a","bound_service_account_namespace_selector":"{}"}`: "selector",
+	} {
+		if _, err := h.as(h.root, secrets.Update, "auth/kubernetes/role/r", body); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), names) {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+	for _, body := range []string{`{"jwt":"x"}`, `{"role":"r"}`, `{"role":"r","jwt":"x"}`} {
+		h.refused(errkind.Invalid, "", secrets.Update, "auth/kubernetes/login", body)
+	}
+	h.refused(errkind.NotFound, h.root, secrets.Read, "auth/kubernetes/config", "")
+}
