@@ -19,14 +19,14 @@ import (
 // house is an unsealed keeper over memory.
 type house struct {
 	*Keeper
-	t      *testing.T
+	t      testing.TB
 	store  *memstore.Store
 	now    time.Time
 	root   string
 	shares [][]byte
 }
 
-func newHouse(t *testing.T) *house {
+func newHouse(t testing.TB) *house {
 	h := &house{t: t, store: memstore.New(), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	var err error
 	if h.Keeper, err = New(Config{Storage: h.store, Now: func() time.Time { return h.now }}); err != nil {
@@ -78,7 +78,7 @@ func (h *house) token(body string) (id string) {
 	return h.ok(secrets.Update, "auth/token/create", body).Token.ID
 }
 
-func field(t *testing.T, r *Reply, name string) any {
+func field(t testing.TB, r *Reply, name string) any {
 	t.Helper()
 	var m map[string]any
 	if err := json.Unmarshal(r.Data, &m); err != nil {
