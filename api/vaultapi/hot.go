@@ -80,7 +80,7 @@ func (h *Hot) answer(c *hothttp.Call, q *secrets.Request, r *keeper.Reply, err e
 	switch {
 	case a.status == http.StatusNoContent:
 		_ = c.ReplyNoContent([]byte(headNoContent)) // a client that left is noticed by hothttp
-	case a.status == http.StatusOK && &a.contentType[0] == &jsonType[0]:
+	case a.status == http.StatusOK && a.contentType != nil && &a.contentType[0] == &jsonType[0]:
 		_ = c.Reply([]byte(headOK), a.body)
 	default:
 		_ = c.Reply(a.head(), a.body)

@@ -313,8 +313,8 @@ func (b *Barrier) OpenText(name string, text []byte) ([]byte, error) {
 func encrypt(r *ring, ops []storage.Op) []storage.Op {
 	sealed := make([]storage.Op, len(ops), len(ops)+1)
 	for i, op := range ops {
-		sealed[i] = storage.Delete(op.Key)
-		if op.Value != nil {
+		sealed[i] = op
+		if op.Value != nil && !storage.IsMark(op) {
 			sealed[i] = storage.Put(op.Key, r.active.seal(op.Key, op.Value))
 		}
 	}

@@ -21,7 +21,7 @@ import (
 func (h *house) wait(d time.Duration) { h.now = h.now.Add(d) }
 
 // quick is a hash of the password "pw" that costs little.
-func quick(t *testing.T) string {
+func quick(t testing.TB) string {
 	t.Helper()
 	hash, err := bcrypt.GenerateFromPassword([]byte("pw"), bcrypt.MinCost)
 	if err != nil {
@@ -30,7 +30,7 @@ func quick(t *testing.T) string {
 	return string(hash)
 }
 
-func text(t *testing.T, v any) string {
+func text(t testing.TB, v any) string {
 	t.Helper()
 	raw, err := json.Marshal(v)
 	if err != nil {

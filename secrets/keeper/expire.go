@@ -3,8 +3,6 @@ package keeper
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -17,18 +15,19 @@ import (
 const (
 	sweepEvery = time.Second // how late what has ended may go
 	dueAtOnce  = 256         // entries of the index that are taken at a time
-	opsAtOnce  = 1000        // past this a batch is committed
 	namedMost  = 1000        // damaged records that are remembered as told of
 )
 
-// Run takes away what has ended, until ctx ends. One per keeper; while sealed it rests.
-// Tokens, leases and what engines ask of themselves have a goroutine each: engines may take their time.
+// Run takes away what has ended, until ctx ends. One per keeper; while sealed it rests. Tokens, what engines ask of
+// themselves, and the leases of each target have a goroutine each: engines may take their time.
 func (k *Keeper) Run(ctx context.Context) {
-	var leases sync.WaitGroup
-	defer leases.Wait()
-	leases.Go(func() { k.every(ctx, k.ExpireLeases) })
-	leases.Go(func() { k.every(ctx, k.Tend) })
-	k.every(ctx, k.Expire)
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() { k.every(ctx, k.Tend) })
+	k.every(ctx, func(ctx context.Context) (int, error) {
+		k.startTargets(ctx, &group)
+		return k.Expire(ctx)
+	})
 }
 
 func (k *Keeper) every(ctx context.Context, sweep func(context.Context) (int, error)) {
@@ -54,30 +53,37 @@ func (k *Keeper) Expire(ctx context.Context) (done int, err error) {
 	defer k.sweep.Unlock()
 	now := k.cfg.Now()
 	for from := token.DuePrefix; ; {
-		st := k.state.Load()
-		if st == nil {
-			return done, nil
-		}
-		records, damaged, err := k.barrier.Scan(ctx, from, token.DueEnd(now), dueAtOnce)
-		if err != nil {
+		n, next, err := k.expireSome(ctx, from, now)
+		done, from = done+n, next
+		if err != nil || n == 0 {
 			return done, err
 		}
-		if len(records)+len(damaged) == 0 {
-			return done, nil
-		}
-		for _, d := range damaged {
-			k.tell(d.Key, d.Err)
-			from = max(from, d.Key+"\x00")
-		}
-		for len(records) > 0 {
-			n, err := k.expireSome(ctx, st, records, now)
-			if err != nil {
-				return done, err
-			}
-			from = max(from, records[n-1].Key+"\x00")
-			done, records = done+n, records[n:]
-		}
 	}
+}
+
+// expireSome deals with the entries that are due from a key on, some at a time, and says from where to go on.
+func (k *Keeper) expireSome(ctx context.Context, from string, now time.Time) (n int, next string, err error) {
+	leave, err := k.enter(ctx)
+	if err != nil {
+		return 0, from, nil // sealed, or a standby
+	}
+	defer leave()
+	st := k.state.Load()
+	if st == nil {
+		return 0, from, nil
+	}
+	if err := k.finish(ctx, st); err != nil {
+		return 0, from, err
+	}
+	records, err := k.cfg.Storage.Scan(ctx, from, token.DueEnd(now), dueAtOnce) // keys alone
+	if err != nil || len(records) == 0 {
+		return 0, from, err
+	}
+	below, err := k.endTokens(ctx, st, func() ([]storage.Op, []string, error) { return k.dueTokens(ctx, st, records, now) })
+	if err != nil {
+		return 0, from, err
+	}
+	return len(records), records[len(records)-1].Key + "\x00", k.endBelow(ctx, st, below)
 }
 
 // tell names a record that is skipped, once.
@@ -94,49 +100,27 @@ func (k *Keeper) tell(key string, err error) {
 	k.cfg.Log.Error("secrets: a damaged record is skipped; what it is about opens nothing after its end", "key", key, "error", err)
 }
 
-// expireSome deals with the first of the due entries, as one commit, and says with how many.
-func (k *Keeper) expireSome(ctx context.Context, st *state, due []storage.Record, now time.Time) (n int, err error) {
-	k.tree.Lock() // nothing is made below, renewed or used meanwhile
-	defer k.tree.Unlock()
-	var ops []storage.Op
-	ended := map[string]bool{}
-	for n < len(due) && len(ops) < opsAtOnce {
-		entry := due[n]
-		n++
-		name := token.DueName(entry.Key)
-		if ended[name] { // with one above it, in this very commit: storage does not show that yet
-			ops = append(ops, storage.Delete(entry.Key))
-			continue
-		}
-		more, gone, err := k.expireToken(ctx, st, name, now)
+// dueTokens gives the operations that deal with due entries, and the tokens that end. Keeper.tree is held.
+func (k *Keeper) dueTokens(ctx context.Context, st *state, due []storage.Record, now time.Time) (ops []storage.Op, ended []string, err error) {
+	for _, entry := range due {
+		tok, err := st.book.Find(ctx, token.DueName(entry.Key))
 		switch {
-		case errors.Is(err, barrier.ErrSealed) || ctx.Err() != nil:
-			return 0, errors.Join(err, ctx.Err())
 		case damage(err):
 			k.tell(entry.Key, err)
 			continue
 		case err != nil:
-			return 0, err
+			return nil, nil, err
 		}
-		ops = append(append(ops, storage.Delete(entry.Key)), more...)
-		for _, hash := range gone {
-			ended[hash] = true
+		ops = append(ops, storage.Delete(entry.Key))
+		switch {
+		case tok == nil:
+		case tok.Expired(now):
+			ops, ended = append(ops, token.End(tok)...), append(ended, tok.Hash)
+		default: // it was renewed
+			ops = append(ops, token.Move(tok)...)
 		}
 	}
-	return n, k.commitEnd(ctx, st, ops, slices.Collect(maps.Keys(ended)))
-}
-
-// expireToken ends the token that an entry is about, or moves the entry where the token lives on.
-func (k *Keeper) expireToken(ctx context.Context, st *state, hash string, now time.Time) ([]storage.Op, []string, error) {
-	tok, err := st.book.Find(ctx, hash)
-	switch {
-	case err != nil || tok == nil:
-		return nil, nil, err
-	case tok.Expired(now):
-		return st.book.End(ctx, tok)
-	}
-	ops, err := token.Move(tok)
-	return ops, nil, err
+	return ops, ended, nil
 }
 
 // damage reports whether a record is not what was stored: trying again helps nobody.

@@ -148,11 +148,7 @@ func (k *Keeper) makeRoot(ctx context.Context) (id string, err error) {
 		return "", k.idle()
 	}
 	id = token.NewID()
-	root := &token.Token{Accessor: token.NewAccessor(), Path: "auth/token/root", DisplayName: "root", Policies: []string{policy.RootName}}
+	root := &token.Token{Path: "auth/token/root", DisplayName: "root", Policies: []string{policy.RootName}}
 	root.Begin(k.cfg.Now(), 0, token.Limits{})
-	ops, err := st.book.Make(id, root)
-	if err != nil {
-		return "", err
-	}
-	return id, k.vault.Commit(ctx, k.epoch, ops)
+	return id, k.vault.Commit(ctx, k.epoch, st.book.Make(id, root))
 }

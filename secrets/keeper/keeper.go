@@ -108,7 +108,14 @@ type Keeper struct {
 	// uses is the order of changes of one token or lease; apart from serial, within which it is taken.
 	uses serial
 
-	leaseSweep sync.Mutex // one expiry of leases at a time
+	reserves reserves // uses of tokens that are in memory
+
+	targets    targets    // of revocations
+	jobs       sync.Mutex // one walk over the prefixes that wait at a time
+	jobsRun    atomic.Bool
+	counting   sync.Mutex // guards counted
+	counted    *attributed
+	unfinished atomic.Bool // tokens that ended may have children that have not
 
 	named   map[string]bool // damaged records that were told of
 	namedMu sync.Mutex      // guards named
@@ -191,12 +198,11 @@ func (k *Keeper) firstRecords(rootToken string) (ops []storage.Op, id string, er
 	if id == "" {
 		id = token.NewID()
 	}
-	root := &token.Token{Accessor: token.NewAccessor(), Path: "auth/token/root", DisplayName: "root", Policies: []string{policy.RootName}}
+	root := &token.Token{Path: "auth/token/root", DisplayName: "root", Policies: []string{policy.RootName}}
 	root.Begin(k.cfg.Now(), 0, token.Limits{})
-	made, err := (&token.Book{Salt: salt}).Make(id, root)
-	info, infoErr := putJSON(clusterInfoKey, ClusterInfo{Name: cmp.Or(k.cfg.ClusterName, fmt.Sprintf("vault-cluster-%x", random(4))), ID: newUUID()})
+	made := (&token.Book{Salt: salt}).Make(id, root)
+	info, err := putJSON(clusterInfoKey, ClusterInfo{Name: cmp.Or(k.cfg.ClusterName, fmt.Sprintf("vault-cluster-%x", random(4))), ID: newUUID()})
 	ops = append(ops, info)
-	err = cmp.Or(err, infoErr)
 	ops = append(append(ops, made...), storage.Put(token.SaltKey, salt), storage.Put(policyPrefix+"default", []byte(defaultPolicy)))
 	return ops, id, err
 }
@@ -228,6 +234,10 @@ func (k *Keeper) load(ctx context.Context) (*state, error) {
 		return nil, orMissing(err, token.SaltKey)
 	}
 	st.book = &token.Book{Reader: k.vault, Salt: salt}
+	k.unfinished.Store(true)
+	if err := k.loadPaused(ctx); err != nil {
+		return nil, err
+	}
 	records, err := k.vault.Scan(ctx, mountPrefix, storage.After(mountPrefix), 0)
 	if err != nil {
 		return nil, err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -19,10 +18,9 @@ import (
 
 // Where leases are, and when their storms are dealt with.
 const (
-	leasePrefix    = "sys/lease/id/"
+	leasePrefix    = token.LeasePrefix
 	byTokenPrefix  = "sys/lease/token/"
-	leaseDuePrefix = "sys/lease/at/" // apart from the tokens' index: an engine that hangs holds up no token
-	revokersAtOnce = 8
+	leaseDuePrefix = "sys/lease/at/" // by mount: one whose engine hangs holds up no other
 	revokeTries    = 6
 	revokeFirst    = 10 * time.Second
 	irrevocableAge = 24 * time.Hour // how often one that nobody could revoke is tried again
@@ -51,9 +49,9 @@ func (l *lease) irrevocable() bool { return l.Tries >= revokeTries }
 
 func (l *lease) left(now time.Time) time.Duration { return max(l.Expires.Sub(now), 0) }
 
-// leaseDue is a lease's entry in the index of what is due, in the order of time.
-func leaseDue(book *token.Book, at time.Time, id string) string {
-	return fmt.Sprintf("%s%020d/%s", leaseDuePrefix, max(at.UnixNano(), 0), book.Hash(id))
+// dueAt is the lease's entry in the index of what is due of its mount, in the order of time.
+func (l *lease) dueAt(book *token.Book) string {
+	return fmt.Sprintf("%s%s/%020d/%s", leaseDuePrefix, l.Mount, max(l.Due.UnixNano(), 0), book.Hash(l.ID))
 }
 
 var (
@@ -68,16 +66,16 @@ var (
 func (l *lease) store(book *token.Book, due time.Time) ([]storage.Op, error) {
 	var ops []storage.Op
 	if !l.Due.IsZero() && !l.Due.Equal(due) {
-		ops = append(ops, storage.Delete(leaseDue(book, l.Due, l.ID)))
+		ops = append(ops, storage.Delete(l.dueAt(book)))
 	}
 	l.Due = due.UTC()
 	op, err := putJSON(leasePrefix+l.ID, l)
-	return append(ops, op, storage.Put(leaseDue(book, l.Due, l.ID), []byte(l.ID))), err
+	return append(ops, op, storage.Put(l.dueAt(book), []byte(l.ID))), err
 }
 
 // remove gives the operations that take the lease away.
 func (l *lease) remove(book *token.Book) []storage.Op {
-	ops := []storage.Op{storage.Delete(leasePrefix + l.ID), storage.Delete(leaseDue(book, l.Due, l.ID))}
+	ops := []storage.Op{storage.Delete(leasePrefix + l.ID), storage.Delete(l.dueAt(book))}
 	if l.Token != "" {
 		ops = append(ops, storage.Delete(byToken(book, l)))
 	}
@@ -106,7 +104,7 @@ func (k *Keeper) grant(ctx context.Context, t *task, reply *Reply) (ops []storag
 		return nil, nil, err
 	}
 	limits := k.limits(t.entry)
-	l := &lease{ID: strings.TrimSuffix(t.Path, "/") + "/" + token.NewAccessor(), Mount: t.entry.Accessor, Issued: t.Now.UTC(), MaxTTL: asked.MaxTTL,
+	l := &lease{ID: strings.TrimSuffix(t.Path, "/") + "/" + token.NewName(), Mount: t.entry.Accessor, Issued: t.Now.UTC(), MaxTTL: asked.MaxTTL,
 		Renewable: asked.Renewable, Internal: asked.Internal}
 	if l.TTL = asked.TTL; l.TTL <= 0 {
 		l.TTL = limits.Default
@@ -231,9 +229,7 @@ func (k *Keeper) putOff(ctx context.Context, st *state, id string, now time.Time
 			wait = wait/2 + rand.N(wait) // half of it to one and a half
 		}
 	}
-	if l.Error = errkind.Text(cause); len(l.Error) > leaseErrorSize {
-		l.Error = l.Error[:leaseErrorSize]
-	}
+	l.Error = shortError(cause)
 	if l.irrevocable() {
 		k.cfg.Log.Error("secrets: a lease cannot be revoked: it is kept, and tried again once a day", "lease", l.ID, "error", l.Error)
 	}
@@ -244,35 +240,47 @@ func (k *Keeper) putOff(ctx context.Context, st *state, id string, now time.Time
 	return k.vault.Commit(ctx, k.epoch, ops)
 }
 
-// leasesOf gives the operations that make the leases of a token that ends due now, in its
-// batch: their engines are asked by ExpireLeases.
-func (k *Keeper) leasesOf(ctx context.Context, st *state, hash string) (ops []storage.Op, err error) {
-	prefix := byTokenPrefix + hash + "/"
-	records, err := k.vault.Scan(ctx, prefix, storage.After(prefix), 0)
-	for _, r := range records {
-		l, err := k.findLease(ctx, string(r.Value))
+// shortError is an error as it is kept.
+func shortError(err error) string {
+	text := errkind.Text(err)
+	return text[:min(len(text), leaseErrorSize)]
+}
+
+// leasesOf gives the operations that make the leases of tokens that end due now, in their
+// batch: the engines are asked by whoever deals with the mount's leases.
+func (k *Keeper) leasesOf(ctx context.Context, st *state, hashes []string) (ops []storage.Op, err error) {
+	now := k.cfg.Now().UTC()
+	err = k.hop(ctx, byTokenPrefix, hashes, func(_, key string) error {
+		id, ok, err := k.vault.Get(ctx, key)
+		var l *lease
+		if err == nil && ok {
+			l, err = k.findLease(ctx, string(id))
+		}
 		if damage(err) { // its entry in the index of time stays, and names it
-			k.tell(r.Key, err)
-			continue
+			k.tell(key, err)
+			return nil
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		ops = append(ops, storage.Delete(r.Key))
-		if l != nil {
-			now := k.cfg.Now().UTC()
-			l.Token, l.Renewable = "", false
-			if l.Expires.After(now) {
-				l.Expires = now
-			}
-			more, err := l.store(st.book, now)
-			if err != nil {
-				return nil, err
-			}
-			ops = append(ops, more...)
+		ops = append(ops, storage.Delete(key))
+		if l == nil {
+			return nil
 		}
-	}
+		l.Token, l.Renewable = "", false
+		more, err := l.end(st.book, now)
+		ops = append(ops, more...)
+		return err
+	})
 	return ops, err
+}
+
+// end gives the operations that make a lease due now.
+func (l *lease) end(book *token.Book, now time.Time) ([]storage.Op, error) {
+	if l.Expires.After(now) {
+		l.Expires = now
+	}
+	return l.store(book, now)
 }
 
 // renewLease lengthens a lease by what was asked, within its limits from its beginning.
@@ -328,71 +336,6 @@ func (k *Keeper) renewLease(ctx context.Context, t *task, id string, increment t
 	}
 	return l, capped, k.vault.Commit(ctx, k.epoch, append(ops, more...))
 }
-
-// ExpireLeases revokes the leases that are due with their engines, several at once, and
-// puts off those that cannot be; it says with how many it dealt.
-func (k *Keeper) ExpireLeases(ctx context.Context) (done int, err error) {
-	k.leaseSweep.Lock()
-	defer k.leaseSweep.Unlock()
-	now := k.cfg.Now()
-	end := fmt.Sprintf("%s%020d", leaseDuePrefix, max(now.UnixNano(), 0)+1)
-	for from := leaseDuePrefix; ; {
-		st := k.state.Load()
-		if st == nil {
-			return done, nil
-		}
-		records, damaged, err := k.barrier.Scan(ctx, from, end, dueAtOnce)
-		if err != nil || len(records)+len(damaged) == 0 {
-			return done, err
-		}
-		for _, d := range damaged {
-			k.tell(d.Key, d.Err)
-			from = max(from, d.Key+"\x00")
-		}
-		work := make(chan storage.Record)
-		var workers sync.WaitGroup
-		for range min(revokersAtOnce, len(records)) {
-			workers.Go(func() {
-				for r := range work {
-					if err := k.expireLease(ctx, st, r, now); err != nil {
-						k.tell(r.Key, err)
-					}
-				}
-			})
-		}
-		for _, r := range records {
-			work <- r
-			from = max(from, r.Key+"\x00")
-		}
-		close(work)
-		workers.Wait()
-		done += len(records)
-		if ctx.Err() != nil {
-			return done, ctx.Err()
-		}
-	}
-}
-
-// expireLease deals with one entry of the index.
-func (k *Keeper) expireLease(ctx context.Context, st *state, entry storage.Record, now time.Time) error {
-	id := string(entry.Value)
-	l, err := k.findLease(ctx, id)
-	if err == nil && (l == nil || l.Due.After(now)) { // it went, or was renewed, and the entry did not go with it
-		return k.vault.Commit(ctx, k.epoch, []storage.Op{storage.Delete(entry.Key)})
-	}
-	if err != nil {
-		return err
-	}
-	within, cancel := context.WithTimeout(ctx, revokeWithin)
-	defer cancel()
-	if err := k.revokeLease(within, st, id, false, now); err != nil && ctx.Err() == nil {
-		return k.putOff(ctx, st, id, now, err)
-	}
-	return nil
-}
-
-// revokeWithin bounds one try with an engine.
-const revokeWithin = 90 * time.Second
 
 // undo takes back what an engine made for a lease that did not come to be.
 func (k *Keeper) undo(ctx context.Context, t *task, asked *secrets.Lease) {

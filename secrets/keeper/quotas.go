@@ -10,6 +10,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/quota"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/token"
 )
 
 // Where quotas are kept: below their type; and the settings of all.
@@ -72,18 +73,12 @@ func (k *Keeper) leaseGone(st *state, id string) {
 // countLeases counts the leases of a rule that is new. Leases that come or go meanwhile may be missed by it.
 func (k *Keeper) countLeases(ctx context.Context, st *state, q *quota.Quota) error {
 	one := quota.NewSet(quota.Settings{}, []*quota.Quota{q})
-	for from := leasePrefix; ; {
-		records, err := k.cfg.Storage.Scan(ctx, from, storage.After(leasePrefix), 1000) // keys alone are read
-		if err != nil || len(records) == 0 {
-			return err
+	return k.eachLease(ctx, func(id string) error {
+		if _, isToken := token.OfLease(id); !isToken && one.Holds(st.leasePlace(id)) {
+			q.Leases.Add(1)
 		}
-		for _, r := range records {
-			from = r.Key + "\x00"
-			if one.Holds(st.leasePlace(strings.TrimPrefix(r.Key, leasePrefix))) {
-				q.Leases.Add(1)
-			}
-		}
-	}
+		return nil
+	})
 }
 
 // loadQuotas reads the rules.

@@ -160,6 +160,7 @@ func (k *Keeper) forget() {
 	k.vault.Forget()
 	k.tokens.forget()
 	k.persons.forget()
+	k.reserves.forget()
 }
 
 // refreshLocked reads the keyring anew: another server may have begun a term, or put it under another root key,

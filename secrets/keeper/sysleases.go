@@ -1,12 +1,15 @@
 package keeper
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/token"
 )
 
 // leaseID is the lease that a request names: in its body, else in its path.
@@ -26,6 +29,12 @@ func (s *system) leaseLookup(c *sysCall) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if tok, err := s.k.tokenOfLease(c, c.st, id, c.Now); err != nil || tok != nil {
+		if err != nil {
+			return nil, err
+		}
+		return leaseShown(id, tok.Created, tok.Expires, tok.Renewed, tok.Renewable, c.Now), nil
+	}
 	l, err := s.k.findLease(c, id)
 	if err != nil {
 		return nil, err
@@ -33,12 +42,29 @@ func (s *system) leaseLookup(c *sysCall) (any, error) {
 	if l == nil {
 		return nil, errLeaseInvalid
 	}
-	var renewed any
-	if !l.Renewed.IsZero() {
-		renewed = l.Renewed.Format(time.RFC3339Nano)
+	return leaseShown(l.ID, l.Issued, l.Expires, l.Renewed, l.Renewable && !l.irrevocable(), c.Now), nil
+}
+
+func leaseShown(id string, issued, expires, renewed time.Time, renewable bool, now time.Time) map[string]any {
+	var last any
+	if !renewed.IsZero() {
+		last = renewed.Format(time.RFC3339Nano)
 	}
-	return map[string]any{"id": l.ID, "issue_time": l.Issued.Format(time.RFC3339Nano), "expire_time": l.Expires.Format(time.RFC3339Nano), "last_renewal": renewed,
-		"renewable": l.Renewable && !l.irrevocable(), "ttl": seconds(l.left(c.Now))}, nil
+	return map[string]any{"id": id, "issue_time": issued.Format(time.RFC3339Nano), "expire_time": expires.Format(time.RFC3339Nano), "last_renewal": last,
+		"renewable": renewable, "ttl": seconds(max(expires.Sub(now), 0))}
+}
+
+// tokenOfLease is the token that a lease id is of, or nil where it is no token's.
+func (k *Keeper) tokenOfLease(ctx context.Context, st *state, id string, now time.Time) (*token.Token, error) {
+	hash, ok := token.OfLease(id)
+	if !ok {
+		return nil, nil
+	}
+	tok, err := st.book.Find(ctx, hash)
+	if err != nil || tok == nil || tok.LeaseID() != id || tok.Expired(now) {
+		return nil, err
+	}
+	return tok, nil
 }
 
 func (s *system) leaseList(c *sysCall) (any, error) {
@@ -77,57 +103,134 @@ func (s *system) leaseRenew(c *sysCall) (any, error) {
 	return resp, nil
 }
 
+// accepted is the answer to what is done later.
+func accepted() *secrets.Response { return &secrets.Response{Accepted: true} }
+
 func (s *system) leaseRevoke(c *sysCall) (any, error) {
 	id, err := c.leaseID()
 	if err != nil {
 		return nil, err
 	}
-	return nil, s.k.revokeLease(c, c.st, id, false, time.Time{})
+	sync := c.f.Bool("sync", true)
+	if err := c.f.Err(); err != nil {
+		return nil, err
+	}
+	if tok, err := s.k.tokenOfLease(c, c.st, id, c.Now); err != nil || tok != nil {
+		if err == nil {
+			err = s.k.end(c, c.st, tok)
+		}
+		return nil, err
+	}
+	if sync {
+		return nil, s.k.revokeLease(c, c.st, id, false, time.Time{})
+	}
+	return accepted(), s.k.endLeases(c, c.st, []string{id})
 }
 
-func (s *system) leaseRevokePrefix(c *sysCall) (any, error) { return nil, s.revokeBelow(c, false) }
+func (s *system) leaseRevokePrefix(c *sysCall) (any, error) { return s.revokeBelow(c, false) }
 
-func (s *system) leaseRevokeForce(c *sysCall) (any, error) { return nil, s.revokeBelow(c, true) }
+func (s *system) leaseRevokeForce(c *sysCall) (any, error) { return s.revokeBelow(c, true) }
 
-// revokeBelow ends all leases below a path. Tokens of logins below it are not among them yet.
-func (s *system) revokeBelow(c *sysCall, force bool) error {
+// revokeBelow ends all leases below a path, those of tokens too, now or later.
+func (s *system) revokeBelow(c *sysCall, force bool) (any, error) {
 	folder := strings.Trim(c.name, "/")
 	if err := storage.CheckKey(folder); err != nil {
-		return errkind.E(errkind.Invalid, "", err)
+		return nil, errkind.E(errkind.Invalid, "", err)
 	}
-	prefix := leasePrefix + folder + "/"
-	for from := prefix; ; {
-		records, err := s.k.cfg.Storage.Scan(c, from, storage.After(prefix), dueAtOnce) // keys alone are read
-		if err != nil || len(records) == 0 {
-			return err
-		}
-		for _, r := range records {
-			if err := s.k.revokeLease(c, c.st, strings.TrimPrefix(r.Key, leasePrefix), force, time.Time{}); err != nil {
-				return err
-			}
-			from = r.Key + "\x00"
-		}
+	sync := c.f.Bool("sync", true)
+	if err := c.f.Err(); err != nil {
+		return nil, err
 	}
+	if sync || force {
+		return nil, s.k.revokePrefix(c, c.st, folder, force, false)
+	}
+	return accepted(), s.k.queuePrefix(c, folder)
 }
 
 // leaseCount counts leases by the accessors of their mounts.
 func (s *system) leaseCount(c *sysCall) (any, error) {
-	irrevocable := c.f.String("type") == "irrevocable"
+	kind := c.f.String("type")
+	if kind != "" && kind != "irrevocable" {
+		return nil, errkind.New(errkind.Invalid, `field "type": must be irrevocable, or left out for all`)
+	}
 	counts, all := map[string]int{}, 0
-	for from := leasePrefix; ; {
-		records, _, err := s.k.barrier.Scan(c, from, storage.After(leasePrefix), 1000)
-		if err != nil {
-			return nil, err
-		}
-		if len(records) == 0 {
-			return map[string]any{"lease_count": all, "counts": counts}, nil
-		}
-		for _, r := range records {
-			from = r.Key + "\x00"
-			if l, err := s.k.findLease(c, strings.TrimPrefix(r.Key, leasePrefix)); err == nil && l != nil && (!irrevocable || l.irrevocable()) {
-				counts[l.Mount]++
-				all++
+	err := s.k.eachLease(c, func(id string) error {
+		_, isToken := token.OfLease(id)
+		if kind == "irrevocable" {
+			l, err := s.k.findLease(c, id)
+			if isToken || damage(err) || err == nil && (l == nil || !l.irrevocable()) {
+				return nil
+			}
+			if err != nil {
+				return err
 			}
 		}
+		if e, _ := c.st.mounts.Route(id); e != nil {
+			counts[e.Accessor]++
+		}
+		all++
+		return nil
+	})
+	return map[string]any{"lease_count": all, "counts": counts}, err
+}
+
+// eachLease calls each with the id of every lease. Only keys are read.
+func (k *Keeper) eachLease(ctx context.Context, each func(id string) error) error {
+	for from := leasePrefix; ; {
+		records, err := k.cfg.Storage.Scan(ctx, from, storage.After(leasePrefix), scanAtOnce)
+		if err != nil || len(records) == 0 {
+			return err
+		}
+		for _, r := range records {
+			if err := each(strings.TrimPrefix(r.Key, leasePrefix)); err != nil {
+				return err
+			}
+		}
+		from = records[len(records)-1].Key + "\x00"
 	}
+}
+
+// scanAtOnce is how many records a walk over all of a kind reads at a time.
+const scanAtOnce = 1000
+
+// irrevocableMost is how many irrevocable leases are listed where no limit is asked for.
+const irrevocableMost = 10_000
+
+var errEnough = errors.New("enough")
+
+// leasesIrrevocable lists what nobody could revoke, with the last error of each.
+func (s *system) leasesIrrevocable(c *sysCall) (any, error) {
+	if c.f.String("type") != "irrevocable" {
+		return nil, errkind.New(errkind.Invalid, `field "type": must be irrevocable`)
+	}
+	limit := irrevocableMost
+	if c.f.String("limit") == "none" {
+		limit = 0
+	} else if limit = c.f.Int("limit", limit); limit < 1 {
+		return nil, errkind.New(errkind.Invalid, `field "limit": must be a number above 0, or none`)
+	}
+	if err := c.f.Err(); err != nil {
+		return nil, err
+	}
+	list := []map[string]string{}
+	err := s.k.eachLease(c, func(id string) error {
+		if _, isToken := token.OfLease(id); isToken {
+			return nil
+		}
+		l, err := s.k.findLease(c, id)
+		switch {
+		case damage(err) || err == nil && (l == nil || !l.irrevocable()):
+			return nil
+		case err != nil:
+			return err
+		}
+		if list = append(list, map[string]string{"lease_id": id, "error": l.Error}); len(list) == limit {
+			return errEnough
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return nil, err
+	}
+	return map[string]any{"lease_count": len(list), "leases": list}, nil
 }

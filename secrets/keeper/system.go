@@ -18,7 +18,7 @@ type system struct{ k *Keeper }
 
 // Special implements engine.Engine.
 func (*system) Special() engine.Special {
-	return engine.Special{Open: []string{"wrapping/unwrap", "wrapping/lookup", "wrapping/rewrap"}, Token: []string{"internal/ui/mounts", "internal/ui/mounts/*"}, Protected: []string{"auth/*", "rotate", "rotate/*", "storage/raft/*", "seal", "step-down", "audit", "audit/*", "remount", "raw/*", "leases/lookup/*", "leases/revoke-prefix/*", "leases/revoke-force/*",
+	return engine.Special{Open: []string{"wrapping/unwrap", "wrapping/lookup", "wrapping/rewrap"}, Token: []string{"internal/ui/mounts", "internal/ui/mounts/*"}, Protected: []string{"auth/*", "rotate", "rotate/*", "storage/raft/*", "seal", "step-down", "audit", "audit/*", "remount", "raw/*", "leases/lookup/*", "leases/revoke-prefix/*", "leases/revoke-force/*", "leases/revocation/*",
 		"revoke-prefix/*", "revoke-force/*"}}
 }
 
@@ -73,6 +73,11 @@ var rows = []row{
 	{path: "leases/revoke-prefix/", write: (*system).leaseRevokePrefix},
 	{path: "leases/revoke-force/", write: (*system).leaseRevokeForce},
 	{path: "leases/count", read: (*system).leaseCount},
+	{path: "leases", read: (*system).leasesIrrevocable},
+	{path: "leases/revocation", read: (*system).revocation},
+	{path: "leases/revocation/pause", write: (*system).revocationPause},
+	{path: "leases/revocation/resume", write: (*system).revocationResume},
+	{path: "leases/attribution", read: (*system).attribution},
 	{path: "renew", write: (*system).leaseRenew},
 	{path: "renew/", write: (*system).leaseRenew},
 	{path: "revoke", write: (*system).leaseRevoke},

@@ -16,74 +16,6 @@ import (
 	"corbel.dev/corbel/secrets/token"
 )
 
-// use counts one use of a token that has a limited number, durably, before the
-// request is judged. The last one leaves a record that opens nothing.
-func (k *Keeper) use(ctx context.Context, t *task) error {
-	defer k.uses.take("use\x00" + t.holder.Hash)()
-	k.tree.RLock() // a token that ends meanwhile must not be stored again
-	defer k.tree.RUnlock()
-	tok, err := t.st.book.Find(ctx, t.holder.Hash)
-	if err != nil {
-		return err
-	}
-	if tok == nil || tok.Uses <= 0 {
-		return errDenied
-	}
-	if tok.Uses--; tok.Uses == 0 {
-		tok.Uses, t.last = spent, true
-	}
-	op, err := token.Store(tok)
-	if err != nil {
-		return err
-	}
-	if err := k.vault.Commit(ctx, k.epoch, []storage.Op{op}); err != nil {
-		return err
-	}
-	t.holder = &holder{Token: tok, acl: t.holder.acl, of: t.holder.of, person: t.holder.person}
-	return nil
-}
-
-// spent is the number of uses of a token that has none left: not 0, which is no limit.
-const spent = -1
-
-// endLast ends a token after its last use. It opens nothing any more, so a
-// failure leaves a record behind and is no reason to take the answer back.
-func (k *Keeper) endLast(ctx context.Context, t *task) {
-	_ = k.end(context.WithoutCancel(ctx), t.st, t.holder.Token)
-}
-
-// end ends a token, all below it, and what they kept in their cubbyholes, as one commit.
-func (k *Keeper) end(ctx context.Context, st *state, tok *token.Token) error {
-	k.tree.Lock()
-	defer k.tree.Unlock()
-	ops, ended, err := st.book.End(ctx, tok)
-	if err != nil {
-		return err
-	}
-	return k.commitEnd(ctx, st, ops, ended)
-}
-
-// commitEnd ends tokens with what they kept in their cubbyholes. Keys alone are
-// read of that: a damaged record goes like any other.
-func (k *Keeper) commitEnd(ctx context.Context, st *state, ops []storage.Op, ended []string) error {
-	for _, hash := range ended {
-		leases, err := k.leasesOf(ctx, st, hash)
-		if err != nil {
-			return err
-		}
-		ops = append(ops, leases...)
-		prefix := st.mounts.Get("cubbyhole/").Prefix() + hash + "/"
-		records, err := k.cfg.Storage.Scan(ctx, prefix, storage.After(prefix), 0)
-		if err != nil {
-			return err
-		}
-		for _, r := range records {
-			ops = append(ops, storage.Delete(r.Key))
-		}
-	}
-	return k.vault.Commit(ctx, k.epoch, ops)
-}
-
 // issued is a token in the making.
 type issued struct {
 	*Issued
@@ -94,7 +26,7 @@ type issued struct {
 // parent: a token whose parent ended while it was made would live on by itself.
 func (k *Keeper) issue(ctx context.Context, t *task, resp *secrets.Response) (made *issued, release func(), err error) {
 	a := resp.Auth
-	tok := &token.Token{Accessor: token.NewAccessor(), Path: path.Join(t.Path, a.Suffix), DisplayName: a.DisplayName, Meta: a.Metadata, MaxTTL: a.MaxTTL,
+	tok := &token.Token{Path: path.Join(t.Path, a.Suffix), DisplayName: a.DisplayName, Meta: a.Metadata, MaxTTL: a.MaxTTL,
 		ExplicitMax: a.ExplicitMax, Period: a.Period, Renewable: a.Renewable, Uses: a.NumUses, Role: a.Role, CIDRs: a.BoundCIDRs}
 	tok.Policies = withDefault(a.Policies, a.NoDefault)
 	if tok.Root() && t.entry.Type != "token" {
@@ -142,10 +74,7 @@ func (k *Keeper) issue(ctx context.Context, t *task, resp *secrets.Response) (ma
 	} else if old, err := t.st.book.Find(ctx, t.st.book.Hash(id)); err != nil || old != nil {
 		return nil, nil, orTaken(err)
 	}
-	ops, err := t.st.book.Make(id, tok)
-	if err != nil {
-		return nil, nil, err
-	}
+	ops := t.st.book.Make(id, tok)
 	return &issued{&Issued{ID: id, Token: tok, Left: tok.Left(t.Now), Identity: who.policies}, append(ops, who.ops...)}, free, nil
 }
 
@@ -264,7 +193,9 @@ func (e *tokens) meant(ctx context.Context, t *task, f *secrets.Fields, self, by
 func (e *tokens) act(ctx context.Context, t *task, f *secrets.Fields, name string, tok *token.Token, id string) (*secrets.Response, error) {
 	switch {
 	case name == "lookup":
-		return e.describe(ctx, t, tok, id)
+		shown := *tok
+		shown.Uses += e.k.reserves.of(tok.Hash)
+		return e.describe(ctx, t, &shown, id)
 	case tok.Batch:
 		return nil, errkind.New(errkind.Invalid, map[bool]string{true: "batch tokens cannot be renewed", false: "batch tokens cannot be revoked"}[name == "renew"])
 	}
@@ -280,7 +211,8 @@ func (e *tokens) act(ctx context.Context, t *task, f *secrets.Fields, name strin
 	if err != nil {
 		return nil, err
 	}
-	return &secrets.Response{}, e.k.commitEnd(ctx, t.st, ops, []string{tok.Hash})
+	_, err = e.k.commitEnd(ctx, t.st, ops, []string{tok.Hash}, true)
+	return &secrets.Response{}, err
 }
 
 // describe is what a look-up tells.
@@ -333,11 +265,7 @@ func (e *tokens) renew(ctx context.Context, t *task, f *secrets.Fields, tok *tok
 	if err != nil {
 		return nil, err
 	}
-	ops, err := token.Renewed(fresh)
-	if err != nil {
-		return nil, err
-	}
-	if err := e.k.vault.Commit(ctx, e.k.epoch, ops); err != nil {
+	if err := e.k.vault.Commit(ctx, e.k.epoch, token.Renewed(fresh)); err != nil {
 		return nil, err
 	}
 	resp := &secrets.Response{}
@@ -356,10 +284,11 @@ func orDenied(err error) error {
 }
 
 func (e *tokens) accessors(ctx context.Context, t *task) (*secrets.Response, error) {
-	list, _, err := t.st.book.Accessors(ctx, "", 0)
+	names, err := e.k.cfg.Storage.List(ctx, token.Records, "", 0)
 	if err != nil {
 		return nil, err
 	}
+	list := append([]string{}, names...)
 	data, err := json.Marshal(map[string][]string{"keys": list})
 	return &secrets.Response{Data: data}, err
 }

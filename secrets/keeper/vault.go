@@ -118,7 +118,7 @@ func (v *vault) Commit(ctx context.Context, epoch storage.Epoch, ops []storage.O
 		s := v.shard(op.Key)
 		s.mu.Lock()
 		s.version++
-		if err != nil || op.Value == nil {
+		if err != nil || op.Value == nil || storage.IsMark(op) {
 			s.dropLocked(op.Key)
 		} else {
 			s.putLocked(op.Key, op.Value, v.limit)

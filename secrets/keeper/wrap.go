@@ -28,16 +28,14 @@ var errNoWrapping = errkind.New(errkind.Invalid, "wrapping token is not valid or
 
 // wrap gives the operations that store an answer for one reader.
 func (k *Keeper) wrap(t *task, answer []byte, ttl time.Duration, path, accessor string) (*WrapInfo, []storage.Op, error) {
-	tok := &token.Token{Accessor: token.NewAccessor(), Path: path, DisplayName: "response-wrapping", Policies: []string{wrappingPolicy}, ExplicitMax: ttl, Uses: 1}
+	tok := &token.Token{Path: path, DisplayName: "response-wrapping", Policies: []string{wrappingPolicy}, ExplicitMax: ttl, Uses: 1}
 	if accessor != "" {
 		tok.Meta = map[string]string{wrappedAccessor: accessor}
 	}
 	tok.Begin(t.Now, ttl, token.Limits{})
-	info := &WrapInfo{Token: token.NewID(), Accessor: tok.Accessor, TTL: ttl, Created: tok.Created, Path: path, Wrapped: accessor}
-	ops, err := t.st.book.Make(info.Token, tok)
-	if err != nil {
-		return nil, nil, err
-	}
+	info := &WrapInfo{Token: token.NewID(), TTL: ttl, Created: tok.Created, Path: path, Wrapped: accessor}
+	ops := t.st.book.Make(info.Token, tok)
+	info.Accessor = tok.Accessor
 	op, err := putJSON(responseKey(t.st, tok.Hash), map[string]string{"response": string(answer)})
 	return info, append(ops, op), err
 }
@@ -115,11 +113,8 @@ func (s *system) open(c *sysCall, tok *token.Token, with func(answer []byte) ([]
 	if err != nil {
 		return nil, err
 	}
-	ops, ended, err := c.st.book.End(c, tok)
-	if err != nil {
-		return nil, err
-	}
-	return []byte(held.Response), s.k.commitEnd(c, c.st, append(ops, more...), ended)
+	_, err = s.k.commitEnd(c, c.st, append(token.End(tok), more...), []string{tok.Hash}, true) // it may make no tokens
+	return []byte(held.Response), err
 }
 
 func (s *system) unwrap(c *sysCall) (any, error) {

@@ -38,6 +38,17 @@ func Put(key string, value []byte) Op {
 	return Op{Key: key, Value: value}
 }
 
+// marked is the value of all entries that Mark makes.
+var marked = []byte{'.'}
+
+// Mark makes the operation that sets a key which says all: an entry of an index. There is
+// nothing to encrypt and nothing to bind, so the barrier stores the value as it is, and
+// does not open it: such entries are read with Scan of the backend, for their keys.
+func Mark(key string) Op { return Op{Key: key, Value: marked} }
+
+// IsMark reports whether Mark made the operation.
+func IsMark(op Op) bool { return len(op.Value) == 1 && &op.Value[0] == &marked[0] }
+
 // Delete makes the operation that removes a key.
 func Delete(key string) Op { return Op{Key: key} }
 

@@ -38,19 +38,15 @@ func (t *Token) due(move bool) (ops []secrets.Op) {
 		ops = append(ops, storage.Delete(DueKey(t.Indexed, t.Hash)))
 	}
 	if t.Indexed = t.Expires; !t.Indexed.IsZero() {
-		ops = append(ops, storage.Put(DueKey(t.Indexed, t.Hash), nil))
+		ops = append(ops, storage.Mark(DueKey(t.Indexed, t.Hash)))
 	}
 	return ops
 }
 
 // Renewed gives the operations that store a token after its end was changed.
-func Renewed(t *Token) ([]secrets.Op, error) { return stored(t, false) }
+func Renewed(t *Token) []secrets.Op { return stored(t, false) }
 
 // Move gives the operations that put a token's entry in the index to its end.
-func Move(t *Token) ([]secrets.Op, error) { return stored(t, true) }
+func Move(t *Token) []secrets.Op { return stored(t, true) }
 
-func stored(t *Token, move bool) ([]secrets.Op, error) {
-	ops := t.due(move)
-	op, err := Store(t)
-	return append(ops, op), err
-}
+func stored(t *Token, move bool) []secrets.Op { return append(t.due(move), Store(t)) }

@@ -1,10 +1,10 @@
 // Package token is what a token is, where its records are, and which operations
 // make and end it. It reads what it is given and writes nothing itself.
 //
-// A token has one record, under the keyed hash of its id; its accessor and its
-// place under its parent are entries of indexes, committed in the same batch
-// (one commit makes a token, one ends it with all below it). The id itself is
-// stored nowhere.
+// A token has one record, under its accessor, which is the keyed hash of its id:
+// one look-up finds it by either. Its end, the path that made it and its place under
+// its parent are entries of indexes, committed in the same batch. The id itself is
+// stored nowhere, and nobody without the key comes from one to the other.
 package token
 
 import (
@@ -12,10 +12,10 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base64"
-	"encoding/json"
+	"hash"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -25,36 +25,38 @@ import (
 
 // Where records are kept (contract 6.2).
 const (
-	idPrefix       = "sys/token/id/"
-	accessorPrefix = "sys/token/accessor/"
-	parentPrefix   = "sys/token/parent/"
+	idPrefix = "sys/token/id/"
+	// ParentPrefix is where tokens are below their parents: a parent's hash, '/', a child's.
+	ParentPrefix = "sys/token/parent/"
+	// LeasePrefix is where leases are by their ids; a token's is the path that made it, "/h" and its hash.
+	LeasePrefix = "sys/lease/id/"
 	// SaltKey is where the key of the hashes is.
 	SaltKey = "sys/token/salt"
 )
 
-// Token is a token as it is stored. Times are UTC.
+// Token is a token as it is stored (see codec.go). Times are UTC.
 type Token struct {
-	Hash        string            `json:"-"` // of the id: its name in storage
-	Accessor    string            `json:"accessor"`
-	Parent      string            `json:"parent,omitempty"` // hash; "" is an orphan
-	Path        string            `json:"path"`             // that made it
-	DisplayName string            `json:"display_name"`
-	Policies    []string          `json:"policies"`
-	Meta        map[string]string `json:"meta,omitempty"`
-	Created     time.Time         `json:"creation_time"`
-	TTL         time.Duration     `json:"ttl"`                  // at creation
-	Expires     time.Time         `json:"expire_time,omitzero"` // zero: never
-	Indexed     time.Time         `json:"indexed,omitzero"`     // where its entry in the expiry index is: not after Expires
-	Renewed     time.Time         `json:"last_renewal,omitzero"`
-	MaxTTL      time.Duration     `json:"max_ttl,omitempty"`
-	ExplicitMax time.Duration     `json:"explicit_max_ttl,omitempty"`
-	Period      time.Duration     `json:"period,omitempty"`
-	Renewable   bool              `json:"renewable,omitempty"`
-	Uses        int               `json:"num_uses,omitempty"` // left; 0: not limited
-	Entity      string            `json:"entity_id,omitempty"`
-	Role        string            `json:"role,omitempty"`
-	CIDRs       []string          `json:"bound_cidrs,omitempty"`
-	Batch       bool              `json:"-"` // stored nowhere
+	Hash        string // of the id: its name in storage
+	Accessor    string // the same: what it may be told by, and opens nothing
+	Parent      string // hash; "" is an orphan
+	Path        string // that made it
+	DisplayName string
+	Policies    []string
+	Meta        map[string]string
+	Created     time.Time
+	TTL         time.Duration // at creation
+	Expires     time.Time     // zero: never
+	Indexed     time.Time     // where its entry in the expiry index is: not after Expires
+	Renewed     time.Time
+	MaxTTL      time.Duration
+	ExplicitMax time.Duration
+	Period      time.Duration
+	Renewable   bool
+	Uses        int // left; 0: not limited
+	Entity      string
+	Role        string
+	CIDRs       []string
+	Batch       bool // stored nowhere
 }
 
 // Expired reports whether the token has ended by now.
@@ -78,9 +80,11 @@ type Reader interface {
 }
 
 // Book finds tokens. The salt keys its hashes: who reads the storage learns no token from guessing.
+// It must not be copied once it is in use.
 type Book struct {
 	Reader Reader
 	Salt   []byte
+	macs   sync.Pool // keyed hashes that were used
 }
 
 // NewSalt draws a salt.
@@ -90,11 +94,46 @@ func NewSalt() []byte {
 	return salt
 }
 
-// Hash is the name of an id, or of an accessor, in storage.
+// hashChars is the length of a hash: 142 bits of it.
+const hashChars = 24
+
+// Hash is the name of an id in storage: letters and digits of its keyed hash.
 func (b *Book) Hash(id string) string {
-	mac := hmac.New(sha256.New, b.Salt)
-	mac.Write([]byte(id))
-	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+	m, _ := b.macs.Get().(*keyed)
+	if m == nil {
+		m = &keyed{mac: hmac.New(sha256.New, b.Salt)}
+	}
+	m.mac.Reset()
+	m.buf = append(m.buf[:0], id...)
+	m.mac.Write(m.buf)
+	var out [hashChars]byte
+	for n := 0; ; { // one round, but in one of a million cases
+		sum := m.mac.Sum(m.sum[:0])
+		for _, c := range sum {
+			if c < 248 && n < hashChars { // 4 * 62
+				out[n] = letters[c%62]
+				n++
+			}
+		}
+		if n == hashChars {
+			clear(m.buf)
+			b.macs.Put(m)
+			return string(out[:])
+		}
+		m.mac.Write(sum)
+	}
+}
+
+// keyed is a keyed hash with what it works in.
+type keyed struct {
+	mac hash.Hash
+	buf []byte
+	sum [sha256.Size]byte
+}
+
+// isHash reports whether a text can be one.
+func isHash(text string) bool {
+	return len(text) == hashChars && !strings.ContainsFunc(text, func(r rune) bool { return r > 'z' || !strings.ContainsRune(letters, r) })
 }
 
 const letters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -102,8 +141,8 @@ const letters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 // NewID draws the id of a service token: 160 bits and more.
 func NewID() string { return "hvs." + draw(28) }
 
-// NewAccessor draws an accessor.
-func NewAccessor() string { return draw(24) }
+// NewName draws a name that nobody guesses, of an accessor's length.
+func NewName() string { return draw(24) }
 
 // draw makes a random text of letters and digits, each as likely as the others.
 func draw(n int) string {
@@ -128,133 +167,121 @@ func (b *Book) Find(ctx context.Context, hash string) (*Token, error) {
 	if err != nil || !ok {
 		return nil, err
 	}
-	t := &Token{}
-	if err := json.Unmarshal(raw, t); err != nil {
+	return Decode(storage.Record{Key: idPrefix + hash, Value: raw})
+}
+
+// Decode reads the record of a token.
+func Decode(r storage.Record) (*Token, error) {
+	hash := strings.TrimPrefix(r.Key, idPrefix)
+	t, err := decode(r.Value)
+	if err != nil {
 		return nil, errkind.Errorf(errkind.Corrupt, "the record of a token (%s) is not what was stored", hash)
 	}
-	t.Hash = hash
+	t.Hash, t.Accessor = hash, hash
 	return t, nil
 }
 
 // ByAccessor returns the token with the accessor, or nil.
 func (b *Book) ByAccessor(ctx context.Context, accessor string) (*Token, error) {
-	hash, ok, err := b.Reader.Get(ctx, accessorPrefix+b.Hash(accessor))
-	if err != nil || !ok {
-		return nil, err
+	if !isHash(accessor) {
+		return nil, nil
 	}
-	return b.Find(ctx, string(hash))
+	return b.Find(ctx, accessor)
 }
 
-// Accessors lists the accessors of all tokens, in pages: after is the last key of the page before.
-func (b *Book) Accessors(ctx context.Context, after string, limit int) (list []string, last string, err error) {
-	from := accessorPrefix
-	if after != "" {
-		from = after + "\x00"
-	}
-	records, err := b.Reader.Scan(ctx, from, storage.After(accessorPrefix), limit)
-	for _, r := range records {
-		t, err := b.Find(ctx, string(r.Value))
-		if err != nil {
-			return nil, "", err
-		}
-		if t != nil {
-			list = append(list, t.Accessor)
-		}
-		last = r.Key
-	}
-	return list, last, err
-}
+// Records is where the tokens' records are, for a scan of their keys.
+const Records = idPrefix
 
 // Make gives the operations that store a new token under id.
-func (b *Book) Make(id string, t *Token) ([]secrets.Op, error) {
+func (b *Book) Make(id string, t *Token) []secrets.Op {
 	t.Hash = b.Hash(id)
-	ops, err := stored(t, true)
-	if err != nil {
-		return nil, err
+	t.Accessor = t.Hash
+	ops := stored(t, true)
+	if key := t.leaseKey(); key != "" {
+		ops = append(ops, storage.Mark(key))
 	}
-	ops = append(ops, storage.Put(accessorPrefix+b.Hash(t.Accessor), []byte(t.Hash)))
 	if t.Parent != "" {
-		ops = append(ops, storage.Put(parentPrefix+t.Parent+"/"+t.Hash, []byte(b.Hash(t.Accessor))))
+		ops = append(ops, storage.Put(childKey(t.Parent, t.Hash), []byte(t.Path)))
 	}
-	return ops, nil
+	return ops
 }
 
 // Store gives the operation that stores a token again after a change.
-func Store(t *Token) (secrets.Op, error) {
-	raw, err := json.Marshal(t)
-	return storage.Put(idPrefix+t.Hash, raw), err
-}
+func Store(t *Token) secrets.Op { return storage.Put(idPrefix+t.Hash, t.encode()) }
 
 // HashOf returns the token that a storage key is the record of.
 func HashOf(key string) (hash string, ok bool) { return strings.CutPrefix(key, idPrefix) }
 
-// child is a token as its parent's index tells it.
-type child struct{ hash, accessor string }
-
-func (b *Book) children(ctx context.Context, hash string) ([]child, error) {
-	prefix := parentPrefix + hash + "/"
-	records, err := b.Reader.Scan(ctx, prefix, storage.After(prefix), 0)
-	list := make([]child, 0, len(records))
-	for _, r := range records {
-		list = append(list, child{strings.TrimPrefix(r.Key, prefix), string(r.Value)})
+// LeaseID is the id of the token's lease, "" of one that does not end.
+func (t *Token) LeaseID() string {
+	if t.Expires.IsZero() {
+		return ""
 	}
-	return list, err
+	return leaseID(t.Path, t.Hash)
 }
 
-// End gives the operations that end a token and all below it, those first that
-// are furthest down, and the hashes that end. The index alone is read, not the tokens, so those below keep
-// their entries in the expiry index, which go when their time comes.
-func (b *Book) End(ctx context.Context, t *Token) (ops []secrets.Op, ended []string, err error) {
-	var below func(parent string) error
-	below = func(parent string) error {
-		list, err := b.children(ctx, parent)
-		if err != nil {
-			return err
-		}
-		for _, c := range list {
-			if err := below(c.hash); err != nil {
-				return err
-			}
-			ops = append(ops, storage.Delete(idPrefix+c.hash), storage.Delete(accessorPrefix+c.accessor), storage.Delete(parentPrefix+parent+"/"+c.hash))
-			ended = append(ended, c.hash)
-		}
-		return nil
+func leaseID(path, hash string) string { return path + "/h" + hash }
+
+func (t *Token) leaseKey() string {
+	id := t.LeaseID()
+	if id == "" || storage.CheckKey(LeasePrefix+id) != nil {
+		return ""
 	}
-	if err := below(t.Hash); err != nil {
-		return nil, nil, err
+	return LeasePrefix + id
+}
+
+// OfLease returns the token that a lease is, by the lease's id.
+func OfLease(id string) (hash string, ok bool) {
+	i := strings.LastIndexByte(id, '/')
+	hash, ok = strings.CutPrefix(id[i+1:], "h")
+	return hash, ok && i > 0 && isHash(hash)
+}
+
+// Children is where a token's children are, for a scan; what follows in a key is the child's hash.
+func Children(hash string) string { return ParentPrefix + hash + "/" }
+
+func childKey(parent, hash string) string { return Children(parent) + hash }
+
+// EndChild gives the operations that end a token of which only its parent's entry was read; path is the entry's
+// value. Its entry in the expiry index stays until its time comes.
+func EndChild(parent, hash, path string) []secrets.Op {
+	ops := []secrets.Op{storage.Delete(idPrefix + hash), storage.Delete(childKey(parent, hash))}
+	if key := LeasePrefix + leaseID(path, hash); storage.CheckKey(key) == nil {
+		ops = append(ops, storage.Delete(key))
 	}
-	return append(ops, b.endOne(t)...), append(ended, t.Hash), nil
+	return ops
 }
 
 // EndAlone gives the operations that end a token and make its children orphans.
 func (b *Book) EndAlone(ctx context.Context, t *Token) ([]secrets.Op, error) {
-	list, err := b.children(ctx, t.Hash)
+	prefix := Children(t.Hash)
+	records, err := b.Reader.Scan(ctx, prefix, storage.After(prefix), 0)
 	if err != nil {
 		return nil, err
 	}
-	ops := b.endOne(t)
-	for _, c := range list {
-		orphan, err := b.Find(ctx, c.hash)
+	ops := End(t)
+	for _, r := range records {
+		orphan, err := b.Find(ctx, strings.TrimPrefix(r.Key, prefix))
 		if err != nil {
 			return nil, err
 		}
-		ops = append(ops, storage.Delete(parentPrefix+t.Hash+"/"+c.hash))
+		ops = append(ops, storage.Delete(r.Key))
 		if orphan != nil {
 			orphan.Parent = ""
-			op, err := Store(orphan)
-			if err != nil {
-				return nil, err
-			}
-			ops = append(ops, op)
+			ops = append(ops, Store(orphan))
 		}
 	}
 	return ops, nil
 }
 
-func (b *Book) endOne(t *Token) []secrets.Op {
-	ops := []secrets.Op{storage.Delete(idPrefix + t.Hash), storage.Delete(accessorPrefix + b.Hash(t.Accessor))}
+// End gives the operations that end a token, without what is below it.
+func End(t *Token) []secrets.Op {
+	ops := []secrets.Op{storage.Delete(idPrefix + t.Hash)}
+	if key := t.leaseKey(); key != "" {
+		ops = append(ops, storage.Delete(key))
+	}
 	if t.Parent != "" {
-		ops = append(ops, storage.Delete(parentPrefix+t.Parent+"/"+t.Hash))
+		ops = append(ops, storage.Delete(childKey(t.Parent, t.Hash)))
 	}
 	if !t.Indexed.IsZero() {
 		ops = append(ops, storage.Delete(DueKey(t.Indexed, t.Hash)))

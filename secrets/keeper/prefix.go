@@ -1,0 +1,202 @@
+package keeper
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/token"
+)
+
+// jobPrefix is where prefixes are that are to be revoked later, in the order in which they were asked for.
+const jobPrefix = "sys/lease/job/"
+
+// queuePrefix writes down that all leases below a folder are to be revoked. It is durable when it returns.
+func (k *Keeper) queuePrefix(ctx context.Context, folder string) error {
+	raw, err := json.Marshal(folder)
+	if err != nil {
+		return err
+	}
+	key := fmt.Sprintf("%s%020d-%s", jobPrefix, k.cfg.Now().UnixNano(), token.NewName())
+	return k.vault.Commit(ctx, k.epoch, []storage.Op{storage.Put(key, raw)})
+}
+
+// RunJobs revokes the prefixes that wait, and says how many there were.
+func (k *Keeper) RunJobs(ctx context.Context) (done int, err error) {
+	k.jobs.Lock()
+	defer k.jobs.Unlock()
+	leave, err := k.enter(ctx)
+	if err != nil {
+		return 0, nil // sealed, or a standby
+	}
+	defer leave()
+	st := k.state.Load()
+	if st == nil {
+		return 0, nil
+	}
+	records, damaged, err := k.barrier.Scan(ctx, jobPrefix, storage.After(jobPrefix), 0)
+	for _, d := range damaged {
+		k.tell(d.Key, d.Err)
+	}
+	for _, r := range records {
+		var folder string
+		if json.Unmarshal(r.Value, &folder) != nil {
+			k.tell(r.Key, errkind.New(errkind.Corrupt, "not what was stored"))
+			continue
+		}
+		if err := k.revokePrefix(ctx, st, folder, false, true); err != nil {
+			return done, err
+		}
+		if err := k.vault.Commit(ctx, k.epoch, []storage.Op{storage.Delete(r.Key)}); err != nil {
+			return done, err
+		}
+		done++
+	}
+	return done, err
+}
+
+// revokePrefix ends all leases below a folder, in bounded commits. Where it is queued, leases
+// of engines become due at once, and the first try of each is made in its turn; else it waits for them, as many at a
+// time as their target bears. force takes leases away whose engine fails.
+func (k *Keeper) revokePrefix(ctx context.Context, st *state, folder string, force, queued bool) error {
+	prefix := leasePrefix + folder + "/"
+	for from := prefix; ; {
+		records, err := k.cfg.Storage.Scan(ctx, from, storage.After(prefix), endAtOnce) // keys alone are read
+		if err != nil || len(records) == 0 {
+			return err
+		}
+		var tokens, leases []string
+		for _, r := range records {
+			id := strings.TrimPrefix(r.Key, leasePrefix)
+			if _, ok := token.OfLease(id); ok {
+				tokens = append(tokens, id)
+			} else {
+				leases = append(leases, id)
+			}
+		}
+		if err := k.endLogins(ctx, st, tokens); err != nil {
+			return err
+		}
+		if queued {
+			err = k.endLeases(ctx, st, leases)
+		} else {
+			err = k.revokeAll(ctx, st, leases, force)
+		}
+		if err != nil {
+			return err
+		}
+		from = records[len(records)-1].Key + "\x00"
+	}
+}
+
+// endLogins ends the tokens that leases are of, and what is below them.
+func (k *Keeper) endLogins(ctx context.Context, st *state, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	below, err := k.endTokens(ctx, st, func() (ops []storage.Op, ended []string, err error) {
+		for _, id := range ids {
+			hash, _ := token.OfLease(id)
+			tok, err := st.book.Find(ctx, hash)
+			switch {
+			case damage(err):
+				k.tell(leasePrefix+id, err)
+			case err != nil:
+				return nil, nil, err
+			case tok != nil:
+				ops, ended = append(ops, token.End(tok)...), append(ended, hash)
+			}
+			ops = append(ops, storage.Delete(leasePrefix+id))
+		}
+		return ops, ended, nil
+	})
+	if err != nil {
+		return err
+	}
+	return k.endBelow(ctx, st, below)
+}
+
+// endLeases makes leases due now, as one commit.
+func (k *Keeper) endLeases(ctx context.Context, st *state, ids []string) error {
+	k.tree.Lock() // none is renewed meanwhile
+	defer k.tree.Unlock()
+	var ops []storage.Op
+	for _, id := range ids {
+		l, err := k.findLease(ctx, id)
+		if damage(err) {
+			k.tell(leasePrefix+id, err)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if l == nil || l.irrevocable() { // which has its own time
+			continue
+		}
+		l.Renewable = false
+		more, err := l.end(st.book, k.cfg.Now().UTC())
+		if err != nil {
+			return err
+		}
+		ops = append(ops, more...)
+	}
+	return k.vault.Commit(ctx, k.epoch, ops)
+}
+
+// revokeAll asks the engines to revoke leases, and returns what went wrong first.
+func (k *Keeper) revokeAll(ctx context.Context, st *state, ids []string, force bool) error {
+	var workers sync.WaitGroup
+	var mu sync.Mutex
+	var first error
+	failed := func(err error) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if first == nil {
+			first = err
+		}
+		return first != nil
+	}
+	for _, id := range ids {
+		if failed(nil) {
+			break
+		}
+		t := k.target(st, id)
+		if !force && !k.place(ctx, t) {
+			failed(errors.Join(ctx.Err(), errResting))
+			break
+		}
+		if force { // an operator's last word waits for no circuit
+			failed(k.revokeLease(ctx, st, id, true, time.Time{}))
+			continue
+		}
+		workers.Go(func() {
+			within, cancel := context.WithTimeout(ctx, revokeWithin)
+			defer cancel()
+			begun := time.Now()
+			err := k.revokeLease(within, st, id, false, time.Time{})
+			k.targets.end(t, k.cfg.Now(), time.Since(begun), err)
+			failed(err)
+		})
+	}
+	workers.Wait()
+	return first
+}
+
+var errResting = errkind.New(errkind.Unavailable, "leases of this mount are not revoked at the moment: it is paused, or its target fails (see sys/leases/revocation)")
+
+// target is where a lease is revoked, by the path that its id begins with.
+func (k *Keeper) target(st *state, id string) *target {
+	name := ""
+	if e, _ := st.mounts.Route(id); e != nil {
+		name = e.Accessor
+	}
+	k.targets.mu.Lock()
+	defer k.targets.mu.Unlock()
+	return k.targets.withLocked(name)
+}

@@ -1,0 +1,255 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/secrets/storage"
+)
+
+// pausedPrefix is where it is written down that nothing of a mount is revoked.
+const pausedPrefix = "sys/lease/paused/"
+
+// revokersMost bounds the revocations under way of all targets together; one alone gets nine in ten of them at most, so
+// that another one always finds some.
+const revokersMost = 200
+
+// targets are what leases are revoked at: mounts, by their accessors. Each has a queue of its own (the index of
+// what is due, in the order of time) and a pace of its own.
+type targets struct {
+	mu     sync.Mutex
+	byName map[string]*target
+	active int
+}
+
+// target is one. Its fields are guarded by targets.mu.
+type target struct {
+	pace    pace
+	paused  bool
+	running bool
+	under   int // way
+	wake    chan struct{}
+
+	revoked, failed uint64
+	since           time.Time // of the rate
+	rate            float64   // a second, of late
+	count           int       // since then
+	lastError       string
+}
+
+// withLocked gives the target of a name. targets.mu is held.
+func (ts *targets) withLocked(name string) *target {
+	t := ts.byName[name]
+	if t == nil {
+		if ts.byName == nil {
+			ts.byName = map[string]*target{}
+		}
+		t = &target{wake: make(chan struct{}, 1)}
+		ts.byName[name] = t
+	}
+	return t
+}
+
+// begin takes a place for one revocation, false where there is none now.
+func (ts *targets) begin(t *target, now time.Time) bool {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	share := max(revokersMost*9/10/max(ts.active, 1), 1)
+	if t.paused || t.under >= min(t.pace.most(now), share) {
+		return false
+	}
+	t.pace.begin()
+	t.under++
+	return true
+}
+
+// idle reports whether the target is to be left alone: paused, or its circuit is open.
+func (ts *targets) idle(t *target, now time.Time) bool {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	return t.paused || t.pace.most(now) == 0 && t.under == 0
+}
+
+func (ts *targets) end(t *target, now time.Time, took time.Duration, err error) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	t.under--
+	t.pace.end(now, took, err != nil)
+	if err != nil {
+		t.failed++
+		t.lastError = shortError(err)
+	} else {
+		t.revoked++
+		t.count++
+	}
+	if passed := now.Sub(t.since); t.since.IsZero() || passed > 5*time.Second {
+		if !t.since.IsZero() && passed < time.Minute {
+			t.rate = float64(t.count) / passed.Seconds()
+		}
+		t.since, t.count = now, 0
+	}
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// startTargets begins to deal with the prefixes that wait, and with each target that has leases and is not dealt with yet; what it
+// starts ends with ctx.
+func (k *Keeper) startTargets(ctx context.Context, group *sync.WaitGroup) {
+	if k.jobsRun.CompareAndSwap(false, true) {
+		group.Go(func() {
+			defer k.jobsRun.Store(false)
+			if _, err := k.RunJobs(ctx); err != nil && ctx.Err() == nil && k.state.Load() != nil {
+				k.cfg.Log.Warn("secrets: a prefix could not be revoked: it is tried again", "error", err)
+			}
+		})
+	}
+	names, err := k.targetNames(ctx)
+	if err != nil {
+		return // the storage is ill; the tokens' sweep says so
+	}
+	for _, name := range names {
+		k.targets.mu.Lock()
+		t := k.targets.withLocked(name)
+		start := !t.running
+		if start {
+			t.running = true
+			k.targets.active++
+		}
+		k.targets.mu.Unlock()
+		if start {
+			group.Go(func() {
+				defer func() {
+					k.targets.mu.Lock()
+					t.running = false
+					k.targets.active--
+					k.targets.mu.Unlock()
+				}()
+				if _, err := k.revokeDue(ctx, name, t); err != nil && ctx.Err() == nil && k.state.Load() != nil {
+					k.cfg.Log.Warn("secrets: leases that are due could not be revoked: it is tried again", "mount", name, "error", err)
+				}
+			})
+		}
+	}
+}
+
+// targetNames are the mounts that have leases, due or not.
+func (k *Keeper) targetNames(ctx context.Context) ([]string, error) {
+	if k.state.Load() == nil {
+		return nil, nil
+	}
+	names, err := k.cfg.Storage.List(ctx, leaseDuePrefix, "", 0)
+	for i := range names {
+		names[i] = strings.TrimSuffix(names[i], "/")
+	}
+	return names, err
+}
+
+// ExpireLeases revokes what is due at all targets and waits for it. It says with how many leases it dealt.
+func (k *Keeper) ExpireLeases(ctx context.Context) (done int, err error) {
+	names, err := k.targetNames(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	for _, name := range names {
+		k.targets.mu.Lock()
+		t := k.targets.withLocked(name)
+		k.targets.mu.Unlock()
+		group.Go(func() {
+			n, oneErr := k.revokeDue(ctx, name, t)
+			mu.Lock()
+			defer mu.Unlock()
+			done, err = done+n, errors.Join(err, oneErr)
+		})
+	}
+	group.Wait()
+	return done, err
+}
+
+// revokeDue revokes what is due of one target, as many at a time as its pace allows, until nothing is, or it is to be left alone.
+func (k *Keeper) revokeDue(ctx context.Context, name string, t *target) (done int, err error) {
+	prefix := leaseDuePrefix + name + "/"
+	now := k.cfg.Now()
+	end := fmt.Sprintf("%s%020d", prefix, max(now.UnixNano(), 0)+1)
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	for from := prefix; ; workers.Wait() {
+		st := k.state.Load()
+		if st == nil || k.targets.idle(t, k.cfg.Now()) {
+			return done, nil
+		}
+		records, damaged, err := k.barrier.Scan(ctx, from, end, dueAtOnce)
+		if err != nil || len(records)+len(damaged) == 0 {
+			return done, err
+		}
+		for _, d := range damaged {
+			k.tell(d.Key, d.Err)
+			from = max(from, d.Key+"\x00")
+		}
+		for _, r := range records {
+			if !k.place(ctx, t) {
+				return done, ctx.Err()
+			}
+			from = max(from, r.Key+"\x00")
+			done++
+			workers.Go(func() {
+				begun := time.Now()
+				err := k.expireLease(ctx, st, r, now)
+				k.targets.end(t, k.cfg.Now(), time.Since(begun), err)
+			})
+		}
+	}
+}
+
+// place waits for a place for one revocation; false when there will be none for now.
+func (k *Keeper) place(ctx context.Context, t *target) bool {
+	for {
+		now := k.cfg.Now()
+		if k.targets.begin(t, now) {
+			return true
+		}
+		if k.targets.idle(t, now) {
+			return false
+		}
+		select {
+		case <-t.wake:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// expireLease deals with one entry of the index. Its error is the engine's, or that of the storage.
+func (k *Keeper) expireLease(ctx context.Context, st *state, entry storage.Record, now time.Time) error {
+	id := string(entry.Value)
+	l, err := k.findLease(ctx, id)
+	if err == nil && (l == nil || l.Due.After(now)) { // it went, or was renewed, and the entry did not go with it
+		return k.vault.Commit(ctx, k.epoch, []storage.Op{storage.Delete(entry.Key)})
+	}
+	if damage(err) { // no fault of the target's
+		k.tell(entry.Key, err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	within, cancel := context.WithTimeout(ctx, revokeWithin)
+	defer cancel()
+	err = k.revokeLease(within, st, id, false, now)
+	if err != nil && ctx.Err() == nil {
+		if later := k.putOff(ctx, st, id, now, err); later != nil {
+			k.tell(entry.Key, later)
+		}
+	}
+	return err
+}
+
+// revokeWithin bounds one try with an engine.
+const revokeWithin = 90 * time.Second

@@ -1,0 +1,133 @@
+package keeper
+
+import (
+	"context"
+	"strings"
+
+	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/token"
+)
+
+// goingPrefix names tokens that ended and have children that have not: whoever finds one goes on.
+const goingPrefix = "sys/token/going/"
+
+const (
+	endAtOnce = 500 // tokens that end in one commit
+	hopCount  = 16  // records that one step of a hop over an index reads
+)
+
+// end ends a token at once, and then all below it in bounded commits: nothing is made below a token
+// that ended, and no request waits for more than one of them.
+func (k *Keeper) end(ctx context.Context, st *state, tok *token.Token) error {
+	below, err := k.endTokens(ctx, st, func() ([]storage.Op, []string, error) { return token.End(tok), []string{tok.Hash}, nil })
+	if err != nil {
+		return err
+	}
+	return k.endBelow(ctx, st, below)
+}
+
+// endTokens ends the tokens that find names, with what they keep in their cubbyholes, as one commit; their leases
+// become due in it. It gives those that have children, which are written down as going.
+func (k *Keeper) endTokens(ctx context.Context, st *state, find func() ([]storage.Op, []string, error)) (below []string, err error) {
+	k.tree.Lock()
+	defer k.tree.Unlock()
+	ops, ended, err := find()
+	if err != nil {
+		return nil, err
+	}
+	return k.commitEnd(ctx, st, ops, ended, false)
+}
+
+// commitEnd is endTokens with Keeper.tree held. alone says that ops make orphans of the children.
+func (k *Keeper) commitEnd(ctx context.Context, st *state, ops []storage.Op, ended []string, alone bool) (below []string, err error) {
+	for _, hash := range ended {
+		k.reserves.drop(hash)
+	}
+	leases, err := k.leasesOf(ctx, st, ended)
+	if err != nil {
+		return nil, err
+	}
+	ops = append(ops, leases...)
+	err = k.hop(ctx, st.mounts.Get("cubbyhole/").Prefix(), ended, func(_, key string) error { // a damaged record goes like any other
+		ops = append(ops, storage.Delete(key))
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if alone {
+		ended = nil
+	}
+	err = k.hop(ctx, token.ParentPrefix, ended, func(hash, _ string) error {
+		below = append(below, hash)
+		ops = append(ops, storage.Mark(goingPrefix+hash))
+		return errNextHash
+	})
+	if err != nil {
+		return nil, err
+	}
+	return below, k.vault.Commit(ctx, k.epoch, ops)
+}
+
+// endBelow ends what is below tokens that ended. When it fails what is left is dealt with later.
+func (k *Keeper) endBelow(ctx context.Context, st *state, going []string) (err error) {
+	defer func() {
+		if err != nil {
+			k.unfinished.Store(true)
+		}
+	}()
+	for len(going) > 0 {
+		hash := going[len(going)-1]
+		done := false
+		below, err := k.endTokens(ctx, st, func() (ops []storage.Op, ended []string, err error) {
+			ops, ended, err = k.childrenOf(ctx, hash)
+			if done = len(ended) < endAtOnce; done && err == nil {
+				ops = append(ops, storage.Delete(goingPrefix+hash))
+			}
+			return ops, ended, err
+		})
+		if err != nil {
+			return err
+		}
+		if done {
+			going = going[:len(going)-1]
+		}
+		going = append(going, below...)
+	}
+	return nil
+}
+
+// childrenOf gives the operations that end the next of a token's children.
+func (k *Keeper) childrenOf(ctx context.Context, hash string) (ops []storage.Op, ended []string, err error) {
+	prefix := token.Children(hash)
+	records, damaged, err := k.barrier.Scan(ctx, prefix, storage.After(prefix), endAtOnce)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, d := range damaged {
+		records = append(records, storage.Record{Key: d.Key}) // whatever made it: it ends
+	}
+	for _, r := range records {
+		child := strings.TrimPrefix(r.Key, prefix)
+		ops, ended = append(ops, token.EndChild(hash, child, string(r.Value))...), append(ended, child)
+	}
+	return ops, ended, nil
+}
+
+// finish ends what is below tokens that ended when nobody could go on: after a crash, or an error.
+func (k *Keeper) finish(ctx context.Context, st *state) error {
+	if !k.unfinished.Swap(false) {
+		return nil
+	}
+	records, err := k.cfg.Storage.Scan(ctx, goingPrefix, storage.After(goingPrefix), 0)
+	if err != nil {
+		k.unfinished.Store(true)
+		return err
+	}
+	for _, r := range records {
+		if err := k.endBelow(ctx, st, []string{strings.TrimPrefix(r.Key, goingPrefix)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
