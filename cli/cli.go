@@ -80,7 +80,7 @@ func (e *env) run(ctx context.Context, args []string) int {
 	case errors.As(err, &usage) || isCobraUsage(err):
 		return e.wrongCall(cmd, err)
 	case e.Consul:
-		fmt.Fprintf(e.Err, "Error! %v\n", err)
+		fmt.Fprintf(e.Err, "Error! %s\n", e.Text(err))
 		return 1
 	case e.Vault != "":
 		fmt.Fprintln(e.Err, err)
@@ -92,7 +92,7 @@ func (e *env) run(ctx context.Context, args []string) int {
 
 // wrongCall tells what was wrong.
 func (e *env) wrongCall(cmd *cobra.Command, err error) int {
-	fmt.Fprintf(e.Err, "%s: %v\nSee `%s --help`.\n", e.Program(), err, cmd.CommandPath())
+	fmt.Fprintf(e.Err, "%s: %s\nSee `%s --help`.\n", e.Program(), e.Text(err), cmd.CommandPath())
 	return e.codeOfWrongCall(cmd)
 }
 

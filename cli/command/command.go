@@ -57,6 +57,19 @@ func (e *Env) Words(corbel, consul string) string {
 	return corbel
 }
 
+// consulWords turns what hints name into what Consul's command line knows.
+var consulWords = strings.NewReplacer("`corbel dev`", "`consul agent -dev`", "`corbel server`", "`consul agent -server`", "`corbel operator ", "`consul operator ",
+	"`corbel members`", "`consul members`", "`corbel join`", "`consul join`", "`corbel keygen`", "`consul keygen`", "`corbel validate`", "`consul validate`",
+	"CORBEL_TOKEN", "CONSUL_HTTP_TOKEN", "CORBEL_", "CONSUL_")
+
+// Text is an error in the words of the command line that is in use: its hints name commands and variables.
+func (e *Env) Text(err error) string {
+	if e.Consul {
+		return consulWords.Replace(err.Error())
+	}
+	return err.Error()
+}
+
 // OnClose calls f when the command has ended.
 func (e *Env) OnClose(f func()) { e.closers = append(e.closers, f) }
 

@@ -150,7 +150,7 @@ func each[T any](e *Env, r *Reading, answers iter.Seq2[T, error], one func(T) er
 	var last error
 	for v, err := range answers {
 		if last = err; err != nil {
-			fmt.Fprintf(e.Err, "%s: %v\n", e.Program(), err)
+			fmt.Fprintf(e.Err, "%s: %s\n", e.Program(), e.Text(err))
 			continue
 		}
 		if !r.JSON {
