@@ -1,6 +1,10 @@
 package cli
 
 import (
+	"context"
+	"log/slog"
+
+	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/node"
 	"corbel.dev/corbel/node/config"
 )
@@ -18,3 +22,13 @@ func checkConfig(cfg *config.Config) error { return node.Check(cfg) }
 
 // checkDefinitions names every wrong key of services and checks before anything is sent or started.
 func checkDefinitions(d *config.Definitions) error { return node.CheckDefinitions(d) }
+
+// introduce has the servers introduce an agent that wants that, which may take until they are there; a signal ends it.
+func introduce(ctx context.Context, e *env, cfg *config.Config) error {
+	if !cfg.AutoConfig.Enabled {
+		return nil
+	}
+	ctx, stop := command.Signals(ctx)
+	defer stop()
+	return node.Introduce(ctx, cfg, slog.New(slog.NewTextHandler(e.Err, nil)))
+}

@@ -170,6 +170,9 @@ func (e *env) starter(c *cobra.Command, o *startOptions) {
 		for _, w := range cfg.Warnings {
 			fmt.Fprintf(e.Err, "warning: %s\n", w)
 		}
+		if err := introduce(c.Context(), e, cfg); err != nil {
+			return fmt.Errorf("cannot start: %w", err)
+		}
 		p, err := newProcess(cfg)
 		if err != nil {
 			return fmt.Errorf("cannot start: %w", err)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -70,17 +71,27 @@ func (e *enrolled) identity(b *config.TLSBlock, cfg *config.Config) (*wire.TLS, 
 	return id, nil
 }
 
-// welcome has a server give certificates to agents that have none, and let in those that have one.
-func (p *Process) welcome(issuer *issue.Issuer) {
-	srv := rpc.NewServer(rpc.ServerConfig{Log: p.log, MaxMessageBytes: 64 << 10})
-	srv.Handle(methodTrustDomain, func(context.Context, []byte) ([]byte, error) {
-		domain, err := ca.TrustDomainOf(p.registry.State())
-		return pack.String(nil, domain), err
-	})
-	srv.Handle(issue.Method, func(ctx context.Context, req []byte) ([]byte, error) { return issuer.Serve(ctx, rpc.Peer(ctx), req) })
+// welcome has a server give certificates to agents that have none, and let in those that have one. auto_encrypt gives them for
+// an ACL token, auto_config for a JWT.
+func (p *Process) welcome() {
+	srv := rpc.NewServer(rpc.ServerConfig{Log: p.log, MaxMessageBytes: 128 << 10})
+	srv.Handle(methodTrustDomain, p.serveTrustDomain)
+	if p.cfg.AutoEncrypt.AllowTLS {
+		srv.Handle(issue.Method, func(ctx context.Context, req []byte) ([]byte, error) { return p.issuer.Serve(ctx, rpc.Peer(ctx), req) })
+	}
+	if p.introducer != nil {
+		srv.Handle(methodIntroduce, p.introducer.serve)
+		p.rpcSrv.Handle(methodIntroduce, p.introducer.serve) // from servers that do not lead
+		p.rpcSrv.Handle(methodTrustDomain, p.serveTrustDomain)
+	}
 	p.parts.Add("enrolment", func(ctx context.Context) error { return srv.Run(ctx, p.wire.Listen(wire.ProtoEnroll, 0)) })
 	verify := p.verifyAgent
 	p.guests.Store(&verify)
+}
+
+func (p *Process) serveTrustDomain(context.Context, []byte) ([]byte, error) {
+	domain, err := ca.TrustDomainOf(p.registry.State())
+	return pack.String(nil, domain), err
 }
 
 // verifyAgent judges a peer with a certificate of the mesh: agents of this datacenter alone are let in, and no service.
@@ -121,23 +132,30 @@ const (
 
 // enrol keeps this agent's certificate, from its start until ctx ends.
 func (p *Process) enrol(ctx context.Context) error {
-	client := p.enrolClient()
+	client := enrolClient(p.wire)
 	defer func() { _ = client.Close() }()
 	pause := backoff.Backoff{Min: enrolRetryMin, Max: enrolRetryMax}
 	var renew time.Time
+	ask, key := p.askToEnrol, "auto_encrypt.tls"
+	if p.cfg.AutoConfig.Enabled {
+		ask, key = p.askAsIntroduced, "auto_config"
+		if c := p.enrolled.now.Load(); c != nil { // from before the start
+			renew = p.take(c)
+		}
+	}
 	for ctx.Err() == nil {
 		var changed <-chan struct{} // who is there, which matters while there is no certificate
 		wait := renew.Sub(p.clock.Now())
 		if wait <= 0 {
 			changed = p.pool.Changes() // before the look at who is there
-			cert, err := p.askToEnrol(ctx, client)
+			cert, err := ask(ctx, client)
 			if err == nil {
 				pause.Reset()
 				renew = p.take(cert)
 				continue
 			}
 			if wait = pause.Next(); pause.Tries()%8 == 0 {
-				p.log.Warn("no server gives this agent a certificate (auto_encrypt.tls)", "error", err)
+				p.log.Warn("no server gives this agent a certificate ("+key+")", "error", err)
 			}
 		}
 		t := p.clock.NewTimer(min(wait, time.Minute)) // timers stand still while a machine sleeps, certificates do not
@@ -151,9 +169,9 @@ func (p *Process) enrol(ctx context.Context) error {
 	return nil
 }
 
-func (p *Process) enrolClient() *rpc.Client {
+func enrolClient(w *wire.Wire) *rpc.Client {
 	return rpc.NewClient(rpc.ClientConfig{Timeout: enrolTimeout, Dial: func(ctx context.Context, addr string) (net.Conn, error) {
-		return p.wire.Dial(ctx, addr, wire.ProtoEnroll, 0)
+		return w.Dial(ctx, addr, wire.ProtoEnroll, 0)
 	}})
 }
 
@@ -174,40 +192,53 @@ func (p *Process) askToEnrol(ctx context.Context, client *rpc.Client) (*tls.Cert
 	if err != nil {
 		return nil, err
 	}
-	reply, err := client.Call(ctx, addr, methodTrustDomain, nil)
+	id, key, csr, err := agentRequest(ctx, client, p.cfg, addr)
 	if err != nil {
 		return nil, err
 	}
-	rd := pack.Read(reply)
-	id := ca.ID{Kind: ca.AgentID, TrustDomain: rd.String(), Datacenter: p.cfg.Node.Datacenter, Name: p.cfg.Node.Name}
-	if rd.Err() != nil {
-		return nil, errkind.E(errkind.Corrupt, "read the trust domain", rd.Err())
-	}
-	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
-	for _, text := range p.cfg.AutoEncrypt.IPSAN {
-		addr, err := netip.ParseAddr(text)
-		if err != nil {
-			return nil, err
-		}
-		ips = append(ips, addr.AsSlice())
-	}
-	key, csr, err := ca.NewRequest(id, append([]string{"localhost"}, p.cfg.AutoEncrypt.DNSSAN...), ips)
+	req := issue.Request{Token: p.agentToken(), CSR: csr}
+	reply, err := client.Call(ctx, addr, issue.Method, req.AppendPack(nil))
 	if err != nil {
-		return nil, err
-	}
-	token := p.tokens.get(tokenAgent)
-	if token == "" {
-		token = p.tokens.get(tokenDefault)
-	}
-	req := issue.Request{Token: token, CSR: csr}
-	if reply, err = client.Call(ctx, addr, issue.Method, req.AppendPack(nil)); err != nil {
 		return nil, err
 	}
 	signed, err := issue.ReadCertificate(reply)
 	if err != nil {
 		return nil, err
 	}
-	cert, err := tls.X509KeyPair([]byte(signed.CertPEM), []byte(key))
+	return ownCertificate(signed.CertPEM, key, id)
+}
+
+// agentToken is the token of the agent's own requests.
+func (p *Process) agentToken() string {
+	return cmp.Or(p.tokens.get(tokenAgent), p.tokens.get(tokenDefault))
+}
+
+// agentRequest makes a key and the request for an agent's certificate, for the trust domain that the server names.
+func agentRequest(ctx context.Context, client *rpc.Client, cfg *config.Config, addr string) (id ca.ID, key, csr string, err error) {
+	reply, err := client.Call(ctx, addr, methodTrustDomain, nil)
+	if err != nil {
+		return id, "", "", err
+	}
+	rd := pack.Read(reply)
+	id = ca.ID{Kind: ca.AgentID, TrustDomain: rd.String(), Datacenter: cfg.Node.Datacenter, Name: cfg.Node.Name}
+	if rd.Err() != nil {
+		return id, "", "", errkind.E(errkind.Corrupt, "read the trust domain", rd.Err())
+	}
+	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	for _, text := range cfg.AutoEncrypt.IPSAN {
+		addr, err := netip.ParseAddr(text)
+		if err != nil {
+			return id, "", "", err
+		}
+		ips = append(ips, addr.AsSlice())
+	}
+	key, csr, err = ca.NewRequest(id, append([]string{"localhost"}, cfg.AutoEncrypt.DNSSAN...), ips)
+	return id, key, csr, err
+}
+
+// ownCertificate is what a server signed, if it is what was asked for.
+func ownCertificate(certPEM, key string, id ca.ID) (*tls.Certificate, error) {
+	cert, err := tls.X509KeyPair([]byte(certPEM), []byte(key))
 	if err != nil {
 		return nil, err
 	}

@@ -92,7 +92,7 @@ tls { defaults { ca_file = "%s/ca.pem" verify_outgoing = true verify_server_host
 	}
 	ended := meshCert(t, s, ca.ID{Kind: ca.AgentID, TrustDomain: domain, Datacenter: "dc1", Name: "c1"}, time.Now().Add(-2*time.Hour+time.Minute))
 	c.enrolled.now.Store(ended)
-	client := c.enrolClient()
+	client := enrolClient(c.wire)
 	defer client.Close()
 	if cert, err := c.askToEnrol(t.Context(), client); err != nil || !knock(t, s, a, cert, wire.ProtoRPC, 0, 0) {
 		t.Errorf("an agent whose certificate has ended: %v", err)

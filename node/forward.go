@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/errkind"
@@ -200,7 +201,7 @@ func decodeRequest(ctx context.Context, p []byte) (*http.Request, error) {
 	if rd.Err() != nil {
 		return nil, errkind.E(errkind.Invalid, "forwarded request", rd.Err())
 	}
-	r, err := http.NewRequestWithContext(context.WithValue(ctx, journeyKey{}, j), method, "/", bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(context.WithValue(consulapi.Forwarded(ctx), journeyKey{}, j), method, "/", bytes.NewReader(body))
 	if err != nil {
 		return nil, errkind.E(errkind.Invalid, "forwarded request", err)
 	}

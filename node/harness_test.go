@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -48,6 +49,11 @@ disable_update_check = true
 ports { http = %d, serf_lan = %d, server = %d, serf_wan = -1, dns = -1 }
 `, name, filepath.Join(t.TempDir(), "data"), ports[0], ports[1], ports[2])
 	cfg := m.config(server, more)
+	introducing, done := context.WithTimeout(t.Context(), time.Minute)
+	defer done()
+	if err := Introduce(introducing, cfg, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
 	if m.Process, err = New(cfg); err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}

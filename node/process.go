@@ -64,7 +64,14 @@ func newBase(cfg *config.Config) (*base, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg, known, err := introduced(in.FS(), cfg)
+	if err != nil {
+		return nil, err
+	}
 	b := &base{cfg: cfg, faults: in, fs: in.FS(), clock: in.Clock(), started: time.Now()}
+	if known != nil {
+		b.enrolled.now.Store(known.certificate(b.clock.Now()))
+	}
 	b.live.Store(cfg)
 	level, ok := ParseLevel(cfg.Logging.Level)
 	if !ok {

@@ -48,18 +48,20 @@ type Process struct {
 	leaves   *leaf.Leaves
 	mesh     *meshHost     // nil without connect
 	issuer   *issue.Issuer // nil on client agents
-	local    *local.Local
-	api      *consulapi.API
-	dns      *dnsapi.Server
-	places   *coordinates
-	http     *httpx.Server
-	secrets  *secretsPlane              // nil where it is off
-	hot      *consulapi.Hot             // nil where each request goes through net/http
-	https    atomic.Pointer[tls.Config] // of the HTTPS port; replaced by Reload
-	watches  watches
-	serverUp chan struct{}
-	left     chan struct{} // told when the process left on request: it ends
-	reload   func(context.Context) error
+	// introducer is nil but on servers with auto_config.authorization.
+	introducer *introducer
+	local      *local.Local
+	api        *consulapi.API
+	dns        *dnsapi.Server
+	places     *coordinates
+	http       *httpx.Server
+	secrets    *secretsPlane              // nil where it is off
+	hot        *consulapi.Hot             // nil where each request goes through net/http
+	https      atomic.Pointer[tls.Config] // of the HTTPS port; replaced by Reload
+	watches    watches
+	serverUp   chan struct{}
+	left       chan struct{} // told when the process left on request: it ends
+	reload     func(context.Context) error
 }
 
 // New builds the process that cfg describes. It opens files and sockets and
@@ -72,6 +74,7 @@ func New(cfg *config.Config) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg = b.cfg
 	p := &Process{base: b, serverUp: make(chan struct{}, 1), left: make(chan struct{}, 1), uploads: &uploads{dir: cfg.DataDir}}
 	if err := p.build(); err != nil {
 		if p.mesh != nil {
@@ -110,6 +113,9 @@ func (p *Process) build() error {
 		}
 	}
 	p.buildAccess()
+	if err := p.buildIntroducer(); err != nil {
+		return err
+	}
 	servers.allow = p.access.maySync(p.registry)
 	if err := p.buildLocal(servers); err != nil {
 		return err
@@ -241,7 +247,7 @@ func (p *Process) loadDefinitions(cfg *config.Config) error {
 // Check names every wrong key and value of what the configuration's own package leaves undecoded.
 func Check(cfg *config.Config) error {
 	_, _, err := firstAuthority(&cfg.Connect)
-	return errors.Join(CheckDefinitions(&cfg.Definitions), err)
+	return errors.Join(CheckDefinitions(&cfg.Definitions), err, checkIntroRules(&cfg.AutoConfig))
 }
 
 // CheckDefinitions names every wrong key and value of the definitions.
@@ -338,8 +344,8 @@ func (p *Process) addParts() {
 		p.parts.Add("founding", p.founding)
 	}
 	switch {
-	case p.cfg.AutoEncrypt.AllowTLS:
-		p.welcome(p.issuer)
+	case p.cfg.AutoEncrypt.AllowTLS || p.cfg.AutoConfig.Authorize:
+		p.welcome()
 	case p.cfg.AutoEncrypt.TLS:
 		p.parts.Add("auto encrypt", p.enrol)
 	}
@@ -446,16 +452,18 @@ func (p *Process) watchServers(ctx context.Context) error {
 // Reload applies a fresh configuration: definitions, log level, TLS, tokens,
 // telemetry and DNS. All or nothing as far as the configuration can be wrong.
 func (p *Process) Reload(cfg *config.Config) error {
+	cfg, _, err := introduced(p.fs, cfg)
+	if err != nil {
+		return err
+	}
 	var https *tls.Config
 	if p.https.Load() != nil {
-		var err error
 		if https, err = p.httpsTLS(cfg); err != nil {
 			return err
 		}
 	}
 	var secure *tls.Config
 	if p.mesh != nil && p.mesh.ports.secure > 0 {
-		var err error
 		if secure, err = p.grpcTLS(cfg); err != nil {
 			return err
 		}

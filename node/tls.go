@@ -46,7 +46,7 @@ func (b *base) identityFor(cfg *config.Config) (*wire.TLS, error) {
 		return b.enrolled.identity(&cfg.TLS.InternalRPC, cfg)
 	}
 	id, err := wireTLS(cfg)
-	if id != nil && cfg.AutoEncrypt.AllowTLS {
+	if id != nil && (cfg.AutoEncrypt.AllowTLS || cfg.AutoConfig.Authorize) {
 		id.Guests = &wire.Guests{Verify: func(s tls.ConnectionState) error {
 			if verify := b.guests.Load(); verify != nil {
 				return (*verify)(s)

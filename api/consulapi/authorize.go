@@ -71,12 +71,20 @@ func ownToken(r *http.Request, q httpx.Query) string {
 	return ""
 }
 
+// Forwarded marks requests that came from another process: it has put its own default token into them, and
+// where it had none they have none here either, whatever this process's default is.
+func Forwarded(ctx context.Context) context.Context {
+	return context.WithValue(ctx, forwardedKey{}, true)
+}
+
+type forwardedKey struct{}
+
 // token is the secret that the request is judged by: its own, or else this agent's default.
 func (q *request) token() string {
 	if t := ownToken(q.r, q.q); t != "" {
 		return t
 	}
-	if q.api.cfg.DefaultToken != nil {
+	if q.api.cfg.DefaultToken != nil && q.r.Context().Value(forwardedKey{}) == nil {
 		return q.api.cfg.DefaultToken()
 	}
 	return ""

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"corbel.dev/corbel/kit/errkind"
 	"github.com/hashicorp/go-bexpr"
 	"github.com/hashicorp/go-bexpr/grammar"
 )
@@ -76,4 +77,21 @@ func selects(selector string, claims map[string]any) (bool, error) {
 		return false, err
 	}
 	return e.Evaluate(claims)
+}
+
+// CheckAssertion refuses an assertion about what a credential says that cannot be read, is empty, or speaks of claims that there are not.
+func CheckAssertion(assertion string, claims map[string]any) error {
+	if strings.TrimSpace(assertion) == "" {
+		return fmt.Errorf("it is empty")
+	}
+	return checkSelector(assertion, claims)
+}
+
+// Assert is nil when the assertion holds for what a credential says, else of kind Denied.
+func Assert(assertion string, claims map[string]any) error {
+	ok, err := selects(assertion, claims)
+	if err != nil || !ok {
+		return errkind.Errorf(errkind.Denied, "Permission denied: the credential does not satisfy %s", assertion)
+	}
+	return nil
 }

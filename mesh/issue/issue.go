@@ -58,6 +58,9 @@ type Config struct {
 type Request struct {
 	Token string
 	CSR   string // PEM
+	// Judged, when set, is the identity that the caller has judged already: it alone is signed, whatever Token is.
+	// It never comes over the wire.
+	Judged *ca.ID
 }
 
 // Certificate is what was issued.
@@ -182,7 +185,7 @@ func (i *Issuer) sign(ctx context.Context, who string, r Request) (Certificate, 
 	if err != nil {
 		return Certificate{}, err
 	}
-	if err := i.judge(ctx, r.Token, id, a.trustDomain); err != nil {
+	if err := i.judge(ctx, r, id, a.trustDomain); err != nil {
 		return Certificate{}, err
 	}
 	grant := ca.Grant{ID: id}
@@ -202,17 +205,23 @@ func reserved(name string) bool {
 }
 
 // judge tells whether the token may have the identity, here.
-func (i *Issuer) judge(ctx context.Context, token string, id ca.ID, trustDomain string) error {
+func (i *Issuer) judge(ctx context.Context, r Request, id ca.ID, trustDomain string) error {
 	switch {
 	case !strings.EqualFold(id.TrustDomain, trustDomain):
 		return errkind.Errorf(errkind.Invalid, "CSR: is for the trust domain %s, this one is %s", id.TrustDomain, trustDomain)
 	case id.Datacenter != i.cfg.Datacenter:
 		return errkind.Errorf(errkind.Invalid, "CSR: is for the datacenter %s, this one is %s", id.Datacenter, i.cfg.Datacenter)
 	}
+	if r.Judged != nil {
+		if id != *r.Judged {
+			return errkind.New(errkind.Denied, "Permission denied: the request is for "+id.URI().String()+", not "+r.Judged.URI().String())
+		}
+		return nil
+	}
 	g := acl.Unlimited
 	if i.cfg.Grant != nil {
 		var err error
-		if g, err = i.cfg.Grant(ctx, token); err != nil {
+		if g, err = i.cfg.Grant(ctx, r.Token); err != nil {
 			return err
 		}
 	}

@@ -38,6 +38,7 @@ func (l *loader) access() {
 		}
 	}
 	l.autoEncrypt()
+	l.autoConfig()
 	if len(c.Listen.HTTPS) > 0 && !c.TLS.HTTPS.Enabled() && !c.AutoEncrypt.TLS {
 		// Harnesses of the contract name the port without certificates and use the plain one.
 		l.warn("ports.https is on but tls.https (or tls.defaults) has no cert_file and key_file: HTTPS stays off")
@@ -56,22 +57,56 @@ func (l *loader) access() {
 
 // autoEncrypt checks who gives certificates and who gets them.
 func (l *loader) autoEncrypt() {
-	c, rpc := &l.cfg.AutoEncrypt, &l.cfg.TLS.InternalRPC
-	say := func(bad bool, text string) {
-		if bad {
-			l.fail(text)
-		}
-	}
+	c, rpc, say := &l.cfg.AutoEncrypt, &l.cfg.TLS.InternalRPC, l.failIf
 	say(c.AllowTLS && !l.cfg.Server, "auto_encrypt.allow_tls is for servers; client agents have auto_encrypt.tls")
 	say(c.AllowTLS && l.cfg.Server && !rpc.Enabled(), "auto_encrypt.allow_tls needs tls.defaults (or tls.internal_rpc) with ca_file, cert_file and key_file")
 	say(c.AllowTLS && !l.cfg.Connect.Enabled, "auto_encrypt.allow_tls needs connect.enabled: the mesh's authority signs")
 	say(c.TLS && l.cfg.Server, "auto_encrypt.tls is for client agents; servers have auto_encrypt.allow_tls")
 	say(c.TLS && rpc.Enabled(), "auto_encrypt.tls and tls.internal_rpc.cert_file (or tls.defaults.cert_file) exclude each other: remove one of them")
 	say(c.TLS && rpc.CAFile == "" && rpc.CAPath == "", "auto_encrypt.tls needs tls.defaults.ca_file (or ca_path), to know the servers")
-	for _, text := range c.IPSAN {
-		_, err := netip.ParseAddr(text)
-		say(err != nil, fmt.Sprintf("auto_encrypt.ip_san %q is not an IP address", text))
+	l.areIPs("auto_encrypt.ip_san", c.IPSAN)
+}
+
+func (l *loader) failIf(bad bool, text string) {
+	if bad {
+		l.fail(text)
 	}
+}
+
+func (l *loader) areIPs(key string, list []string) {
+	for _, text := range list {
+		_, err := netip.ParseAddr(text)
+		l.failIf(err != nil, fmt.Sprintf("%s %q is not an IP address", key, text))
+	}
+}
+
+// autoConfig checks who is introduced and who introduces. An agent that is introduced gets its certificate as with auto_encrypt.
+func (l *loader) autoConfig() {
+	c, rpc, say := &l.cfg.AutoConfig, &l.cfg.TLS.InternalRPC, l.failIf
+	l.areIPs("auto_config.ip_sans", c.IPSANs)
+	c.ServerAddresses = slices.DeleteFunc(c.ServerAddresses, func(addr string) bool {
+		cloud := strings.Contains(addr, "provider=")
+		if cloud {
+			l.warn(fmt.Sprintf("auto_config.server_addresses %q: clouds are not asked for addresses", addr))
+		}
+		return cloud
+	})
+	if c.Authorize {
+		say(!l.cfg.Server, "auto_config.authorization is for servers; client agents have auto_config.enabled")
+		say(l.cfg.Server && !rpc.Enabled(), "auto_config.authorization needs tls.defaults (or tls.internal_rpc) with ca_file, cert_file and key_file")
+		say(!l.cfg.Connect.Enabled, "auto_config.authorization needs connect.enabled: the mesh's authority signs")
+	}
+	if !c.Enabled {
+		return
+	}
+	say(l.cfg.Server, "auto_config.enabled is for client agents; servers have auto_config.authorization")
+	say(l.cfg.AutoEncrypt.TLS, "auto_config.enabled and auto_encrypt.tls exclude each other: remove one of them")
+	say(c.IntroToken == "" && c.IntroTokenFile == "", "auto_config.enabled needs intro_token or intro_token_file")
+	say(len(c.ServerAddresses) == 0, "auto_config.enabled needs server_addresses")
+	say(rpc.Enabled(), "auto_config.enabled and tls.internal_rpc.cert_file (or tls.defaults.cert_file) exclude each other: remove one of them")
+	say(rpc.CAFile == "" && rpc.CAPath == "", "auto_config.enabled needs tls.defaults.ca_file (or ca_path), to know the servers")
+	say(!l.cfg.Connect.Enabled, "auto_config.enabled needs connect.enabled: the mesh's authority signs")
+	l.cfg.AutoEncrypt = AutoEncrypt{TLS: true, DNSSAN: c.DNSSANs, IPSAN: c.IPSANs}
 }
 
 func (l *loader) word(key string, v *string, allowed ...string) {

@@ -242,7 +242,7 @@ func (l *loader) tlsBlock(key string, b *TLSBlock) {
 	if (b.VerifyIncoming || b.VerifyOutgoing) && b.CAFile == "" && b.CAPath == "" {
 		l.fail(fmt.Sprintf("%s verifies certificates but has no ca_file or ca_path", key))
 	}
-	if b.VerifyIncoming && !b.Enabled() && !l.cfg.AutoEncrypt.TLS {
+	if b.VerifyIncoming && !b.Enabled() && !l.cfg.AutoEncrypt.TLS && !l.cfg.AutoConfig.Enabled {
 		l.fail(fmt.Sprintf("%s.verify_incoming needs cert_file and key_file", key))
 	}
 	switch strings.ToLower(b.MinVersion) {

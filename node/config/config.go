@@ -36,6 +36,7 @@ type Config struct {
 	Autopilot   Autopilot `key:"autopilot"`
 	Connect     Connect
 	AutoEncrypt AutoEncrypt `key:"auto_encrypt"`
+	AutoConfig  AutoConfig  `key:"auto_config"`
 	DNS         DNS
 	HTTP        HTTP `key:"http_config"`
 	Limits      Limits
@@ -309,6 +310,37 @@ type AutoEncrypt struct {
 	TLS      bool     `key:"tls" doc:"client agents: get the certificate for RPC, HTTPS and gRPC from a server; needs tls.defaults.ca_file alone"`
 	DNSSAN   []string `key:"dns_san" doc:"further DNS names for that certificate, beside localhost"`
 	IPSAN    []string `key:"ip_san" doc:"further addresses for it, beside 127.0.0.1 and ::1"`
+}
+
+// AutoConfig has client agents get certificate, gossip key and ACL token from the servers, in exchange for a JWT.
+type AutoConfig struct {
+	Enabled         bool     `key:"enabled" doc:"client agents: get certificate, gossip key, ACL settings and token from a server before the start; needs tls.defaults.ca_file"`
+	IntroToken      string   `key:"intro_token" opt:"secret" doc:"the JWT that introduces this agent (also the variable CONSUL_INTRO_TOKEN)"`
+	IntroTokenFile  string   `key:"intro_token_file" doc:"file that holds it, read each time it is needed"`
+	ServerAddresses []string `key:"server_addresses" doc:"servers to ask: host, or host:port of their RPC port"`
+	DNSSANs         []string `key:"dns_sans" doc:"further DNS names for the agent's certificate, beside localhost"`
+	IPSANs          []string `key:"ip_sans" doc:"further addresses for it, beside 127.0.0.1 and ::1"`
+	// Authorize is checked by the package that judges tokens.
+	Authorize bool       `key:"authorization.enabled" doc:"servers: introduce agents that show a JWT"`
+	Static    IntroRules `key:"authorization.static"`
+}
+
+// IntroRules are what a JWT must be to introduce an agent: the settings of an auth method of type jwt, and assertions.
+type IntroRules struct {
+	PubKeys             []string          `key:"jwt_validation_pub_keys" doc:"public keys, PEM, that sign JWTs; or jwks_url, or oidc_discovery_url"`
+	JWKSURL             string            `key:"jwks_url" doc:"address of such keys"`
+	JWKSCACert          string            `key:"jwks_ca_cert" doc:"authority of that address, PEM"`
+	OIDCDiscoveryURL    string            `key:"oidc_discovery_url" doc:"address of an OIDC provider"`
+	OIDCDiscoveryCACert string            `key:"oidc_discovery_ca_cert" doc:"its authority, PEM"`
+	BoundIssuer         string            `key:"bound_issuer" doc:"issuer that JWTs must name"`
+	BoundAudiences      []string          `key:"bound_audiences" doc:"audiences of which JWTs must name one"`
+	Algs                []string          `key:"jwt_supported_algs" doc:"signatures that are taken; default RS256 and ES256"`
+	ClaimMappings       map[string]string `key:"claim_mappings" doc:"claim to the name under which assertions see it, as value.NAME"`
+	ListClaimMappings   map[string]string `key:"list_claim_mappings" doc:"the same of lists, as list.NAME"`
+	Assertions          []string          `key:"claim_assertions" doc:"expressions that must all hold, such as value.node == \"${node}\"; ${node} is the agent's name"`
+	ExpirationLeeway    time.Duration     `key:"expiration_leeway" doc:"how long after its end a JWT is taken"`
+	NotBeforeLeeway     time.Duration     `key:"not_before_leeway" doc:"how long before its begin"`
+	ClockSkewLeeway     time.Duration     `key:"clock_skew_leeway" doc:"how far clocks may differ"`
 }
 
 // Definitions are services and checks from files, undecoded: the package that runs

@@ -123,6 +123,9 @@ func (l *loader) environment(env []string) {
 	slices.Sort(sorted)
 	for _, pair := range sorted {
 		name, value, _ := strings.Cut(pair, "=")
+		if name == "CONSUL_INTRO_TOKEN" {
+			l.set("auto_config.intro_token", value, "the variable "+name)
+		}
 		if !strings.HasPrefix(name, "CORBEL_") {
 			continue
 		}

@@ -71,7 +71,6 @@ var ignoredKeys = map[string]string{
 	"ui_dir":                           "there is no web UI yet",
 	"ui_content_path":                  "there is no web UI yet",
 	"auto_encrypt.ip_server_addresses": "agents ask the servers that gossip knows",
-	"auto_config":                      "configuration is not handed out on join",
 	"connect.enable_mesh_gateway_wan_federation":       "datacenters are not joined through mesh gateways",
 	"connect.enable_serverless_plugin":                 "there are no serverless functions",
 	"enable_central_service_config":                    "config entries always count",
