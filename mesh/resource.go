@@ -72,40 +72,74 @@ type Resource struct {
 }
 
 // Set is an immutable set of resources of one type, in the order of their
-// names. The zero value is empty.
-type Set struct{ list []*Resource }
+// names. The zero value is empty. It is one pointer, so that the sets of all types of a proxy, of which a
+// process may have 100,000, share a cache line.
+type Set struct{ s *setList }
+
+// setList holds the list; that of a single resource, which most are, in the same object.
+type setList struct {
+	list []*Resource
+	only [1]*Resource
+}
+
+// Sets is a set of each type. One that is shared is not changed any more.
+type Sets [typeCount]Set
+
+func newSet(list []*Resource) Set {
+	switch len(list) {
+	case 0:
+		return Set{}
+	case 1:
+		return setOf(list[0])
+	}
+	return Set{&setList{list: list}}
+}
+
+func setOf(r *Resource) Set {
+	s := &setList{only: [1]*Resource{r}}
+	s.list = s.only[:]
+	return Set{s}
+}
 
 // NewSet makes a set. Of two resources with one name the later wins.
 func NewSet(list ...*Resource) Set { return Set{}.With(list...) }
 
 // Len returns how many resources the set holds.
-func (s Set) Len() int { return len(s.list) }
+func (s Set) Len() int { return len(s.All()) }
 
 // All returns the resources in the order of their names. The caller must not change the slice.
-func (s Set) All() []*Resource { return s.list }
+func (s Set) All() []*Resource {
+	if s.s == nil {
+		return nil
+	}
+	return s.s.list
+}
 
 // Get returns the resource with the name, or nil.
 func (s Set) Get(name string) *Resource {
 	if at, ok := s.find(name); ok {
-		return s.list[at]
+		return s.s.list[at]
 	}
 	return nil
 }
 
 func (s Set) find(name string) (int, bool) {
-	return slices.BinarySearchFunc(s.list, name, func(r *Resource, name string) int { return strings.Compare(r.Name, name) })
+	return slices.BinarySearchFunc(s.All(), name, func(r *Resource, name string) int { return strings.Compare(r.Name, name) })
 }
 
 // With returns the set with the resources added or replaced.
 func (s Set) With(list ...*Resource) Set {
 	if len(list) == 1 {
 		if at, ok := s.find(list[0].Name); ok {
-			next := slices.Clone(s.list)
+			if s.Len() == 1 {
+				return setOf(list[0])
+			}
+			next := slices.Clone(s.s.list)
 			next[at] = list[0]
-			return Set{next}
+			return newSet(next)
 		}
 	}
-	next := append(slices.Clone(s.list), list...)
+	next := append(slices.Clone(s.All()), list...)
 	slices.SortStableFunc(next, func(a, b *Resource) int { return strings.Compare(a.Name, b.Name) })
 	out := next[:0]
 	for i, r := range next {
@@ -113,10 +147,13 @@ func (s Set) With(list ...*Resource) Set {
 			out = append(out, r)
 		}
 	}
-	return Set{out}
+	return newSet(out)
 }
 
 // Without returns the set without the resources of the names.
 func (s Set) Without(names ...string) Set {
-	return Set{slices.DeleteFunc(slices.Clone(s.list), func(r *Resource) bool { return slices.Contains(names, r.Name) })}
+	return newSet(slices.DeleteFunc(slices.Clone(s.All()), func(r *Resource) bool { return slices.Contains(names, r.Name) }))
 }
+
+// Waker is told that the sets of types are others. Wake never blocks.
+type Waker interface{ Wake(changed Types) }

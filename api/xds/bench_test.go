@@ -28,7 +28,7 @@ import (
 type crowd struct {
 	sets    [mesh.TypeRoute + 1]atomic.Pointer[mesh.Set]
 	mu      sync.Mutex
-	wakes   []func(mesh.Types)
+	wakes   []mesh.Waker
 	applied atomic.Int64
 	target  atomic.Int64  // of applied
 	reached chan struct{} // told when it is reached
@@ -59,7 +59,7 @@ func (c *crowd) Applied(Report) {
 	}
 }
 
-func (c *crowd) Bind(wake func(mesh.Types)) func() {
+func (c *crowd) Bind(wake mesh.Waker) func() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.wakes = append(c.wakes, wake)
@@ -71,7 +71,7 @@ func (c *crowd) change(version int) {
 	set := c.Set(mesh.TypeEndpoints).With(r)
 	c.sets[mesh.TypeEndpoints].Store(&set)
 	for _, wake := range c.wakes {
-		wake(mesh.Types(0).With(mesh.TypeEndpoints))
+		wake.Wake(mesh.Types(0).With(mesh.TypeEndpoints))
 	}
 }
 

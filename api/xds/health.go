@@ -124,9 +124,6 @@ func (c *healthCall) HalfClose() {
 	}
 }
 
-// Tick implements h2.Call.
-func (c *healthCall) Tick(time.Time) {}
-
 // Closed implements h2.Call.
 func (c *healthCall) Closed() {
 	c.health.mu.Lock()

@@ -29,13 +29,13 @@ type Plane interface {
 
 // Proxy is one opened proxy of the plane. All its methods but Done are called
 // under a lock of the connection: they must be quick, and must not call back
-// into the server other than by wake. A Proxy whose stream ended before Bind is
+// into the server other than by Wake. A Proxy whose stream ended before Bind is
 // dropped without a word.
 type Proxy interface {
-	// Bind registers wake, to be called after sets changed, with their types. wake
+	// Bind registers who is woken after sets changed, with their types. Wake
 	// never blocks, may be called from any goroutine, also under the plane's locks,
 	// and may be called once more after unbind. The first sets are read without it.
-	Bind(wake func(changed mesh.Types)) (unbind func())
+	Bind(waker mesh.Waker) (unbind func())
 	// Set returns the newest resources of a type.
 	Set(t mesh.Type) mesh.Set
 	// Applied is told what the proxy acknowledged or refused.

@@ -24,7 +24,7 @@ type table struct {
 type proxy struct {
 	mu      sync.Mutex
 	sets    [mesh.TypeRoute + 1]mesh.Set
-	wakes   map[int]func(mesh.Types)
+	wakes   map[int]mesh.Waker
 	next    int
 	done    chan struct{}
 	reports []Report
@@ -33,7 +33,7 @@ type proxy struct {
 func newTable() *table { return &table{proxies: map[string]*proxy{}} }
 
 func (t *table) add(id string, list ...*mesh.Resource) *proxy {
-	p := &proxy{wakes: map[int]func(mesh.Types){}, done: make(chan struct{})}
+	p := &proxy{wakes: map[int]mesh.Waker{}, done: make(chan struct{})}
 	p.put(list...)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -63,7 +63,7 @@ func (t *table) Open(ctx context.Context, n Node, token string) (Proxy, error) {
 	return nil, errkind.Errorf(errkind.NotFound, "no proxy %q is registered here", n.ID)
 }
 
-func (p *proxy) Bind(wake func(mesh.Types)) func() {
+func (p *proxy) Bind(wake mesh.Waker) func() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.next++
@@ -113,7 +113,7 @@ func (p *proxy) put(list ...*mesh.Resource) {
 		changed = changed.With(r.Type)
 	}
 	for _, wake := range p.wakes {
-		wake(changed)
+		wake.Wake(changed)
 	}
 }
 
@@ -122,7 +122,7 @@ func (p *proxy) remove(t mesh.Type, names ...string) {
 	defer p.mu.Unlock()
 	p.sets[t] = p.sets[t].Without(names...)
 	for _, wake := range p.wakes {
-		wake(mesh.Types(0).With(t))
+		wake.Wake(mesh.Types(0).With(t))
 	}
 }
 
@@ -131,7 +131,7 @@ func (p *proxy) finish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, wake := range p.wakes {
-		wake(0)
+		wake.Wake(0)
 	}
 }
 

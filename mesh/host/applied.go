@@ -26,11 +26,12 @@ type Report struct {
 type applied struct {
 	mu       sync.Mutex
 	list     []taken // sorted by type and name; what is in no set any more goes when it grows
+	last     int     // the place that was written last: what changes changes again
 	limit    int     // size at which it is looked for what may go
+	answered time.Time
 	version  string
 	since    time.Time // when the first stream of now was opened, or the last one ended
 	open     bool
-	answered time.Time
 	refused  uint64
 	refusal  *Refusal
 }
@@ -90,20 +91,31 @@ func (s *Stream) Applied(r Report) {
 		return
 	}
 	for _, res := range r.Resources {
-		t := taken{res, r.Answered.UnixNano()}
-		if at, found := slices.BinarySearchFunc(a.list, res, compareTaken); found {
-			a.list[at] = t
-		} else {
-			a.list = slices.Insert(a.list, at, t)
-		}
+		a.takeLocked(taken{res, r.Answered.UnixNano()})
 	}
 	if len(a.list) > a.limit {
 		a.pruneLocked(s.m.sets.Load())
 	}
 }
 
+// takeLocked puts t in its place. A search would read a resource that is in no cache at each step, so that of the
+// last time is tried first.
+func (a *applied) takeLocked(t taken) {
+	if a.last < len(a.list) && compareTaken(a.list[a.last], t.resource) == 0 {
+		a.list[a.last] = t
+		return
+	}
+	at, found := slices.BinarySearchFunc(a.list, t.resource, compareTaken)
+	if found {
+		a.list[at] = t
+	} else {
+		a.list = slices.Insert(a.list, at, t)
+	}
+	a.last = at
+}
+
 // pruneLocked forgets what is in no set any more.
-func (a *applied) pruneLocked(sets *[typeCount]mesh.Set) {
+func (a *applied) pruneLocked(sets *mesh.Sets) {
 	if sets != nil {
 		a.list = slices.DeleteFunc(a.list, func(t taken) bool { return sets[t.resource.Type].Get(t.resource.Name) == nil })
 	}

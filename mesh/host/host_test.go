@@ -258,6 +258,9 @@ type stream struct {
 	unbind func()
 }
 
+// Wake implements mesh.Waker.
+func (s *stream) Wake(t mesh.Types) { s.wakes <- t }
+
 func (r *rig) bound(id, token string) *stream {
 	r.Helper()
 	s, err := r.open(id, token)
@@ -265,7 +268,7 @@ func (r *rig) bound(id, token string) *stream {
 		r.Fatal(err)
 	}
 	out := &stream{Stream: s, wakes: make(chan mesh.Types, 100)}
-	out.unbind = s.Bind(func(t mesh.Types) { out.wakes <- t })
+	out.unbind = s.Bind(out)
 	return out
 }
 

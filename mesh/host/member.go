@@ -11,13 +11,18 @@ import (
 	"corbel.dev/corbel/mesh/proxy"
 )
 
-const typeCount = int(mesh.TypeRoute) + 1
-
 // member is one proxy that is kept. What is not said otherwise is guarded by Host.mu.
 type member struct {
+	// First what each change looks at: with 100,000 members it is the memory that takes time.
+	sets  atomic.Pointer[mesh.Sets] // nil until it is ready
+	waker mesh.Waker                // of the only stream that is bound; nil for none or several
+	ended bool
+	proxy proxy.Proxy
+
+	applied applied // has a lock of its own
+
 	key      key
 	service  *catalog.Service // as it was registered when it was last looked at
-	proxy    *proxy.Proxy
 	grant    *acl.Grant
 	subjects []*subject // that it follows
 	streams  []*Stream  // that are bound
@@ -26,10 +31,25 @@ type member struct {
 	ready    chan struct{}
 	failed   error         // why it cannot become ready, as long as it is not
 	done     chan struct{} // closed when it has ended
-	ended    bool
+}
 
-	sets    atomic.Pointer[[typeCount]mesh.Set] // nil until it is ready
-	applied applied                             // has a lock of its own
+// boundLocked notes which streams there are.
+func (m *member) boundLocked(streams []*Stream) {
+	m.streams, m.waker = streams, nil
+	if len(streams) == 1 {
+		m.waker = streams[0].waker
+	}
+}
+
+// wakeLocked has the streams woken.
+func (m *member) wakeLocked(types mesh.Types, w *work) {
+	if m.waker != nil {
+		w.wakes = append(w.wakes, wake{m.waker, types})
+		return
+	}
+	for _, s := range m.streams {
+		w.wakes = append(w.wakes, wake{s.waker, types})
+	}
 }
 
 // work is what is to be done when the lock is free.
@@ -40,14 +60,14 @@ type work struct {
 }
 
 type wake struct {
-	f     func(mesh.Types)
+	who   mesh.Waker
 	types mesh.Types
 }
 
 // do does it: streams first, since they are what somebody waits for.
 func (h *Host) do(w *work) {
 	for _, wk := range w.wakes {
-		wk.f(wk.types)
+		wk.who.Wake(wk.types)
 	}
 	for _, stop := range w.stops {
 		stop()
@@ -82,16 +102,10 @@ func (h *Host) deltaLocked(m *member, d proxy.Delta, w *work) {
 	if touched == 0 || !m.proxy.Ready() {
 		return
 	}
-	sets := new([typeCount]mesh.Set)
-	for _, t := range mesh.Every {
-		sets[t] = m.proxy.Set(t)
-	}
-	if m.sets.Swap(sets) == nil {
+	if m.sets.Swap(m.proxy.Sets()) == nil {
 		close(m.ready)
 	}
-	for _, s := range m.streams {
-		w.wakes = append(w.wakes, wake{s.wake, touched})
-	}
+	m.wakeLocked(touched, w)
 }
 
 // endLocked forgets a member.
@@ -102,9 +116,7 @@ func (h *Host) endLocked(m *member, w *work) {
 	m.ended = true
 	delete(h.proxies, m.key)
 	close(m.done)
-	for _, s := range m.streams {
-		w.wakes = append(w.wakes, wake{s.wake, 0})
-	}
+	m.wakeLocked(0, w)
 	for _, s := range slices.Clone(m.subjects) {
 		h.leaveLocked(m, s.key.text, w)
 	}

@@ -11,10 +11,10 @@ import (
 type meters struct {
 	decoded, undecodable *telemetry.Counter
 	received             *telemetry.Timing // commit -> value read here
-	refused              [typeCount]*telemetry.Counter
-	answered             [typeCount]*telemetry.Timing // response written -> answer read
-	applied              [typeCount]*telemetry.Timing // commit -> answer read
-	written              [typeCount]*telemetry.Timing // commit -> response written
+	refused              [len(mesh.Sets{})]*telemetry.Counter
+	answered             [len(mesh.Sets{})]*telemetry.Timing // response written -> answer read
+	applied              [len(mesh.Sets{})]*telemetry.Timing // commit -> answer read
+	written              [len(mesh.Sets{})]*telemetry.Timing // commit -> response written
 }
 
 func newMeters(h *Host, r *telemetry.Registry) meters {

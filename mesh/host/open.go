@@ -27,7 +27,7 @@ type Stream struct {
 	h       *Host
 	m       *member
 	version string
-	wake    func(mesh.Types) // set by Bind; guarded by Host.mu
+	waker   mesh.Waker // set by Bind; guarded by Host.mu
 }
 
 // Open finds the proxy, checks that the token has service:write on the service
@@ -116,7 +116,7 @@ func (h *Host) enter(k key, grant *acl.Grant, svc *catalog.Service, reg *proxy.R
 		h.mu.Unlock()
 		return nil, errkind.Errorf(errkind.Overloaded, "this host keeps %d proxies already: the most that it takes", h.cfg.MaxProxies)
 	case m == nil:
-		m = &member{key: k, service: svc, proxy: proxy.New(reg, h.cfg.Datacenter, h.cache), ready: make(chan struct{}), done: make(chan struct{})}
+		m = &member{key: k, service: svc, proxy: *proxy.New(reg, h.cfg.Datacenter, h.cache), ready: make(chan struct{}), done: make(chan struct{})}
 		h.proxies[k] = m
 		h.deltaLocked(m, proxy.Delta{Follow: m.proxy.Follows()}, &w)
 	}
@@ -134,18 +134,18 @@ func (h *Host) left(m *member) {
 	m.used = h.cfg.Clock.Now()
 }
 
-// Bind registers wake, which is called after sets changed, with their types; with none, to have Done looked at.
-// It must not block. The first sets are read without it.
-func (s *Stream) Bind(wake func(mesh.Types)) (unbind func()) {
+// Bind registers who is woken after sets changed, with their types; with none, to have Done looked at.
+// The first sets are read without it.
+func (s *Stream) Bind(waker mesh.Waker) (unbind func()) {
 	h, m := s.h, s.m
 	h.mu.Lock()
-	s.wake = wake
-	m.streams = append(m.streams, s)
+	s.waker = waker
+	m.boundLocked(append(m.streams, s))
 	h.mu.Unlock()
 	m.applied.begin(s.version, h.cfg.Clock.Now())
 	return func() {
 		h.mu.Lock()
-		m.streams = slices.DeleteFunc(m.streams, func(o *Stream) bool { return o == s })
+		m.boundLocked(slices.DeleteFunc(m.streams, func(o *Stream) bool { return o == s }))
 		m.used = h.cfg.Clock.Now()
 		last := len(m.streams) == 0
 		h.mu.Unlock()

@@ -176,6 +176,7 @@ func (h *Host) give(s *subject, value any, err error) {
 	}
 	s.value, s.known, s.err = value, true, err
 	change := proxy.Change{Subject: s.key.text, Value: value}
+	w.wakes = make([]wake, 0, len(s.members))
 	for _, m := range slices.Clone(s.members) {
 		if !h.refusedLocked(m, s, &w) {
 			h.deltaLocked(m, m.proxy.Step(change), &w)

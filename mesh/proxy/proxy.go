@@ -35,23 +35,26 @@ type Delta struct {
 
 // Proxy is one proxy. New makes it; Step and Register change it.
 type Proxy struct {
+	// What a change of endpoints or rules looks at stands together: a process may have 100,000 proxies, and none of
+	// them is in a cache when its turn comes.
+	endpoints []endpoints // by subject
+	sets      *mesh.Sets  // shared, and not changed; nil until the proxy is ready
+	own       *own
+	rules     *mesh.RulesValue
+	rulesAt   string // the subject of its rules; "" while the service is not known
+
 	cache      *Cache
 	datacenter string
 	reg        *Registration
 	service    *mesh.Service
-	rules      *mesh.RulesValue
-	rulesFrom  string // the subject that they are the value of
+	rulesFrom  string // the subject that rules are the value of
 	roots      *mesh.Resource
 	leaf       *mesh.Resource
-	own        *own
 	ownStale   bool       // the registration or the service changed since own was built
 	subject    string     // the service's
-	rulesAt    string     // the subject of its rules; "" while the service is not known
 	calls      []Upstream // what it calls: the registration's upstreams, or what a gateway's entry lists
 	upstreams  []upstream
-	endpoints  []endpoints // by subject
-	follows    []string    // in order
-	sets       []mesh.Set  // by type; nil until the proxy is ready
+	follows    []string // in order
 	problems   []string
 }
 
@@ -83,6 +86,17 @@ func (p *Proxy) Set(t mesh.Type) mesh.Set {
 		return mesh.Set{}
 	}
 	return p.sets[t]
+}
+
+// Sets returns its resources of all types; nil before it is ready. It is not changed: a step makes another.
+func (p *Proxy) Sets() *mesh.Sets { return p.sets }
+
+// put replaces the set of a type.
+func (p *Proxy) put(t mesh.Type, s mesh.Set) Delta {
+	next := *p.sets
+	next[t] = s
+	p.sets = &next
+	return Delta{Touched: mesh.Types(0).With(t)}
 }
 
 // Problems says what of the inputs could not be used, each with the field's name.
@@ -176,8 +190,7 @@ func (p *Proxy) stepRules() Delta {
 	if len(changed) == 0 {
 		return Delta{}
 	}
-	p.sets[mesh.TypeExtension] = held.With(changed...)
-	return Delta{Touched: mesh.Types(0).With(mesh.TypeExtension)}
+	return p.put(mesh.TypeExtension, held.With(changed...))
 }
 
 // stepEndpoints is the step that happens most: one resource is another, and nothing else moves.
@@ -195,12 +208,11 @@ func (p *Proxy) stepEndpoints(at int, c Change) Delta {
 	if first || p.sets == nil {
 		return p.settle()
 	}
-	held := p.sets[mesh.TypeEndpoints].Get(value.Name)
-	if held == nil { // of a chain that is still coming
+	held := p.sets[mesh.TypeEndpoints]
+	if held.Get(value.Name) == nil { // of a chain that is still coming
 		return Delta{}
 	}
-	p.sets[mesh.TypeEndpoints] = p.sets[mesh.TypeEndpoints].With(value)
-	return Delta{Touched: mesh.Types(0).With(mesh.TypeEndpoints)}
+	return p.put(mesh.TypeEndpoints, held.With(value))
 }
 
 // same tells whether two values say the same: then the former stays, with the
@@ -411,7 +423,7 @@ func without(a, b []string) []string {
 }
 
 // collect puts the resources of all parts together.
-func (p *Proxy) collect() []mesh.Set {
+func (p *Proxy) collect() *mesh.Sets {
 	lists := make([][]*mesh.Resource, len(mesh.Every))
 	add := func(list ...*mesh.Resource) {
 		for _, r := range list {
@@ -444,7 +456,7 @@ func (p *Proxy) collect() []mesh.Set {
 			}
 		}
 	}
-	sets := make([]mesh.Set, len(mesh.Every))
+	sets := new(mesh.Sets)
 	for _, t := range mesh.Every {
 		sets[t] = mesh.NewSet(lists[t]...)
 	}

@@ -102,8 +102,6 @@ func (m *method) Fill(out *Message, _ time.Time) bool {
 	return true
 }
 
-func (m *method) Tick(time.Time) {}
-
 func (m *method) Closed() {
 	if m.cancel != nil {
 		m.cancel()

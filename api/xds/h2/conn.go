@@ -298,7 +298,7 @@ func (c *Conn) sweep(now time.Time) {
 		return
 	}
 	for _, s := range c.streams {
-		c.sweepStream(s, now, at)
+		c.sweepStream(s, at)
 	}
 	switch {
 	case c.asked != 0 && at-c.asked > int64(cfg.KeepAliveTimeout),
@@ -319,19 +319,16 @@ func (c *Conn) sweep(now time.Time) {
 	}
 }
 
-func (c *Conn) sweepStream(s *Stream, now time.Time, at int64) {
+func (c *Conn) sweepStream(s *Stream, at int64) {
 	cfg := &c.server.cfg
-	switch {
-	case s.deadline != 0 && at > s.deadline:
+	switch r := s.rare; {
+	case r == nil:
+	case r.deadline != 0 && at > r.deadline:
 		s.Finish(DeadlineExceeded, "the call's deadline is over")
-	case (!s.heard || len(s.in) > 0) && s.status == nil && at-s.began > int64(cfg.RequestTimeout):
+	case (!r.heard || len(r.in) > 0) && r.status == nil && at-r.began > int64(cfg.RequestTimeout):
 		s.Finish(DeadlineExceeded, "no whole request came in time")
 	}
 	if s.out != nil && at-s.out.since > int64(cfg.StallTimeout) {
 		c.reset(s.id, http2.ErrCodeCancel)
-		return
-	}
-	if s.status == nil {
-		s.call.Tick(now)
 	}
 }

@@ -186,7 +186,7 @@ func (c *Conn) headers(f *http2.MetaHeadersFrame, now time.Time) error {
 		return calm
 	}
 	at := c.server.since(now)
-	s := &Stream{conn: c, id: id, call: refused{}, sendWindow: c.peerInitial, recvLeft: streamWindow, began: at}
+	s := &Stream{conn: c, id: id, call: refused{}, sendWindow: c.peerInitial, recvLeft: streamWindow, rare: &rare{began: at}}
 	c.streams[id] = s
 	if c.server.streams.Add(1) > int64(c.server.cfg.MaxStreams) {
 		c.server.refused.Add(1)
@@ -195,7 +195,7 @@ func (c *Conn) headers(f *http2.MetaHeadersFrame, now time.Time) error {
 		c.begin(s, f)
 	}
 	if d := timeout(value(f, "grpc-timeout")); d > 0 {
-		s.deadline = at + int64(d)
+		s.seldom().deadline = at + int64(d)
 	}
 	if f.StreamEnded() && !s.closed {
 		s.end()

@@ -55,8 +55,7 @@ func (e *echo) Fill(m *Message, _ time.Time) bool {
 	return true
 }
 
-func (e *echo) Tick(time.Time) {}
-func (e *echo) Closed()        {}
+func (e *echo) Closed() {}
 
 func startEcho(s *Stream, method string, _ Metadata) (Call, *Status) {
 	if method != "/test.Echo/Echo" {

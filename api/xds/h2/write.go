@@ -142,7 +142,7 @@ func (c *Conn) collect() {
 func (c *Conn) produce(s *Stream, b []byte, now time.Time) []byte {
 	for len(b) < flushBytes {
 		switch {
-		case s.out == nil && s.status != nil:
+		case s.out == nil && s.ending() != nil:
 			return c.trailers(s, b)
 		case s.sendWindow <= 0:
 			return b // its window update makes it ready
@@ -155,7 +155,7 @@ func (c *Conn) produce(s *Stream, b []byte, now time.Time) []byte {
 		}
 		c.msg.reset()
 		if !s.call.Fill(&c.msg, now) {
-			if s.closed || s.status == nil {
+			if s.closed || s.ending() == nil {
 				return b
 			}
 			continue
@@ -213,7 +213,7 @@ func (c *Conn) trailers(s *Stream, b []byte) []byte {
 	if !s.headersSent {
 		block = append(block, responseHeaders...)
 	}
-	block = appendTrailers(block, s.status.Code, s.status.Message)
+	block = appendTrailers(block, s.rare.status.Code, s.rare.status.Message)
 	flags := http2.FlagHeadersEndHeaders | http2.FlagHeadersEndStream
 	b = append(appendFrame(b, len(block), http2.FrameHeaders, flags, s.id), block...)
 	if !s.remoteDone {

@@ -27,7 +27,6 @@ const typeCount = int(mesh.TypeRoute) + 1
 // kind is what the session knows about one type.
 type kind struct {
 	entries []entry // by name
-	initial []Held  // what a reconnecting client has; nil after the first comparison
 	// unanswered is the nonce of the response that was not answered yet, 0 for none; last is the newest one's.
 	unanswered, last uint32
 	wildcard         bool // everything in the set is wanted
@@ -36,6 +35,7 @@ type kind struct {
 	told             bool // a response was sent: what changes from here on is news
 	sentAt           time.Time
 	changed          time.Time // of the unanswered response
+	initial          []Held    // what a reconnecting client has; nil after the first comparison
 }
 
 type entry struct {
