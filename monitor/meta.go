@@ -12,13 +12,10 @@ type Meta struct {
 	Extra       tagproto.Extra    `json:"-"`
 }
 
-// GetMeta makes every object that embeds a Meta an Object.
-func (m *Meta) GetMeta() *Meta { return m }
-
 // Object is what the configuration of the plane consists of: checks, handlers, roles and so on.
 type Object interface {
-	// GetMeta returns the object's own names, not a copy.
-	GetMeta() *Meta
+	// Key returns what names the object among those of its type; namespace is "" where its type is not Scoped.
+	Key() (namespace, name string)
 	// Validate returns what is wrong with the object, as the contract words it.
 	Validate() error
 }

@@ -1,0 +1,49 @@
+package monitor
+
+// Type is a type of objects that are the plane's configuration.
+type Type struct {
+	Name       string // in paths of the API and in rules of roles
+	Kind       string // in files of objects
+	APIVersion string
+	Scoped     bool // belongs to a namespace
+	New        func() Object
+}
+
+// Types are all types of objects, by name. Events are none of them: they are kept elsewhere.
+var Types = []Type{
+	{"apikeys", "APIKey", "core/v2", false, func() Object { return new(APIKey) }},
+	{"assets", "Asset", "core/v2", true, func() Object { return new(Asset) }},
+	{"checks", "CheckConfig", "core/v2", true, func() Object { return new(CheckConfig) }},
+	{"clusterrolebindings", "ClusterRoleBinding", "core/v2", false, func() Object { return new(ClusterRoleBinding) }},
+	{"clusterroles", "ClusterRole", "core/v2", false, func() Object { return new(ClusterRole) }},
+	{"entities", "EntityConfig", "core/v3", true, func() Object { return new(EntityConfig) }},
+	{"filters", "EventFilter", "core/v2", true, func() Object { return new(EventFilter) }},
+	{"handlers", "Handler", "core/v2", true, func() Object { return new(Handler) }},
+	{"hooks", "HookConfig", "core/v2", true, func() Object { return new(HookConfig) }},
+	{"mutators", "Mutator", "core/v2", true, func() Object { return new(Mutator) }},
+	{"namespaces", "Namespace", "core/v2", false, func() Object { return new(Namespace) }},
+	{"pipelines", "Pipeline", "core/v2", true, func() Object { return new(Pipeline) }},
+	{"rolebindings", "RoleBinding", "core/v2", true, func() Object { return new(RoleBinding) }},
+	{"roles", "Role", "core/v2", true, func() Object { return new(Role) }},
+	{"silenced", "Silenced", "core/v2", true, func() Object { return new(Silenced) }},
+	{"users", "User", "core/v2", false, func() Object { return new(User) }},
+}
+
+// TypeOf returns the type of a name.
+func TypeOf(name string) (Type, bool) {
+	for _, t := range Types {
+		if t.Name == name {
+			return t, true
+		}
+	}
+	return Type{}, false
+}
+
+// Key returns the namespace and the name of an object.
+func (m *Meta) Key() (namespace, name string) { return m.Namespace, m.Name }
+
+// Key returns the namespace's name.
+func (n *Namespace) Key() (namespace, name string) { return "", n.Name }
+
+// Key returns the user's name.
+func (u *User) Key() (namespace, name string) { return "", u.Username }

@@ -1,0 +1,186 @@
+// Package resources is the monitor's configuration on a server: the replicated objects, and what is made of them
+// for those who ask at every event.
+//
+// A View is immutable and swapped when commands were applied; reading takes no lock. What is derived from
+// objects (silences by subscription, who may do what) is made once a change, and only of the types that changed.
+package resources
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"corbel.dev/corbel/core/group"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/objects"
+)
+
+// Group is what replicates: a *group.Group.
+type Group interface {
+	Propose(ctx context.Context, cmd []byte) (any, error)
+}
+
+// View is the configuration at one moment.
+type View struct {
+	objects.State
+	access   *monitor.Access
+	silences map[string]*monitor.Silences // by namespace
+}
+
+// Access decides who may do what.
+func (v *View) Access() *monitor.Access { return v.access }
+
+// Silences returns a namespace's silences; nil is none.
+func (v *View) Silences(namespace string) *monitor.Silences { return v.silences[namespace] }
+
+// Resources is the configuration and the group's Machine. Make it, give it to group.Open, and the
+// group to Serve; before that writes are Unavailable. All methods may be called from any goroutine.
+type Resources struct {
+	log   *slog.Logger
+	group atomic.Pointer[Group]
+	view  atomic.Pointer[View]
+
+	mu      sync.Mutex
+	changed chan struct{} // closed at the next change
+}
+
+var _ group.Machine = (*Resources)(nil)
+
+// New returns a configuration without anything.
+func New(log *slog.Logger) *Resources {
+	r := &Resources{log: log, changed: make(chan struct{})}
+	r.show(&View{State: objects.New()}, nil)
+	return r
+}
+
+// Serve says by which group commands are replicated.
+func (r *Resources) Serve(g Group) { r.group.Store(&g) }
+
+// View returns the configuration as it is here.
+func (r *Resources) View() *View { return r.view.Load() }
+
+// Changed returns a channel that is closed with the next change after the call. Ask before View, and no change is missed.
+func (r *Resources) Changed() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changed
+}
+
+// Write does all of ops or none, and returns when that is durable and in this server's View.
+// Errors are those of objects.State.Apply, and of group.Group.Propose.
+func (r *Resources) Write(ctx context.Context, ops ...objects.Op) error {
+	g := r.group.Load()
+	if g == nil {
+		return errkind.Errorf(errkind.Unavailable, "the monitor's Raft group has not started yet")
+	}
+	out, err := (*g).Propose(ctx, objects.AppendCommand(nil, ops))
+	if err != nil {
+		return err
+	}
+	if refused, ok := out.(error); ok {
+		return refused
+	}
+	return nil
+}
+
+// ApplyBatch implements group.Machine. A result is nil, or the error that the proposer gets. A command
+// that cannot be read changes nothing, on every member alike.
+func (r *Resources) ApplyBatch(cmds [][]byte) []any {
+	out := make([]any, len(cmds))
+	old := r.view.Load()
+	state := old.State
+	touched := map[string]bool{}
+	for i, cmd := range cmds {
+		ops, err := objects.DecodeCommand(cmd)
+		if err == nil {
+			state, err = state.Apply(ops)
+		}
+		if err != nil {
+			if errkind.Of(err) == errkind.Corrupt {
+				r.log.Error("a committed command of the monitor cannot be read; it changes nothing", "error", err)
+			}
+			out[i] = err
+			continue
+		}
+		for _, op := range ops {
+			touched[op.Type] = true
+		}
+	}
+	if len(touched) > 0 {
+		r.show(&View{State: state, access: old.access, silences: old.silences}, touched)
+	}
+	return out
+}
+
+// show makes v what readers see; touched are the types that changed, nil is all.
+func (r *Resources) show(v *View, touched map[string]bool) {
+	has := func(types ...string) bool {
+		for _, t := range types {
+			if touched == nil || touched[t] {
+				return true
+			}
+		}
+		return false
+	}
+	if has("roles", "clusterroles", "rolebindings", "clusterrolebindings", "namespaces") {
+		v.access = monitor.NewAccess(all[*monitor.Role](v, "roles"), all[*monitor.ClusterRole](v, "clusterroles"),
+			all[*monitor.RoleBinding](v, "rolebindings"), all[*monitor.ClusterRoleBinding](v, "clusterrolebindings"))
+	}
+	if has("silenced") {
+		byNamespace := map[string][]*monitor.Silenced{}
+		for _, s := range all[*monitor.Silenced](v, "silenced") {
+			byNamespace[s.Namespace] = append(byNamespace[s.Namespace], s)
+		}
+		v.silences = map[string]*monitor.Silences{}
+		for namespace, list := range byNamespace {
+			v.silences[namespace] = monitor.NewSilences(list)
+		}
+	}
+	r.view.Store(v)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+func all[T monitor.Object](v *View, typ string) (out []T) {
+	v.List(typ, "", "", "", func(i *objects.Item) bool {
+		out = append(out, i.Object.(T))
+		return true
+	})
+	return out
+}
+
+type snapshot struct{ objects.State }
+
+// WriteTo implements group.Snapshot.
+func (s snapshot) WriteTo(w io.Writer) (int64, error) {
+	n, err := w.Write(s.Snapshot())
+	return int64(n), err
+}
+
+// Snapshot implements group.Machine.
+func (r *Resources) Snapshot() group.Snapshot { return snapshot{r.view.Load().State} }
+
+// maxSnapshot bounds what Restore reads.
+const maxSnapshot = 1 << 30
+
+// Restore implements group.Machine: nothing changes unless the whole of it is sound.
+func (r *Resources) Restore(in io.Reader) error {
+	b, err := io.ReadAll(io.LimitReader(in, maxSnapshot+1))
+	if err != nil {
+		return err
+	}
+	if len(b) > maxSnapshot {
+		return errkind.Errorf(errkind.TooLarge, "a snapshot of the monitor of more than %d bytes", maxSnapshot)
+	}
+	state, err := objects.ReadSnapshot(b)
+	if err != nil {
+		return err
+	}
+	r.show(&View{State: state}, nil)
+	return nil
+}
