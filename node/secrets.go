@@ -34,6 +34,7 @@ type secretsPlane struct {
 	api     *vaultapi.API
 	http    *httpx.Server
 	log     *slog.Logger
+	metrics *telemetry.Registry // of the plane alone; nil where the process has one in Vault's names
 }
 
 // secretsConfig is what a plane is made of.
@@ -64,6 +65,11 @@ func newSecretsPlane(c secretsConfig) (*secretsPlane, error) {
 			Authority: c.store.raft == nil, Clock: c.clock, Log: c.log})
 		c.keeper.Reigns, c.keeper.StepDown = p.cluster.Reigns, p.cluster.StepDown
 	}
+	if c.keeper.Metrics == nil {
+		p.metrics = vaultMetrics(c.clock)
+		c.keeper.Metrics = p.metrics
+	}
+	c.keeper.Local.Metrics, c.keeper.Local.Version = metricsOf(c.keeper.Metrics), version.VaultContract
 	var err error
 	if p.keeper, err = keeper.New(c.keeper); err != nil {
 		return nil, err
@@ -85,6 +91,9 @@ func (p *secretsPlane) run(ctx context.Context) error {
 	var background sync.WaitGroup
 	defer background.Wait()
 	defer cancel()
+	if p.metrics != nil {
+		background.Go(func() { _ = p.metrics.Run(ctx) }) // it ends with ctx alone
+	}
 	if p.cluster != nil {
 		background.Go(func() { _ = p.cluster.Run(ctx) }) // it ends with ctx alone
 	} else {
@@ -100,7 +109,7 @@ func (p *Process) buildSecrets() error {
 	}
 	for _, addr := range []string{p.cfg.Listen.Secrets, "127.0.0.1:0"} {
 		plane, _, err := newDevSecrets(secretsConfig{listen: []httpx.Listen{{Address: addr}}, clock: p.clock, log: p.log, metrics: p.metrics,
-			headerBytes: p.cfg.HTTP.MaxHeaderBytes}, devSecretsToken, "2")
+			headerBytes: p.cfg.HTTP.MaxHeaderBytes, keeper: keeper.Config{Local: keeper.Local{Follow: p.logs.Follow}}}, devSecretsToken, "2")
 		if err != nil {
 			return fmt.Errorf("secrets: %w", err)
 		}

@@ -69,6 +69,10 @@ func TestDevSecrets(t *testing.T) {
 	if inner, _ := data["data"].(map[string]any); code != 200 || inner["password"] != "x" {
 		t.Errorf("read: %d %v", code, body)
 	}
+	code, body = ask("GET", "sys/metrics", devSecretsToken, "")
+	if gauges := fmt.Sprint(body["Gauges"]); code != 200 || !strings.Contains(gauges, "Name:vault.core.unsealed Value:1") {
+		t.Errorf("metrics: %d %v", code, body)
+	}
 	if code, body := ask("GET", "secret/data/app", "", ""); code != 403 {
 		t.Errorf("read without a token: %d %v", code, body)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/secrets/keeper"
 )
 
 // SecretsDev says how a server of Vault's dev mode is: the secrets plane alone, in memory.
@@ -41,8 +42,9 @@ func NewSecretsServer(cfg SecretsDev) (*SecretsServer, error) {
 	if cfg.KVv1 {
 		kvVersion = "1"
 	}
+	logs := NewLogs(cfg.LogOutput, level, false)
 	plane, first, err := newDevSecrets(secretsConfig{listen: []httpx.Listen{{Address: cfg.Address}}, clock: clock.Real{},
-		log: NewLogs(cfg.LogOutput, level, false).Logger()}, cfg.RootToken, kvVersion)
+		log: logs.Logger(), keeper: keeper.Config{Local: keeper.Local{Follow: logs.Follow}}}, cfg.RootToken, kvVersion)
 	if err != nil {
 		return nil, err
 	}

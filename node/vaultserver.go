@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/go-sockaddr/template"
 
@@ -26,6 +27,7 @@ import (
 	"corbel.dev/corbel/kit/version"
 	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/node/vaultconf"
+	"corbel.dev/corbel/secrets/audit"
 	"corbel.dev/corbel/secrets/cluster"
 	"corbel.dev/corbel/secrets/keeper"
 	"corbel.dev/corbel/telemetry"
@@ -132,8 +134,9 @@ func (s *VaultServer) open() (err error) {
 		id = store.raft.ID()
 	}
 	c := secretsConfig{store: store, clock: s.faults.Clock(), log: s.log, metrics: s.metrics, wire: s.wire, encrypted: true, listen: listen,
-		keeper: keeper.Config{DefaultTTL: s.cfg.DefaultLeaseTTL, MaxTTL: s.cfg.MaxLeaseTTL, ClusterName: s.cfg.ClusterName},
-		self:   cluster.Server{ID: id, Hostname: hostname(), APIAddr: s.apiAddr, ClusterAddr: s.peer, Version: version.VaultContract},
+		keeper: keeper.Config{DefaultTTL: s.cfg.DefaultLeaseTTL, MaxTTL: s.cfg.MaxLeaseTTL, ClusterName: s.cfg.ClusterName, Metrics: s.metrics,
+			Audit: audit.Rules{Folder: s.cfg.AuditDir, Unsafe: s.cfg.AuditAnywhere, Prefix: s.cfg.AuditPrefix}, Local: keeper.Local{Follow: s.logs.Follow, Settings: s.sanitized}},
+		self: cluster.Server{ID: id, Hostname: hostname(), APIAddr: s.apiAddr, ClusterAddr: s.peer, Version: version.VaultContract},
 	}
 	if s.cfg.DisableCache {
 		c.keeper.CacheBytes = -1
@@ -308,8 +311,32 @@ func (s *VaultServer) Reload(cfg *vaultconf.Config) error {
 		l.now.Store(fresh[i])
 	}
 	s.logs.SetLevel(level)
-	s.log.Info("configuration reloaded: log level, certificates of listeners, telemetry")
+	if err := s.plane.keeper.ReopenAudits(); err != nil {
+		s.log.Error("an audit device could not be opened again", "error", err)
+	}
+	s.log.Info("configuration reloaded: log level, certificates of listeners, telemetry, audit files")
 	return nil
+}
+
+// sanitized is the configuration without what is secret in it: of storage and seals their types alone.
+func (s *VaultServer) sanitized() map[string]any {
+	listeners := []any{}
+	for i := range s.cfg.Listeners {
+		l := &s.cfg.Listeners[i]
+		listeners = append(listeners, map[string]any{"type": l.Type, "config": map[string]any{"address": l.Address, "cluster_address": l.ClusterAddress, "tls_disable": l.TLS.Disable,
+			"tls_cert_file": l.TLS.CertFile, "tls_key_file": l.TLS.KeyFile}})
+	}
+	seals := []any{}
+	for _, b := range s.cfg.Seals {
+		seals = append(seals, map[string]any{"type": b.Type})
+	}
+	return map[string]any{"storage": map[string]any{"type": s.cfg.Storage.Type, "cluster_addr": s.cfg.ClusterAddr, "redirect_addr": s.apiAddr, "disable_clustering": s.cfg.DisableClustering},
+		"listeners": listeners, "seals": seals, "api_addr": s.apiAddr, "cluster_addr": s.cfg.ClusterAddr, "cluster_name": s.cfg.ClusterName, "log_level": s.cfg.LogLevel,
+		"log_format": map[bool]string{true: "json", false: "standard"}[s.cfg.LogJSON], "pid_file": s.cfg.PIDFile, "enable_ui": s.cfg.UI, "disable_cache": s.cfg.DisableCache,
+		"default_lease_ttl": int64(s.cfg.DefaultLeaseTTL / time.Second), "max_lease_ttl": int64(s.cfg.MaxLeaseTTL / time.Second),
+		"default_max_request_duration": int64(s.cfg.MaxRequestDuration / time.Second), "raw_storage_endpoint": s.cfg.RawStorageEndpoint, "introspection_endpoint": s.cfg.Introspection,
+		"telemetry": map[string]any{"statsd_address": s.cfg.Telemetry.StatsdAddress, "statsite_address": s.cfg.Telemetry.StatsiteAddress, "dogstatsd_addr": s.cfg.Telemetry.DogstatsdAddr,
+			"disable_hostname": s.cfg.Telemetry.DisableHostname, "metrics_prefix": s.cfg.Telemetry.Prefix}}
 }
 
 // listenerTLS is the TLS of a listener, replaced by Reload.

@@ -1,6 +1,9 @@
 package secrets
 
-import "time"
+import (
+	"io"
+	"time"
+)
 
 // Response is what an engine answers. The zero value is success without a body.
 type Response struct {
@@ -26,6 +29,9 @@ type Raw struct {
 	Status      int // of HTTP; 0 is 200
 	ContentType string
 	Body        []byte
+	// Stream writes the body bit by bit in the place of Body, until it fails or what it shows has
+	// ended; flush sends what was written so far.
+	Stream func(w io.Writer, flush func()) error
 }
 
 // Lease is a secret that ends.

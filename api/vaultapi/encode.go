@@ -47,6 +47,19 @@ func writeError(w http.ResponseWriter, status int, texts ...string) {
 	writeJSON(w, status, map[string][]string{"errors": texts})
 }
 
+// stream writes a body as it comes to be. Its end is the only thing that can go wrong once it has begun.
+func stream(w http.ResponseWriter, raw *secrets.Raw) {
+	h := w.Header()
+	h["Cache-Control"], h["Content-Type"] = []string{"no-store"}, []string{raw.ContentType}
+	w.WriteHeader(http.StatusOK)
+	flush := func() {}
+	if f, ok := w.(http.Flusher); ok {
+		flush = f.Flush
+	}
+	flush()
+	_ = raw.Stream(w, flush) // the client left, or sees that it ends
+}
+
 // made is an answer before it is written.
 type made struct {
 	status      int
@@ -105,6 +118,10 @@ func (a *made) write(w http.ResponseWriter) {
 
 // answer writes the keeper's reply.
 func answer(w http.ResponseWriter, q *secrets.Request, r *keeper.Reply) {
+	if r.Raw != nil && r.Raw.Stream != nil {
+		stream(w, r.Raw)
+		return
+	}
 	var a made
 	a.of(nil, q, r)
 	a.write(w)

@@ -39,6 +39,8 @@ func (r *reader) top(k *Keys) {
 	}
 	c.MaxRequestDuration = k.Duration("default_max_request_duration", 90*time.Second)
 	c.DisableCache = k.Bool("disable_cache", false)
+	c.AuditDir = k.String("audit_dir", "")
+	c.AuditAnywhere, c.AuditPrefix = k.Bool("unsafe_allow_api_audit_creation", false), k.Bool("allow_audit_log_prefixing", false)
 	c.RawStorageEndpoint, c.Introspection = k.Bool("raw_storage_endpoint", false), k.Bool("introspection_endpoint", false)
 	r.telemetry(k)
 	k.Ignore("disable_mlock", "cache_size", "disable_performance_standby", "disable_sealwrap", "disable_printable_check", "license_path", "experiments",
@@ -46,7 +48,7 @@ func (r *reader) top(k *Keys) {
 		"plugin_file_uid", "plugin_file_permissions", "plugin_tmpdir", "enable_post_unseal_trace", "post_unseal_trace_directory", "reporting")
 	k.Warn("service_registration", "plugin_directory", "plugin", "plugin_auto_download", "plugin_auto_register", "plugin_download_behavior", "audit", "initialize",
 		"user_lockout", "administrative_namespace_path", "request_limiter", "kms_library", "entropy", "enable_response_header_hostname",
-		"enable_response_header_raft_node_id", "unsafe_allow_api_audit_creation", "allow_audit_log_prefixing", "disable_standby_reads", "sentinel")
+		"enable_response_header_raft_node_id", "disable_standby_reads", "sentinel")
 	k.Done()
 }
 

@@ -50,6 +50,10 @@ type Config struct {
 	DisableCache       bool
 	RawStorageEndpoint bool
 	Introspection      bool
+
+	AuditDir      string // where audit devices that are made over the API may have files
+	AuditAnywhere bool   // they may anywhere, and sockets
+	AuditPrefix   bool   // and text in front of their lines
 }
 
 // Listener is one place to serve clients at.

@@ -93,7 +93,7 @@ func Open(c *Config, rules Rules, log *slog.Logger, metrics *telemetry.Registry)
 	}
 	name := "audit." + c.Path + "."
 	d := &Device{Config: c, cfg: s, hash: newHasher(c.Salt), log: log, wake: make(chan struct{}, 1), ended: make(chan struct{}),
-		wrote: metrics.Timing(name + "log"), failed: metrics.Counter(name + "log_failure")}
+		wrote: metrics.Timing(name + "log_request"), failed: metrics.Counter(name + "log_request_failure")}
 	d.watchdog = time.AfterFunc(time.Hour, d.stuck)
 	d.watchdog.Stop()
 	go d.run()

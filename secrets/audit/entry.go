@@ -1,7 +1,9 @@
 package audit
 
 import (
+	"cmp"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,7 +28,8 @@ type Entry struct {
 type Auth struct {
 	ID, Accessor, DisplayName string
 	Policies, Granting        []string
-	Decided, Allowed          bool // what the policies said, once they were asked
+	Identity                  []string // policies by its entity and that one's groups
+	Decided, Allowed          bool     // what the policies said, once they were asked
 	Metadata                  map[string]string
 	Entity                    string
 	Type                      string
@@ -123,8 +126,15 @@ func (r *record) auth(name string, a *Auth) {
 	r.hidden(secretMark, "client_token", a.ID)
 	r.hidden(accessorMark, "accessor", a.Accessor)
 	r.str("display_name", a.DisplayName)
-	r.strs("policies", a.Policies)
+	all := a.Policies
+	if len(a.Identity) > 0 {
+		all = slices.Concat(a.Policies, a.Identity)
+		slices.Sort(all)
+		all = slices.Compact(all)
+	}
+	r.strs("policies", all)
 	r.strs("token_policies", a.Policies)
+	r.strs("identity_policies", a.Identity)
 	if a.Decided {
 		r.name("policy_results")
 		r.text = strconv.AppendBool(append(r.text, `{"allowed":`...), a.Allowed)
@@ -234,7 +244,8 @@ func (e *Entry) response(r *record) {
 		r.text = append(r.text, '{')
 		r.str("http_content_type", p.Raw.ContentType)
 		r.hidden(secretMark, "http_raw_body", string(p.Raw.Body))
-		r.text = append(r.text, `,"http_status_code":200}`...)
+		r.number("http_status_code", int64(cmp.Or(p.Raw.Status, 200)))
+		r.text = append(r.text, '}')
 	case p.Data != nil:
 		r.name("data")
 		var clear []string

@@ -1,6 +1,8 @@
 package auth
 
 import (
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,6 +40,26 @@ func (l *Lockout) Locked(name string, now time.Time) bool {
 	defer l.mu.Unlock()
 	f := l.names[name]
 	return f != nil && f.locked(now)
+}
+
+// Names lists who is locked out of a mount, in order. A name in the Lockout is the mount's, a zero byte, and the alias.
+func (l *Lockout) Names(mount string, now time.Time) (list []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name, f := range l.names {
+		if alias, ok := strings.CutPrefix(name, mount+"\x00"); ok && f.locked(now) {
+			list = append(list, alias)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// Unlock forgets an alias's failures.
+func (l *Lockout) Unlock(mount, alias string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.names, mount+"\x00"+alias)
 }
 
 // Tell counts how a try ended, and is false when the alias was locked while it

@@ -43,7 +43,6 @@ func (k *Keeper) record(ctx context.Context, e *audit.Entry) error {
 			continue
 		}
 		k.meters.auditFailed[name].Add(1)
-		k.cfg.Log.Error("secrets: a request is refused since no audit device takes entries", "path", e.Request.Path, "error", err)
 		return errAudit
 	}
 }
@@ -90,7 +89,11 @@ func (t *task) entryOf(err error) *audit.Entry {
 		e.Error = errkind.Text(err)
 	}
 	if t.holder != nil {
-		e.Auth = auditAuth(t.Token, t.holder.Token)
+		var identity []string
+		if p := t.holder.person; p != nil && p.Persona != nil {
+			identity = p.Policies
+		}
+		e.Auth = auditAuth(t.Token, t.holder.Token, identity)
 	}
 	if t.judged != nil {
 		e.Auth.Decided, e.Auth.Allowed, e.Auth.Granting = true, t.judged.Allowed, t.judged.Granting
@@ -98,8 +101,8 @@ func (t *task) entryOf(err error) *audit.Entry {
 	return e
 }
 
-func auditAuth(id string, t *token.Token) audit.Auth {
-	return audit.Auth{ID: id, Accessor: t.Accessor, DisplayName: t.DisplayName, Policies: t.Policies, Metadata: t.Meta, Entity: t.Entity,
+func auditAuth(id string, t *token.Token, identity []string) audit.Auth {
+	return audit.Auth{ID: id, Accessor: t.Accessor, DisplayName: t.DisplayName, Policies: t.Policies, Identity: identity, Metadata: t.Meta, Entity: t.Entity,
 		Type: t.Type(), TTL: t.TTL, Issued: t.Created, NumUses: max(t.Uses, 0)}
 }
 
@@ -110,7 +113,7 @@ func (r *Reply) audited() *audit.Response {
 		out.Data, out.Warnings, out.Raw = r.Data, r.Warnings, r.Raw
 	}
 	if r.Token != nil {
-		auth := auditAuth(r.Token.ID, r.Token.Token)
+		auth := auditAuth(r.Token.ID, r.Token.Token, r.Token.Identity)
 		out.Auth = &auth
 	}
 	if r.Lease != nil {

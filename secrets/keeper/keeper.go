@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"log/slog"
@@ -56,6 +57,7 @@ type Config struct {
 	System func(ctx context.Context, op secrets.Operation, path string, f *secrets.Fields) (data any, found bool, err error)
 	// StepDown is asked to have another server become the active one, soon; nil where there is no other.
 	StepDown func()
+	Local    Local
 }
 
 func (c *Config) complete() error {
@@ -92,11 +94,15 @@ type Keeper struct {
 	serial  serial
 	lockout auth.Lockout // of all auth methods
 	meters  *meters
-	hashing *limit.Gate           // of passwords
-	keygen  *limit.Gate           // of RSA keys
-	keys    *jwks.Keys            // of issuers of tokens that log in
-	state   atomic.Pointer[state] // nil: sealed
-	epoch   storage.Epoch
+	flying  inFlight
+	moves   moves
+
+	versionNoted atomic.Bool           // in the store's history
+	hashing      *limit.Gate           // of passwords
+	keygen       *limit.Gate           // of RSA keys
+	keys         *jwks.Keys            // of issuers of tokens that log in
+	state        atomic.Pointer[state] // nil: sealed
+	epoch        storage.Epoch
 
 	// tree is held for reading while a token is made, for writing while one ends
 	// with all below it: none comes to be under a parent that is going.
@@ -142,6 +148,7 @@ type state struct {
 	book     *token.Book
 	audits   []*audit.Device
 	quotas   *quota.Set
+	cors     CORS
 
 	people       *identity.Book
 	peoplePrefix string // where its records are
@@ -152,11 +159,14 @@ func New(cfg Config) (*Keeper, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
+	cfg.Storage = newMetered(cfg.Storage, cfg.Metrics)
 	b := barrier.New(cfg.Storage, cfg.Now)
 	k := &Keeper{cfg: cfg, barrier: b, vault: newVault(b, cfg.CacheBytes), meters: newMeters(cfg.Metrics)}
 	// A password takes a core for tens of milliseconds: what waits for one takes turns by address.
 	k.hashing = limit.NewGate(limit.GateConfig{Name: "logins by password", Slots: runtime.GOMAXPROCS(0), MaxWaiting: 512})
 	k.keys = jwks.New(cfg.Now)
+	k.gauges(cfg.Metrics)
+	k.vault.hit, k.vault.miss = k.meters.hit, k.meters.miss
 	k.persons.seed = maphash.MakeSeed()
 	k.tokens.persons, k.tokens.batch = &k.persons, k.openBatch
 	k.vault.committed = k.committed
@@ -269,7 +279,7 @@ func (k *Keeper) load(ctx context.Context) (*state, error) {
 		}
 		st.policies[name] = p
 	}
-	if err := k.loadQuotas(ctx, st); err != nil {
+	if err := errors.Join(k.loadQuotas(ctx, st), k.loadCORS(ctx, st)); err != nil {
 		return nil, err
 	}
 	return st, k.openAudits(ctx, st) // last: what it starts is ended with the state

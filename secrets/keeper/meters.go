@@ -1,17 +1,208 @@
 package keeper
 
-import "corbel.dev/corbel/telemetry"
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/mount"
+	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/telemetry"
+)
 
 // meters are what requests count, found once. Names are the contract's, without its prefix.
 type meters struct {
+	registry    *telemetry.Registry
+	request     *telemetry.Timing
+	login       *telemetry.Timing
+	checkToken  *telemetry.Timing
+	register    *telemetry.Timing
+	authorise   *telemetry.Timing
+	created     *telemetry.Counter
+	leased      *telemetry.Counter
+	hit, miss   *telemetry.Counter
 	audit       map[string]*telemetry.Timing
 	auditFailed map[string]*telemetry.Counter
+	routes      sync.Map // accessor and path to *[secrets.Scan + 1]*telemetry.Timing
+}
+
+// timed are the timings of the system's and the token store's paths, by the beginning of the path.
+var timed = []struct {
+	path string
+	op   []secrets.Operation // nil: all
+	name string
+}{
+	{"sys/policies/acl/", []secrets.Operation{secrets.Read}, "policy.get_policy"}, {"sys/policy/", []secrets.Operation{secrets.Read}, "policy.get_policy"},
+	{"sys/policies/acl/", []secrets.Operation{secrets.Update}, "policy.set_policy"}, {"sys/policy/", []secrets.Operation{secrets.Update}, "policy.set_policy"},
+	{"sys/policies/acl/", []secrets.Operation{secrets.Delete}, "policy.delete_policy"}, {"sys/policy/", []secrets.Operation{secrets.Delete}, "policy.delete_policy"},
+	{"sys/policies/acl", []secrets.Operation{secrets.List}, "policy.list_policies"}, {"sys/policy", nil, "policy.list_policies"},
+	{"sys/leases/lookup", nil, "expire.fetch-lease-times"}, {"sys/leases/renew", nil, "expire.renew"}, {"sys/renew", nil, "expire.renew"},
+	{"sys/leases/revoke-prefix/", nil, "expire.revoke-prefix"}, {"sys/revoke-prefix/", nil, "expire.revoke-prefix"}, {"sys/leases/revoke-force/", nil, "expire.revoke-force"},
+	{"sys/revoke-force/", nil, "expire.revoke-force"}, {"sys/leases/revoke", nil, "expire.revoke"}, {"sys/revoke", nil, "expire.revoke"},
+	{"auth/token/create", nil, "token.create"}, {"auth/token/lookup", nil, "token.lookup"}, {"auth/token/renew", nil, "expire.renew-token"},
+	{"auth/token/revoke-orphan", nil, "token.revoke"}, {"auth/token/revoke", nil, "token.revoke-tree"},
 }
 
 func newMeters(r *telemetry.Registry) *meters {
-	m := &meters{audit: map[string]*telemetry.Timing{}, auditFailed: map[string]*telemetry.Counter{}}
+	m := &meters{registry: r, request: r.Timing("core.handle_request"), login: r.Timing("core.handle_login_request"), checkToken: r.Timing("core.check_token"),
+		authorise: r.Timing("core.fetch_acl_and_token"), register: r.Timing("expire.register"), created: r.Counter("token.creation"), leased: r.Counter("secret.lease.creation"),
+		hit: r.Counter("cache.hit"), miss: r.Counter("cache.miss"), audit: map[string]*telemetry.Timing{}, auditFailed: map[string]*telemetry.Counter{}}
 	for _, name := range []string{"log_request", "log_response"} {
 		m.audit[name], m.auditFailed[name] = r.Timing("audit."+name), r.Counter("audit."+name+"_failure")
 	}
+	for _, t := range timed { // alerts find them from the start
+		r.Declare(telemetry.KindTiming, t.name, t.name)
+	}
+	for _, name := range []string{"get", "put", "delete", "list"} {
+		r.Declare(telemetry.KindTiming, "barrier."+name, "barrier."+name)
+	}
+	for _, name := range []string{"quota.rate_limit.violation", "quota.lease_count.violation"} {
+		r.Declare(telemetry.KindCounter, name, name)
+	}
 	return m
+}
+
+// gauges tells of the keeper's state whenever somebody reads it.
+func (k *Keeper) gauges(r *telemetry.Registry) {
+	r.GaugeFunc("core.unsealed", func() float64 { return one(!k.Sealed()) })
+	r.GaugeFunc("core.active", func() float64 { return one(!k.Sealed()) })
+	r.GaugeFunc("core.in_flight_requests", func() float64 { return float64(k.flying.count()) })
+	r.GaugeFunc("barrier.estimated_encryptions", func() float64 {
+		st, err := k.barrier.Status()
+		if err != nil {
+			return 0 // sealed
+		}
+		return float64(st.Encryptions)
+	})
+	for _, auth := range []bool{false, true} {
+		kind := "logical"
+		if auth {
+			kind = "auth"
+		}
+		r.GaugeFunc("core.mount_table.num_entries", func() (n float64) {
+			if st := k.state.Load(); st != nil {
+				for _, e := range st.mounts.All() {
+					n += one(e.Auth() == auth)
+				}
+			}
+			return n
+		}, "type", kind)
+	}
+}
+
+func one(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// route is the timing of an operation at a mount.
+func (m *meters) route(e *mount.Entry, op secrets.Operation) *telemetry.Timing {
+	if m.registry == nil {
+		return nil
+	}
+	key := e.Path
+	if known, ok := m.routes.Load(key); ok {
+		list, _ := known.(*[secrets.Scan + 1]*telemetry.Timing)
+		return list[op]
+	}
+	list := &[secrets.Scan + 1]*telemetry.Timing{}
+	for o := range list {
+		list[o] = m.registry.Timing("route." + secrets.Operation(o).String() + "." + strings.ReplaceAll(e.Path, "/", "-"))
+	}
+	m.routes.Store(key, list)
+	return list[op]
+}
+
+// done counts a request that was answered.
+func (m *meters) done(t *task, begin time.Time, r *Reply) {
+	took := time.Since(begin)
+	if t.holder == nil && r != nil && r.Token != nil {
+		m.login.Observe(took)
+	} else {
+		m.request.Observe(took)
+	}
+	if t.entry == nil {
+		return
+	}
+	m.route(t.entry, t.Op).Observe(took)
+	if r != nil && r.Response != nil && r.Response.Auth != nil {
+		m.created.Add(1)
+	}
+	if r != nil && r.Response != nil && r.Response.Lease != nil {
+		m.leased.Add(1)
+		m.register.Observe(took)
+	}
+	if t.entry.Type != "system" && t.entry.Type != "token" {
+		return
+	}
+	for i := range timed {
+		c := &timed[i]
+		if strings.HasPrefix(t.Path, c.path) && (c.op == nil || c.op[0] == t.Op) {
+			m.registry.Timing(c.name).Observe(took)
+			return
+		}
+	}
+}
+
+// metered times the calls of a storage, by its name, and as the barrier's.
+type metered struct {
+	storage.Backend
+	get, put, del, list     *telemetry.Timing
+	barGet, barPut, barList *telemetry.Timing
+	barDel                  *telemetry.Timing
+}
+
+func newMetered(b storage.Backend, r *telemetry.Registry) storage.Backend {
+	if r == nil {
+		return b
+	}
+	name := b.Info().Name
+	if name == "raft" {
+		name = "raft-storage"
+	}
+	if name == "postgresql" {
+		name = "postgres"
+	}
+	return &metered{Backend: b, get: r.Timing(name + ".get"), put: r.Timing(name + ".put"), del: r.Timing(name + ".delete"), list: r.Timing(name + ".list"),
+		barGet: r.Timing("barrier.get"), barPut: r.Timing("barrier.put"), barDel: r.Timing("barrier.delete"), barList: r.Timing("barrier.list")}
+}
+
+// Get implements storage.Backend.
+func (m *metered) Get(ctx context.Context, key string) ([]byte, bool, error) {
+	begin := time.Now()
+	v, ok, err := m.Backend.Get(ctx, key)
+	m.both(begin, m.get, m.barGet)
+	return v, ok, err
+}
+
+// List implements storage.Backend.
+func (m *metered) List(ctx context.Context, prefix, after string, limit int) ([]string, error) {
+	begin := time.Now()
+	list, err := m.Backend.List(ctx, prefix, after, limit)
+	m.both(begin, m.list, m.barList)
+	return list, err
+}
+
+// Commit implements storage.Backend. A batch that puts anything counts as a put.
+func (m *metered) Commit(ctx context.Context, epoch storage.Epoch, ops []storage.Op) error {
+	begin := time.Now()
+	err := m.Backend.Commit(ctx, epoch, ops)
+	for _, op := range ops {
+		if op.Value != nil {
+			m.both(begin, m.put, m.barPut)
+			return err
+		}
+	}
+	m.both(begin, m.del, m.barDel)
+	return err
+}
+
+func (m *metered) both(begin time.Time, a, b *telemetry.Timing) {
+	took := time.Since(begin)
+	a.Observe(took)
+	b.Observe(took)
 }

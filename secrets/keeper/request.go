@@ -45,6 +45,9 @@ type task struct {
 	judged *policy.Verdict // by the policies; nil: they were not asked
 	last   bool            // this is the last use of its token
 
+	method     string // the operation as it came
+	next, prev *task  // of those under way
+
 	renewed   *token.Token // what a renewal left, for the reply
 	renewedID string       // its id; "" where only the accessor was given
 	leased    *Leased      // what a renewal of a lease left
@@ -66,7 +69,9 @@ func (k *Keeper) Handle(ctx context.Context, r *secrets.Request) (*Reply, error)
 	if r.Now.IsZero() {
 		r.Now = k.cfg.Now()
 	}
-	t := &task{Request: r, st: st}
+	begin := time.Now()
+	t := &task{Request: r, st: st, method: r.Op.String()}
+	defer k.flying.begin(t).end(t)
 	t.entry, r.Rest = st.mounts.Route(r.Path)
 	if err := k.admit(ctx, t); err != nil {
 		return nil, err
@@ -81,11 +86,13 @@ func (k *Keeper) Handle(ctx context.Context, r *secrets.Request) (*Reply, error)
 	special := t.engine.Special()
 	if !matches(special.Open, r.Rest) {
 		err = k.authorise(ctx, t, special)
+		k.meters.checkToken.Observe(time.Since(begin))
 	}
 	var reply *Reply
 	if err = k.audited(ctx, t, err); err == nil {
 		reply, err = k.answered(ctx, t)
 	}
+	k.meters.done(t, begin, reply)
 	if t.last {
 		k.endLast(ctx, t)
 	}
@@ -133,7 +140,10 @@ func (k *Keeper) known(ctx context.Context, t *task) (*holder, error) {
 // authorise finds the token and judges the request by its policies. A token with
 // a limited number of uses has one less afterwards, also when it is denied.
 func (k *Keeper) authorise(ctx context.Context, t *task, special engine.Special) (err error) {
-	if t.holder, err = k.known(ctx, t); err != nil {
+	begin := time.Now()
+	t.holder, err = k.known(ctx, t)
+	k.meters.authorise.Observe(time.Since(begin))
+	if err != nil {
 		return err
 	}
 	if t.holder.Uses != 0 {

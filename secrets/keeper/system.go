@@ -18,7 +18,7 @@ type system struct{ k *Keeper }
 
 // Special implements engine.Engine.
 func (*system) Special() engine.Special {
-	return engine.Special{Open: []string{"wrapping/unwrap", "wrapping/lookup", "wrapping/rewrap"}, Token: []string{"internal/ui/mounts", "internal/ui/mounts/*"}, Protected: []string{"auth/*", "rotate", "rotate/*", "storage/raft/*", "seal", "step-down", "audit", "audit/*", "remount", "raw/*", "leases/lookup/*", "leases/revoke-prefix/*", "leases/revoke-force/*", "leases/revocation/*",
+	return engine.Special{Open: []string{"wrapping/unwrap", "wrapping/lookup", "wrapping/rewrap", "replication/status", "replication/dr/status", "replication/performance/status"}, Token: []string{"internal/ui/mounts", "internal/ui/mounts/*"}, Protected: []string{"pprof", "pprof/*", "leases/tidy", "plugins/catalog/*", "config/cors", "auth/*", "rotate", "rotate/*", "storage/raft/*", "seal", "step-down", "audit", "audit/*", "remount", "raw/*", "leases/lookup/*", "leases/revoke-prefix/*", "leases/revoke-force/*", "leases/revocation/*",
 		"revoke-prefix/*", "revoke-force/*"}}
 }
 
@@ -47,7 +47,7 @@ type sysCall struct {
 	f    *secrets.Fields
 }
 
-var rows = []row{
+var rows = slices.Concat(toolRows, []row{
 	{path: "mounts", read: (*system).mounts},
 	{path: "mounts/", read: (*system).mountOrTune, write: (*system).mountOrTuneWrite, del: (*system).unmount},
 	{path: "auth", read: (*system).authMounts},
@@ -90,16 +90,8 @@ var rows = []row{
 	{path: "wrapping/lookup", read: (*system).wrappingLookup, write: (*system).wrappingLookup},
 	{path: "rotate/root", write: (*system).rotateRoot},
 	{path: "seal", write: (*system).seal},
-	{path: "quotas/config", read: (*system).quotaConfig, write: (*system).writeQuotaConfig},
-	{path: "quotas/rate-limit", list: (*system).quotaNames},
-	{path: "quotas/rate-limit/", read: (*system).readQuota, write: (*system).writeQuota, del: (*system).deleteQuota},
-	{path: "quotas/lease-count", list: (*system).quotaNames},
-	{path: "quotas/lease-count/", read: (*system).readQuota, write: (*system).writeQuota, del: (*system).deleteQuota},
-	{path: "audit", read: (*system).audits},
-	{path: "audit/", write: (*system).enableAudit, del: (*system).disableAudit},
-	{path: "audit-hash/", write: (*system).auditHash},
 	{path: "step-down", write: (*system).stepDown},
-}
+})
 
 // hoisted paths have their data at the top of the envelope too (contract 1.2).
 func hoisted(rest string) bool {

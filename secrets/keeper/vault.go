@@ -9,6 +9,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/barrier"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/telemetry"
 )
 
 // vault is the barrier with the decrypted records of late in front of it.
@@ -19,6 +20,7 @@ type vault struct {
 	limit   int // bytes of values in one shard
 	// committed is told the keys of each commit, after it, before its caller is.
 	committed func(ops []storage.Op)
+	hit, miss *telemetry.Counter
 }
 
 const shardCount = 64
@@ -49,8 +51,10 @@ func (v *vault) Get(ctx context.Context, key string) ([]byte, bool, error) {
 		if v.barrier.Sealed() {
 			return nil, false, barrier.ErrSealed
 		}
+		v.hit.Add(1)
 		return value, true, nil
 	}
+	v.miss.Add(1)
 	value, ok, err := v.barrier.Get(ctx, key)
 	if err == nil && ok {
 		s.mu.Lock()

@@ -97,17 +97,10 @@ func (a *ACL) Capabilities(path string) []string {
 		return []string{RootName}
 	}
 	r := a.find(path, true)
-	if r == nil || r.Capabilities&Deny != 0 || r.Capabilities == 0 {
+	if r == nil {
 		return []string{"deny"}
 	}
-	var out []string
-	for word, c := range capabilities {
-		if r.Capabilities&c != 0 {
-			out = append(out, word)
-		}
-	}
-	slices.Sort(out)
-	return out
+	return r.words()
 }
 
 // Root reports whether the root policy is in the set.

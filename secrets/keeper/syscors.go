@@ -1,0 +1,85 @@
+package keeper
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"slices"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets/storage"
+)
+
+// corsKey is where the settings for browsers are.
+const corsKey = "core/cors"
+
+// CORS says which pages of other origins browsers may let in. The zero value is off.
+type CORS struct {
+	Enabled bool     `json:"enabled"`
+	Origins []string `json:"allowed_origins"`
+	Headers []string `json:"allowed_headers"`
+}
+
+// corsHeaders are allowed beside those of the settings.
+var corsHeaders = []string{"Content-Type", "X-Requested-With", "X-Vault-AWS-IAM-Server-ID", "X-Vault-MFA", "X-Vault-No-Request-Forwarding", "X-Vault-Wrap-Format",
+	"X-Vault-Wrap-TTL", "X-Vault-Policy-Override", "Authorization", "X-Vault-Token"}
+
+// CORS returns the settings; off while sealed.
+func (k *Keeper) CORS() CORS {
+	if st := k.state.Load(); st != nil {
+		return st.cors
+	}
+	return CORS{}
+}
+
+// Allows reports whether an origin may be let in.
+func (c *CORS) Allows(origin string) bool {
+	return c.Enabled && (slices.Contains(c.Origins, "*") || slices.Contains(c.Origins, origin))
+}
+
+func (k *Keeper) loadCORS(ctx context.Context, st *state) error {
+	raw, ok, err := k.vault.Get(ctx, corsKey)
+	if err != nil || !ok {
+		return err
+	}
+	if json.Unmarshal(raw, &st.cors) != nil {
+		return errkind.Errorf(errkind.Corrupt, "%s is not what was stored", corsKey)
+	}
+	return nil
+}
+
+func (s *system) readCORS(c *sysCall) (any, error) {
+	if !c.st.cors.Enabled {
+		return map[string]any{"enabled": false}, nil
+	}
+	return c.st.cors, nil
+}
+
+func (s *system) writeCORS(c *sysCall) (any, error) {
+	next := CORS{Enabled: c.f.Bool("enable", true), Origins: c.f.Strings("allowed_origins"), Headers: slices.Concat(corsHeaders, c.f.Strings("allowed_headers"))}
+	if err := c.f.Err(); err != nil {
+		return nil, err
+	}
+	if len(next.Origins) == 0 {
+		return nil, errkind.New(errkind.Invalid, "at least one origin or the wildcard must be provided")
+	}
+	if slices.Contains(next.Origins, "*") && len(next.Origins) > 1 {
+		return nil, errkind.New(errkind.Invalid, "to allow all origins the '*' must be the only value for allowed_origins")
+	}
+	for _, origin := range next.Origins {
+		if u, err := url.Parse(origin); origin != "*" && (err != nil || u.Scheme == "" || u.Host == "" || u.Path != "") {
+			return nil, errkind.Errorf(errkind.Invalid, "field \"allowed_origins\": %q is no origin, as https://example.org", origin)
+		}
+	}
+	return nil, s.setCORS(c, next)
+}
+
+func (s *system) deleteCORS(c *sysCall) (any, error) { return nil, s.setCORS(c, CORS{}) }
+
+func (s *system) setCORS(c *sysCall, next CORS) error {
+	return s.k.change(c, func(st state) (*state, []storage.Op, error) {
+		op, err := putJSON(corsKey, next)
+		st.cors = next
+		return &st, []storage.Op{op}, err
+	})
+}

@@ -1,0 +1,88 @@
+package keeper
+
+import (
+	"encoding/json"
+	"strings"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine"
+)
+
+// Routes implements engine.Router.
+func (s *system) Routes() []engine.Route {
+	var out []engine.Route
+	open := s.Special().Open
+	for _, r := range rows {
+		route := engine.Route{Path: r.path, Open: matches(open, r.path)}
+		if strings.HasSuffix(r.path, "/") {
+			route.Path += "{path}"
+		}
+		for _, op := range []struct {
+			is bool
+			op secrets.Operation
+		}{{r.read != nil, secrets.Read}, {r.write != nil, secrets.Update}, {r.list != nil, secrets.List}, {r.del != nil, secrets.Delete}} {
+			if op.is {
+				route.Ops = append(route.Ops, op.op)
+			}
+		}
+		out = append(out, route)
+	}
+	return out
+}
+
+// methods of HTTP by what they do. A list is a read with a parameter.
+var methods = map[secrets.Operation]string{secrets.Read: "get", secrets.List: "get", secrets.Create: "post", secrets.Update: "post", secrets.Patch: "patch", secrets.Delete: "delete"}
+
+// openAPI describes what the caller may see of the mounts' paths, as OpenAPI 3 has it.
+func (s *system) openAPI(c *sysCall) (any, error) {
+	if err := c.f.Err(); err != nil {
+		return nil, err
+	}
+	paths := map[string]any{}
+	for _, e := range c.st.mounts.All() {
+		router, ok := c.st.engines[e.Accessor].(engine.Router)
+		if !ok || !c.holder.acl.Below(e.Path) {
+			continue
+		}
+		for _, r := range router.Routes() {
+			paths["/"+e.Path+r.Path] = item(e.Path, r)
+		}
+	}
+	if len(paths) == 0 {
+		return nil, errkind.New(errkind.NotFound, "")
+	}
+	text, err := json.Marshal(map[string]any{"openapi": "3.0.2", "paths": paths, "info": map[string]any{"title": "Corbel secrets API", "version": s.k.cfg.Local.Version,
+		"description": "The paths of the mounts that the caller may see. All are below /v1/."}})
+	return &secrets.Response{Raw: &secrets.Raw{ContentType: "application/json", Body: text}}, err
+}
+
+// item describes a path.
+func item(mount string, r engine.Route) map[string]any {
+	out := map[string]any{}
+	var parameters []any
+	for rest := r.Path; ; {
+		_, after, ok := strings.Cut(rest, "{")
+		if !ok {
+			break
+		}
+		var name string
+		name, rest, _ = strings.Cut(after, "}")
+		parameters = append(parameters, map[string]any{"name": name, "in": "path", "required": true, "schema": map[string]string{"type": "string"}})
+	}
+	if parameters != nil {
+		out["parameters"] = parameters
+	}
+	if r.Open {
+		out["x-vault-unauthenticated"] = true
+	}
+	for _, op := range r.Ops {
+		about := map[string]any{"operationId": op.String() + "-" + strings.Trim(strings.NewReplacer("/", "-", "{", "", "}", "").Replace(mount+r.Path), "-"),
+			"tags": []string{strings.TrimSuffix(mount, "/")}, "responses": map[string]any{"200": map[string]string{"description": "OK"}}}
+		if op == secrets.List {
+			about["parameters"] = []any{map[string]any{"name": "list", "in": "query", "schema": map[string]string{"type": "string"}}}
+		}
+		out[methods[op]] = about
+	}
+	return out
+}
