@@ -192,8 +192,8 @@ func (e *env) starter(c *cobra.Command, o *startOptions) {
 }
 
 // runProcess runs p until a signal says otherwise: SIGHUP reloads, SIGINT and
-// SIGTERM end it, after leaving the cluster where the configuration wants that. A
-// second signal ends the leaving.
+// SIGTERM end it, after draining it, and leaving the cluster where the configuration
+// wants that. Each further signal cuts short what goes on.
 func (e *env) runProcess(ctx context.Context, p process, cfg *config.Config, load func() (*config.Config, error)) error {
 	if cfg.PIDFile != "" {
 		if err := os.WriteFile(cfg.PIDFile, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644); err != nil {
@@ -207,7 +207,10 @@ func (e *env) runProcess(ctx context.Context, p process, cfg *config.Config, loa
 	signal.Notify(sig, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(sig)
 	done := make(chan error, 1)
-	go func() { done <- p.Run(ctx) }()
+	go func() {
+		done <- p.Run(ctx)
+		stop() // nothing is left to drain
+	}()
 	greeted := make(chan struct{})
 	go func() {
 		defer close(greeted)
@@ -221,11 +224,12 @@ func (e *env) runProcess(ctx context.Context, p process, cfg *config.Config, loa
 		case err := <-done:
 			return err
 		case s := <-sig:
-			switch {
-			case s == syscall.SIGHUP:
+			if s == syscall.SIGHUP {
 				e.reloadProcess(p, load)
 				continue
-			case s == os.Interrupt && !cfg.Leave.SkipOnInterrupt || s == syscall.SIGTERM && cfg.Leave.OnTerminate:
+			}
+			e.drainProcess(ctx, p, sig)
+			if s == os.Interrupt && !cfg.Leave.SkipOnInterrupt || s == syscall.SIGTERM && cfg.Leave.OnTerminate {
 				e.leaveProcess(ctx, p, sig)
 			}
 			stop()
@@ -241,6 +245,33 @@ func (e *env) reloadProcess(p process, load func() (*config.Config, error)) {
 	}
 	if err != nil {
 		fmt.Fprintf(e.Err, "corbel: not reloaded, the former configuration stays: %v\n", err)
+	}
+}
+
+// drainProcess takes the process out of use, until that is done or the next signal.
+func (e *env) drainProcess(ctx context.Context, p process, again <-chan os.Signal) {
+	d, ok := p.(interface{ Drain(context.Context) })
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.Drain(ctx)
+	}()
+	for {
+		select {
+		case <-done:
+			return
+		case s := <-again:
+			if s != syscall.SIGHUP {
+				cancel()
+				<-done
+				return
+			}
+		}
 	}
 }
 

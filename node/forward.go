@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/api/consulapi"
@@ -78,7 +79,7 @@ func (f *forwarder) Forward(w http.ResponseWriter, r *http.Request, toLeader boo
 		return err
 	}
 	timeout := f.callTimeout
-	if query := r.URL.Query(); query.Has("index") || query.Has("since") {
+	if blocks(r) {
 		timeout = f.blockTimeout
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), timeout)
@@ -217,15 +218,34 @@ func decodeRequest(ctx context.Context, p []byte) (*http.Request, error) {
 	return r, nil
 }
 
-// serveForwarded answers a forwarded request with the process's own API.
-func serveForwarded(api http.Handler) rpc.Handler {
+// blocks tells whether a request may wait for something to change.
+func blocks(r *http.Request) bool {
+	query := r.URL.Query()
+	return query.Has("index") || query.Has("since")
+}
+
+var errParting = errkind.New(errkind.Unavailable, "this server stops: ask another one")
+
+// serveForwarded answers a forwarded request with the process's own API. Once parting ends, queries that wait are answered
+// as if their time was over; those that a process that ends could not answer are for another server.
+func serveForwarded(api http.Handler, parting context.Context, ending *atomic.Bool) rpc.Handler {
 	return func(ctx context.Context, p []byte) ([]byte, error) {
 		r, err := decodeRequest(ctx, p)
 		if err != nil {
 			return nil, err
 		}
 		w := &recorder{header: http.Header{}}
-		api.ServeHTTP(w, r)
+		if r.Method != http.MethodGet || !blocks(r) {
+			api.ServeHTTP(w, r)
+			return w.encode(), nil
+		}
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(parting, cancel)()
+		api.ServeHTTP(w, r.WithContext(ctx))
+		if w.status >= http.StatusInternalServerError && ending.Load() {
+			return nil, errParting
+		}
 		return w.encode(), nil
 	}
 }

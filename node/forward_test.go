@@ -1,10 +1,12 @@
 package node
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -27,7 +29,7 @@ func TestForwardedRequestKeepsWhatMatters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reply, err := serveForwarded(api)(t.Context(), raw)
+	reply, err := serveForwarded(api, t.Context(), new(atomic.Bool))(t.Context(), raw)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,4 +76,38 @@ func FuzzForwardFrames(f *testing.F) {
 		w := httptest.NewRecorder()
 		_ = writeReply(w, p)
 	})
+}
+
+// TestParkedQueriesPart: a query of another process that waits is answered when this one is about to stop, or left for another server.
+func TestParkedQueriesPart(t *testing.T) {
+	for _, c := range []struct {
+		path   string
+		status int
+		kind   errkind.Kind
+	}{{"/v1/kv/a?index=7", 200, 0}, {"/v1/kv/a?since=7", 500, errkind.Unavailable}, {"/v1/kv/a", 500, 0}} {
+		parting, part := context.WithCancel(t.Context())
+		var ending atomic.Bool
+		api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ending.Store(true)
+			part()
+			if blocks(r) {
+				<-r.Context().Done()
+			}
+			w.WriteHeader(c.status)
+		})
+		raw, err := encodeRequest(httptest.NewRequest("GET", c.path, nil), journey{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply, err := serveForwarded(api, parting, &ending)(t.Context(), raw)
+		if errkind.Of(err) != c.kind {
+			t.Errorf("%s: %v", c.path, err)
+		}
+		if err != nil {
+			continue
+		}
+		if status, _, _, err := decodeReply(reply); err != nil || status != c.status {
+			t.Errorf("%s: %d %v", c.path, status, err)
+		}
+	}
 }

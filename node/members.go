@@ -20,7 +20,7 @@ const (
 	roleAgent  = "node"
 )
 
-// tags describe this process to the pool in the contract's words.
+// tags describe this process to the pool in the contract's words, and in added ones. The caller holds tagMu, or is alone.
 func (b *base) tags() map[string]string {
 	cfg := b.cfg
 	t := map[string]string{
@@ -43,19 +43,18 @@ func (b *base) tags() map[string]string {
 	if cfg.Raft.ReadReplica {
 		t["read_replica"] = "1"
 	}
+	maps.Copy(t, b.added)
 	return t
 }
 
-// addTag adds a tag to this process's description and tells the pool.
+// addTag adds a tag to this process's description, or with "" takes one away, and tells the pool.
 func (b *base) addTag(ctx context.Context, key, value string) error {
 	b.tagMu.Lock()
 	defer b.tagMu.Unlock()
-	if b.added == nil {
-		b.added = map[string]string{}
+	if b.added[key] = value; value == "" {
+		delete(b.added, key)
 	}
-	b.added[key] = value
 	tags := b.tags()
-	maps.Copy(tags, b.added)
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	return b.pool.SetTags(ctx, tags)
@@ -74,15 +73,33 @@ func serverMembers(pool *member.Pool) []member.Member {
 
 func memberRPC(m member.Member) string { return net.JoinHostPort(m.Addr, m.Tags["port"]) }
 
-// otherServers are the RPC addresses of living servers other than this process.
+// otherServers are the RPC addresses of the servers to ask: living ones other than this process, without those that
+// start or drain while there are others.
 func (b *base) otherServers() []string {
-	var list []string
+	all, staying := b.servers()
+	if len(staying) > 0 {
+		return staying
+	}
+	return all
+}
+
+// livingServers are the RPC addresses of living servers other than this process.
+func (b *base) livingServers() []string {
+	all, _ := b.servers()
+	return all
+}
+
+func (b *base) servers() (all, staying []string) {
 	for _, m := range serverMembers(b.pool) {
-		if m.Status == member.Alive && m.Name != b.cfg.Node.Name {
-			list = append(list, memberRPC(m))
+		if m.Status != member.Alive || m.Name == b.cfg.Node.Name {
+			continue
+		}
+		all = append(all, memberRPC(m))
+		if m.Tags[tagAway] == "" {
+			staying = append(staying, memberRPC(m))
 		}
 	}
-	return list
+	return all, staying
 }
 
 // poolMembers is the pool as the registry reconciles with it.

@@ -66,6 +66,7 @@ func (p *Process) buildMesh() (err error) {
 		return nil
 	}
 	m.xds = xds.New(xds.Config{Plane: xdsPlane{m.host}, Log: p.log, Metrics: p.metrics})
+	m.xds.SetServing(false) // until the process is warm
 	return m.ports.bind(p)
 }
 

@@ -54,7 +54,7 @@ type base struct {
 	started  time.Time
 
 	tagMu sync.Mutex        // guards added; held while the pool is told, so that the last word is the newest
-	added map[string]string // tags that became known while the process runs
+	added map[string]string // tags that come and go while the process runs
 }
 
 // newBase opens what needs no peer: files, logs, sockets. tags are this
@@ -68,9 +68,12 @@ func newBase(cfg *config.Config) (*base, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &base{cfg: cfg, faults: in, fs: in.FS(), clock: in.Clock(), started: time.Now()}
+	b := &base{cfg: cfg, faults: in, fs: in.FS(), clock: in.Clock(), started: time.Now(), added: map[string]string{}}
 	if known != nil {
 		b.enrolled.now.Store(known.certificate(b.clock.Now()))
+	}
+	if cfg.Server && !cfg.Dev {
+		b.added[tagAway] = "starts"
 	}
 	b.live.Store(cfg)
 	level, ok := ParseLevel(cfg.Logging.Level)

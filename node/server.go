@@ -60,7 +60,10 @@ type Process struct {
 	https      atomic.Pointer[tls.Config] // of the HTTPS port; replaced by Reload
 	watches    watches
 	serverUp   chan struct{}
-	left       chan struct{} // told when the process left on request: it ends
+	left       chan struct{}   // told when the process left on request: it ends
+	ending     atomic.Bool     // Drain began: not ready any more
+	parting    context.Context // ends when parked queries of other processes are to be answered
+	part       context.CancelFunc
 	reload     func(context.Context) error
 }
 
@@ -76,7 +79,9 @@ func New(cfg *config.Config) (*Process, error) {
 	}
 	cfg = b.cfg
 	p := &Process{base: b, serverUp: make(chan struct{}, 1), left: make(chan struct{}, 1), uploads: &uploads{dir: cfg.DataDir}}
+	p.parting, p.part = context.WithCancel(context.Background())
 	if err := p.build(); err != nil {
+		p.part()
 		if p.mesh != nil {
 			p.mesh.ports.close()
 		}
@@ -132,7 +137,7 @@ func (p *Process) build() error {
 	if err := p.buildDNS(); err != nil {
 		return err
 	}
-	p.rpcSrv.Handle(methodHTTP, serveForwarded(p.api))
+	p.rpcSrv.Handle(methodHTTP, serveForwarded(p.api, p.parting, &p.ending))
 	p.rpcSrv.HandleStream(methodHTTPStream, serveStreamed(p.withProfiles(p.api), p.uploads))
 	p.rpcSrv.Handle(methodHTTPUpload, p.uploads.piece)
 	p.rpcSrv.Handle(methodDNS, serveDNS(p.dns))
@@ -284,7 +289,7 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 			Server: cfg.Server, GRPCPort: grpc, GRPCTLSPort: secure,
 		},
 		Local: p.local, Members: apiMembers{p.pool}, Events: poolEvents{p.pool}, Coordinates: p.places, Info: info{p}, Logs: p.logs, Forward: forward,
-		MetricsHandler: promapi.New(p.metrics), Connections: connections,
+		MetricsHandler: promapi.New(p.metrics), Connections: connections, Lacks: p.lacks,
 		Leaves: apiLeaves{p.leaves}, ConnectOff: !cfg.Connect.Enabled, DefaultIntentionPolicy: cfg.Connect.DefaultIntentionPolicy,
 		Authorizer: p.access.tokens, ACLEnabled: cfg.ACL.Enabled, DefaultACLPolicy: defaultPolicy(cfg),
 		Keeper: p.access.keeper, DownACLPolicy: cfg.ACL.DownPolicy, KeyListPolicy: cfg.ACL.KeyListPolicy,
@@ -388,6 +393,7 @@ func (p *Process) addParts() {
 		}
 	}
 	p.parts.Add("ready", p.announce)
+	p.parts.Add("warm", p.warm)
 }
 
 // announce says what was opened, and waits.
@@ -428,7 +434,7 @@ func (p *Process) watchServers(ctx context.Context) error {
 	for {
 		changed := p.pool.Changes()
 		var leads <-chan struct{}
-		now := strings.Join(p.otherServers(), " ")
+		now := strings.Join(p.livingServers(), " ")
 		if p.raft != nil {
 			leads = p.raft.LeaderChanges()
 			now += " leader " + p.raft.leaderAddr()

@@ -104,7 +104,7 @@ func farServer(t *testing.T, api http.Handler) string {
 		t.Fatal(err)
 	}
 	srv := rpc.NewServer(rpc.ServerConfig{Drain: time.Second})
-	srv.Handle(methodHTTP, serveForwarded(api))
+	srv.Handle(methodHTTP, serveForwarded(api, t.Context(), new(atomic.Bool)))
 	u := &uploads{}
 	t.Cleanup(u.close)
 	srv.HandleStream(methodHTTPStream, serveStreamed(api, u))

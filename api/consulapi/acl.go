@@ -20,7 +20,7 @@ const (
 
 // tokenless are the patterns that do not look at the token: whoever calls them has none yet, or
 // only wants to know whether there is a cluster.
-var tokenless = map[string]bool{bootstrapPattern: true, loginPattern: true,
+var tokenless = map[string]bool{readyPattern: true, bootstrapPattern: true, loginPattern: true,
 	"/v1/status/leader": true, "/v1/status/peers": true, "/v1/catalog/datacenters": true}
 
 func (r *route) tokenless() bool { return r.resource == resNone && tokenless[r.pattern] }

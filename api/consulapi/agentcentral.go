@@ -94,7 +94,7 @@ func (q *request) withCentral(s *catalog.Service) (*catalog.Service, string) {
 func (q *request) askCentral(destination string, proxy []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(q.r.Context(), centralWait)
 	defer cancel()
-	return q.askServers(ctx, http.MethodPost, centralPattern+url.PathEscape(destination)+"?stale", proxy)
+	return q.api.askServers(ctx, http.MethodPost, centralPattern+url.PathEscape(destination)+"?stale", proxy, q.token())
 }
 
 // awaitCentral is the service with its config entries and a hash of both, once that differs from hash or wait is over.

@@ -227,6 +227,8 @@ type Config struct {
 	Info          AgentInfo
 	Logs          LogSource
 	Forward       Forwarder
+	// Lacks tells what the process waits for before it is ready; nil: it always is.
+	Lacks func() []string
 	// Metrics serves /v1/agent/metrics.
 	MetricsHandler http.Handler
 

@@ -2,11 +2,13 @@ package consulapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -94,47 +96,121 @@ func agentServiceDrain(q *request, l Local) error {
 	if !enable {
 		return q.replyEmpty()
 	}
-	st := q.drain(l, wait, quiet)
-	return q.replyValue(st)
+	d := q.api.draining(l, q.rest, q.token())
+	d.wait(q.r.Context(), wait, quiet)
+	return q.replyValue(&d.st)
 }
 
-// drain waits until the instance has no work left or the time is over.
-func (q *request) drain(l Local, wait, quiet time.Duration) *DrainStatus {
-	ctx, cancel := context.WithTimeout(q.r.Context(), wait)
-	defer cancel()
-	st := &DrainStatus{ID: q.rest, Pending: []string{}, Silent: []string{}}
+// draining is one instance on its way out of use.
+type draining struct {
+	api   *API
+	token string // what the servers are asked with
+	ports []uint16
+	told  bool // every proxy has acknowledged
+	st    DrainStatus
+}
+
+// draining begins to look at an instance that is marked.
+func (a *API) draining(l Local, id, token string) *draining {
+	d := &draining{api: a, token: token, told: a.cfg.Mesh == nil} // without a mesh there is nobody to tell
+	d.st = DrainStatus{ID: id, Pending: []string{}, Silent: []string{}}
 	view := l.View()
-	var ports []uint16
-	if s := view.Services[q.rest]; s != nil {
-		st.Service = s.Service.Name
-		ports = append(ports, uint16(s.Service.Port))
+	if s := view.Services[id]; s != nil {
+		d.st.Service = s.Service.Name
+		d.ports = append(d.ports, uint16(s.Service.Port))
 	}
 	for _, s := range view.Services {
-		var proxy struct{ DestinationServiceID string }
-		if len(s.Service.Proxy) > 0 && json.Unmarshal(s.Service.Proxy, &proxy) == nil && proxy.DestinationServiceID == q.rest {
-			ports = append(ports, uint16(s.Service.Port))
+		if behind(s.Service) == id {
+			d.ports = append(d.ports, uint16(s.Service.Port))
 		}
 	}
-	told := q.api.cfg.Mesh == nil // without a mesh there is nobody to tell
+	return d
+}
+
+// behind is the instance that a sidecar stands for, "" for everything else.
+func behind(s *catalog.Service) string {
+	var proxy struct{ DestinationServiceID string }
+	if s.Kind != catalog.KindConnectProxy || len(s.Proxy) == 0 || json.Unmarshal(s.Proxy, &proxy) != nil {
+		return ""
+	}
+	return proxy.DestinationServiceID
+}
+
+// wait looks until the instance has no work left or the time is over.
+func (d *draining) wait(ctx context.Context, most, quiet time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
 	for {
-		if !told {
-			told = q.told(ctx, st)
-		}
-		var err error
-		st.Open, st.Busy, err = q.api.cfg.Connections(ports, quiet)
-		st.Done, st.Waiting = told && err == nil && st.Busy == 0, ""
-		switch {
-		case !told:
-			st.Waiting = fmt.Sprintf("%d of %d proxies have not acknowledged, %d hosts do not answer", len(st.Pending), st.Proxies, len(st.Silent))
-		case err != nil:
-			st.Waiting = "open connections cannot be told: " + err.Error()
-		case st.Busy > 0:
-			st.Waiting = fmt.Sprintf("%d of %d connections are in use", st.Busy, st.Open)
-		}
-		if st.Done || !pauseFor(ctx, drainAgain) {
-			return st
+		d.look(ctx, quiet)
+		if d.st.Done || !pauseFor(ctx, drainAgain) {
+			return
 		}
 	}
+}
+
+// look finds out how far it is.
+func (d *draining) look(ctx context.Context, quiet time.Duration) {
+	st := &d.st
+	if !d.told {
+		d.told = d.settled(ctx)
+	}
+	var err error
+	st.Open, st.Busy, err = d.api.cfg.Connections(d.ports, quiet)
+	st.Done, st.Waiting = d.told && err == nil && st.Busy == 0, ""
+	switch {
+	case !d.told:
+		st.Waiting = fmt.Sprintf("%d of %d proxies have not acknowledged, %d hosts do not answer", len(st.Pending), st.Proxies, len(st.Silent))
+	case err != nil:
+		st.Waiting = "open connections cannot be told: " + err.Error()
+	case st.Busy > 0:
+		st.Waiting = fmt.Sprintf("%d of %d connections are in use", st.Busy, st.Open)
+	}
+}
+
+// DrainAll marks every instance of this host as draining, as long as the process runs, and waits until none has work
+// left or ctx ends. said hears, by an instance's id, what is waited for, whenever that changes; "" is that nothing is.
+// It returns those that still have work.
+func (a *API) DrainAll(ctx context.Context, reason string, said func(id, waiting string)) ([]string, error) {
+	var ids []string
+	var left []*draining
+	for id, s := range a.cfg.Local.View().Services {
+		if behind(s.Service) != "" {
+			continue // drains with what is behind it
+		}
+		ids = append(ids, id)
+		token := cmp.Or(s.Definition.Token, a.cfg.DefaultToken())
+		left = append(left, a.draining(a.cfg.Local, id, token))
+	}
+	slices.Sort(ids)
+	slices.SortFunc(left, func(x, y *draining) int { return cmp.Compare(x.st.ID, y.st.ID) })
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	if err := a.cfg.Local.DrainServices(ctx, ids, reason); err != nil {
+		return ids, err
+	}
+	last := map[string]string{}
+	for {
+		left = slices.DeleteFunc(left, func(d *draining) bool {
+			if ctx.Err() != nil {
+				return false
+			}
+			d.look(ctx, drainQuiet)
+			if before, heard := last[d.st.ID]; !heard || before != d.st.Waiting {
+				last[d.st.ID] = d.st.Waiting
+				said(d.st.ID, d.st.Waiting)
+			}
+			return d.st.Done
+		})
+		if len(left) == 0 || !pauseFor(ctx, drainAgain) {
+			break
+		}
+	}
+	ids = ids[:0]
+	for _, d := range left {
+		ids = append(ids, d.st.ID)
+	}
+	return ids, nil
 }
 
 func pauseFor(ctx context.Context, d time.Duration) bool {
@@ -148,10 +224,11 @@ func pauseFor(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// told asks the servers whether every proxy knows that the instance drains.
-func (q *request) told(ctx context.Context, st *DrainStatus) bool {
-	path := settlePattern + url.PathEscape(st.Service) + "?" + url.Values{"node": {q.api.cfg.Identity.NodeName}, "id": {st.ID}}.Encode()
-	answer, err := q.askServers(ctx, http.MethodGet, path, nil)
+// settled asks the servers whether every proxy knows that the instance drains.
+func (d *draining) settled(ctx context.Context) bool {
+	st := &d.st
+	path := settlePattern + url.PathEscape(st.Service) + "?" + url.Values{"node": {d.api.cfg.Identity.NodeName}, "id": {st.ID}}.Encode()
+	answer, err := d.api.askServers(ctx, http.MethodGet, path, nil, d.token)
 	var found struct {
 		Settled         bool
 		Proxies         int
@@ -168,22 +245,22 @@ func (q *request) told(ctx context.Context, st *DrainStatus) bool {
 	return found.Settled
 }
 
-// askServers asks on behalf of the request: this process where it is a server, else one of them.
-func (q *request) askServers(ctx context.Context, method, path string, body []byte) ([]byte, error) {
+// askServers asks with a token: this process where it is a server, else one of them.
+func (a *API) askServers(ctx context.Context, method, path string, body []byte, token string) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	r.RequestURI, r.RemoteAddr = path, "127.0.0.1:0"
-	if t := q.token(); t != "" {
-		r.Header.Set("X-Consul-Token", t)
+	if token != "" {
+		r.Header.Set("X-Consul-Token", token)
 	}
 	answer := &capture{kept{header: http.Header{}}}
-	if q.api.cfg.Registry != nil {
-		q.api.ServeHTTP(answer, r)
-	} else if q.api.cfg.Forward == nil {
+	if a.cfg.Registry != nil {
+		a.ServeHTTP(answer, r)
+	} else if a.cfg.Forward == nil {
 		return nil, errNoServers
-	} else if err := q.api.cfg.Forward.Forward(answer, r, false); err != nil {
+	} else if err := a.cfg.Forward.Forward(answer, r, false); err != nil {
 		return nil, err
 	}
 	if answer.status != http.StatusOK {

@@ -25,5 +25,7 @@ type Local interface {
 	UpdateTTL(id, status, output string) error
 	SetServiceMaintenance(ctx context.Context, id string, enable bool, reason string, persist bool) error
 	SetServiceDrain(ctx context.Context, id string, enable bool, reason string) error
+	// DrainServices is SetServiceDrain for many, and kept on no disk.
+	DrainServices(ctx context.Context, ids []string, reason string) error
 	SetNodeMaintenance(ctx context.Context, enable bool, reason string, persist bool) error
 }

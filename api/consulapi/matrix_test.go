@@ -66,6 +66,7 @@ var matrix = map[string]cell{
 	"PUT /v1/catalog/register-batch": {body: `[{"Node":"n2","Address":"10.0.0.77"},{"Node":"n2","Address":"10.0.0.77","Service":{"Service":"web"}}]`, rights: ruleNodeW + ruleWebW},
 	"PUT /v1/catalog/deregister":     {body: `{"Node":"n2"}`, rights: ruleNodeW},
 	"GET /v1/catalog/datacenters":    {tokenless: true},
+	"GET /v1/agent/health/ready":     {tokenless: true},
 	"GET /v1/catalog/nodes":          {rights: ruleNode, hides: "n2"},
 	"GET /v1/catalog/services":       {rights: ruleWeb, hides: "web"},
 	"GET /v1/catalog/service/":       {rest: "web", rights: ruleWeb + ruleNode, hides: "n2"},

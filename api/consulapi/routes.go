@@ -81,6 +81,7 @@ var agentRoutes = []route{
 	{"PUT", "/v1/agent/token/", own, ResAgent, agentToken},
 	{"GET", "/v1/agent/services", own, ResService, onLocal(agentServices)},
 	{"GET", "/v1/agent/service/", own, ResService, onLocal(agentService)},
+	{"GET", readyPattern, own, resNone, agentReady},
 	{"GET", "/v1/agent/health/service/id/", own, ResService, onLocal(agentHealthByID)},
 	{"GET", "/v1/agent/health/service/name/", own, ResService, onLocal(agentHealthByName)},
 	{"PUT", "/v1/agent/service/register", own, ResService, onLocal(agentServiceRegister)},

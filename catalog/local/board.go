@@ -76,6 +76,7 @@ type board struct {
 	ttlChanged    bool                   // a TTL check's status changed since the last save
 	ttlBeaten     bool                   // a heartbeat came since the last save
 	ttlSeen       map[string]time.Time   // TTL check to the end of its period
+	loaded        uint64                 // version of the last check loaded at the start, until the catalog was read; see resume
 	former        map[string]ttlState    // TTL checks from before the restart that have not come back yet
 }
 

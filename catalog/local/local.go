@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/catalog"
@@ -126,8 +127,12 @@ type Local struct {
 	files    sync.RWMutex       // write: a change of all file definitions; read: one registration
 	fromFS   fileSet            // guarded by files
 	orphans  []*CheckDefinition // from before the restart, whose service is not there yet; guarded by files
+	synced   atomic.Bool
 	met      metrics
 }
+
+// Synced tells whether the catalog was read since the start: what is registered here and what is not has been compared with it.
+func (l *Local) Synced() bool { return l.synced.Load() }
 
 // New builds a Local and loads what was registered before from DataDir.
 func New(cfg Config) (*Local, error) {

@@ -24,9 +24,14 @@ func (l *Local) SetServiceMaintenance(ctx context.Context, id string, enable boo
 // SetServiceDrain adds or removes the check that marks a service as draining: it takes
 // no new work, and what it has goes on. It is kept across restarts. Kind NotFound.
 func (l *Local) SetServiceDrain(ctx context.Context, id string, enable bool, reason string) error {
-	return l.markService(ctx, id, enable, true, &CheckDefinition{
+	return l.markService(ctx, id, enable, true, drainCheck(id, reason))
+}
+
+// drainCheck is the mark of a service that drains.
+func drainCheck(id, reason string) *CheckDefinition {
+	return &CheckDefinition{
 		ID: catalog.ServiceDrainPrefix + id, Name: "Service Draining", Notes: cmp.Or(reason, "The service is draining: it takes no new work."),
-	})
+	}
 }
 
 // markService adds or removes a critical check of the service, which lives and is written as the service is.
@@ -36,8 +41,35 @@ func (l *Local) markService(ctx context.Context, id string, enable, persist bool
 		return errkind.Errorf(errkind.NotFound,
 			"Unknown service ID %q. Ensure that the service ID is passed, not the service name.", id)
 	}
-	d.ServiceID, d.Token, d.file = id, s.Definition.Token, s.Definition.file
+	d.of(s)
 	return l.setMaintenance(ctx, enable, persist, d)
+}
+
+// of makes the check one of the service's, written as the service is.
+func (d *CheckDefinition) of(s *Service) {
+	d.ServiceID, d.Token, d.file = s.Service.ID, s.Definition.Token, s.Definition.file
+}
+
+// DrainServices marks services as draining until the process ends: a restart forgets the marks. Services that are gone are
+// left out, and marks that are there stay as they are.
+func (l *Local) DrainServices(ctx context.Context, ids []string, reason string) error {
+	newest := uint64(0)
+	for _, id := range ids {
+		s := l.Service(id)
+		if s == nil || l.Check(catalog.ServiceDrainPrefix+id) != nil {
+			continue
+		}
+		d := drainCheck(id, reason)
+		d.Status, d.Maintenance = "critical", true
+		d.of(s)
+		version, err := l.putCheck(d, false)
+		if err != nil && !errkind.Is(err, errkind.NotFound) {
+			return err
+		}
+		newest = max(newest, version)
+	}
+	l.awaitSync(ctx, newest)
+	return nil
 }
 
 // SetNodeMaintenance adds or removes the host's critical maintenance check.

@@ -22,6 +22,7 @@ const (
 // Run runs the checks and keeps the catalog in sync until ctx ends; it returns
 // when all goroutines have ended.
 func (l *Local) Run(ctx context.Context) error {
+	l.board.began()
 	var wg sync.WaitGroup
 	var err error
 	wg.Go(func() { err = l.runner.Run(ctx) })

@@ -88,6 +88,10 @@ func (l *Local) syncLoop(ctx context.Context) {
 			}
 			scan.Reset(outputScan)
 		case <-l.kick:
+			if l.board.resuming() {
+				schedule(0)
+				continue
+			}
 			if err := l.syncChanges(ctx); err != nil && ctx.Err() == nil {
 				next := retryInterval + l.stagger(retryInterval)
 				if clk.Now().Add(next).Before(fullAt) { // never later: a failing change must not put off a sync that is near
@@ -123,10 +127,16 @@ func (l *Local) syncFull(ctx context.Context) error {
 		})
 	}
 	if err != nil {
+		l.board.resumeFailed(err)
 		l.board.tried(version) // waiting callers have had their attempt
 		l.met.failed.Add(1)
 		return err
 	}
+	if l.board.resuming() {
+		l.resume(stored.Checks)
+		own, version = l.board.own()
+	}
+	l.synced.Store(true)
 	l.board.plan(Diff(own, stored), version)
 	return l.syncChanges(ctx)
 }

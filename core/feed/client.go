@@ -292,6 +292,7 @@ func (c *Client) turnLocked(now time.Time) {
 		}
 		if !c.told {
 			c.told, c.generation = true, cc.generation
+			c.askIgnoredLocked()
 		}
 		switch {
 		case cc.generation == c.generation:
@@ -316,8 +317,13 @@ func (c *Client) adoptLocked(generation uint64) {
 		c.past = c.past[1:]
 	}
 	c.generation, c.known, c.mark = generation, 0, 0
+	c.askIgnoredLocked()
+}
+
+// askIgnoredLocked asks anew for what came before its history counted.
+func (c *Client) askIgnoredLocked() {
 	for _, cc := range c.conns {
-		if cc.ignored && cc.generation == generation {
+		if cc.ignored && cc.generation == c.generation {
 			cc.askAgainLocked()
 		}
 	}
@@ -340,7 +346,7 @@ func (c *Client) Newest() uint64 {
 	defer c.mu.Unlock()
 	var newest uint64
 	for _, cc := range c.conns {
-		if cc.completeLocked() && cc.generation == c.generation {
+		if c.told && cc.completeLocked() && cc.generation == c.generation {
 			newest = max(newest, cc.beat.sent)
 		}
 	}

@@ -312,3 +312,27 @@ func (blank) Follow(Identity, string, func(Value), func(error)) (func(), error) 
 }
 
 func (blank) Newest() (uint64, uint64) { return 0, 0 }
+
+// TestFollowedBeforeALeaderIsHeard: values that came while the server heard no leader count once it does, although it does not send them again by itself.
+func TestFollowedBeforeALeaderIsHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, p := newSite(t), newPress()
+		p.generation = 7
+		p.publish("x", body(1, 100))
+		var lag atomic.Int64
+		lag.Store(int64(time.Hour))
+		s.serve("s0", ServerConfig{Source: p, Lag: func() time.Duration { return time.Duration(lag.Load()) }})
+		c := s.client("a0", ClientConfig{})
+		var x seen
+		defer c.Follow("x", "", x.set, x.failed)()
+		pause(2500)
+		if x.last() != 0 || c.Newest() != 0 {
+			t.Errorf("told %d of %d although nobody knows whether it is the newest", x.last(), c.Newest())
+		}
+		lag.Store(0)
+		pause(2500)
+		if x.last() != 1 || c.Newest() != 1 {
+			t.Errorf("told %d of %d", x.last(), c.Newest())
+		}
+	})
+}

@@ -101,8 +101,9 @@ type Server struct {
 	followed, dirtied atomic.Int64
 	served            sync.WaitGroup // goroutines of connections
 
-	mu    sync.Mutex // guards conns; never held while calling out
-	conns []*serverConn
+	mu       sync.Mutex // guards the following; never held while calling out
+	conns    []*serverConn
+	draining bool
 }
 
 // NewServer returns a Server that does nothing before Run.
@@ -149,25 +150,30 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 func (s *Server) serve(conn net.Conn) {
 	c := newServerConn(s, conn)
 	s.mu.Lock()
-	full := len(s.conns) >= s.cfg.MaxConns
-	if !full {
+	var err error
+	switch {
+	case s.draining:
+		err = errDraining
+	case len(s.conns) >= s.cfg.MaxConns:
+		err = errkind.Errorf(errkind.Overloaded, "feed: the server has its %d connections", s.cfg.MaxConns)
+	default:
 		s.conns = append(s.conns, c)
 		c.place = len(s.conns) - 1
 	}
 	s.mu.Unlock()
-	if full {
-		s.refuse(conn)
+	if err != nil {
+		s.refuse(conn, err)
 		return
 	}
 	s.meters.conns.Add(1)
 	s.served.Go(c.read)
 }
 
-// refuse tells a connection too many to go elsewhere: a few bytes into an empty socket, which wait for nobody.
-func (s *Server) refuse(conn net.Conn) {
+// refuse tells a connection that is not taken in to go elsewhere: a few bytes into an empty socket, which wait for nobody.
+func (s *Server) refuse(conn net.Conn, err error) {
 	s.meters.refused.Add(1)
 	_ = conn.SetDeadline(time.Now().Add(100 * time.Millisecond))
-	_, _ = conn.Write(appendBye(nil, errkind.Errorf(errkind.Overloaded, "feed: the server has its %d connections", s.cfg.MaxConns)))
+	_, _ = conn.Write(appendBye(nil, err))
 	conn.Close()
 }
 
@@ -187,17 +193,50 @@ func (s *Server) remove(c *serverConn) {
 	s.meters.conns.Add(-1)
 }
 
+var (
+	errDraining = errkind.New(errkind.Unavailable, "feed: the server drains")
+	errStops    = errkind.New(errkind.Unavailable, "feed: the server stops")
+)
+
 // stop says goodbye to all connections and waits for their goroutines.
 func (s *Server) stop() {
+	s.dismiss(errStops)
+	s.served.Wait()
+}
+
+// dismiss tells all agents to go elsewhere. They wait up to ClientConfig.Jitter, so that they do not come to another server all at once.
+func (s *Server) dismiss(bye error) {
 	s.mu.Lock()
+	s.draining = true
 	conns := append([]*serverConn(nil), s.conns...)
 	s.mu.Unlock()
-	bye := errkind.New(errkind.Unavailable, "feed: the server stops")
 	for _, c := range conns {
 		c.end(bye)
 	}
-	s.served.Wait()
 }
+
+// Drain tells all agents to go elsewhere, also those that come from now on, and returns once they have gone or ctx ended,
+// with how many are left.
+func (s *Server) Drain(ctx context.Context) int {
+	s.dismiss(errDraining)
+	timer := s.cfg.Clock.NewTimer(0)
+	defer timer.Stop()
+	for {
+		left := s.Stats().Conns
+		if left == 0 {
+			return 0
+		}
+		timer.Reset(drainLook)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return left
+		}
+	}
+}
+
+// drainLook is how often Drain counts who is left.
+const drainLook = 10 * time.Millisecond
 
 // tick sends heartbeats and cuts connections that make no progress, an eighth of them at a time.
 func (s *Server) tick(ctx context.Context) {

@@ -258,9 +258,11 @@ type Queries struct {
 
 // Leave is how the process ends.
 type Leave struct {
-	OnTerminate      bool `key:"leave_on_terminate" doc:"leave on SIGTERM; default true on agents"`
-	SkipOnInterrupt  bool `key:"skip_leave_on_interrupt" doc:"do not leave on SIGINT; default true on servers"`
-	RejoinAfterLeave bool `key:"rejoin_after_leave" doc:"join again after a leave and restart"`
+	OnTerminate     bool `key:"leave_on_terminate" doc:"leave on SIGTERM; default true on agents"`
+	SkipOnInterrupt bool `key:"skip_leave_on_interrupt" doc:"do not leave on SIGINT; default true on servers"`
+	// DrainWait bounds the drain of this host's services before the process ends.
+	DrainWait        time.Duration `key:"drain_wait" def:"0s" opt:"reload" doc:"before ending on SIGTERM or SIGINT: longest wait until the host's services are out of use; 0 does not drain them"`
+	RejoinAfterLeave bool          `key:"rejoin_after_leave" doc:"join again after a leave and restart"`
 }
 
 // Telemetry is where measurements go.

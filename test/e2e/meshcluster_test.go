@@ -34,7 +34,7 @@ func (r *meshRig) meshProcess(kind, name, extra string) {
 	config := fmt.Sprintf(`node_name = %q
 data_dir = %q
 bind_addr = "127.0.0.1"
-log_level = "warn"
+log_level = "info"
 retry_join = ["127.0.0.1:%d"]
 tls { disabled = true }
 acl { enabled = true, default_policy = "deny", tokens { initial_management = %q, agent = %q } }

@@ -1,0 +1,148 @@
+package node
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// serverDrain bounds how long a server that ends waits for agents to go elsewhere, and for another to lead.
+	serverDrain = 5 * time.Second
+	// tagAway in a server's gossip tags asks others to use another one while there is one: it starts, or it drains.
+	tagAway = "away"
+)
+
+// Drain takes the process out of use before it ends: it is not ready any more; with drain_wait the services of this host
+// take no new work, and what they have is waited for; a server sends agents elsewhere and hands leadership over. What is
+// asked meanwhile is answered. It returns early when ctx ends.
+func (p *Process) Drain(ctx context.Context) {
+	p.ending.Store(true)
+	if p.mesh != nil && p.mesh.xds != nil {
+		p.mesh.xds.SetServing(false)
+	}
+	if wait := p.current().Leave.DrainWait; wait > 0 {
+		p.drainServices(ctx, wait)
+	}
+	if p.raft != nil && len(p.otherServers()) > 0 {
+		p.drainServer(ctx)
+	}
+}
+
+func (p *Process) drainServices(ctx context.Context, wait time.Duration) {
+	begin := time.Now()
+	within, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	p.log.Info("draining this host's services; the next signal ends that", "drain_wait", wait)
+	left, err := p.api.DrainAll(within, "the agent ends", func(id, waiting string) {
+		if waiting == "" {
+			p.log.Info("a service is drained", "service", id)
+			return
+		}
+		p.log.Info("a service drains", "service", id, "waiting", waiting)
+	})
+	took := time.Since(begin).Round(time.Millisecond)
+	switch {
+	case err != nil:
+		p.log.Warn("cannot drain the services", "error", err)
+	case len(left) == 0:
+		p.log.Info("no service of this host has work left", "took", took)
+	case ctx.Err() != nil:
+		p.log.Warn("draining was cut short: services still have work", "services", left, "took", took)
+	default:
+		p.log.Warn("services still have work after drain_wait", "services", left, "took", took)
+	}
+}
+
+func (p *Process) drainServer(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, serverDrain)
+	defer cancel()
+	p.log.Info("this server takes no new work")
+	if err := p.addTag(ctx, tagAway, "drains"); err != nil {
+		p.log.Warn("cannot tell the pool that this server drains", "error", err)
+	}
+	if g := p.raft.group.Load(); g != nil && g.IsLeader() {
+		if err := g.TransferLeadership(ctx, ""); err != nil {
+			p.log.Warn("cannot hand the leadership over", "error", err)
+		}
+	}
+	p.part()
+	if p.mesh == nil || p.mesh.server == nil {
+		return
+	}
+	if left := p.mesh.server.Drain(ctx); left > 0 {
+		p.log.Warn("agents still have their stream here", "agents", left)
+	}
+}
+
+// silentLeader is for how long a server may not have heard of a leader and be ready.
+const silentLeader = 5 * time.Second
+
+// lacks tells what the process waits for before it is ready, nothing when it is.
+func (p *Process) lacks() []string {
+	if p.ending.Load() {
+		return []string{"the process ends"}
+	}
+	var list []string
+	if p.raft != nil {
+		switch {
+		case p.raft.leaderAddr() == "":
+			list = append(list, "no leader is known")
+		case !p.raft.IsLeader() && p.raft.LastContact() > silentLeader:
+			list = append(list, "the leader was not heard for "+p.raft.LastContact().Round(time.Second).String())
+		}
+		if !p.board.Ready() {
+			list = append(list, "the catalog has not been read from the log")
+		}
+	} else if len(p.livingServers()) == 0 {
+		list = append(list, "no server is known")
+	}
+	if !p.local.Synced() {
+		list = append(list, "this host's registrations have not been compared with the catalog")
+	}
+	if p.mesh != nil && p.mesh.client != nil && p.mesh.client.Newest() == 0 {
+		list = append(list, "the servers have not told what this host's proxies need")
+	}
+	return list
+}
+
+// warmLook is how often it is looked whether the process is ready, warmSay after how long the log tells what it waits for.
+const (
+	warmLook = 100 * time.Millisecond
+	warmSay  = 30 * time.Second
+)
+
+// warm says once that the process is ready, and what it waits for when that takes long. Until then the health service
+// of the ports for Envoys says NOT_SERVING. A proxy that comes nevertheless waits until all is known that it needs.
+func (p *Process) warm(ctx context.Context) error {
+	defer p.part()
+	begin, said := p.clock.Now(), p.clock.Now()
+	t := p.clock.NewTimer(0)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		}
+		lacks := p.lacks()
+		if len(lacks) == 0 {
+			break
+		}
+		if now := p.clock.Now(); now.Sub(said) >= warmSay {
+			said = now
+			p.log.Warn("not ready yet", "waiting", lacks, "for", now.Sub(begin).Round(time.Second))
+		}
+		t.Reset(warmLook)
+	}
+	p.log.Info("ready", "took", p.clock.Since(begin).Round(time.Millisecond))
+	if p.mesh != nil && p.mesh.xds != nil {
+		p.mesh.xds.SetServing(true)
+	}
+	if p.raft != nil && !p.cfg.Dev {
+		if err := p.addTag(ctx, tagAway, ""); err != nil && ctx.Err() == nil {
+			p.log.Warn("cannot tell the pool that this server is ready", "error", err)
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
