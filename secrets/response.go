@@ -17,8 +17,9 @@ type Response struct {
 	Raw *Raw
 	// Missing answers with 404 and the envelope all the same (deleted versions of KV v2).
 	Missing bool
-	// Accepted answers with 202: the work goes on by itself.
-	Accepted bool
+	// Status is the status of an answer that HTTP is to call something else than 200, as work that
+	// goes on by itself (202); 0 is as usual.
+	Status int
 
 	// Ops is what is to be stored, under keys of the engine's own.
 	Ops []Op

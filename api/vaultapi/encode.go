@@ -82,8 +82,8 @@ func (a *made) of(buf []byte, q *secrets.Request, r *keeper.Reply) {
 		switch {
 		case r.Missing:
 			a.status = http.StatusNotFound
-		case r.Accepted:
-			a.status = http.StatusAccepted
+		case r.Status != 0:
+			a.status = r.Status
 		}
 	}
 }

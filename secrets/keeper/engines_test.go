@@ -57,3 +57,27 @@ func TestPKI(t *testing.T) {
 		t.Errorf("work while sealed: %d, %v", n, err)
 	}
 }
+
+// Who may update and not create makes no key by encrypting.
+func TestTransit(t *testing.T) {
+	h := newHouse(t)
+	h.ok(secrets.Update, "sys/mounts/transit", `{"type":"transit"}`)
+	h.ok(secrets.Update, "sys/policy/use", `{"policy":"path \"transit/encrypt/*\" { capabilities = [\"update\"] }"}`)
+	h.ok(secrets.Update, "sys/policy/make", `{"policy":"path \"transit/encrypt/*\" { capabilities = [\"create\", \"update\"] }"}`)
+	use, make := h.token(`{"policies":["use"]}`), h.token(`{"policies":["make"]}`)
+	h.refused(errkind.Denied, use, secrets.Update, "transit/encrypt/k", `{"plaintext":"eA=="}`)
+	if _, err := h.as(make, secrets.Update, "transit/encrypt/k", `{"plaintext":"eA=="}`); err != nil {
+		t.Fatal(err)
+	}
+	r, err := h.as(use, secrets.Update, "transit/encrypt/k", `{"plaintext":"eA=="}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.refused(errkind.Denied, make, secrets.Update, "transit/decrypt/k", `{"ciphertext":"`+field(t, r, "ciphertext").(string)+`"}`)
+	h.Seal()
+	h.refused(errkind.Unavailable, h.root, secrets.Update, "transit/decrypt/k", `{"ciphertext":"`+field(t, r, "ciphertext").(string)+`"}`)
+	h.unseal()
+	if r := h.ok(secrets.Update, "transit/decrypt/k", `{"ciphertext":"`+field(t, r, "ciphertext").(string)+`"}`); field(t, r, "plaintext") != "eA==" {
+		t.Errorf("after the seal: %s", r.Data)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/engine/kv"
 	"corbel.dev/corbel/secrets/engine/pki"
+	"corbel.dev/corbel/secrets/engine/transit"
 	"corbel.dev/corbel/secrets/identity"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/token"
@@ -57,6 +58,7 @@ var kinds = map[string]kind{
 	"pki": {secret, func(k *Keeper, e *mount.Entry, _ []byte) engine.Engine {
 		return pki.New(pki.Config{Now: k.cfg.Now, TTLs: k.ttls(e), Keys: k.keygen})
 	}},
+	"transit": {secret, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &transit.Engine{Keys: k.keygen} }},
 	"userpass": {login, func(k *Keeper, e *mount.Entry, _ []byte) engine.Engine {
 		return &userpass.Engine{Hashing: k.hashing, Lockout: &k.lockout, Mount: e.UUID}
 	}},

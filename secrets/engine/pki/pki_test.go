@@ -665,7 +665,7 @@ func TestTidy(t *testing.T) {
 	}
 	d.Wait(10 * time.Hour)
 	resp, err := d.Ask(secrets.Update, "tidy", body{"tidy_cert_store": true, "tidy_revoked_certs": true, "safety_buffer": "2h"})
-	if err != nil || !resp.Accepted {
+	if err != nil || resp.Status != 202 {
 		t.Fatalf("%+v, %v", resp, err)
 	}
 	d.Tend()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/json"
+	"net/http"
 	"slices"
 	"time"
 
@@ -161,7 +162,7 @@ func (c *call) tidy() (*secrets.Response, error) {
 	}
 	if s.State == running {
 		c.warn = append(c.warn, "Tidy operation already in progress.")
-		return &secrets.Response{Accepted: true}, nil
+		return &secrets.Response{Status: http.StatusAccepted}, nil
 	}
 	ask := newTidyAsk()
 	if c.r.Due {
@@ -186,7 +187,7 @@ func (c *call) tidy() (*secrets.Response, error) {
 	}
 	next := tidyState{State: running, Ask: raw, Auto: c.r.Due, Started: c.r.Now.UTC(), LastAuto: s.LastAuto}
 	c.warn = append(c.warn, "Tidy operation successfully started: tidy-status says how far it is.")
-	return &secrets.Response{Accepted: true}, c.put(stateKey, next)
+	return &secrets.Response{Status: http.StatusAccepted}, c.put(stateKey, next)
 }
 
 func (c *call) cancelTidy() (*secrets.Response, error) {
