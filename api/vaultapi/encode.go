@@ -73,10 +73,8 @@ func (a *made) of(buf []byte, q *secrets.Request, r *keeper.Reply) {
 	switch {
 	case r.Raw != nil:
 		a.status, a.contentType, a.body = cmp.Or(r.Raw.Status, http.StatusOK), []string{r.Raw.ContentType}, r.Raw.Body
-	case r.Accepted && r.Data == nil && len(r.Warnings) == 0:
-		a.status = http.StatusAccepted
 	case r.Data == nil && r.Token == nil && len(r.Warnings) == 0 && r.Lease == nil && r.Wrap == nil:
-		a.status = http.StatusNoContent
+		a.status = cmp.Or(r.Status, http.StatusNoContent)
 	default:
 		a.status, a.contentType, a.body = http.StatusOK, jsonType, r.Envelope(buf, q, true)
 		switch {

@@ -3,6 +3,7 @@ package keeper
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"time"
 
@@ -104,7 +105,7 @@ func (s *system) leaseRenew(c *sysCall) (any, error) {
 }
 
 // accepted is the answer to what is done later.
-func accepted() *secrets.Response { return &secrets.Response{Accepted: true} }
+func accepted() *secrets.Response { return &secrets.Response{Status: http.StatusAccepted} }
 
 func (s *system) leaseRevoke(c *sysCall) (any, error) {
 	id, err := c.leaseID()
