@@ -120,7 +120,7 @@ func TestSmallRows(t *testing.T) {
 		}
 	}
 	h.refused(errkind.NotFound, h.root, secrets.Read, "sys/replication/recover", "")
-	if r := h.ok(secrets.Update, "sys/leases/tidy", ""); !r.Accepted || len(r.Warnings) != 1 {
+	if r := h.ok(secrets.Update, "sys/leases/tidy", ""); r.Status != 202 || len(r.Warnings) != 1 {
 		t.Errorf("tidy: %+v", r)
 	}
 	catalog := object(t, h.ok(secrets.Read, "sys/plugins/catalog", ""))
