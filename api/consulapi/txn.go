@@ -140,7 +140,7 @@ func txn(q *request) error {
 		return err
 	}
 	if n := decodedBytes(b, in); n > most {
-		return errkind.Errorf(errkind.TooLarge, "Transaction of %d bytes, values counted as decoded, is over the limit of %d: see limits.txn_max_req_len", n, most)
+		return errkind.Errorf(errkind.TooLarge, "Request body(%d bytes) too large, max size: %d bytes. See limits.txn_max_req_len; values count as they are, without base64.", n, most)
 	}
 	if len(in) > maxTxnOps {
 		return errkind.Errorf(errkind.TooLarge, "Transaction contains too many operations (%d > %d)", len(in), maxTxnOps)
