@@ -14,6 +14,7 @@ import (
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/api/vaultapi"
 	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/version"
 	"corbel.dev/corbel/secrets"
@@ -35,6 +36,7 @@ type secretsPlane struct {
 	http    *httpx.Server
 	log     *slog.Logger
 	metrics *telemetry.Registry // of the plane alone; nil where the process has one in Vault's names
+	auto    bool                // nobody is needed to unseal
 }
 
 // secretsConfig is what a plane is made of.
@@ -57,13 +59,16 @@ type secretsConfig struct {
 
 // newSecretsPlane builds a plane. It opens no port; bind does.
 func newSecretsPlane(c secretsConfig) (*secretsPlane, error) {
-	p := &secretsPlane{store: c.store, log: c.log}
+	p := &secretsPlane{store: c.store, log: c.log, auto: c.keeper.Seal != nil}
 	c.keeper.Storage, c.keeper.Log, c.keeper.Now = c.store.backend, c.log, c.clock.Now
 	c.api.Version, c.api.StorageType = version.VaultContract, c.store.backend.Info().Name
 	if c.store.lock != nil {
 		p.cluster = cluster.New(cluster.Config{Self: c.self, Storage: c.store.backend, Lock: c.store.lock, Raft: c.store.raft, Wire: c.wire, Encrypted: c.encrypted,
 			Authority: c.store.raft == nil, Clock: c.clock, Log: c.log})
-		c.keeper.Reigns, c.keeper.StepDown = p.cluster.Reigns, p.cluster.StepDown
+		c.keeper.Reigns, c.keeper.StepDown, c.keeper.System = p.cluster.Reigns, p.cluster.StepDown, p.cluster.System
+		if c.store.raft != nil {
+			c.keeper.Joining = c.store.raft.Joining
+		}
 	}
 	if c.keeper.Metrics == nil {
 		p.metrics = vaultMetrics(c.clock)
@@ -94,12 +99,62 @@ func (p *secretsPlane) run(ctx context.Context) error {
 	if p.metrics != nil {
 		background.Go(func() { _ = p.metrics.Run(ctx) }) // it ends with ctx alone
 	}
+	background.Go(func() { p.begin(ctx) })
 	if p.cluster != nil {
 		background.Go(func() { _ = p.cluster.Run(ctx) }) // it ends with ctx alone
 	} else {
 		background.Go(func() { p.keeper.Run(ctx) })
 	}
 	return p.http.Run(ctx)
+}
+
+// begin joins the cluster that the configuration names, and unseals where nobody is needed for it. What an operator seals
+// later stays sealed.
+func (p *secretsPlane) begin(ctx context.Context) {
+	pause := backoff.Backoff{Min: 500 * time.Millisecond, Max: 5 * time.Second}
+	for n := 0; ctx.Err() == nil && !p.began(ctx, n); n++ {
+		t := time.NewTimer(pause.Next())
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+		}
+	}
+}
+
+// began does what is left to do; true when that is nothing.
+func (p *secretsPlane) began(ctx context.Context, tries int) bool {
+	tell := slog.LevelDebug
+	if tries%10 == 1 {
+		tell = slog.LevelWarn
+	}
+	if raft := p.store.raft; raft != nil && len(p.store.retry) > 0 && !raft.Member() && !raft.Invited() {
+		target := p.store.retry[tries%len(p.store.retry)]
+		if err := raft.Join(ctx, target); err != nil {
+			p.log.Log(ctx, tell, "secrets: cannot join the cluster yet: tried again", "server", target.APIAddr, "error", err)
+			return false
+		}
+		p.log.Info("secrets: this server may join a cluster once it is unsealed", "server", target.APIAddr)
+	}
+	if !p.auto {
+		return true
+	}
+	st, err := p.keeper.SealStatus(ctx)
+	if err == nil {
+		if st.Migration {
+			p.log.Warn("secrets: the configuration asks for another seal than the storage has: unseal with -migrate to go over", "storage", st.Config.Type)
+			return true
+		}
+		err = p.keeper.AutoUnseal(ctx)
+	}
+	if err != nil {
+		p.log.Log(ctx, tell, "secrets: cannot unseal by the automatic seal yet: tried again", "error", err)
+		return false
+	}
+	if !p.keeper.Sealed() {
+		return true
+	}
+	return p.store.raft == nil || len(p.store.retry) == 0 // not initialized: operator init unseals
 }
 
 // buildSecrets makes dev's plane and opens its port.

@@ -145,6 +145,10 @@ func (s *VaultServer) open() (err error) {
 	c.idle, c.readHeader = first.IdleTimeout, first.ReadHeaderTimeout
 	c.unix = httpx.UnixMode{User: first.SocketUser, Group: first.SocketGroup, Mode: first.SocketMode}
 	c.api = vaultapi.Config{MaxBodyBytes: first.MaxRequestSize, MaxRequestTime: s.cfg.MaxRequestDuration}
+	c.api.OpenRekey, c.api.OpenGenerateRoot = true, true
+	for _, l := range s.cfg.Listeners { // one handler serves all of them
+		c.api.OpenRekey, c.api.OpenGenerateRoot = c.api.OpenRekey && l.OpenRekey, c.api.OpenGenerateRoot && l.OpenGenerateRoot
+	}
 	if s.plane, err = newSecretsPlane(c); err != nil {
 		_ = store.backend.Close()
 		return err

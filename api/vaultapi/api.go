@@ -27,6 +27,8 @@ type Config struct {
 	Keeper      *keeper.Keeper
 	Version     string // as semantic version: clients compare it
 	StorageType string
+	// OpenRekey and OpenGenerateRoot let whoever has shares use sys/rekey and sys/generate-root without a token.
+	OpenRekey, OpenGenerateRoot bool
 	// Cluster is set where several servers share the storage.
 	Cluster        *cluster.Cluster
 	MaxBodyBytes   int64         // 32 MiB
@@ -56,7 +58,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !a.cors(w, r) {
 		return
 	}
-	if r.URL.Path == "/v1/sys/monitor" { // until the client leaves
+	if r.URL.Path == "/v1/sys/monitor" || strings.HasPrefix(r.URL.Path, "/v1/sys/storage/raft/snapshot") { // until the client leaves
 		a.serve(w, r)
 		return
 	}
@@ -71,8 +73,14 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 		own(a, w, r)
 		return
 	}
+	if strings.HasPrefix(path, "sys/storage/raft/") && a.raftPath(w, r, path) {
+		return
+	}
 	if a.cfg.Cluster != nil && a.cfg.Keeper.Standby() && !neverHanded(path) {
 		a.handOn(w, r, nil)
+		return
+	}
+	if strings.HasPrefix(path, "sys/") && a.keys(w, r, path) {
 		return
 	}
 	q, raw, err := a.decode(r, path)

@@ -46,5 +46,5 @@ func (a *API) redirect(w http.ResponseWriter, r *http.Request, leader cluster.Se
 	write(w, http.StatusTemporaryRedirect, nil, nil)
 }
 
-// neverHanded are paths that mean this server and no other, or that need no active one.
+// neverHanded is whether a path means this server and no other.
 func neverHanded(path string) bool { return path == "sys/seal" }

@@ -190,6 +190,16 @@ func (b *Barrier) Root() ([]byte, error) {
 	return append([]byte(nil), r.root.value...), nil
 }
 
+// Opens reports whether a keyring, as it is stored, is under the root key of now.
+func (b *Barrier) Opens(keyring []byte) bool {
+	r := b.ring.Load()
+	if r == nil {
+		return false
+	}
+	_, err := openRing(append([]byte(nil), r.root.value...), keyring, b.now())
+	return err == nil
+}
+
 // Holds reports whether root is the root key, in a time that does not depend on where they differ.
 func (b *Barrier) Holds(root []byte) bool {
 	r := b.ring.Load()

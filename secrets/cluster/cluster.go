@@ -53,6 +53,7 @@ type Cluster struct {
 	api    http.Handler // what answers requests that others hand on
 	reign  atomic.Pointer[reigning]
 	step   chan struct{} // asked to give way; room for one
+	anew   chan struct{} // asked to begin anew, with what is stored now; room for one
 
 	mu     sync.Mutex // guards heard
 	heard  map[string]Server
@@ -68,7 +69,7 @@ type reigning struct {
 
 // New makes a Cluster; it works once Attach was called.
 func New(cfg Config) *Cluster {
-	c := &Cluster{cfg: cfg, step: make(chan struct{}, 1), heard: map[string]Server{}}
+	c := &Cluster{cfg: cfg, step: make(chan struct{}, 1), anew: make(chan struct{}, 1), heard: map[string]Server{}}
 	c.proxy = c.newProxy()
 	return c
 }
@@ -103,6 +104,9 @@ func (c *Cluster) Run(ctx context.Context) error {
 	defer wg.Wait()
 	wg.Go(func() { c.serve(ctx) })
 	wg.Go(func() { c.echo(ctx) })
+	if c.cfg.Raft != nil {
+		wg.Go(func() { c.yield(ctx) })
+	}
 	pause := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 	for ctx.Err() == nil {
 		if !c.awaitUnsealed(ctx) {
@@ -226,6 +230,10 @@ func (c *Cluster) rule(ctx context.Context, r Reign) (stepped bool, err error) {
 	case <-c.step: // of a former reign
 	default:
 	}
+	select {
+	case <-c.anew:
+	default:
+	}
 	self := c.cfg.Self
 	self.Since = c.cfg.Clock.Now().UTC()
 	c.reign.Store(&reigning{r, self.Since})
@@ -236,8 +244,14 @@ func (c *Cluster) rule(ctx context.Context, r Reign) (stepped bool, err error) {
 	if err == nil {
 		err = c.announce(starting, &self)
 	}
+	if err == nil {
+		err = c.takeSettings(starting)
+	}
 	if err != nil {
 		k.Deactivate()
+		if c.stale(err) {
+			return false, nil
+		}
 		select {
 		case <-r.Done(): // somebody was faster: no trouble
 			return false, nil
@@ -256,6 +270,8 @@ func (c *Cluster) rule(ctx context.Context, r Reign) (stepped bool, err error) {
 	case <-ctx.Done():
 	case <-r.Done():
 		c.cfg.Log.Warn("secrets: this server is not the active one any more")
+	case <-c.anew:
+		c.cfg.Log.Info("secrets: this server reads everything anew")
 	case <-c.step:
 		stepped = true
 		c.cfg.Log.Info("secrets: this server gives way to another")
@@ -303,6 +319,24 @@ func (c *Cluster) StepDown() {
 	case c.step <- struct{}{}:
 	default:
 	}
+}
+
+// again makes the active server read everything anew: the storage was replaced.
+func (c *Cluster) again() {
+	select {
+	case c.anew <- struct{}{}:
+	default:
+	}
+}
+
+// stale seals this server when its keys are not those of the storage any more.
+func (c *Cluster) stale(err error) bool {
+	if !errors.Is(err, keeper.ErrStale) {
+		return false
+	}
+	c.cfg.Log.Error("secrets: the storage is under other keys than this server has: it is sealed", "error", err)
+	c.keeper.Seal()
+	return true
 }
 
 // knownLeader is what was found out about the active server, and when.

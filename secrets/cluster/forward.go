@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"corbel.dev/corbel/core/wire"
-	"corbel.dev/corbel/secrets/keeper"
 )
 
 // Between servers requests go as HTTP over the wire, whose certificates were checked before the first byte. Beside the
@@ -244,7 +243,9 @@ func (c *Cluster) echo(ctx context.Context) {
 		if c.keeper.Sealed() || c.keeper.Active() {
 			continue
 		}
-		if err := c.keeper.Refresh(ctx); err != nil && !errors.Is(err, keeper.ErrStale) && ctx.Err() == nil {
+		if err := c.keeper.Refresh(ctx); c.stale(err) {
+			continue
+		} else if err != nil && ctx.Err() == nil {
 			c.cfg.Log.Debug("secrets: the keyring could not be read anew", "error", err)
 		}
 		leader, ok := c.Leader(ctx)
@@ -259,4 +260,49 @@ func (c *Cluster) echo(ctx context.Context) {
 			_ = resp.Body.Close()
 		}
 	}
+}
+
+// yield hands the leadership of the Raft group to a member that has its keys, as long as this one has not: nobody
+// could be the active server otherwise.
+func (c *Cluster) yield(ctx context.Context) {
+	client := &http.Client{Transport: c.proxy.Transport, Timeout: 2 * time.Second}
+	for ctx.Err() == nil {
+		c.sleep(ctx, yieldEvery)
+		g := c.cfg.Raft.group.Load()
+		if g == nil || !g.IsLeader() || !c.keeper.Sealed() {
+			continue
+		}
+		list, _, err := g.Configuration()
+		if err != nil {
+			continue
+		}
+		for _, s := range list {
+			if s.ID == c.cfg.Self.ID || !s.Voter || !c.unsealed(ctx, client, s.Address) {
+				continue
+			}
+			within, cancel := context.WithTimeout(ctx, 5*time.Second)
+			if err := g.TransferLeadership(within, s.ID); err == nil {
+				c.cfg.Log.Info("secrets: this server is sealed and led the Raft group: it handed over", "to", s.ID)
+			}
+			cancel()
+			break
+		}
+	}
+}
+
+// yieldEvery is how often a sealed leader looks for somebody who could be active.
+const yieldEvery = 500 * time.Millisecond
+
+func (c *Cluster) unsealed(ctx context.Context, client *http.Client, addr string) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+statusPath, nil)
+	if err != nil {
+		return false
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	var st peerStatus
+	return json.NewDecoder(io.LimitReader(resp.Body, maxEcho)).Decode(&st) == nil && st.Unsealed
 }

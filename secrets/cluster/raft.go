@@ -54,16 +54,18 @@ type Node struct {
 	store    *raftstore.Store
 	listener net.Listener
 
-	group    atomic.Pointer[group.Group]
-	pilot    atomic.Pointer[group.Autopilot]
-	joined   atomic.Pointer[invitation] // accepted, but not used yet
-	caughtUp atomic.Bool                // the copy of this server is not the empty one of a start
-	reigns   atomic.Bool                // reads must be those of the leader
-	start    chan []group.Server        // how the group begins; room for one
-	opened   chan struct{}              // closed when group is there
-	failed   atomic.Pointer[error]      // why it could not be opened
-	ended    chan struct{}              // closed when Run has ended
-	mu       sync.Mutex                 // one founding or joining at a time
+	group     atomic.Pointer[group.Group]
+	pilot     atomic.Pointer[group.Autopilot]
+	joined    atomic.Pointer[invitation] // accepted, but not used yet
+	caughtUp  atomic.Bool                // the copy of this server is not the empty one of a start
+	replicas  atomic.Pointer[[]string]   // that never get a vote
+	deadAfter atomic.Int64               // nanoseconds of silence
+	reigns    atomic.Bool                // reads must be those of the leader
+	start     chan []group.Server        // how the group begins; room for one
+	opened    chan struct{}              // closed when group is there
+	failed    atomic.Pointer[error]      // why it could not be opened
+	ended     chan struct{}              // closed when Run has ended
+	mu        sync.Mutex                 // one founding or joining at a time
 }
 
 var _ storage.Backend = (*Node)(nil)
@@ -73,6 +75,7 @@ const authorityFile = "authority.json"
 // NewNode makes a member. One that was part of a cluster takes part again when Run is called.
 func NewNode(cfg RaftConfig) (*Node, error) {
 	n := &Node{cfg: cfg, store: raftstore.New(cfg.Log), start: make(chan []group.Server, 1), opened: make(chan struct{}), ended: make(chan struct{})}
+	n.deadAfter.Store(int64(firstDeadAfter))
 	if err := cfg.FS.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, errkind.E(errkind.Unavailable, "storage raft: path", err)
 	}
@@ -312,11 +315,11 @@ func (m members) Servers() []group.ServerInfo {
 		st, _ := pilot.State()
 		known = st.Servers
 	}
-	var replicas []string
+	replicas, dead := m.n.nonVoters(), time.Duration(m.n.deadAfter.Load())
 	out := make([]group.ServerInfo, 0, len(list))
 	for _, s := range list {
 		info := group.ServerInfo{ID: s.ID, Name: s.ID, Address: s.Address, Status: group.MemberAlive, Replica: slices.Contains(replicas, s.ID)}
-		if h, ok := known[s.ID]; ok && s.ID != m.n.cfg.ID && h.LastContact > deadAfter {
+		if h, ok := known[s.ID]; ok && s.ID != m.n.cfg.ID && h.LastContact > dead {
 			info.Status = group.MemberFailed
 		}
 		out = append(out, info)
@@ -324,5 +327,13 @@ func (m members) Servers() []group.ServerInfo {
 	return out
 }
 
-// deadAfter is when cleanup_dead_servers takes a silent member away, where it is on.
-const deadAfter = 24 * time.Hour
+// firstDeadAfter is when cleanup_dead_servers takes a silent member away, until an operator says otherwise.
+const firstDeadAfter = 24 * time.Hour
+
+// nonVoters are the members that never get a vote.
+func (n *Node) nonVoters() []string {
+	if list := n.replicas.Load(); list != nil {
+		return *list
+	}
+	return nil
+}

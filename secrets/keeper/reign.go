@@ -234,3 +234,9 @@ func (k *Keeper) Authorise(ctx context.Context, r *secrets.Request) error {
 	t.engine, t.view = st.engines[t.entry.Accessor], view{k.vault, t.entry.Prefix()}
 	return k.audited(ctx, t, k.authorise(context.WithValue(ctx, taskKey{}, t), t, engine.Special{Protected: []string{"*"}}))
 }
+
+// Derive makes a key for a purpose of the root key.
+func (k *Keeper) Derive(purpose string) ([]byte, error) { return k.barrier.Derive(purpose) }
+
+// Opens reports whether a keyring, as it is stored, is under the root key of now.
+func (k *Keeper) Opens(keyring []byte) bool { return k.barrier.Opens(keyring) }

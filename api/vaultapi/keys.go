@@ -1,0 +1,263 @@
+package vaultapi
+
+import (
+	"net/http"
+	"strings"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/keeper"
+)
+
+// keyPaths are those of rekey and generate-root: the active server's, without an envelope. Without a token they are open
+// where the configuration says so; else they ask for the sudo capability.
+var keyPaths = map[string]struct {
+	serve func(a *API, w http.ResponseWriter, r *http.Request, f *secrets.Fields) (any, error)
+	root  bool // generate-root's, not rekey's
+	must  bool // always with a token
+}{
+	"sys/generate-root/attempt": {serve: (*API).rootAttempt, root: true},
+	"sys/generate-root/update":  {serve: (*API).rootUpdate, root: true},
+
+	"sys/rekey/init": {serve: rekeyOf((*API).rekeyInit, keeper.RekeyBarrier)}, "sys/rekey/update": {serve: rekeyOf((*API).rekeyUpdate, keeper.RekeyBarrier)},
+	"sys/rekey/verify": {serve: rekeyOf((*API).rekeyVerify, keeper.RekeyBarrier)}, "sys/rekey/backup": {serve: (*API).noBackup, must: true},
+	"sys/rekey-recovery-key/init":   {serve: rekeyOf((*API).rekeyInit, keeper.RekeyRecovery)},
+	"sys/rekey-recovery-key/update": {serve: rekeyOf((*API).rekeyUpdate, keeper.RekeyRecovery)},
+	"sys/rekey-recovery-key/verify": {serve: rekeyOf((*API).rekeyVerify, keeper.RekeyRecovery)},
+	"sys/rekey/recovery-key-backup": {serve: (*API).noBackup, must: true},
+
+	"sys/rotate/root/init":       {serve: rekeyOf((*API).rekeyInit, keeper.RekeyBarrier), must: true},
+	"sys/rotate/root/update":     {serve: rekeyOf((*API).rekeyUpdate, keeper.RekeyBarrier), must: true},
+	"sys/rotate/root/verify":     {serve: rekeyOf((*API).rekeyVerify, keeper.RekeyBarrier), must: true},
+	"sys/rotate/root/backup":     {serve: (*API).noBackup, must: true},
+	"sys/rotate/recovery/init":   {serve: rekeyOf((*API).rekeyInit, keeper.RekeyRecovery), must: true},
+	"sys/rotate/recovery/update": {serve: rekeyOf((*API).rekeyUpdate, keeper.RekeyRecovery), must: true},
+	"sys/rotate/recovery/verify": {serve: rekeyOf((*API).rekeyVerify, keeper.RekeyRecovery), must: true},
+	"sys/rotate/recovery/backup": {serve: (*API).noBackup, must: true},
+}
+
+func rekeyOf(f func(*API, *http.Request, *secrets.Fields, keeper.RekeyKind) (any, error), kind keeper.RekeyKind) func(*API, http.ResponseWriter, *http.Request, *secrets.Fields) (any, error) {
+	return func(a *API, _ http.ResponseWriter, r *http.Request, fields *secrets.Fields) (any, error) {
+		return f(a, r, fields, kind)
+	}
+}
+
+// keys answers one of keyPaths; false when the path is none.
+func (a *API) keys(w http.ResponseWriter, r *http.Request, path string) bool {
+	row, ok := keyPaths[path]
+	if !ok {
+		return false
+	}
+	open := a.cfg.OpenRekey
+	if row.root {
+		open = a.cfg.OpenGenerateRoot
+	}
+	if !open || row.must {
+		q, err := a.request(r, path)
+		if err == nil {
+			err = a.cfg.Keeper.Authorise(r.Context(), q)
+		}
+		if err != nil {
+			fail(w, err)
+			return true
+		}
+	}
+	var f *secrets.Fields
+	if r.Method == http.MethodPut || r.Method == http.MethodPost {
+		if f, ok = a.fields(w, r); !ok {
+			return true
+		}
+	}
+	body, err := row.serve(a, w, r, f)
+	switch {
+	case err != nil:
+		fail(w, err)
+	case body == nil:
+		write(w, http.StatusNoContent, nil, nil)
+	default:
+		writeJSON(w, http.StatusOK, body)
+	}
+	return true
+}
+
+// request is a request as policies judge it, without its body.
+func (a *API) request(r *http.Request, path string) (q *secrets.Request, err error) {
+	from := remote(r)
+	q = &secrets.Request{ID: requestID(), Path: path, Token: tokenOf(r), Remote: from.Addr(), RemotePort: from.Port()}
+	q.Op, err = operation(r, r.URL.Query())
+	return q, err
+}
+
+var errMethod = errkind.New(errkind.Conflict, "unsupported operation")
+
+// share reads key and nonce of an update.
+func share(f *secrets.Fields) ([]byte, string, error) {
+	if f == nil {
+		return nil, "", errMethod
+	}
+	key, nonce := f.String("key"), f.String("nonce")
+	if err := f.Err(); err != nil {
+		return nil, "", err
+	}
+	if key == "" {
+		return nil, "", errkind.New(errkind.Invalid, "'key' must be specified in request body as JSON")
+	}
+	b, err := keeper.ParseShare(key)
+	return b, nonce, err
+}
+
+func rootBody(st keeper.RootStatus) map[string]any {
+	return map[string]any{"started": st.Started, "nonce": st.Nonce, "progress": st.Progress, "required": st.Required, "complete": st.Complete, "pgp_fingerprint": "",
+		"otp": st.OTP, "otp_length": st.OTPLength, "encoded_token": st.Encoded, "encoded_root_token": st.Encoded}
+}
+
+func (a *API) rootAttempt(_ http.ResponseWriter, r *http.Request, f *secrets.Fields) (any, error) {
+	k := a.cfg.Keeper
+	var st keeper.RootStatus
+	var err error
+	switch {
+	case r.Method == http.MethodGet:
+		st, err = k.GenerateRoot(r.Context())
+	case r.Method == http.MethodDelete:
+		return nil, k.CancelGenerateRoot()
+	case f == nil:
+		return nil, errMethod
+	default:
+		if f.String("pgp_key") != "" {
+			return nil, errPGP("pgp_key")
+		}
+		otp := f.String("otp")
+		if err := f.Err(); err != nil {
+			return nil, err
+		}
+		st, err = k.StartGenerateRoot(r.Context(), otp)
+	}
+	return rootBody(st), err
+}
+
+func errPGP(name string) error {
+	return errkind.Errorf(errkind.Invalid, "%s: encrypting for PGP keys is not supported", name)
+}
+
+func (a *API) rootUpdate(_ http.ResponseWriter, r *http.Request, f *secrets.Fields) (any, error) {
+	b, nonce, err := share(f)
+	if err != nil {
+		return nil, err
+	}
+	st, err := a.cfg.Keeper.UpdateGenerateRoot(r.Context(), b, nonce)
+	return rootBody(st), err
+}
+
+func rekeyBody(st keeper.RekeyStatus) map[string]any {
+	body := map[string]any{"nonce": st.Nonce, "started": st.Started, "t": st.Threshold, "n": st.Shares, "progress": st.Progress, "required": st.Required,
+		"pgp_fingerprints": nil, "backup": false, "verification_required": st.Verification}
+	if st.VerificationNonce != "" {
+		body["verification_nonce"] = st.VerificationNonce
+	}
+	return body
+}
+
+func (a *API) rekeyInit(r *http.Request, f *secrets.Fields, kind keeper.RekeyKind) (any, error) {
+	k := a.cfg.Keeper
+	switch {
+	case r.Method == http.MethodGet:
+		st, err := k.Rekey(r.Context(), kind)
+		return rekeyBody(st), err
+	case r.Method == http.MethodDelete:
+		return nil, k.CancelRekey(kind)
+	case f == nil:
+		return nil, errMethod
+	}
+	shares, threshold, verify := f.Int("secret_shares", 0), f.Int("secret_threshold", 0), f.Bool("require_verification", false)
+	backup := f.Bool("backup", false)
+	switch {
+	case len(f.Strings("pgp_keys")) > 0:
+		return nil, errPGP("pgp_keys")
+	case f.Err() != nil:
+		return nil, f.Err()
+	case backup:
+		return nil, errkind.New(errkind.Invalid, "backup: cannot request a backup of the new keys without providing PGP keys for encryption")
+	}
+	st, err := k.StartRekey(r.Context(), kind, shares, threshold, verify)
+	return rekeyBody(st), err
+}
+
+func (a *API) rekeyUpdate(r *http.Request, f *secrets.Fields, kind keeper.RekeyKind) (any, error) {
+	b, nonce, err := share(f)
+	if err != nil {
+		return nil, err
+	}
+	st, err := a.cfg.Keeper.UpdateRekey(r.Context(), kind, b, nonce)
+	if err != nil || !st.Complete {
+		return rekeyBody(st), err
+	}
+	keys, keys64 := texts(st.NewShares)
+	return map[string]any{"nonce": st.Nonce, "complete": true, "keys": keys, "keys_base64": keys64, "pgp_fingerprints": nil, "backup": false,
+		"verification_required": st.Verification, "verification_nonce": st.VerificationNonce}, nil
+}
+
+func (a *API) rekeyVerify(r *http.Request, f *secrets.Fields, kind keeper.RekeyKind) (any, error) {
+	k := a.cfg.Keeper
+	proof := func(st keeper.RekeyStatus) map[string]any {
+		return map[string]any{"nonce": st.VerificationNonce, "started": st.VerificationNonce != "", "t": st.Threshold, "n": st.Shares, "progress": st.ProofProgress}
+	}
+	switch {
+	case r.Method == http.MethodGet:
+		st, err := k.Rekey(r.Context(), kind)
+		if err == nil && st.VerificationNonce == "" {
+			err = errkind.New(errkind.Invalid, "no rekey verification in progress")
+		}
+		return proof(st), err
+	case r.Method == http.MethodDelete:
+		st, err := k.RestartVerification(r.Context(), kind)
+		return proof(st), err
+	}
+	b, nonce, err := share(f)
+	if err != nil {
+		return nil, err
+	}
+	st, err := k.VerifyRekey(r.Context(), kind, b, nonce)
+	if err == nil && st.Complete {
+		return map[string]any{"nonce": nonce, "complete": true}, nil
+	}
+	return proof(st), err
+}
+
+// noBackup: shares are kept nowhere, since they are never encrypted for anybody.
+func (a *API) noBackup(_ http.ResponseWriter, r *http.Request, _ *secrets.Fields) (any, error) {
+	if r.Method == http.MethodDelete {
+		return nil, nil
+	}
+	return nil, errkind.New(errkind.NotFound, "no backed-up keys found")
+}
+
+// raftPaths are those of the Raft storage that have no row of the keeper's: open ones, and streams.
+func (a *API) raftPath(w http.ResponseWriter, r *http.Request, path string) bool {
+	rest, ok := strings.CutPrefix(path, "sys/storage/raft/")
+	c := a.cfg.Cluster
+	if !ok || c == nil || c.Raft() == nil {
+		return false
+	}
+	switch rest {
+	case "join":
+		a.join(w, r)
+	case "bootstrap/challenge", "bootstrap/answer", "snapshot", "snapshot-force":
+		switch {
+		case a.cfg.Keeper.Active():
+			a.raftActive(w, r, path, rest)
+		case a.cfg.Keeper.Sealed():
+			fail(w, errSealed)
+		case strings.HasPrefix(rest, "snapshot"): // never proxied: it may be long
+			if leader, ok := c.Leader(r.Context()); ok {
+				a.redirect(w, r, leader)
+			} else {
+				fail(w, errNoActive)
+			}
+		default:
+			a.handOn(w, r, nil)
+		}
+	default:
+		return false
+	}
+	return true
+}

@@ -1,0 +1,246 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/kit/testport"
+	"corbel.dev/corbel/node/vaultconf"
+)
+
+// vaultTest is a server of a test's cluster, in this process, on real sockets and disks.
+type vaultTest struct {
+	t    *testing.T
+	conf string
+	srv  *VaultServer
+	stop func()
+	url  string
+}
+
+const vaultTestConf = `
+storage "raft" {
+  path    = %q
+  node_id = %q
+  autopilot_reconcile_interval = "1s"
+}
+listener "tcp" {
+  address         = %q
+  cluster_address = %q
+  tls_disable     = true
+  disable_unauthed_rekey_endpoints         = false
+  disable_unauthed_generate_root_endpoints = false
+}
+`
+
+func startVault(t *testing.T, id, more string) *vaultTest {
+	t.Helper()
+	ports, err := testport.Free(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := func(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
+	v := &vaultTest{t: t, conf: fmt.Sprintf(vaultTestConf, filepath.Join(t.TempDir(), id), id, address(ports[0]), address(ports[1])) + more}
+	v.start()
+	return v
+}
+
+// start runs the server; a restart keeps both ports.
+func (v *vaultTest) start() {
+	v.t.Helper()
+	cfg, err := vaultconf.Parse([]vaultconf.Source{{Name: "test", Text: v.conf}}, nil)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	if v.srv, err = NewVaultServer(cfg, logWriterOf(v.t)); err != nil {
+		v.t.Fatal(err)
+	}
+	v.url = "http://" + v.srv.Addr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	srv := v.srv
+	go func() {
+		defer close(done)
+		if err := srv.Run(ctx); err != nil {
+			v.t.Errorf("server: %v", err)
+		}
+	}()
+	v.stop = func() { cancel(); <-done }
+	v.t.Cleanup(func() { v.stop() })
+}
+
+type testLog struct{ t *testing.T }
+
+// Write implements io.Writer.
+func (l testLog) Write(p []byte) (int, error) {
+	if testing.Verbose() {
+		fmt.Printf("%s", p)
+	}
+	return len(p), nil
+}
+
+func logWriterOf(t *testing.T) io.Writer { return testLog{t} }
+
+// do sends a request and returns status and body.
+func (v *vaultTest) do(method, path, token string, body any) (int, map[string]any) {
+	v.t.Helper()
+	var in io.Reader
+	if body != nil {
+		raw, err := json.Marshal(body)
+		if err != nil {
+			v.t.Fatal(err)
+		}
+		in = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequest(method, v.url+"/v1/"+path, in)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	req.Header.Set("X-Vault-Token", token)
+	client := &http.Client{Timeout: 60 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	defer client.CloseIdleConnections()
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, map[string]any{"error": err.Error()}
+	}
+	defer resp.Body.Close()
+	out := map[string]any{}
+	_ = json.NewDecoder(resp.Body).Decode(&out)
+	out["location"] = resp.Header.Get("Location")
+	return resp.StatusCode, out
+}
+
+func (v *vaultTest) must(status int, method, path, token string, body any) map[string]any {
+	v.t.Helper()
+	got, out := v.do(method, path, token, body)
+	if got != status {
+		v.t.Fatalf("%s %s: status %d, want %d: %v", method, path, got, status, out)
+	}
+	return out
+}
+
+type obj = map[string]any
+
+// keysOf are the shares and the token that an init gave.
+func keysOf(out obj) (shares []string, token string) {
+	for _, s := range out["keys_base64"].([]any) {
+		shares = append(shares, s.(string))
+	}
+	return shares, out["root_token"].(string)
+}
+
+func (v *vaultTest) unseal(shares []string) {
+	v.t.Helper()
+	for _, s := range shares {
+		v.must(200, "PUT", "sys/unseal", "", obj{"key": s})
+	}
+	if st := v.must(200, "GET", "sys/seal-status", "", nil); st["sealed"] != false {
+		v.t.Fatalf("still sealed: %v", st)
+	}
+}
+
+// awaitHealth waits for a code of sys/health: 200 active, 429 standby.
+func (v *vaultTest) awaitHealth(code int) {
+	v.t.Helper()
+	polltest.Within(v.t, 60*time.Second, func() bool {
+		got, _ := v.do("GET", "sys/health", "", nil)
+		return got == code
+	}, "%s", fmt.Sprintf("%s to be %d", v.url, code))
+}
+
+// threeVaults is a cluster of three unsealed servers; the first is active.
+func threeVaults(t *testing.T) (list []*vaultTest, shares []string, token string) {
+	a := startVault(t, "a", "")
+	shares, token = keysOf(a.must(200, "PUT", "sys/init", "", obj{"secret_shares": 3, "secret_threshold": 2}))
+	a.unseal(shares[:2])
+	a.awaitHealth(200)
+	a.must(204, "PUT", "sys/storage/raft/autopilot/configuration", token, obj{"server_stabilization_time": "1s"})
+	list = []*vaultTest{a}
+	for _, id := range []string{"b", "c"} {
+		v := startVault(t, id, "")
+		if out := v.must(200, "PUT", "sys/storage/raft/join", "", obj{"leader_api_addr": a.url}); out["joined"] != true {
+			t.Fatal(out)
+		}
+		v.unseal(shares[1:])
+		v.awaitHealth(429)
+		list = append(list, v)
+	}
+	return list, shares, token
+}
+
+func active(t *testing.T, list []*vaultTest) *vaultTest {
+	t.Helper()
+	var found *vaultTest
+	polltest.Within(t, 60*time.Second, func() bool {
+		for _, v := range list {
+			if code, _ := v.do("GET", "sys/health", "", nil); code == 200 {
+				found = v
+				return true
+			}
+		}
+		return false
+	}, "%s", "an active server")
+	return found
+}
+
+// TestVaultCluster: three servers; standbys hand requests on; the active one is stopped, another takes over; step-down.
+func TestVaultCluster(t *testing.T) {
+	list, shares, token := threeVaults(t)
+	a, b, c := list[0], list[1], list[2]
+	b.must(204, "POST", "sys/mounts/secret", token, obj{"type": "kv"})
+	b.must(204, "PUT", "secret/x", token, obj{"v": "1"})
+	if out := c.must(200, "GET", "secret/x", token, nil); out["data"].(obj)["v"] != "1" {
+		t.Fatal(out)
+	}
+	b.must(403, "GET", "secret/x", "wrong", nil)
+	if out := b.must(200, "GET", "sys/leader", "", nil); out["ha_enabled"] != true || out["is_self"] != false || out["leader_address"] != a.url {
+		t.Fatal(out)
+	}
+	polltest.Within(t, 60*time.Second, func() bool {
+		out := b.must(200, "GET", "sys/storage/raft/configuration", token, nil)
+		n := 0
+		for _, s := range out["data"].(obj)["config"].(obj)["servers"].([]any) {
+			if s.(obj)["voter"] == true {
+				n++
+			}
+		}
+		return n == 3
+	}, "%s", "three voters")
+	polltest.Within(t, 60*time.Second, func() bool {
+		return len(c.must(200, "GET", "sys/ha-status", token, nil)["data"].(obj)["nodes"].([]any)) == 3
+	}, "%s", "both standbys in ha-status")
+	a.stop()
+	next := active(t, list[1:])
+	other := b
+	if next == b {
+		other = c
+	}
+	other.must(204, "PUT", "secret/x", token, obj{"v": "2"})
+	if out := next.must(200, "GET", "secret/x", token, nil); out["data"].(obj)["v"] != "2" {
+		t.Fatal(out)
+	}
+	a.start()
+	if st := a.must(200, "GET", "sys/seal-status", "", nil); st["sealed"] != true || st["initialized"] != true {
+		polltest.Within(t, 60*time.Second, func() bool {
+			_, st := a.do("GET", "sys/seal-status", "", nil)
+			return st["initialized"] == true
+		}, "%s", "the restarted server to know that it is initialized")
+	}
+	a.unseal(shares[:2])
+	a.awaitHealth(429)
+	other.must(204, "PUT", "sys/step-down", token, nil)
+	polltest.Within(t, 60*time.Second, func() bool {
+		code, _ := next.do("GET", "sys/health", "", nil)
+		return code == 429
+	}, "%s", "another active server")
+	if out := next.must(200, "GET", "secret/x", token, nil); out["data"].(obj)["v"] != "2" {
+		t.Fatal(out)
+	}
+}
