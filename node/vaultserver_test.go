@@ -3,11 +3,13 @@ package node
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -243,4 +245,121 @@ func TestVaultCluster(t *testing.T) {
 	if out := next.must(200, "GET", "secret/x", token, nil); out["data"].(obj)["v"] != "2" {
 		t.Fatal(out)
 	}
+}
+
+// TestVaultKeys: new shares with a proof that they arrived, a root token from shares; old shares open nothing.
+func TestVaultKeys(t *testing.T) {
+	list, shares, token := threeVaults(t)
+	a, b := list[0], list[1]
+	start := b.must(200, "PUT", "sys/rekey/init", "", obj{"secret_shares": 2, "secret_threshold": 2, "require_verification": true})
+	b.must(400, "PUT", "sys/rekey/init", "", obj{"secret_shares": 1, "secret_threshold": 1})
+	b.must(400, "PUT", "sys/rekey/update", "", obj{"key": shares[0], "nonce": "other"})
+	b.must(200, "PUT", "sys/rekey/update", "", obj{"key": shares[0], "nonce": start["nonce"]})
+	done := b.must(200, "PUT", "sys/rekey/update", "", obj{"key": shares[2], "nonce": start["nonce"]})
+	if done["complete"] != true || done["verification_required"] != true {
+		t.Fatal(done)
+	}
+	fresh, _ := keysOf(obj{"keys_base64": done["keys_base64"], "root_token": ""})
+	if st := a.must(200, "GET", "sys/seal-status", "", nil); st["n"] != 3.0 {
+		t.Fatal(st) // not before they were verified
+	}
+	b.must(200, "PUT", "sys/rekey/verify", "", obj{"key": fresh[0], "nonce": done["verification_nonce"]})
+	if out := b.must(200, "PUT", "sys/rekey/verify", "", obj{"key": fresh[1], "nonce": done["verification_nonce"]}); out["complete"] != true {
+		t.Fatal(out)
+	}
+	a.must(204, "POST", "sys/rotate", token, nil)
+
+	otp := strings.Repeat("o", int(a.must(200, "GET", "sys/generate-root/attempt", "", nil)["otp_length"].(float64)))
+	attempt := a.must(200, "PUT", "sys/generate-root/attempt", "", obj{"otp": otp})
+	a.must(200, "PUT", "sys/generate-root/update", "", obj{"key": fresh[0], "nonce": attempt["nonce"]})
+	made := a.must(200, "PUT", "sys/generate-root/update", "", obj{"key": fresh[1], "nonce": attempt["nonce"]})
+	raw, err := base64.RawStdEncoding.DecodeString(made["encoded_root_token"].(string))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range raw {
+		raw[i] ^= 'o'
+	}
+	a.must(200, "GET", "auth/token/lookup-self", string(raw), nil)
+
+	// A standby follows the change of the root key, and takes over.
+	a.must(204, "POST", "sys/mounts/secret", token, obj{"type": "kv"})
+	a.must(204, "PUT", "sys/seal", token, nil)
+	next := active(t, list[1:])
+	next.must(204, "PUT", "secret/x", string(raw), obj{"v": "1"})
+	a.must(200, "PUT", "sys/unseal", "", obj{"key": shares[0]})
+	a.must(400, "PUT", "sys/unseal", "", obj{"key": shares[1]})
+	a.unseal(fresh)
+	a.awaitHealth(429)
+	a.must(403, "PUT", "sys/storage/raft/remove-peer", "", obj{"server_id": "a"})
+	next.must(204, "PUT", "sys/storage/raft/demote", token, obj{"server_id": "a"})
+	next.must(204, "PUT", "sys/storage/raft/remove-peer", token, obj{"server_id": "a"})
+	next.must(400, "PUT", "sys/storage/raft/remove-peer", token, obj{"server_id": "a"})
+}
+
+// TestVaultSnapshot: a snapshot is taken and put back; one of another cluster is refused, and taken by force.
+func TestVaultSnapshot(t *testing.T) {
+	a := startVault(t, "a", "")
+	shares, token := keysOf(a.must(200, "PUT", "sys/init", "", obj{"secret_shares": 1, "secret_threshold": 1}))
+	a.unseal(shares)
+	a.awaitHealth(200)
+	a.must(204, "POST", "sys/mounts/secret", token, obj{"type": "kv"})
+	a.must(204, "PUT", "secret/x", token, obj{"v": "old"})
+	if code, _, _ := a.raw("GET", "sys/storage/raft/snapshot", "wrong", nil); code != 403 {
+		t.Fatal(code)
+	}
+	code, saved, _ := a.raw("GET", "sys/storage/raft/snapshot", token, nil)
+	if code != 200 || len(saved) == 0 {
+		t.Fatal(code)
+	}
+	a.must(204, "PUT", "secret/x", token, obj{"v": "new"})
+	if code, _, _ := a.raw("POST", "sys/storage/raft/snapshot", token, saved[:len(saved)/2]); code == 204 {
+		t.Fatal("half a snapshot was taken")
+	}
+	if code, body, _ := a.raw("POST", "sys/storage/raft/snapshot", token, saved); code != 204 {
+		t.Fatal(code, string(body))
+	}
+	polltest.Within(t, 60*time.Second, func() bool {
+		_, out := a.do("GET", "secret/x", token, nil)
+		data, _ := out["data"].(obj)
+		return data["v"] == "old"
+	}, "the former value")
+
+	b := startVault(t, "b", "")
+	otherShares, other := keysOf(b.must(200, "PUT", "sys/init", "", obj{"secret_shares": 1, "secret_threshold": 1}))
+	b.unseal(otherShares)
+	b.awaitHealth(200)
+	if code, _, _ := b.raw("POST", "sys/storage/raft/snapshot", other, saved); code != 400 {
+		t.Fatal(code)
+	}
+	if code, body, _ := b.raw("POST", "sys/storage/raft/snapshot-force", other, saved); code != 204 {
+		t.Fatal(code, string(body))
+	}
+	b.awaitHealth(503)
+	b.must(400, "PUT", "sys/unseal", "", obj{"key": otherShares[0]})
+	b.unseal(shares)
+	b.awaitHealth(200)
+	if out := b.must(200, "GET", "secret/x", token, nil); out["data"].(obj)["v"] != "old" {
+		t.Fatal(out)
+	}
+}
+
+// raw sends bytes and returns bytes.
+func (v *vaultTest) raw(method, path, token string, body []byte) (int, []byte, http.Header) {
+	v.t.Helper()
+	req, err := http.NewRequest(method, v.url+"/v1/"+path, bytes.NewReader(body))
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	req.Header.Set("X-Vault-Token", token)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	out, err := io.ReadAll(resp.Body)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return resp.StatusCode, out, resp.Header
 }
