@@ -8,6 +8,7 @@ type Kind struct {
 	Stable []byte // as Frame has it
 	Check  *Check // decoded
 	Thresholds
+	Lifetime Lifetime
 	// Handled is false where no handler or pipeline of the check's own can ever want its events.
 	Handled bool
 }
@@ -20,6 +21,7 @@ func NewKind(stable []byte) (*Kind, error) {
 	}
 	return &Kind{
 		Stable: stable, Check: c, Thresholds: Thresholds{c.LowFlapThreshold, c.HighFlapThreshold},
-		Handled: len(c.Handlers)+len(c.Pipelines)+len(c.MetricHandlers) > 0,
+		Lifetime: LifetimeOf(c),
+		Handled:  c.Name == KeepaliveCheck || len(c.Handlers)+len(c.Pipelines)+len(c.MetricHandlers) > 0,
 	}, nil
 }

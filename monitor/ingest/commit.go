@@ -131,8 +131,7 @@ func (in *Ingest) refresh() {
 			b := s.open(in)
 			size := b.Bytes()
 			b.Put(n, &k.res, eventstore.Whole)
-			s.sequence++
-			in.pending.Add(int64(b.Bytes() - size))
+			in.changed(s, b, size)
 		}
 		s.mu.Unlock()
 	}
@@ -143,8 +142,7 @@ func (in *Ingest) refresh() {
 			b := s.open(in)
 			size := b.Bytes()
 			b.PutEntity(n, &eventstore.Entity{Namespace: e.namespace, Name: e.entity, Message: e.message, LastSeen: e.lastSeen})
-			s.sequence++
-			in.pending.Add(int64(b.Bytes() - size))
+			in.changed(s, b, size)
 		}
 		s.mu.Unlock()
 	}

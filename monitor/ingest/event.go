@@ -151,17 +151,19 @@ func (in *Ingest) Delete(namespace, entity, check string) bool {
 		in.kinds.drop(k.kind)
 		s.keys[k.n] = nil
 		s.freeK = append(s.freeK, k.n)
-		s.open(in).Delete(eventstore.NumberOf(s.number, k.n))
-		s.sequence++
-		in.grew(1)
+		b := s.open(in)
+		size := b.Bytes()
+		b.Delete(eventstore.NumberOf(s.number, k.n))
+		in.changed(s, b, size)
 	}
 	if len(e.checks) == 0 {
 		delete(s.byName, e.name)
 		s.entities[e.n] = nil
 		s.freeE = append(s.freeE, e.n)
-		s.open(in).DeleteEntity(eventstore.NumberOf(s.number, e.n))
-		s.sequence++
-		in.grew(1)
+		b := s.open(in)
+		size := b.Bytes()
+		b.DeleteEntity(eventstore.NumberOf(s.number, e.n))
+		in.changed(s, b, size)
 	}
 	return found
 }

@@ -41,6 +41,10 @@ type Config struct {
 	Publish func(*Published)
 	// Lift is called when silences end with their incident, once that is stored. It must not block.
 	Lift func(namespace string, names []string)
+	// Deregisters says whether an entity is to be removed when its agent is missed; it is called for every alarm and must only look
+	// something up. Deregister is called then, once the alarm is stored. It must not block.
+	Deregisters func(namespace, entity string) bool
+	Deregister  func(namespace, entity string)
 	// Gather is how long the first change waits for others before a commit, 0 for 5 ms.
 	Gather time.Duration
 	// PendingBytes bounds what waits to be committed, 0 for 16 MiB.
@@ -49,11 +53,12 @@ type Config struct {
 
 // Ingest holds the state of all shards. All methods may be called from any goroutine.
 type Ingest struct {
-	cfg    Config
-	store  eventstore.Store
-	kinds  kinds
-	shards [Shards]shard
-	frames sync.Pool
+	cfg     Config
+	started time.Time
+	store   eventstore.Store
+	kinds   kinds
+	shards  [Shards]shard
+	frames  sync.Pool
 
 	pending atomic.Int64
 	wake    chan struct{} // one token: something waits to be committed
@@ -80,6 +85,8 @@ type shard struct {
 	spare    eventstore.Batch // the one before it, for use again
 	after    []func()         // to be done when the batch is stored
 	sequence uint64
+	due      map[int64][]uint32 // numbers of keys by the second at which they are due
+	looked   int64              // up to which second
 
 	stored atomic.Uint64 // the sequence that is durable
 }
@@ -100,6 +107,10 @@ type key struct {
 	n    uint32
 	kind *monitor.Kind
 	res  eventstore.Result
+
+	heard  int64 // the second of the newest result that was not our own; 0 since the start
+	due    int64 // the second of the next alarm; 0 is never
+	listed int64 // where shard.due has it; 0 is nowhere
 }
 
 // New opens the store and takes what it holds. Run must be called for anything to be stored.
@@ -110,12 +121,13 @@ func New(cfg Config) (*Ingest, error) {
 	if cfg.PendingBytes == 0 {
 		cfg.PendingBytes = 16 << 20
 	}
-	in := &Ingest{cfg: cfg, wake: make(chan struct{}, 1), room: make(chan struct{})}
+	in := &Ingest{cfg: cfg, started: cfg.Now(), wake: make(chan struct{}, 1), room: make(chan struct{})}
 	in.frames.New = func() any { return new(monitor.Frame) }
 	in.kinds.byStable = map[string]*counted{}
 	for i := range in.shards {
 		in.shards[i].number = uint16(i)
 		in.shards[i].byName = map[name]*entity{}
+		in.shards[i].due = map[int64][]uint32{}
 	}
 	var l loading
 	store, err := cfg.Open(eventstore.Loaded{Result: l.result, Entity: l.entity, Sequence: l.sequence})
@@ -169,6 +181,7 @@ func (in *Ingest) take(ctx context.Context, namespace string, f *monitor.Frame) 
 	e := s.byName[name{namespace, string(entityName)}]
 	if e != nil {
 		if k := e.checks[string(f.Check)]; k != nil && string(k.kind.Stable) == string(f.Stable) {
+			in.heard(s, k)
 			in.step(s, e, k, f, 0)
 			s.mu.Unlock()
 			return nil
@@ -206,6 +219,7 @@ func (in *Ingest) unknown(namespace string, s *shard, f *monitor.Frame) error {
 		in.kinds.drop(k.kind)
 	}
 	k.kind, k.res.Stable = kind, kind.Stable
+	in.heard(s, k)
 	in.step(s, e, k, f, eventstore.Whole)
 	return nil
 }
@@ -250,8 +264,7 @@ func (in *Ingest) step(s *shard, e *entity, k *key, f *monitor.Frame, what event
 	b := s.open(in)
 	size := b.Bytes()
 	b.Put(eventstore.NumberOf(s.number, k.n), &k.res, what)
-	s.sequence++
-	in.grew(b.Bytes() - size)
+	in.changed(s, b, size)
 	if len(out.Lifted) > 0 {
 		namespace := e.namespace
 		s.after = append(s.after, func() { in.cfg.Lift(namespace, out.Lifted) })
@@ -270,13 +283,13 @@ func (in *Ingest) put(s *shard, e *entity, f *monitor.Frame) {
 	b := s.open(in)
 	size := b.Bytes()
 	b.PutEntity(eventstore.NumberOf(s.number, e.n), &eventstore.Entity{Namespace: e.namespace, Name: e.entity, Message: e.message, LastSeen: e.lastSeen})
-	s.sequence++
-	in.grew(b.Bytes() - size)
+	in.changed(s, b, size)
 }
 
-// grew counts what waits, and asks for a commit when it is the first.
-func (in *Ingest) grew(bytes int) {
-	in.pending.Add(int64(bytes))
+// changed counts a change of a batch that had size bytes before, and asks for a commit.
+func (in *Ingest) changed(s *shard, b eventstore.Batch, size int) {
+	s.sequence++
+	in.pending.Add(int64(b.Bytes() - size))
 	select {
 	case in.wake <- struct{}{}:
 	default:

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -65,6 +66,8 @@ func start(t testing.TB, fsys vfs.FS, change ...func(*Config)) *world {
 			w.mu.Unlock()
 		},
 	}
+	cfg.Deregisters = func(_, entity string) bool { return strings.HasPrefix(entity, "passing-by") }
+	cfg.Deregister = func(namespace, entity string) { w.Delete(namespace, entity, "") }
 	for _, c := range change {
 		c(&cfg)
 	}

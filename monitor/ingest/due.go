@@ -1,0 +1,126 @@
+package ingest
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"corbel.dev/corbel/monitor"
+)
+
+// Results that hold for a time only are listed by the second at which they end. A new result moves its end
+// without touching the list: whoever finds it there looks whether it is still due. Seconds are counted from
+// this process's start by a clock that nobody sets, so a jump of the machine's time ends nothing.
+
+// seconds returns how long this process has run.
+func (in *Ingest) seconds() int64 { return int64(in.cfg.Now().Sub(in.started) / time.Second) }
+
+// heard says that a result of k came now. The lock is held.
+func (in *Ingest) heard(s *shard, k *key) {
+	if k.kind.Lifetime.Warn == 0 {
+		k.due = 0
+		return
+	}
+	k.heard = in.seconds()
+	s.list(k, k.heard+k.kind.Lifetime.Next(0))
+}
+
+// list notes when k is due.
+func (s *shard) list(k *key, at int64) {
+	k.due = at
+	if k.listed == 0 || at < k.listed {
+		k.listed = at
+		s.due[at] = append(s.due[at], k.n)
+	}
+}
+
+// Watch raises alarms for what was not heard of in time, until ctx ends. Whoever runs Run runs it beside.
+func (in *Ingest) Watch(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			in.alarm(ctx)
+		}
+	}
+}
+
+// alarm looks at everything that is due by now.
+func (in *Ingest) alarm(ctx context.Context) {
+	now := in.seconds()
+	for i := range in.shards {
+		s := &in.shards[i]
+		s.mu.Lock()
+		for ; s.looked < now; s.looked++ {
+			at := s.looked + 1
+			list := s.due[at]
+			delete(s.due, at)
+			for _, n := range list {
+				in.look(s, n, at, now)
+			}
+		}
+		s.mu.Unlock()
+		if in.admit(ctx) != nil { // a storm of alarms waits for the disk as results do
+			return
+		}
+	}
+}
+
+// look decides on one that was listed for at. The lock is held.
+func (in *Ingest) look(s *shard, n uint32, at, now int64) {
+	k := s.keys[n]
+	if k == nil || k.listed != at { // gone, or listed anew for sooner
+		return
+	}
+	k.listed = 0
+	e := s.byName[name{k.res.Namespace, k.res.Entity}]
+	silent := now - k.heard
+	switch {
+	case k.due == 0:
+	case k.due > now:
+		s.list(k, k.due)
+	case k.res.Check != monitor.KeepaliveCheck && e.absent():
+		s.list(k, now+int64(k.kind.Lifetime.Warn)) // its agent's own alarm says it all
+	case k.res.Check == monitor.KeepaliveCheck && in.cfg.Deregisters(e.namespace, e.entity):
+		k.due = 0
+		namespace, entity := e.namespace, e.entity
+		s.after = append(s.after, func() { in.cfg.Deregister(namespace, entity) })
+		in.step(s, e, k, in.overdue(k, silent), 0)
+	default:
+		f := in.overdue(k, silent)
+		s.list(k, k.heard+k.kind.Lifetime.Next(silent))
+		in.step(s, e, k, f, 0)
+	}
+}
+
+// absent reports whether the entity's agent is being missed.
+func (e *entity) absent() bool {
+	k := e.checks[monitor.KeepaliveCheck]
+	return k != nil && k.res.State.Status != 0
+}
+
+// overdue makes the result of a check that was not heard of.
+func (in *Ingest) overdue(k *key, silent int64) *monitor.Frame {
+	now := in.cfg.Now().Unix()
+	status, output := k.kind.Lifetime.Overdue(k.res.Check, k.res.Entity, silent)
+	return &monitor.Frame{
+		Result: monitor.Result{ID: uuid.New(), Timestamp: now, Executed: now, Issued: now, Sequence: k.res.State.Sequence, Status: status},
+		Output: []byte(output), Rest: k.res.Rest, ProcessedBy: []byte(k.res.ProcessedBy),
+	}
+}
+
+// expect gives everything that was loaded its whole time anew, spread over an interval, so that
+// neither those who are alive nor those who were missed before raise an alarm together.
+func (in *Ingest) expect(s *shard) {
+	for n, k := range s.keys {
+		if k == nil || k.kind.Lifetime.Warn == 0 {
+			continue
+		}
+		spread := int64(max(k.kind.Check.Interval, 1))
+		s.list(k, int64(k.kind.Lifetime.Warn)+(int64(n)+int64(s.number)*7919)%spread)
+	}
+}
