@@ -41,11 +41,11 @@ func (s *system) openAPI(c *sysCall) (any, error) {
 	}
 	paths := map[string]any{}
 	for _, e := range c.st.mounts.All() {
-		router, ok := c.st.engines[e.Accessor].(engine.Router)
+		list, ok := routesOf(e, c.st.engines[e.Accessor])
 		if !ok || !c.holder.acl.Below(e.Path) {
 			continue
 		}
-		for _, r := range router.Routes() {
+		for _, r := range list {
 			paths["/"+e.Path+r.Path] = item(e.Path, r)
 		}
 	}

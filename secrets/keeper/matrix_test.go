@@ -1,0 +1,178 @@
+package keeper
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/policy"
+)
+
+// openRoutes need no token. A path that joins them has to be written down here, and defended.
+var openRoutes = []string{
+	"sys/wrapping/unwrap", "sys/wrapping/rewrap", "sys/wrapping/lookup", "sys/replication/status",
+	"auth/userpass/login/status", "auth/approle/login", "auth/jwt/login", "auth/oidc/login", "auth/kubernetes/login",
+	"pki/ca", "pki/ca/pem", "pki/ca_chain", "pki/cert/status", "pki/cert/status/raw", "pki/cert/status/raw/pem", "pki/crl", "pki/crl/pem", "pki/crl/delta", "pki/crl/delta/pem",
+	"pki/issuers/", "pki/ocsp", "pki/ocsp/status", "pki/issuer/status/json", "pki/issuer/status/pem", "pki/issuer/status/der", "pki/issuer/status/crl", "pki/issuer/status/crl/pem",
+	"pki/issuer/status/crl/der", "pki/issuer/status/crl/delta", "pki/issuer/status/crl/delta/pem", "pki/issuer/status/crl/delta/der",
+}
+
+// ownRoutes need a token and no policy: what they tell depends on the token's rights.
+var ownRoutes = []string{"sys/internal/ui/mounts", "sys/internal/ui/mounts/status"}
+
+// cell is one request of the matrix.
+type cell struct {
+	op   secrets.Operation
+	path string
+}
+
+// cells are all requests that the mounts' engines know. A type of mounts without a list of paths fails.
+func cells(t *testing.T, h *house) (list []cell) {
+	for name, k := range kinds {
+		if name == "issuer" { // there in other tests alone
+			continue
+		}
+		switch k.side {
+		case secret:
+			if name != "kv" { // mounted by the house
+				h.ok(secrets.Update, "sys/mounts/"+name, `{"type":"`+name+`"}`)
+			}
+		case login:
+			h.ok(secrets.Update, "sys/auth/"+name, `{"type":"`+name+`"}`)
+		}
+	}
+	st := h.state.Load()
+	for _, e := range st.mounts.All() {
+		routes, ok := routesOf(e, st.engines[e.Accessor])
+		if !ok {
+			t.Errorf("mounts of type %s list no paths: see engineRoutes", e.Type)
+		}
+		for _, r := range routes {
+			path := e.Path + r.Path
+			for {
+				from, to := strings.IndexByte(path, '{'), strings.IndexByte(path, '}')
+				if from < 0 {
+					break
+				}
+				path = path[:from] + "status" + path[to+1:] // a name that paths with a fixed choice have too
+			}
+			for _, op := range r.Ops {
+				c := cell{op, path}
+				if op == secrets.List {
+					c.path += "/"
+				}
+				list = append(list, c)
+			}
+		}
+	}
+	return list
+}
+
+// RELIABILITY C1: every request of every engine, by everybody who may not. The list of paths comes from the
+// engines: one that is new is judged without being named here.
+func TestDefaultDenyMatrix(t *testing.T) {
+	h := newHouse(t)
+	list := cells(t, h)
+	words := []string{"create", "read", "update", "patch", "delete", "list", "scan", "sudo"}
+	for _, word := range words {
+		var rules strings.Builder
+		for _, c := range list {
+			fmt.Fprintf(&rules, "path %q { capabilities = [%q] }\n", c.path, word)
+		}
+		h.ok(secrets.Update, "sys/policy/only-"+word, text(t, map[string]string{"policy": rules.String()}))
+	}
+	h.ok(secrets.Update, "sys/policy/unrelated", `{"policy":"path \"unrelated/*\" { capabilities = [\"create\", \"read\", \"update\", \"patch\", \"delete\", \"list\", \"sudo\"] }"}`)
+	token := func(policy string) *Issued {
+		return h.ok(secrets.Update, "auth/token/create", `{"policies":["`+policy+`"],"no_default_policy":true,"ttl":"1h"}`).Token
+	}
+	expired := h.ok(secrets.Update, "auth/token/create", `{"policies":["root"],"ttl":"1s"}`).Token.ID
+	revoked := h.ok(secrets.Update, "auth/token/create", `{"policies":["root"]}`).Token.ID
+	h.ok(secrets.Update, "auth/token/revoke", `{"token":"`+revoked+`"}`)
+	batch := h.ok(secrets.Update, "auth/token/create", `{"policies":["unrelated"],"type":"batch","no_default_policy":true,"ttl":"1h"}`).Token.ID
+	wrapping, err := h.Handle(t.Context(), &secrets.Request{Op: secrets.Update, Path: "sys/wrapping/wrap", Body: []byte(`{"a":"b"}`), Token: h.root, Wrap: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.wait(2 * time.Second)
+	nobodies := map[string]string{"no token": "", "a wrong token": "hvs.wrong", "a batch token that nobody made": "hvb.AAAAwrong", "an expired root token": expired, "a revoked root token": revoked,
+		"an unrelated policy": token("unrelated").ID, "an unrelated batch token": batch, "an accessor": token("root").Accessor, "the root token's id cut short": h.root[:len(h.root)-1],
+		"the root token in capitals": strings.ToUpper(h.root), "a wrapping token": wrapping.Wrap.Token, "a policy's name": "root", "a space": " "}
+	count := 0
+	judge := func(who, id string, c cell, want bool) {
+		t.Helper()
+		count++
+		_, err := h.as(id, c.op, c.path, "")
+		denied := errkind.Is(err, errkind.Denied) && errkind.Text(err) == "permission denied"
+		if denied == want {
+			t.Errorf("%s: %v %s: allowed=%v, want %v (%v)", who, c.op, c.path, !denied, want, err)
+		}
+	}
+	seen := map[string]bool{}
+	st := h.state.Load()
+	for _, c := range list {
+		e, rest := st.mounts.Route(c.path)
+		special := st.engines[e.Accessor].Special()
+		if matches(special.Open, rest) {
+			seen[c.path] = true
+			continue
+		}
+		own := matches(special.Token, rest)
+		if own && !slices.Contains(ownRoutes, c.path) {
+			t.Errorf("%s asks for no policy, and is not among ownRoutes", c.path)
+		}
+		for who, id := range nobodies {
+			if live := who == "an unrelated policy" || who == "an unrelated batch token" || who == "a wrapping token"; own && live {
+				continue // it may ask; what it is told is judged elsewhere
+			}
+			if who == "a wrapping token" && c.path == "cubbyhole/response" {
+				continue
+			}
+			judge(who, id, c, false)
+		}
+		protected := matches(special.Protected, rest)
+		for _, word := range words {
+			if own {
+				break
+			}
+			fits := word == c.op.String() || (c.op == secrets.Update && word == "create")
+			if !fits {
+				judge("only "+word, token("only-"+word).ID, c, false)
+			} else if protected {
+				judge("only "+word+", without sudo", token("only-"+word).ID, c, false)
+			}
+		}
+	}
+	for path := range seen {
+		if !slices.Contains(openRoutes, path) {
+			t.Errorf("%s is open to everybody, and not among openRoutes", path)
+		}
+	}
+	if count < 2000 {
+		t.Errorf("only %d cells were judged", count)
+	}
+	t.Logf("%d requests, %d cells", len(list), count)
+}
+
+// With the one capability that it asks for, and sudo where that is asked for too, a request reaches its engine.
+func TestRightCapabilityIsEnough(t *testing.T) {
+	h := newHouse(t)
+	list := cells(t, h)
+	st := h.state.Load()
+	for _, c := range list {
+		e, rest := st.mounts.Route(c.path)
+		special := st.engines[e.Accessor].Special()
+		if matches(special.Open, rest) || slices.Contains([]string{"sys/seal", "sys/step-down"}, c.path) {
+			continue
+		}
+		acl := policy.Compile([]*policy.Policy{{Name: "p", Paths: []policy.Path{{Pattern: c.path, Capabilities: c.op.Need() | policy.Create | policy.Sudo}}}}, nil)
+		q := policy.Request{Path: c.path, Need: c.op.Need(), Protected: matches(special.Protected, rest)}
+		if !acl.Allow(&q).Allowed {
+			t.Errorf("%v %s is denied to who has the capability", c.op, c.path)
+		}
+	}
+}
+
