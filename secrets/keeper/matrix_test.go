@@ -175,4 +175,3 @@ func TestRightCapabilityIsEnough(t *testing.T) {
 		}
 	}
 }
-
