@@ -16,7 +16,7 @@ var errNextHash = errors.New("the next hash")
 // each of them: it reads a few records from where the next hash would be, and goes on from the one that it finds there.
 // Only keys are read.
 func (k *Keeper) hop(ctx context.Context, prefix string, hashes []string, each func(hash, key string) error) error {
-	sorted := slices.Sorted(slices.Values(hashes))
+	sorted := slices.Compact(slices.Sorted(slices.Values(hashes)))
 	end := storage.After(prefix)
 	for len(sorted) > 0 {
 		records, err := k.cfg.Storage.Scan(ctx, prefix+sorted[0]+"/", end, hopCount)

@@ -13,6 +13,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/barrier"
+	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/storage/memstore"
 )
 
@@ -27,9 +28,14 @@ type house struct {
 }
 
 func newHouse(t testing.TB) *house {
+	return newHouseOver(t, func(s *memstore.Store) storage.Backend { return s })
+}
+
+// newHouseOver is newHouse with something between the keeper and its memory.
+func newHouseOver(t testing.TB, over func(*memstore.Store) storage.Backend) *house {
 	h := &house{t: t, store: memstore.New(), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	var err error
-	if h.Keeper, err = New(Config{Storage: h.store, Now: func() time.Time { return h.now }}); err != nil {
+	if h.Keeper, err = New(Config{Storage: over(h.store), Now: func() time.Time { return h.now }}); err != nil {
 		t.Fatal(err)
 	}
 	first, err := h.Init(t.Context(), 5, 3, "")

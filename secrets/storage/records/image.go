@@ -53,7 +53,7 @@ func (i Image) WriteTo(w io.Writer) (int64, error) {
 	out.frame(buf)
 	buf = buf[:0]
 	for r := range i.rows.All() {
-		buf = pack.Bytes(pack.String(buf, r.Key), r.Value)
+		buf = pack.Bytes(pack.String(buf, r.key()), r.value())
 		if len(buf) >= frameBytes {
 			out.frame(buf)
 			buf = buf[:0]
@@ -150,14 +150,17 @@ func (f *frameReader) rows(count uint64) (Set, error) {
 		}
 		for p := pack.Read(content); p.More(); {
 			key := p.String()
-			value := append([]byte{}, p.Bytes()...)
+			value := p.Bytes()
 			if err := p.Err(); err != nil {
 				return Set{}, err
+			}
+			if len(key) > maxKeyBytes {
+				return Set{}, fmt.Errorf("a key of %d bytes, more than %d", len(key), maxKeyBytes)
 			}
 			if key <= last {
 				return Set{}, fmt.Errorf("key %q stands after %q", key, last)
 			}
-			edit.Load(storage.Record{Key: key, Value: value})
+			edit.Load(newRow(key, value))
 			set.bytes += len(key) + len(value)
 			last = key
 		}

@@ -7,6 +7,7 @@ package records
 
 import (
 	"strings"
+	"unsafe"
 
 	"corbel.dev/corbel/core/table"
 	"corbel.dev/corbel/secrets/storage"
@@ -14,13 +15,43 @@ import (
 
 // Set is an immutable set of records in the order of their keys.
 type Set struct {
-	rows  table.Table[storage.Record]
+	rows  table.Table[row]
 	bytes int
 }
 
+// row is one record as one text: the length of its key in two bytes, its key, its value. There are millions of them
+// and their places are copied at each commit: one pointer each, and one allocation.
+type row string
+
+// maxKeyBytes is what two bytes can say; backends take far shorter keys.
+const maxKeyBytes = 1<<16 - 1
+
+func newRow(key string, value []byte) row {
+	if len(key) > maxKeyBytes {
+		panic("records: a key that no backend takes")
+	}
+	b := make([]byte, 0, 2+len(key)+len(value))
+	b = append(b, byte(len(key)>>8), byte(len(key)))
+	b = append(append(b, key...), value...)
+	return row(unsafe.String(unsafe.SliceData(b), len(b))) // b is nobody else's and never changes
+}
+
+func (r row) key() string { return string(r[2 : 2+(int(r[0])<<8|int(r[1]))]) }
+
+// value is not to be changed, as no value of a backend is.
+func (r row) value() []byte {
+	text := string(r[2+len(r.key()):])
+	if text == "" {
+		return []byte{}
+	}
+	return unsafe.Slice(unsafe.StringData(text), len(text))
+}
+
+func (r row) record() storage.Record { return storage.Record{Key: r.key(), Value: r.value()} }
+
 // New makes an empty set.
 func New() Set {
-	return Set{rows: table.New(func(a, b storage.Record) int { return strings.Compare(a.Key, b.Key) })}
+	return Set{rows: table.New(func(a, b row) int { return strings.Compare(a.key(), b.key()) })}
 }
 
 // Len returns the number of records.
@@ -31,8 +62,11 @@ func (s Set) Bytes() int { return s.bytes }
 
 // Get returns the value under key.
 func (s Set) Get(key string) (value []byte, ok bool) {
-	row, ok := s.rows.Find(func(r storage.Record) int { return strings.Compare(key, r.Key) })
-	return row.Value, ok
+	r, ok := s.rows.Find(func(r row) int { return strings.Compare(key, r.key()) })
+	if !ok {
+		return nil, false
+	}
+	return r.value(), true
 }
 
 // Apply returns the set after the operations.
@@ -40,16 +74,16 @@ func (s Set) Apply(ops []storage.Op) Set {
 	edit := s.rows.Edit()
 	bytes := s.bytes
 	for _, op := range ops {
-		var old storage.Record
+		var old row
 		var was bool
 		if op.Value == nil {
-			old, was = edit.Delete(storage.Record{Key: op.Key})
+			old, was = edit.Delete(newRow(op.Key, nil))
 		} else {
-			old, was = edit.Set(storage.Record(op))
+			old, was = edit.Set(newRow(op.Key, op.Value))
 			bytes += len(op.Key) + len(op.Value)
 		}
 		if was {
-			bytes -= len(old.Key) + len(old.Value)
+			bytes -= len(old) - 2
 		}
 	}
 	return Set{rows: edit.Done(), bytes: bytes}
@@ -64,18 +98,19 @@ func (s Set) List(prefix, after string, limit int) []string {
 		from = storage.After(from)
 	}
 	for limit <= 0 || len(names) < limit {
-		row, ok := s.rows.FindNext(func(r storage.Record) int { return strings.Compare(from, r.Key) })
-		if !ok || !strings.HasPrefix(row.Key, prefix) {
+		found, ok := s.rows.FindNext(func(r row) int { return strings.Compare(from, r.key()) })
+		if !ok || !strings.HasPrefix(found.key(), prefix) {
 			return names
 		}
-		name := row.Key[len(prefix):]
+		key := found.key()
+		name := key[len(prefix):]
 		if folder, _, deep := strings.Cut(name, "/"); deep {
 			name = folder + "/"
 		}
 		if name > after { // a key that is itself after, or before a folder of its name
 			names = append(names, name)
 		}
-		from = row.Key + "\x00"
+		from = key + "\x00"
 		if strings.HasSuffix(name, "/") {
 			from = storage.After(prefix + name)
 		}
@@ -86,11 +121,11 @@ func (s Set) List(prefix, after string, limit int) []string {
 // Scan is Backend.Scan.
 func (s Set) Scan(from, to string, limit int) []storage.Record {
 	var list []storage.Record
-	for row := range s.rows.Seek(func(r storage.Record) int { return strings.Compare(from, r.Key) }) {
-		if (to != "" && row.Key >= to) || (limit > 0 && len(list) == limit) {
+	for r := range s.rows.Seek(func(r row) int { return strings.Compare(from, r.key()) }) {
+		if (to != "" && r.key() >= to) || (limit > 0 && len(list) == limit) {
 			break
 		}
-		list = append(list, row)
+		list = append(list, r.record())
 	}
 	return list
 }
