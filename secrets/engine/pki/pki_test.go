@@ -15,6 +15,9 @@ import (
 	"math/big"
 	"net"
 	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +26,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/limit"
+	"corbel.dev/corbel/kit/loud"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/engine/enginetest"
@@ -731,6 +735,44 @@ func TestURLTemplates(t *testing.T) {
 	}
 	d.Refused(errkind.Invalid, "invalid URL", secrets.Update, "config/urls", body{"enable_templating": false, "ocsp_servers": "nothing"})
 	d.Refused(errkind.Invalid, "non-URL", secrets.Update, "config/cluster", body{"path": "nothing"})
+}
+
+// OpenSSL agrees: the chain, the list, the answer of OCSP.
+func TestOpenSSL(t *testing.T) {
+	if _, err := exec.LookPath("openssl"); err != nil {
+		loud.Skip(t, "openssl is not installed: certificates, lists and OCSP are not compared with it")
+	}
+	for _, kind := range []string{"ec", "rsa"} {
+		d := newDesk(t)
+		root := d.OK(secrets.Update, "root/generate/internal", body{"common_name": "root", "key_type": kind, "ttl": "8760h"}).Text("certificate")
+		d.OK(secrets.Update, "roles/any", body{"allow_any_name": true, "key_type": kind, "allowed_other_sans": "*", "allowed_uri_sans": "*"})
+		good := d.OK(secrets.Update, "issue/any", body{"common_name": "a.b", "ip_sans": "::1", "uri_sans": "spiffe://x/y", "other_sans": "1.3.6.1.4.1.311.20.2.3;UTF8:me@x"}).Text("certificate")
+		bad := d.OK(secrets.Update, "issue/any", body{"common_name": "c.d"}).Text("certificate")
+		d.OK(secrets.Update, "revoke", body{"certificate": bad})
+		dir := t.TempDir()
+		q, err := ocsp.CreateRequest(cert(t, bad), cert(t, root), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, b := range map[string][]byte{"root.pem": []byte(root), "good.pem": []byte(good), "bad.pem": []byte(bad), "crl.pem": d.Raw(secrets.Read, "crl/pem", nil), "ocsp.der": d.Raw(secrets.Update, "ocsp", q)} {
+			if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for args, want := range map[string]string{
+			"verify -crl_check -CAfile root.pem -CRLfile crl.pem good.pem":                           "good.pem: OK",
+			"verify -crl_check -CAfile root.pem -CRLfile crl.pem bad.pem":                            "certificate revoked",
+			"ocsp -respin ocsp.der -issuer root.pem -cert bad.pem -CAfile root.pem -VAfile root.pem": "bad.pem: revoked",
+			"x509 -in good.pem -noout -text":                                                         "URI:spiffe://x/y",
+		} {
+			cmd := exec.CommandContext(t.Context(), "openssl", strings.Fields(args)...)
+			cmd.Dir = dir
+			out, _ := cmd.CombinedOutput() // its status is that of the verification
+			if !strings.Contains(string(out), want) {
+				t.Errorf("openssl %s: %s", args, out)
+			}
+		}
+	}
 }
 
 func FuzzRequests(f *testing.F) {
