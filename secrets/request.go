@@ -36,19 +36,20 @@ func (o Operation) Writes() bool { return o == Create || o == Update || o == Pat
 
 // Request is one request on its way through the plane.
 type Request struct {
-	ID         string // a UUID, the same in the response and the audit log
-	Op         Operation
-	Path       string // the whole path, without "/v1/" and without a leading slash
-	Mount      string // the part that the mount took, with its '/' at the end; set by the keeper
-	Rest       string // the part behind it
-	Body       []byte // the JSON object of a write, as it came; nil for none
-	Query      Fields // parameters of the query, of reads and lists
-	Token      string
-	Remote     netip.Addr
-	RemotePort uint16
-	Wrap       time.Duration // asked for with X-Vault-Wrap-TTL; 0: not
-	Now        time.Time     // when it arrived: what engines take for the time
-	Due        bool          // asked by the engine itself (engine.Tender); nobody outside can set it
+	ID           string // a UUID, the same in the response and the audit log
+	Op           Operation
+	Path         string // the whole path, without "/v1/" and without a leading slash
+	Mount        string // the part that the mount took, with its '/' at the end; set by the keeper
+	Rest         string // the part behind it
+	Body         []byte // the JSON object of a write, as it came; nil for none
+	Query        Fields // parameters of the query, of reads and lists
+	Token        string
+	Remote       netip.Addr
+	RemotePort   uint16
+	Certificates [][]byte      // that the caller's TLS connection showed to hold, as DER, the caller's own first; nobody has judged them
+	Wrap         time.Duration // asked for with X-Vault-Wrap-TTL; 0: not
+	Now          time.Time     // when it arrived: what engines take for the time
+	Due          bool          // asked by the engine itself (engine.Tender); nobody outside can set it
 
 	fields Fields // of Body, once asked for
 }

@@ -61,6 +61,8 @@ type Auth struct {
 	AliasMeta   map[string]string // what the method says of the alias, for templates of policies
 	Groups      []string          // external groups of who logs in; nil: the method says nothing of groups
 	Entity      string            // where there is no Alias: the entity that the token is of
+	Login       []byte            // what the method wants to know at a renewal
+	Workload    string            // whose life the token follows, in the method's words; "": nobody's
 	BoundCIDRs  []string
 	Role        string
 	Suffix      string // of the path that the token says it was made at

@@ -120,6 +120,11 @@ func (a *API) decode(r *http.Request, path string) (q *secrets.Request, raw []by
 	query := r.URL.Query()
 	from := remote(r)
 	q = &secrets.Request{ID: requestID(), Path: path, Token: tokenOf(r), Remote: from.Addr(), RemotePort: from.Port()}
+	if r.TLS != nil {
+		for _, c := range r.TLS.PeerCertificates {
+			q.Certificates = append(q.Certificates, c.Raw)
+		}
+	}
 	if q.Op, err = operation(r, query); err != nil {
 		return nil, nil, err
 	}

@@ -3,6 +3,9 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
@@ -25,6 +28,8 @@ const (
 
 	// remoteHeader is the address of the client that a request came from.
 	remoteHeader = "X-Corbel-Client-Address"
+	// certHeader is the client's TLS certificates, DER in base64, its own first.
+	certHeader = "X-Corbel-Client-Certificate"
 	// standbyHeader in an answer says that the server that it was handed to is not the active one, and did nothing.
 	standbyHeader = "X-Corbel-Standby"
 
@@ -61,6 +66,7 @@ func (c *Cluster) newProxy() *httputil.ReverseProxy {
 			r.Out.URL.Scheme, r.Out.URL.Host = "http", leader.ClusterAddr
 			r.Out.Host = r.In.Host
 			r.Out.Header.Set(remoteHeader, r.In.RemoteAddr)
+			r.Out.Header[certHeader] = certificates(r.In.TLS)
 			r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
 		},
 		ModifyResponse: func(r *http.Response) error {
@@ -199,8 +205,47 @@ func (h *peerHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r.RemoteAddr = from
 		r.Header.Del(remoteHeader)
 	}
+	r.TLS = shown(r.Header[certHeader]) // the client's connection, not the other server's
+	r.Header.Del(certHeader)
 	h.api.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), handed{}, true)))
 }
+
+// certificates are what a client showed on its connection, for certHeader.
+func certificates(c *tls.ConnectionState) (out []string) {
+	if c == nil {
+		return nil
+	}
+	for i, cert := range c.PeerCertificates {
+		if i == maxCerts {
+			break
+		}
+		out = append(out, base64.StdEncoding.EncodeToString(cert.Raw))
+	}
+	return out
+}
+
+// shown is the client's connection as another server tells of it; nil where it showed nothing.
+func shown(list []string) *tls.ConnectionState {
+	out := &tls.ConnectionState{}
+	for _, text := range list {
+		der, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			return nil
+		}
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil
+		}
+		out.PeerCertificates = append(out.PeerCertificates, cert)
+	}
+	if len(out.PeerCertificates) == 0 {
+		return nil
+	}
+	return out
+}
+
+// maxCerts bounds how many certificates of a client are told to the active server.
+const maxCerts = 10
 
 type peerStatus struct {
 	ID       string `json:"id"`

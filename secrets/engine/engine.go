@@ -62,6 +62,20 @@ type Leaser interface {
 	Revoke(ctx context.Context, view View, l Lease) (*secrets.Response, error)
 }
 
+// Renewer is an auth method that has a say in whether its tokens are renewed.
+type Renewer interface {
+	Engine
+	// Renewable reports why not. r is the renewal's request; login and workload are as in secrets.Auth.
+	Renewable(ctx context.Context, view View, r *secrets.Request, login []byte, workload string) error
+}
+
+// Workplaces is an auth method whose tokens are of workloads, and end with them.
+type Workplaces interface {
+	Engine
+	// Live reports whether the workload is there. An error is no answer: nothing ends by it.
+	Live(ctx context.Context, view View, workload string, now time.Time) (bool, error)
+}
+
 // Lease is a lease as its engine knows it.
 type Lease struct {
 	ID       string

@@ -136,7 +136,7 @@ func (c *call) dropEntity(e *Entity) error {
 	for _, id := range e.Merged {
 		c.ops = append(c.ops, storage.Delete(mergedKey+id))
 	}
-	groups, err := c.View.List(c, memberOfKey+e.ID+"/", "", 0)
+	groups, err := c.ids(c, memberOfKey+e.ID+"/")
 	for _, g := range groups {
 		c.ops = append(c.ops, leave(g, e.ID)...)
 	}

@@ -165,7 +165,7 @@ func (c *call) wanted(field, kind, group string) (more, less []string, err error
 	if err := c.f.Err(); err != nil {
 		return nil, nil, err
 	}
-	has, err := c.View.List(c, kind+group+"/", "", 0)
+	has, err := c.ids(c, kind+group+"/")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -247,7 +247,7 @@ func (c *call) within(id, other string) (bool, error) {
 			continue
 		}
 		seen[at] = true
-		parents, err := c.View.List(c, parentsKey+at+"/", "", 0)
+		parents, err := c.ids(c, parentsKey+at+"/")
 		if err != nil {
 			return false, err
 		}

@@ -146,7 +146,7 @@ func (c *call) showGroup(g *Group) (*secrets.Response, error) {
 // around gives what a group is connected with.
 func (c *call) around(id string) (members, children, parents []string, err error) {
 	for kind, into := range map[string]*[]string{membersKey: &members, childrenKey: &children, parentsKey: &parents} {
-		if *into, err = c.View.List(c, kind+id+"/", "", 0); err != nil {
+		if *into, err = c.ids(c, kind+id+"/"); err != nil {
 			return nil, nil, nil, err
 		}
 	}

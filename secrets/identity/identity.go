@@ -156,6 +156,17 @@ func (b *Book) groupAt(ctx context.Context, key string) (*Group, error) {
 	return b.Group(ctx, string(id))
 }
 
+// ids gives what is in an index below prefix. Entries are opened though their keys say all: who can write to the
+// storage, and has no key, must not make members of anybody.
+func (b *Book) ids(ctx context.Context, prefix string) ([]string, error) {
+	records, err := b.View.Scan(ctx, prefix, storage.After(prefix), 0)
+	out := make([]string, 0, len(records))
+	for _, r := range records {
+		out = append(out, strings.TrimPrefix(r.Key, prefix))
+	}
+	return out, err
+}
+
 func (e *Entity) put() (secrets.Op, error) { return put(entityKey+e.ID, e) }
 
 func (g *Group) put() (secrets.Op, error) { return put(groupKey+g.ID, g) }

@@ -92,18 +92,18 @@ func (v ahead) Get(ctx context.Context, key string) ([]byte, bool, error) {
 	return v.View.Get(ctx, key)
 }
 
-// List implements engine.View, of folders without folders in them.
-func (v ahead) List(ctx context.Context, prefix, after string, limit int) ([]string, error) {
-	names, err := v.View.List(ctx, prefix, after, limit)
+// Scan implements engine.View, of records without others below them.
+func (v ahead) Scan(ctx context.Context, from, to string, limit int) ([]secrets.Record, error) {
+	records, err := v.View.Scan(ctx, from, to, limit)
 	for _, op := range v.ops {
-		if name, ok := strings.CutPrefix(op.Key, prefix); ok {
-			names = slices.DeleteFunc(names, func(n string) bool { return n == name })
+		if op.Key >= from && op.Key < to {
+			records = slices.DeleteFunc(records, func(r secrets.Record) bool { return r.Key == op.Key })
 			if op.Value != nil {
-				names = append(names, name)
+				records = append(records, secrets.Record{Key: op.Key, Value: op.Value})
 			}
 		}
 	}
-	return names, err
+	return records, err
 }
 
 // refresh gives the operations that make the entity a member of those external groups
@@ -119,7 +119,7 @@ func (b *Book) refresh(ctx context.Context, entity string, l Login) (ops []secre
 			want[g.ID] = true
 		}
 	}
-	has, err := b.View.List(ctx, memberOfKey+entity+"/", "", 0)
+	has, err := b.ids(ctx, memberOfKey+entity+"/")
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +157,7 @@ func (b *Book) Resolve(ctx context.Context, id string) (*Persona, error) {
 		return nil, err
 	}
 	p := &Persona{Entity: e, Policies: slices.Clone(e.Policies)}
-	next, err := b.View.List(ctx, memberOfKey+e.ID+"/", "", 0)
+	next, err := b.ids(ctx, memberOfKey+e.ID+"/")
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +182,7 @@ func (b *Book) Resolve(ctx context.Context, id string) (*Persona, error) {
 				p.Inherited = append(p.Inherited, g)
 			}
 			p.Policies = append(p.Policies, g.Policies...)
-			parents, err := b.View.List(ctx, parentsKey+id+"/", "", 0)
+			parents, err := b.ids(ctx, parentsKey+id+"/")
 			if err != nil {
 				return nil, err
 			}

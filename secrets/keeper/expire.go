@@ -24,6 +24,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() { k.every(ctx, k.Tend) })
+	group.Go(func() { k.every(ctx, k.EndWorkloads) })
 	group.Go(func() { k.every(ctx, k.noteVersion) })
 	k.every(ctx, func(ctx context.Context) (int, error) {
 		k.startTargets(ctx, &group)

@@ -19,6 +19,7 @@ import (
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/audit"
 	"corbel.dev/corbel/secrets/auth"
+	"corbel.dev/corbel/secrets/auth/cert"
 	"corbel.dev/corbel/secrets/barrier"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/identity"
@@ -100,6 +101,8 @@ type Keeper struct {
 	versionNoted atomic.Bool           // in the store's history
 	hashing      *limit.Gate           // of passwords
 	keygen       *limit.Gate           // of RSA keys
+	meshes       cert.Meshes           // whose certificates log in
+	missing      missing               // workloads
 	keys         *jwks.Keys            // of issuers of tokens that log in
 	state        atomic.Pointer[state] // nil: sealed
 	epoch        storage.Epoch

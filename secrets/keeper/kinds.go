@@ -5,6 +5,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/auth/approle"
+	"corbel.dev/corbel/secrets/auth/cert"
 	"corbel.dev/corbel/secrets/auth/jwt"
 	"corbel.dev/corbel/secrets/auth/kubernetes"
 	"corbel.dev/corbel/secrets/auth/userpass"
@@ -65,6 +66,7 @@ var kinds = map[string]kind{
 	"jwt":        {login, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &jwt.Engine{Keys: k.keys} }},
 	"oidc":       {login, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &jwt.Engine{Keys: k.keys} }}, // Vault's second name for it
 	"kubernetes": {login, func(*Keeper, *mount.Entry, []byte) engine.Engine { return &kubernetes.Engine{Local: kubernetes.Local} }},
+	"cert":       {login, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &cert.Engine{Meshes: &k.meshes} }},
 	"approle": {login, func(k *Keeper, e *mount.Entry, salt []byte) engine.Engine {
 		book := token.Book{Salt: salt}
 		return &approle.Engine{Lockout: &k.lockout, Mount: e.UUID, Hash: func(id string) string { return book.Hash(e.UUID + id) }}

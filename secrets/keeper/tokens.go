@@ -36,7 +36,11 @@ func (k *Keeper) issue(ctx context.Context, t *task, resp *secrets.Response) (ma
 	if err != nil {
 		return nil, nil, err
 	}
-	tok.Entity = who.entity
+	tok.Entity, tok.Login = who.entity, a.Login
+	if a.Workload != "" {
+		tok.Workload = t.workload(a.Workload)
+		who.ops = append(who.ops, storage.Put(workloadNames+tok.Workload, []byte(a.Workload)))
+	}
 	if tok.Batch = isBatch(a.Type, t.entry.Config.TokenType); tok.Batch {
 		if err := tok.CheckBatch(); err != nil {
 			who.release()
@@ -65,6 +69,9 @@ func (k *Keeper) issue(ctx context.Context, t *task, resp *secrets.Response) (ma
 		resp.Warnings = append(resp.Warnings, "TTL is capped by the maximum that holds here: "+tok.TTL.String())
 	}
 	if tok.Batch {
+		if tok.Workload != "" {
+			return nil, nil, errkind.New(errkind.Invalid, "field \"token_type\": a workload's token cannot be a batch token: nobody could end it with the workload")
+		}
 		made, err := k.issueBatch(t, a, tok, who)
 		return made, free, err
 	}
@@ -260,6 +267,9 @@ func (e *tokens) renew(ctx context.Context, t *task, f *secrets.Fields, tok *tok
 	fresh, err := t.st.book.Find(ctx, tok.Hash)
 	if err != nil || fresh == nil {
 		return nil, orDenied(err)
+	}
+	if err := e.k.renewable(ctx, t, fresh); err != nil {
+		return nil, err
 	}
 	capped, err := fresh.Renew(t.Now, increment, e.k.limits(t.entry))
 	if err != nil {

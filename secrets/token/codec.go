@@ -37,7 +37,11 @@ func (t *Token) encode() []byte {
 	b = pack.Int(b, int64(t.Uses))
 	b = pack.String(b, t.Entity)
 	b = pack.String(b, t.Role)
-	return pack.Strings(b, t.CIDRs)
+	b = pack.Strings(b, t.CIDRs)
+	if len(t.Login) == 0 && t.Workload == "" {
+		return b
+	}
+	return pack.String(pack.Bytes(b, t.Login), t.Workload)
 }
 
 // packTime writes a time: 0 for none, else one more than its nanoseconds since the epoch.
@@ -80,6 +84,12 @@ func decode(raw []byte) (*Token, error) {
 	}
 	t.Renewable, t.Uses = r.Bool(), int(r.Int())
 	t.Entity, t.Role, t.CIDRs = r.String(), r.String(), r.Strings()
+	if r.More() {
+		if login := r.Bytes(); len(login) > 0 {
+			t.Login = slices.Clone(login)
+		}
+		t.Workload = r.String()
+	}
 	if r.Err() != nil {
 		return nil, errRecord
 	}

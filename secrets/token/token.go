@@ -30,6 +30,8 @@ const (
 	ParentPrefix = "sys/token/parent/"
 	// LeasePrefix is where leases are by their ids; a token's is the path that made it, "/h" and its hash.
 	LeasePrefix = "sys/lease/id/"
+	// WorkloadPrefix is where the index of tokens by what they follow is: accessor of the mount, hash of the workload's name, token.
+	WorkloadPrefix = "sys/token/workload/"
 	// SaltKey is where the key of the hashes is.
 	SaltKey = "sys/token/salt"
 )
@@ -56,7 +58,9 @@ type Token struct {
 	Entity      string
 	Role        string
 	CIDRs       []string
-	Batch       bool // stored nowhere
+	Batch       bool   // stored nowhere
+	Login       []byte // what the auth method wants to know at a renewal
+	Workload    string // whose life it follows: the mount's accessor, '/', the hash of its name
 }
 
 // Expired reports whether the token has ended by now.
@@ -200,6 +204,9 @@ func (b *Book) Make(id string, t *Token) []secrets.Op {
 	if key := t.leaseKey(); key != "" {
 		ops = append(ops, storage.Mark(key))
 	}
+	if t.Workload != "" {
+		ops = append(ops, storage.Mark(WorkloadPrefix+t.Workload+"/"+t.Hash))
+	}
 	if t.Parent != "" {
 		ops = append(ops, storage.Put(childKey(t.Parent, t.Hash), []byte(t.Path)))
 	}
@@ -279,6 +286,9 @@ func End(t *Token) []secrets.Op {
 	ops := []secrets.Op{storage.Delete(idPrefix + t.Hash)}
 	if key := t.leaseKey(); key != "" {
 		ops = append(ops, storage.Delete(key))
+	}
+	if t.Workload != "" {
+		ops = append(ops, storage.Delete(WorkloadPrefix+t.Workload+"/"+t.Hash))
 	}
 	if t.Parent != "" {
 		ops = append(ops, storage.Delete(childKey(t.Parent, t.Hash)))

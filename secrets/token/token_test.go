@@ -86,6 +86,8 @@ func TestCodec(t *testing.T) {
 			*f = v.Type().Field(i).Name
 		case *[]string:
 			*f = []string{"one", "two"}
+		case *[]byte:
+			*f = []byte("bytes")
 		case *time.Time:
 			*f = time.Unix(int64(i), 17).UTC()
 		case *time.Duration:

@@ -1,0 +1,159 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/mount"
+	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/token"
+)
+
+// A token that follows a workload is in an index by mount and workload. The name of the workload is beside it.
+const (
+	workloadNames = "sys/token/workload-name/"
+	// workloadGrace is how long a workload may be away: a restart is no end.
+	workloadGrace  = 30 * time.Second
+	workloadsEvery = 5 * time.Second
+)
+
+// missing are workloads that are away, and since when. In memory: who takes over counts anew.
+type missing struct {
+	sweep sync.Mutex // one EndWorkloads at a time; guards what follows
+	since map[string]time.Time
+	last  time.Time
+}
+
+// workload is the place of a workload in the index.
+func (t *task) workload(name string) string { return t.entry.Accessor + "/" + t.st.book.Hash(name) }
+
+// renewable asks the method that made a token whether it may be renewed.
+func (k *Keeper) renewable(ctx context.Context, t *task, tok *token.Token) error {
+	if tok.Login == nil {
+		return nil
+	}
+	e, _ := t.st.mounts.Route(tok.Path)
+	if e == nil {
+		return nil
+	}
+	method, ok := t.st.engines[e.Accessor].(engine.Renewer)
+	if !ok {
+		return nil
+	}
+	workload := ""
+	if tok.Workload != "" {
+		name, _, err := k.vault.Get(ctx, workloadNames+tok.Workload)
+		if err != nil {
+			return err
+		}
+		workload = string(name)
+	}
+	return method.Renewable(ctx, view{k.vault, e.Prefix()}, t.Request, tok.Login, workload)
+}
+
+// EndWorkloads ends the tokens of workloads that have been away for a while, with all below them and their leases,
+// and says how many. The index's folders alone are read where nothing is to end.
+func (k *Keeper) EndWorkloads(ctx context.Context) (ended int, err error) {
+	k.missing.sweep.Lock()
+	defer k.missing.sweep.Unlock()
+	st := k.state.Load()
+	if st == nil {
+		return 0, nil
+	}
+	now, away := k.cfg.Now(), map[string]time.Time{}
+	if since := now.Sub(k.missing.last); since >= 0 && since < workloadsEvery {
+		return 0, nil
+	}
+	k.missing.last = now
+	accessors, err := k.vault.List(ctx, token.WorkloadPrefix, "", 0)
+	if err != nil {
+		return 0, err
+	}
+	var errs []error
+	for _, folder := range accessors {
+		accessor := strings.TrimSuffix(folder, "/")
+		e := st.mounts.ByAccessor(accessor)
+		names, err := k.vault.List(ctx, token.WorkloadPrefix+folder, "", 0)
+		if err != nil {
+			return ended, err
+		}
+		for _, name := range names {
+			at := folder + strings.TrimSuffix(name, "/")
+			live, err := k.workloadLives(ctx, st, e, at, now)
+			if err != nil {
+				errs = append(errs, err)
+				if since, was := k.missing.since[at]; was { // no answer is neither life nor death
+					away[at] = since
+				}
+				continue
+			}
+			if live {
+				continue
+			}
+			since, was := k.missing.since[at]
+			if !was {
+				since = now
+			}
+			if away[at] = since; now.Sub(since) < workloadGrace {
+				continue
+			}
+			n, err := k.endWorkload(ctx, st, at)
+			ended += n
+			if err != nil {
+				return ended, err
+			}
+			delete(away, at)
+		}
+	}
+	k.missing.since = away
+	return ended, errors.Join(errs...)
+}
+
+func (k *Keeper) workloadLives(ctx context.Context, st *state, e *mount.Entry, at string, now time.Time) (bool, error) {
+	if e == nil { // the mount went
+		return false, nil
+	}
+	method, ok := st.engines[e.Accessor].(engine.Workplaces)
+	if !ok {
+		return false, nil
+	}
+	name, ok, err := k.vault.Get(ctx, workloadNames+at)
+	if err != nil || !ok {
+		return false, err
+	}
+	return method.Live(ctx, view{k.vault, e.Prefix()}, string(name), now)
+}
+
+// endWorkload ends all tokens of one workload, in bounded commits.
+func (k *Keeper) endWorkload(ctx context.Context, st *state, at string) (ended int, err error) {
+	prefix := token.WorkloadPrefix + at + "/"
+	for {
+		records, err := k.cfg.Storage.Scan(ctx, prefix, storage.After(prefix), dueAtOnce) // of marks: the keys say all
+		if err != nil {
+			return ended, err
+		}
+		if len(records) == 0 {
+			return ended, nil // its name stays: a login may be about to need it
+		}
+		for _, r := range records {
+			tok, err := st.book.Find(ctx, strings.TrimPrefix(r.Key, prefix))
+			if err != nil && !errkind.Is(err, errkind.Corrupt) {
+				return ended, err
+			}
+			if tok == nil { // it ended with something above it
+				err = k.vault.Commit(ctx, k.epoch, []storage.Op{storage.Delete(r.Key)})
+			} else {
+				err = k.end(ctx, st, tok)
+			}
+			if err != nil {
+				return ended, err
+			}
+			ended++
+		}
+	}
+}
