@@ -236,19 +236,17 @@ func (s *storm) revoked(ctx context.Context, what, token string, revoke func(con
 
 // restart measures how long a server with all its leases takes to be ready, and their memory.
 func (s *storm) restart(ctx context.Context) error {
-	login, err := s.approle(ctx)
-	if err != nil {
-		return err
-	}
-	if _, err := s.again(ctx); err != nil {
-		return err
-	}
-	empty := s.active().proc.rssBytes()
-	if err := s.many(ctx, "approle logins", s.request("POST", "auth/"+secretsMount+"/login", "", mustJSON(login)), s.o.Leases); err != nil {
-		return err
-	}
 	took, err := s.again(ctx)
 	if err != nil {
+		return err
+	}
+	s.r.Rows = append(s.r.Rows, Row{What: s.backend() + ": kill -9 to ready without leases", Requests: 1, Millis: map[string]float64{"max": took.Seconds() * 1000}})
+	empty := s.active().proc.rssBytes()
+	body := mustJSON(map[string]any{"policies": []string{secretsMount}, "ttl": "24h", "no_parent": true})
+	if err := s.many(ctx, "orphan tokens made", s.request("POST", "auth/token/create", s.token, body), s.o.Leases); err != nil {
+		return err
+	}
+	if took, err = s.again(ctx); err != nil {
 		return err
 	}
 	full := s.active().proc.rssBytes()

@@ -42,16 +42,23 @@ func Own(e *command.Env, cmd *cobra.Command) {
 		run := child.run
 		if one.Name() != "status" {
 			run = func(c *call, args []string) error {
-				if err := c.ended(child.run(c, args)); !errors.Is(err, codeRefused) {
-					return err
-				}
-				return command.ExitCode(1) // 2 is "called wrongly" in Corbel's own commands
+				return ownEnd(c, child.run(c, args))
 			}
 		}
 		finish(&call{Env: e, own: true}, one, child.low, child.high, run)
 		children = append(children, one)
 	}
-	command.Group(cmd, children...)
+	leases := &cobra.Command{Use: "leases", Short: "Whose leases there are, and how their revocation goes"}
+	ownLeases(e, leases)
+	command.Group(cmd, append(children, leases)...)
+}
+
+// ownEnd is how Corbel's own commands end: 2 is "called wrongly" with them.
+func ownEnd(c *call, err error) error {
+	if err := c.ended(err); !errors.Is(err, codeRefused) {
+		return err
+	}
+	return command.ExitCode(1)
 }
 
 // ownGet shows the fields alone: the version and the rest are `vault kv get`'s.
