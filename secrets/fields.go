@@ -31,8 +31,31 @@ type Fields struct {
 // FieldsOf makes fields of values.
 func FieldsOf(values map[string]any) Fields { return Fields{values: values} }
 
-// maxDepth bounds how deep a body may nest.
-const maxDepth = 64
+// The bounds of a body beside its size: how deep it may nest, and how many values it may hold. A value of
+// two bytes takes some hundred once it is read, and logins are read from everybody.
+const (
+	maxDepth  = 64
+	maxValues = 500_000
+)
+
+// manyValues reports whether a body may hold more values than it should. Short ones cannot.
+func manyValues(body []byte) bool {
+	if len(body) <= 2*maxValues {
+		return false
+	}
+	n, quoted := 0, false
+	for i := 0; i < len(body); i++ {
+		switch c := body[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == ',' || c == '{' || c == '['):
+			n++
+		}
+	}
+	return n > maxValues
+}
 
 // ParseFields reads a JSON object; nothing at all is an empty one.
 func ParseFields(body []byte) (Fields, error) {
@@ -42,6 +65,9 @@ func ParseFields(body []byte) (Fields, error) {
 	}
 	if nesting.Deeper(body, maxDepth) > 0 {
 		return f, errkind.Errorf(errkind.Invalid, "the body nests deeper than %d levels", maxDepth)
+	}
+	if manyValues(body) {
+		return f, errkind.Errorf(errkind.TooLarge, "the body holds more than %d values", maxValues)
 	}
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.UseNumber()

@@ -87,7 +87,8 @@ func (l *Lockout) Tell(name string, now time.Time, good bool) bool {
 	return true
 }
 
-// makeRoomLocked forgets those whose time is over, and anyone where there are none.
+// makeRoomLocked forgets of a sample those whose time is over, or else the one with the fewest failures: whoever fills the
+// memory with names of theirs pushes out those, not who is locked out, and pays no more for it than others.
 func (l *Lockout) makeRoomLocked(now time.Time) {
 	if l.names == nil {
 		l.names = map[string]*failures{}
@@ -95,15 +96,20 @@ func (l *Lockout) makeRoomLocked(now time.Time) {
 	if len(l.names) < maxNames {
 		return
 	}
-	for name, f := range l.names {
-		if now.Sub(f.last) >= lockFor {
+	const sample = 32
+	least, seen := "", 0
+	for name, f := range l.names { // the order of a map is random enough for a sample
+		switch {
+		case now.Sub(f.last) >= lockFor:
 			delete(l.names, name)
+		case least == "" || f.count < l.names[least].count:
+			least = name
+		}
+		if seen++; seen == sample {
+			break
 		}
 	}
-	for name := range l.names {
-		if len(l.names) < maxNames {
-			return
-		}
-		delete(l.names, name)
+	if len(l.names) >= maxNames {
+		delete(l.names, least)
 	}
 }
