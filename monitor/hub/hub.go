@@ -1,0 +1,215 @@
+// Package hub knows which agents are connected to this server and what they subscribed to, and sends them what they are to get.
+//
+// A message for many is encoded once in each of the two forms that agents speak, and shared.
+// Sending never waits: an agent whose link takes nothing more is cut off by the link, and
+// comes back. An agent that two subscriptions match gets a message once.
+// All methods may be called from any goroutine.
+package hub
+
+import (
+	"encoding/json"
+	"slices"
+	"sync"
+
+	"corbel.dev/corbel/kit/tagproto"
+	"corbel.dev/corbel/kit/ws"
+	"corbel.dev/corbel/monitor"
+)
+
+// Kinds of messages.
+const (
+	KindKeepalive    = "keepalive"     // from agents
+	KindEvent        = "event"         // from agents
+	KindCheckRequest = "check_request" // to agents
+	KindEntityConfig = "entity_config" // to agents
+)
+
+// Link is what a session is connected by.
+type Link interface {
+	// Send sends a message without waiting. After an error the link is ending, and its owner will say Leave.
+	Send(ws.Message) error
+}
+
+// Message is what is to be sent, encoded when the first agent of each form gets it.
+type Message struct {
+	kind   string
+	object any
+	once   [2]sync.Once
+	forms  [2]ws.Message
+	err    error
+}
+
+// NewMessage makes a message of a kind; object is a pointer to one of package monitor's types, and must not change any more.
+func NewMessage(kind string, object any) *Message { return &Message{kind: kind, object: object} }
+
+func (m *Message) form(asJSON bool) (ws.Message, error) {
+	if asJSON {
+		m.once[1].Do(func() {
+			body, err := json.Marshal(m.object)
+			if err != nil {
+				m.err = err
+				return
+			}
+			m.forms[1] = ws.NewMessage([]byte(m.kind), []byte{'\n'}, body)
+		})
+		return m.forms[1], m.err
+	}
+	m.once[0].Do(func() { m.forms[0] = ws.NewMessage([]byte(m.kind), []byte{'\n'}, tagproto.Append(nil, m.object)) })
+	return m.forms[0], nil
+}
+
+// Session is an agent that is connected.
+type Session struct {
+	Namespace string
+	Agent     string
+	JSON      bool // the agent speaks JSON, not protobuf
+	Link      Link
+
+	subscriptions []string
+	turn          uint64 // of the newest message to many that it got
+}
+
+// Send sends one message to the agent.
+func (s *Session) Send(m *Message) error {
+	form, err := m.form(s.JSON)
+	if err != nil {
+		return err
+	}
+	return s.Link.Send(form)
+}
+
+type topic struct{ namespace, subscription string }
+
+type agent struct{ namespace, name string }
+
+// Hub is all sessions of a server.
+type Hub struct {
+	mu     sync.Mutex
+	topics map[topic]map[*Session]struct{}
+	agents map[agent]*Session
+	turn   uint64
+}
+
+// NewHub returns a hub without sessions.
+func NewHub() *Hub {
+	return &Hub{topics: map[topic]map[*Session]struct{}{}, agents: map[agent]*Session{}}
+}
+
+// Join adds a session with its subscriptions, beside the one that is the agent's own. It returns
+// the session that the agent had before, which is no member any more; its owner is to close its link.
+func (h *Hub) Join(s *Session, subscriptions []string) (former *Session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	key := agent{s.Namespace, s.Agent}
+	if former = h.agents[key]; former != nil {
+		h.leave(former)
+	}
+	h.agents[key] = s
+	h.subscribe(s, subscriptions)
+	return former
+}
+
+// Subscribe replaces a session's subscriptions. A session that left stays so.
+func (h *Hub) Subscribe(s *Session, subscriptions []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.agents[agent{s.Namespace, s.Agent}] != s {
+		return
+	}
+	h.unsubscribe(s)
+	h.subscribe(s, subscriptions)
+}
+
+func (h *Hub) subscribe(s *Session, subscriptions []string) {
+	s.subscriptions = append([]string{monitor.EntitySubscription(s.Agent)}, subscriptions...)
+	slices.Sort(s.subscriptions)
+	s.subscriptions = slices.Compact(s.subscriptions)
+	for _, sub := range s.subscriptions {
+		t := topic{s.Namespace, sub}
+		if h.topics[t] == nil {
+			h.topics[t] = map[*Session]struct{}{}
+		}
+		h.topics[t][s] = struct{}{}
+	}
+}
+
+func (h *Hub) unsubscribe(s *Session) {
+	for _, sub := range s.subscriptions {
+		t := topic{s.Namespace, sub}
+		delete(h.topics[t], s)
+		if len(h.topics[t]) == 0 {
+			delete(h.topics, t)
+		}
+	}
+}
+
+// Leave removes a session; one that was replaced changes nothing.
+func (h *Hub) Leave(s *Session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.leave(s)
+}
+
+func (h *Hub) leave(s *Session) {
+	if key := (agent{s.Namespace, s.Agent}); h.agents[key] == s {
+		h.unsubscribe(s)
+		delete(h.agents, key)
+	}
+}
+
+// Get returns an agent's session; nil when it is not connected here.
+func (h *Hub) Get(namespace, name string) *Session {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.agents[agent{namespace, name}]
+}
+
+// Send sends a message to all agents of a namespace that have one of the subscriptions, to each once,
+// and returns how many links took it.
+func (h *Hub) Send(namespace string, subscriptions []string, m *Message) (sent int) {
+	for _, s := range h.subscribers(namespace, subscriptions) {
+		if s.Send(m) == nil {
+			sent++
+		}
+	}
+	return sent
+}
+
+// subscribers lists them outside of any order; the lock is not held while sending.
+func (h *Hub) subscribers(namespace string, subscriptions []string) (out []*Session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.turn++
+	for _, sub := range subscriptions {
+		for s := range h.topics[topic{namespace, sub}] {
+			if s.turn != h.turn {
+				s.turn = h.turn
+				out = append(out, s)
+			}
+		}
+	}
+	return out
+}
+
+// Members returns the names of the agents that have a subscription, sorted: a ring for round robin.
+func (h *Hub) Members(namespace, subscription string) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := make([]string, 0, len(h.topics[topic{namespace, subscription}]))
+	for s := range h.topics[topic{namespace, subscription}] {
+		out = append(out, s.Agent)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Counts returns the number of sessions in each namespace.
+func (h *Hub) Counts() map[string]int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := map[string]int{}
+	for a := range h.agents {
+		out[a.namespace]++
+	}
+	return out
+}
