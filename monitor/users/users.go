@@ -1,0 +1,96 @@
+// Package users finds out who somebody is: by password, which is hashed once and remembered as a keyed digest while it holds.
+//
+// Hashing is bounded by a fair queue, so a fleet that comes back together is served as fast as the
+// cores hash and no faster; an agents' password, which thousands share, is hashed once. What is
+// remembered is useless outside of this process, and is of no use once the user's hash has changed.
+package users
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/bcrypt"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/limit"
+	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/resources"
+)
+
+// ErrWrong is the answer to a wrong name or password, and to a disabled user.
+var ErrWrong = errkind.New(errkind.Denied, "bad credentials")
+
+// nobody is compared with where there is no such user, so that an unknown name takes as long as a wrong password.
+var nobody = []byte("$2a$10$N9qo8uLOickgx2ZMRZoMyeIjZAgcfl7p92ldGxad68LJZdL17lhWy")
+
+// remembered bounds how many logins are remembered; when it is reached all are forgotten.
+const remembered = 10_000
+
+// Users checks passwords. All methods may be called from any goroutine.
+type Users struct {
+	resources *resources.Resources
+	gate      *limit.Gate
+	key       [32]byte
+
+	mu   sync.Mutex
+	good map[[32]byte]struct{}
+}
+
+// New returns a Users over the configuration's users.
+func New(r *resources.Resources) *Users {
+	u := &Users{resources: r, good: map[[32]byte]struct{}{},
+		gate: limit.NewGate(limit.GateConfig{Name: "password checks", Slots: runtime.GOMAXPROCS(0), MaxWaiting: 50_000, MaxPerKey: 50_000, MaxWait: 14 * time.Second})}
+	_, _ = rand.Read(u.key[:])
+	return u
+}
+
+// Login returns who has the name and password. from is whose turn it is in the queue, an address. Errors: ErrWrong; Overloaded, who waits too long.
+func (u *Users) Login(ctx context.Context, from, name, password string) (monitor.Caller, error) {
+	hash, caller := nobody, monitor.Caller{}
+	if item := u.resources.View().Get("users", "", name); item != nil {
+		if user := item.Object.(*monitor.User); !user.Disabled && user.PasswordHash != "" {
+			hash, caller = []byte(user.PasswordHash), monitor.Caller{User: name, Groups: user.Groups}
+		}
+	}
+	digest := u.digest(name, hash, password)
+	u.mu.Lock()
+	_, known := u.good[digest]
+	u.mu.Unlock()
+	if known && caller.User != "" {
+		return caller, nil
+	}
+	permit, err := u.gate.Acquire(ctx, from)
+	if err != nil {
+		return monitor.Caller{}, err
+	}
+	defer permit.Release()
+	u.mu.Lock()
+	_, known = u.good[digest] // whoever was before us in the queue may have brought the same
+	u.mu.Unlock()
+	if !known && bcrypt.CompareHashAndPassword(hash, []byte(password)) != nil || caller.User == "" {
+		return monitor.Caller{}, ErrWrong
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.good) >= remembered {
+		clear(u.good)
+	}
+	u.good[digest] = struct{}{}
+	return caller, nil
+}
+
+// digest tells one login from others; the hash is part of it, so a new password makes a new digest.
+func (u *Users) digest(name string, hash []byte, password string) (out [32]byte) {
+	mac := hmac.New(sha256.New, u.key[:])
+	for _, part := range [][]byte{[]byte(name), hash, []byte(password)} {
+		sum := sha256.Sum256(part)
+		mac.Write(sum[:])
+	}
+	mac.Sum(out[:0])
+	return out
+}
