@@ -189,3 +189,25 @@ type Stats struct {
 func (in *Ingest) Stats() Stats {
 	return Stats{in.results.Load(), in.steady.Load(), in.published.Load(), in.pending.Load(), in.store.Info()}
 }
+
+// Announce publishes an event that is not stored, such as an agent's registration.
+func (in *Ingest) Announce(e *monitor.Event) error {
+	var f monitor.Frame
+	if err := f.Cut(tagproto.Append(nil, e)); err != nil {
+		return errkind.E(errkind.Invalid, "event", err)
+	}
+	kind, err := monitor.NewKind(slices.Clone(f.Stable))
+	if err != nil {
+		return errkind.E(errkind.Invalid, "event", err)
+	}
+	state, out := monitor.Step(monitor.State{}, f.Result, monitor.Thresholds{}, nil)
+	if !in.cfg.Wants(e.Entity.Namespace, kind, out) {
+		return nil
+	}
+	in.published.Add(1)
+	in.cfg.Publish(&Published{
+		Namespace: e.Entity.Namespace, Entity: e.Entity.Name, Check: e.Check.Name, Kind: kind, Outcome: out, state: state,
+		entity: slices.Clone(f.Entity), rest: slices.Clone(f.Rest), output: slices.Clone(f.Output), processedBy: string(f.ProcessedBy),
+	})
+	return nil
+}

@@ -45,6 +45,7 @@ type Resources struct {
 
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change
+	watch   func([]objects.Op)
 }
 
 var _ group.Machine = (*Resources)(nil)
@@ -68,6 +69,10 @@ func (r *Resources) Changed() <-chan struct{} {
 	defer r.mu.Unlock()
 	return r.changed
 }
+
+// Watch sets who is told of the changes that were applied, in order, once they are in View; after a Restore it is told of
+// nothing in particular (nil). It is set before the group runs, and must not block.
+func (r *Resources) Watch(f func([]objects.Op)) { r.watch = f }
 
 // Write does all of ops or none, and returns when that is durable and in this server's View.
 // Errors are those of objects.State.Apply, and of group.Group.Propose.
@@ -93,6 +98,7 @@ func (r *Resources) ApplyBatch(cmds [][]byte) []any {
 	old := r.view.Load()
 	state := old.State
 	touched := map[string]bool{}
+	var done []objects.Op
 	for i, cmd := range cmds {
 		ops, err := objects.DecodeCommand(cmd)
 		if err == nil {
@@ -108,9 +114,13 @@ func (r *Resources) ApplyBatch(cmds [][]byte) []any {
 		for _, op := range ops {
 			touched[op.Type] = true
 		}
+		done = append(done, ops...)
 	}
-	if len(touched) > 0 {
+	if len(done) > 0 {
 		r.show(&View{State: state, access: old.access, silences: old.silences}, touched)
+		if r.watch != nil {
+			r.watch(done)
+		}
 	}
 	return out
 }
@@ -182,5 +192,8 @@ func (r *Resources) Restore(in io.Reader) error {
 		return err
 	}
 	r.show(&View{State: state}, nil)
+	if r.watch != nil {
+		r.watch(nil)
+	}
 	return nil
 }
