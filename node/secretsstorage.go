@@ -27,7 +27,7 @@ import (
 // secretsStore is an opened storage, with what several servers need to share it.
 type secretsStore struct {
 	backend storage.Backend
-	lock    cluster.Lock  // nil: one server alone
+	lock    storage.Lock  // nil: one server alone
 	raft    *cluster.Node // nil: another backend
 	parts   []life.Part   // what it runs
 	retry   []cluster.JoinTarget
@@ -87,7 +87,12 @@ func openPostgres(ctx context.Context, h *secretsHost, k *vaultconf.Keys) (secre
 	if err != nil || !ha {
 		return secretsStore{backend: store}, err
 	}
-	return secretsStore{}, fmt.Errorf("ha_enabled is not there yet")
+	lock, err := store.Locker(ctx, h.address)
+	if err != nil {
+		_ = store.Close()
+		return secretsStore{}, err
+	}
+	return secretsStore{backend: &lockedBackend{store, lock.Close}, lock: lock}, nil
 }
 
 func openRaft(_ context.Context, h *secretsHost, k *vaultconf.Keys) (secretsStore, error) {
@@ -164,7 +169,7 @@ func joinTarget(k *vaultconf.Keys) (t cluster.JoinTarget, err error) {
 	return t, nil
 }
 
-// lockedBackend releases the folder's lock when it is closed.
+// lockedBackend gives a lock back when it is closed.
 type lockedBackend struct {
 	storage.Backend
 	unlock func() error

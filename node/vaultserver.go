@@ -61,9 +61,6 @@ func NewVaultServer(cfg *vaultconf.Config, out io.Writer) (*VaultServer, error) 
 	if err := s.openLogs(out); err != nil {
 		return nil, err
 	}
-	for _, w := range cfg.Warnings {
-		s.log.Warn("configuration: " + w)
-	}
 	settings := vaultTelemetry(&cfg.Telemetry)
 	s.metrics = telemetry.New(telemetry.Config{Settings: settings, Clock: s.faults.Clock(), Logger: s.log, Host: hostname()})
 	if err := gometrics.Install(s.metrics); err != nil {
@@ -72,7 +69,13 @@ func NewVaultServer(cfg *vaultconf.Config, out io.Writer) (*VaultServer, error) 
 	if s.sinks, err = sink.New(sink.Config{Registry: s.metrics, Settings: settings, Host: hostname(), Clock: s.faults.Clock(), Logger: s.log}); err != nil {
 		return nil, fmt.Errorf("telemetry: %w", err)
 	}
-	return s, s.open()
+	if err := s.open(); err != nil {
+		return nil, err
+	}
+	for _, w := range cfg.Warnings { // last: storage and seals have read their keys too
+		s.log.Warn("configuration: " + w)
+	}
+	return s, nil
 }
 
 func (s *VaultServer) openLogs(out io.Writer) error {
@@ -124,6 +127,12 @@ func (s *VaultServer) open() (err error) {
 	if err != nil {
 		return err
 	}
+	seals, err := openSeals(s.cfg.Seals, os.Getenv, s.log)
+	if err != nil {
+		_ = store.backend.Close()
+		return err
+	}
+	store.parts = append(store.parts, seals.parts...)
 	listen, err := s.listeners()
 	if err != nil {
 		_ = store.backend.Close()
@@ -134,7 +143,7 @@ func (s *VaultServer) open() (err error) {
 		id = store.raft.ID()
 	}
 	c := secretsConfig{store: store, clock: s.faults.Clock(), log: s.log, metrics: s.metrics, wire: s.wire, encrypted: true, listen: listen,
-		keeper: keeper.Config{DefaultTTL: s.cfg.DefaultLeaseTTL, MaxTTL: s.cfg.MaxLeaseTTL, ClusterName: s.cfg.ClusterName, Metrics: s.metrics,
+		keeper: keeper.Config{DefaultTTL: s.cfg.DefaultLeaseTTL, MaxTTL: s.cfg.MaxLeaseTTL, ClusterName: s.cfg.ClusterName, Seal: seals.now, OldSeal: seals.old, Metrics: s.metrics,
 			Audit: audit.Rules{Folder: s.cfg.AuditDir, Unsafe: s.cfg.AuditAnywhere, Prefix: s.cfg.AuditPrefix}, Local: keeper.Local{Follow: s.logs.Follow, Settings: s.sanitized}},
 		self: cluster.Server{ID: id, Hostname: hostname(), APIAddr: s.apiAddr, ClusterAddr: s.peer, Version: version.VaultContract},
 	}

@@ -76,6 +76,10 @@ func (v *vaultTest) start() {
 	}()
 	v.stop = func() { cancel(); <-done }
 	v.t.Cleanup(func() { v.stop() })
+	polltest.Within(v.t, 60*time.Second, func() bool {
+		code, _ := v.do("GET", "sys/seal-status", "", nil)
+		return code == 200
+	}, "the state of the seal to be known")
 }
 
 type testLog struct{ t *testing.T }
@@ -230,10 +234,7 @@ func TestVaultCluster(t *testing.T) {
 	}
 	a.start()
 	if st := a.must(200, "GET", "sys/seal-status", "", nil); st["sealed"] != true || st["initialized"] != true {
-		polltest.Within(t, 60*time.Second, func() bool {
-			_, st := a.do("GET", "sys/seal-status", "", nil)
-			return st["initialized"] == true
-		}, "%s", "the restarted server to know that it is initialized")
+		t.Fatal(st)
 	}
 	a.unseal(shares[:2])
 	a.awaitHealth(429)

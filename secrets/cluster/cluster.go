@@ -34,7 +34,7 @@ type Config struct {
 	Self Server
 	// Storage is what the servers share, and Lock says which of them reigns.
 	Storage storage.Backend
-	Lock    Lock
+	Lock    storage.Lock
 	Raft    *Node // the Lock, where it is one
 	Wire    *wire.Wire
 	// Encrypted: what goes over the wire is; requests are handed on over such a one alone.
@@ -55,15 +55,16 @@ type Cluster struct {
 	step   chan struct{} // asked to give way; room for one
 	anew   chan struct{} // asked to begin anew, with what is stored now; room for one
 
-	mu     sync.Mutex // guards heard
-	heard  map[string]Server
-	parked atomic.Int64
+	mu         sync.Mutex // guards heard
+	heard      map[string]Server
+	parked     atomic.Int64 // requests that wait for an active server
+	identified atomic.Bool  // the wire has its identity, where it comes from the barrier
 
 	known atomic.Pointer[knownLeader]
 }
 
 type reigning struct {
-	Reign
+	storage.Reign
 	since time.Time
 }
 
@@ -160,7 +161,7 @@ func (c *Cluster) awaitUnsealed(ctx context.Context) bool {
 
 // identify takes the identity of the wire from the barrier, where it is kept there. Before the first reign there is none.
 func (c *Cluster) identify(ctx context.Context) error {
-	if !c.cfg.Authority {
+	if !c.cfg.Authority || c.identified.Load() {
 		return nil
 	}
 	raw, ok, err := c.keeper.Record(ctx, authorityKey)
@@ -179,6 +180,7 @@ func (c *Cluster) become(raw []byte) error {
 	if err != nil {
 		return err
 	}
+	c.identified.Store(true)
 	return c.cfg.Wire.Reload(id)
 }
 
@@ -224,7 +226,7 @@ func (c *Cluster) untilSealed(ctx context.Context) {
 }
 
 // rule activates the keeper and waits for the end of the turn.
-func (c *Cluster) rule(ctx context.Context, r Reign) (stepped bool, err error) {
+func (c *Cluster) rule(ctx context.Context, r storage.Reign) (stepped bool, err error) {
 	k := c.keeper
 	select {
 	case <-c.step: // of a former reign

@@ -293,6 +293,9 @@ func (c *Cluster) echo(ctx context.Context) {
 		} else if err != nil && ctx.Err() == nil {
 			c.cfg.Log.Debug("secrets: the keyring could not be read anew", "error", err)
 		}
+		if err := c.identify(ctx); err != nil {
+			continue
+		}
 		leader, ok := c.Leader(ctx)
 		if !ok || !c.cfg.Encrypted || leader.ID == c.cfg.Self.ID {
 			continue

@@ -7,28 +7,8 @@ import (
 	"corbel.dev/corbel/secrets/storage"
 )
 
-// Lock says whose turn it is to reign.
-type Lock interface {
-	// Acquire waits until it is this server's turn, or ctx ends.
-	Acquire(ctx context.Context) (Reign, error)
-	// Holder is the id of whose turn it is, as far as this server knows; "" nobody's, or unknown.
-	Holder(ctx context.Context) (id string, err error)
-}
-
-// Reign is a turn.
-type Reign interface {
-	// Epoch is greater than that of every reign before.
-	Epoch() storage.Epoch
-	// Held returns nil while nobody else can reign; it is cheap as long as that is known. Else NotLeader or Unavailable.
-	Held(ctx context.Context) error
-	// Done is closed when the turn is over.
-	Done() <-chan struct{}
-	// Release ends it, and lets another server go first where there is one that can.
-	Release(ctx context.Context)
-}
-
-// Acquire implements Lock: whose turn it is, Raft's election says.
-func (n *Node) Acquire(ctx context.Context) (Reign, error) {
+// Acquire implements storage.Lock: whose turn it is, Raft's election says.
+func (n *Node) Acquire(ctx context.Context) (storage.Reign, error) {
 	select {
 	case <-n.opened:
 	case <-ctx.Done():
@@ -60,7 +40,7 @@ func (n *Node) Acquire(ctx context.Context) (Reign, error) {
 	}
 }
 
-// Holder implements Lock.
+// Holder implements storage.Lock.
 func (n *Node) Holder(context.Context) (string, error) {
 	g := n.group.Load()
 	if g == nil {
@@ -93,13 +73,13 @@ func (r *raftReign) watch() {
 	}
 }
 
-// Epoch implements Reign.
+// Epoch implements storage.Reign.
 func (r *raftReign) Epoch() storage.Epoch { return r.epoch }
 
-// Held implements Reign.
+// Held implements storage.Reign.
 func (r *raftReign) Held(ctx context.Context) error { return r.n.store.Leads(ctx) }
 
-// Done implements Reign.
+// Done implements storage.Reign.
 func (r *raftReign) Done() <-chan struct{} { return r.done }
 
 // Release implements Reign: leadership goes to another member.

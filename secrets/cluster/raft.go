@@ -62,6 +62,7 @@ type Node struct {
 	deadAfter atomic.Int64               // nanoseconds of silence
 	reigns    atomic.Bool                // reads must be those of the leader
 	start     chan []group.Server        // how the group begins; room for one
+	begun     atomic.Bool                // start was given: this server is a member
 	opened    chan struct{}              // closed when group is there
 	failed    atomic.Pointer[error]      // why it could not be opened
 	ended     chan struct{}              // closed when Run has ended
@@ -93,6 +94,7 @@ func NewNode(cfg RaftConfig) (*Node, error) {
 	if err := n.become(authority); err != nil {
 		return nil, err
 	}
+	n.begun.Store(true)
 	n.start <- nil
 	return n, nil
 }
@@ -141,11 +143,10 @@ func (n *Node) Run(ctx context.Context) error {
 
 // begin starts the group and waits for it.
 func (n *Node) begin(ctx context.Context, first []group.Server) error {
-	select {
-	case n.start <- first:
-	default:
+	if n.begun.Swap(true) {
 		return errkind.New(errkind.Conflict, "the group has begun already")
 	}
+	n.start <- first
 	select {
 	case <-n.opened:
 	case <-n.ended:
@@ -164,7 +165,7 @@ func (n *Node) begin(ctx context.Context, first []group.Server) error {
 func (n *Node) Found(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.group.Load() == nil && len(n.start) == 0 {
+	if !n.Member() {
 		if n.cfg.Own {
 			authority, err := NewAuthority(n.cfg.Clock.Now())
 			if err != nil {
@@ -216,7 +217,7 @@ func (n *Node) awaitLead(ctx context.Context, g *group.Group) error {
 func (n *Node) ID() string { return n.cfg.ID }
 
 // Member reports whether this server is part of a cluster.
-func (n *Node) Member() bool { return n.group.Load() != nil || len(n.start) > 0 }
+func (n *Node) Member() bool { return n.begun.Load() }
 
 var errBehind = errkind.New(errkind.Unavailable, "the Raft group has no leader yet: what is stored is not known here")
 
@@ -241,7 +242,7 @@ func (n *Node) under(ctx context.Context) (*records.Reader, error) {
 			return nil, errBehind
 		}
 		return &local, nil
-	case len(n.start) > 0:
+	case n.begun.Load():
 		return nil, errNotOpen
 	}
 	return nil, nil
