@@ -82,6 +82,41 @@ var engineRoutes = map[string]string{
 		role/{role}/period RWD
 		tidy/secret-id W
 		login W open`,
+	"cert": `config RW
+		certs L
+		certs/{name} RWD
+		crls L
+		crls/{name} RWD
+		login W open`,
+	"transit": `keys L
+		keys/{name} RWD
+		keys/{name}/config W
+		keys/{name}/rotate W
+		keys/{name}/trim W
+		keys/{name}/import W
+		keys/{name}/import_version W
+		encrypt/{name} W
+		decrypt/{name} W
+		rewrap/{name} W
+		sign/{name} W
+		sign/{name}/{algorithm} W
+		verify/{name} W
+		verify/{name}/{algorithm} W
+		hmac/{name} W
+		hmac/{name}/{algorithm} W
+		datakey/{kind}/{name} W
+		export/{kind}/{name} R
+		export/{kind}/{name}/{version} R
+		backup/{name} R
+		restore W
+		restore/{name} W
+		wrapping_key R
+		random W
+		random/{bytes} W
+		hash W
+		hash/{algorithm} W
+		config/keys RW
+		cache-config RW`,
 	"jwt": `config RW
 		role L
 		role/{name} RWD
