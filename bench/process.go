@@ -135,6 +135,9 @@ func (p *process) statusBytes(field string) int64 {
 
 // cpuSeconds is the processor time that it took so far, in user mode and in the kernel.
 func (p *process) cpuSeconds() float64 {
+	if t, ok := processTime(p.cmd.Process.Pid); ok {
+		return t.Seconds()
+	}
 	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid), "stat"))
 	if err != nil {
 		return 0

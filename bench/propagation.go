@@ -127,7 +127,9 @@ type BringUp struct {
 	Memory          Memory  `json:"memory"`
 	// CPU is what the processes took until then, Ended and Lost the streams and
 	// connections that agents ended while everything started.
-	CPU                   CPUSeconds `json:"cpu_seconds"`
+	CPU CPUSeconds `json:"cpu_seconds"`
+	// Rest is what they take in a second in which nothing changes: heartbeats, mostly.
+	Rest                  CPUSeconds `json:"rest_cpu_seconds"`
 	Ended, Lost, Messages int64
 	Hosts                 map[string]float64 `json:"hosts,omitempty"`
 }
@@ -259,6 +261,15 @@ func (p *Propagation) bringUp(ctx context.Context, c *cluster, f *propFleet) err
 		}
 	}
 	b.Memory, b.CPU = p.memory(c, f), f.cpu(c)
+	if err := f.profile(ctx, "rest"); err != nil {
+		return err
+	}
+	begin = time.Now()
+	settle(ctx, restFor)
+	b.Rest = f.cpu(c).minus(b.CPU).over(time.Since(begin))
+	if err := f.profiled(ctx); err != nil {
+		return err
+	}
 	var n sidecars.Counts
 	if err := f.sidecars.call(ctx, callMost, sidecars.CallCounts, nil, &n); err != nil {
 		return err
@@ -267,6 +278,9 @@ func (p *Propagation) bringUp(ctx context.Context, c *cluster, f *propFleet) err
 	o.say("all proxies are warm after %.1f s", b.WarmSeconds)
 	return nil
 }
+
+// restFor is for how long the processor time at rest is measured: two heartbeats of each agent.
+const restFor = 2 * time.Second
 
 func (p *Propagation) memory(c *cluster, f *propFleet) Memory {
 	var m Memory

@@ -196,6 +196,12 @@ func (a CPUSeconds) minus(b CPUSeconds) CPUSeconds {
 	return CPUSeconds{a.Servers - b.Servers, a.Hosts - b.Hosts, a.Sidecars - b.Sidecars}
 }
 
+// over is the time that was taken in each second of d.
+func (a CPUSeconds) over(d time.Duration) CPUSeconds {
+	s := d.Seconds()
+	return CPUSeconds{a.Servers / s, a.Hosts / s, a.Sidecars / s}
+}
+
 // cpu is the processor time that the processes took so far.
 func (f *propFleet) cpu(c *cluster) (t CPUSeconds) {
 	for _, s := range c.servers {

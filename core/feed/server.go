@@ -101,6 +101,8 @@ type Server struct {
 	followed, dirtied atomic.Int64
 	served            sync.WaitGroup // goroutines of connections
 
+	lastBeat atomic.Pointer[heartbeat] // of the newest tick
+
 	mu       sync.Mutex // guards the following; never held while calling out
 	conns    []*serverConn
 	draining bool
@@ -259,6 +261,7 @@ func (s *Server) tick(ctx context.Context) {
 		// Newest before the values are looked at: what it covers is marked in every connection by now.
 		now := s.cfg.Clock.Now()
 		beat := s.beat(now)
+		s.lastBeat.Store(&beat)
 		for _, c := range batch {
 			c.tick(now, beat)
 		}

@@ -40,6 +40,7 @@ type serverConn struct {
 	dirty, large followList
 	part         part // the value of which only the beginning has been sent
 	beat         heartbeat
+	beatAt       time.Time     // when it was sent last
 	failing      int           // refusals that wait to be written
 	room         chan struct{} // not nil: the reader waits for failing to fall
 	bye          error         // not nil: the last thing to be sent
@@ -336,14 +337,28 @@ func (c *serverConn) tick(now time.Time, beat heartbeat) {
 			c.s.meters.cutHello.Add(1)
 			c.closeLocked()
 		}
+	case now.Sub(c.beatAt) < c.s.cfg.Heartbeat/2: // one went along with a value
 	default:
-		if beat.generation != c.beat.generation {
-			beat.sent = 0
-		} else {
-			beat.sent = c.beat.sent
-		}
-		c.beat, c.beating = beat, true
+		c.beatLocked(beat)
 		c.wakeLocked()
+	}
+}
+
+// beatLocked has a heartbeat sent.
+func (c *serverConn) beatLocked(beat heartbeat) {
+	if beat.generation != c.beat.generation {
+		beat.sent = 0
+	} else {
+		beat.sent = c.beat.sent
+	}
+	c.beat, c.beating = beat, true
+}
+
+// rideLocked sends the heartbeat that is due before long together with values: what comes to all agents at once
+// is not to be followed by a wake-up of each for nothing.
+func (c *serverConn) rideLocked(now time.Time) {
+	if beat := c.s.lastBeat.Load(); beat != nil && c.welcomed && !c.beating && now.Sub(c.beatAt) >= c.s.cfg.Heartbeat/2 {
+		c.beatLocked(*beat)
 	}
 }
 

@@ -127,12 +127,16 @@ func (c *serverConn) fillLocked(out *outBuffer) bool {
 		}
 		again = c.fillLargeLocked(out)
 	}
+	now := c.s.cfg.Clock.Now()
+	if len(out.at) > 0 {
+		c.rideLocked(now)
+	}
 	if c.beating {
 		if c.dirty.first == nil && c.large.first == nil && c.part.rest == nil {
 			c.beat.sent = c.beat.known
 		}
 		out.b = c.beat.append(out.b)
-		out.beats, c.beating = 1, false
+		out.beats, c.beating, c.beatAt = 1, false, now
 	}
 	return len(out.b) > 0
 }

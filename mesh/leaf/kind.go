@@ -97,7 +97,7 @@ func (l *Leaves) tend(ctx context.Context, k *kind) {
 			l.mu.Unlock()
 			continue
 		}
-		wait := min(k.at.Sub(now), lookAgain)
+		wait := k.at.Sub(now)
 		if k.idle() {
 			wait = min(wait, k.used.Add(l.cfg.Idle).Sub(now))
 		}
@@ -105,14 +105,28 @@ func (l *Leaves) tend(ctx context.Context, k *kind) {
 			wait = min(wait, next.Sub(now))
 		}
 		k.running = false
-		k.timer = l.cfg.Clock.AfterFunc(max(wait, 0), func() {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.pokeLocked(k)
-		})
+		l.restLocked(k, now, now.Add(wait))
 		l.mu.Unlock()
 		return
 	}
+}
+
+// restLocked leaves a kind alone until due, but for a look at the clock.
+func (l *Leaves) restLocked(k *kind, now, due time.Time) {
+	var timer *clock.Timer
+	timer = l.cfg.Clock.AfterFunc(min(max(due.Sub(now), 0), lookAgain), func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		now := l.cfg.Clock.Now()
+		switch {
+		case k.timer != timer || k.gone || l.ctx == nil: // somebody was faster, or Run has ended
+		case now.Before(due) && !k.idle():
+			l.restLocked(k, now, due)
+		default:
+			l.pokeLocked(k)
+		}
+	})
+	k.timer = timer
 }
 
 // try asks for a certificate once, with each token that there is for it until one is not refused.

@@ -56,6 +56,7 @@ type Conn struct {
 	recent               [16]uint32 // streams that ended last
 	recentAt             int
 	abuse                *limit.Bucket
+	restless             bool  // some stream has something with a deadline: its rare or its out
 	closing              bool  // no new streams; the writer ends when everything is written
 	settled              bool  // the peer's SETTINGS came
 	lastRead, asked      int64 // when something came; when the peer was asked whether it lives, 0 if not
@@ -297,8 +298,11 @@ func (c *Conn) sweep(now time.Time) {
 	if c.closing || !c.settled {
 		return
 	}
-	for _, s := range c.streams {
-		c.sweepStream(s, at)
+	if c.restless {
+		c.restless = false
+		for _, s := range c.streams {
+			c.sweepStream(s, at)
+		}
 	}
 	switch {
 	case c.asked != 0 && at-c.asked > int64(cfg.KeepAliveTimeout),
@@ -321,6 +325,7 @@ func (c *Conn) sweep(now time.Time) {
 
 func (c *Conn) sweepStream(s *Stream, at int64) {
 	cfg := &c.server.cfg
+	c.restless = c.restless || s.rare != nil || s.out != nil
 	switch r := s.rare; {
 	case r == nil:
 	case r.deadline != 0 && at > r.deadline:

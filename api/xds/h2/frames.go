@@ -187,7 +187,7 @@ func (c *Conn) headers(f *http2.MetaHeadersFrame, now time.Time) error {
 	}
 	at := c.server.since(now)
 	s := &Stream{conn: c, id: id, call: refused{}, sendWindow: c.peerInitial, recvLeft: streamWindow, rare: &rare{began: at}}
-	c.streams[id] = s
+	c.streams[id], c.restless = s, true
 	if c.server.streams.Add(1) > int64(c.server.cfg.MaxStreams) {
 		c.server.refused.Add(1)
 		s.Finish(ResourceExhausted, "the server has too many streams: try another one")

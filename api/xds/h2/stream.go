@@ -58,6 +58,7 @@ type rare struct {
 func (s *Stream) seldom() *rare {
 	if s.rare == nil {
 		s.rare = &rare{heard: true}
+		s.conn.restless = true
 	}
 	return s.rare
 }

@@ -166,7 +166,7 @@ func (c *Conn) produce(s *Stream, b []byte, now time.Time) []byte {
 		}
 		size := grpcPrefix + c.msg.size
 		if size > min(c.peerFrame, int(s.sendWindow), int(c.sendWindow), bufferBytes-flushBytes) {
-			s.out = c.msg.keep(c.server.since(now))
+			s.out, c.restless = c.msg.keep(c.server.since(now)), true
 			continue
 		}
 		b = c.msg.flatten(appendFrame(b, size, http2.FrameData, 0, s.id))
