@@ -25,6 +25,8 @@ type Shape struct {
 	// HCL is configuration beside the ports; Env is added to the servers' environment.
 	HCL []string
 	Env []string
+	// Mesh opens a port for Envoys on each server.
+	Mesh bool
 	// Net, when set, puts each server into its own network namespace; HTTP is then
 	// reached through a unix socket, which no namespace hides.
 	Net *netns.Net
@@ -110,11 +112,11 @@ func (l *Lab) server(shape Shape, dir string, i int) (*Server, error) {
 		s.HTTP, s.RPC, s.Serf = "unix:"+filepath.Join(dir, name+".sock"), ip+":8300", ip+":8301"
 		return s, nil
 	}
-	ports, err := testport.Free(3)
+	ports, err := testport.Free(4)
 	if err != nil {
 		return nil, err
 	}
-	for i, field := range []*string{&s.HTTP, &s.RPC, &s.Serf} {
+	for i, field := range []*string{&s.HTTP, &s.RPC, &s.Serf, &s.GRPC} {
 		*field = "127.0.0.1:" + strconv.Itoa(ports[i])
 	}
 	return s, nil
@@ -130,6 +132,9 @@ func (l *Lab) arguments(shape Shape, s *Server) []string {
 	} else {
 		_, port, _ := net.SplitHostPort(s.HTTP)
 		args = append(args, "-http-port", port)
+	}
+	if _, port, err := net.SplitHostPort(s.GRPC); err == nil && shape.Mesh {
+		args = append(args, "-grpc-port", port)
 	}
 	for _, text := range shape.HCL {
 		args = append(args, "-hcl", text)

@@ -19,8 +19,8 @@ import (
 // Server is one member: its folder, its addresses and, while it runs, its process.
 type Server struct {
 	Name, Dir string
-	// HTTP, RPC and Serf are host:port.
-	HTTP, RPC, Serf string
+	// HTTP, RPC, Serf and GRPC are host:port.
+	HTTP, RPC, Serf, GRPC string
 	// Control is the door for faults; of the last process that ran.
 	Control *fault.Control
 

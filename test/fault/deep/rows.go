@@ -39,6 +39,9 @@ var rows = []row{
 	{"watch", "A3: blocking queries of keys, prefixes and services across faults, 30 s", 5, 40 * time.Second, false, watch},
 	{"disk-errors", "A7: ENOSPC and EIO on each kind of operation, after ever more that go well; worst time until writes resume", 4,
 		20 * time.Second, false, diskErrors},
+	{"streams", "A3: streams of discovery across kills, stops and changes of leader, 8 rounds; what came again is what a proxy had", 3, 25 * time.Second, false, streams},
+	{"refusals", "B10: 1,000 proxies refuse one listener; values built, responses sent, content sent again", 1, 10 * time.Second, false, refusals},
+	{"slow-streams", "B2: 1 % of 1,000 streams of discovery read one byte a second, until they are cut", 1, 180 * time.Second, false, slowStreams},
 	{"torn", "A4: bytes cut off the newest segment of one of three", 3, 8 * time.Second, false, torn},
 	{"rot", "A6: one bit of one file of one of three inverted; time until it has everything again", 6, 30 * time.Second, false, rot},
 	{"wiped", "E: a member that lost everything is replaced; time until it votes", 3, 25 * time.Second, false, wiped},
@@ -84,6 +87,21 @@ func watch(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
 func diskErrors(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
 	r, err := l.RunDiskErrors(ctx, int(seed%60))
 	return done{map[string]int{"sites": r.Sites, "refused": r.Refused, "reads": r.Reads}, []time.Duration{r.Resumed}}, err
+}
+
+func streams(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+	r, err := l.RunResume(ctx, 200, 8, seed)
+	return done{Counts: map[string]int{"runs": 1, "reconnects": r.Reconnects, "changes": r.Changes, "again": r.Again}}, err
+}
+
+func refusals(ctx context.Context, l *faultrun.Lab, _ uint64) (done, error) {
+	r, err := l.RunRefusals(ctx, 1000)
+	return done{Counts: map[string]int{"runs": 1, "refusals": r.Refusals, "built": r.Builds, "sent": r.Responses, "sent again": r.Resent}}, err
+}
+
+func slowStreams(ctx context.Context, l *faultrun.Lab, _ uint64) (done, error) {
+	r, err := l.RunSlowStreams(ctx, 990, 10, 0)
+	return done{Counts: map[string]int{"runs": 1, "changes": r.Changes, "cut": r.Slow}}, err
 }
 
 func stall(ctx context.Context, l *faultrun.Lab, _ uint64) (done, error) {
