@@ -138,8 +138,9 @@ func (i *introducer) judge(ctx context.Context, r *introRequest) error {
 		return err
 	}
 	for _, text := range i.assertions {
-		if err := grants.Assert(fill(text, r.Node), claims.Selectable); err != nil {
-			return err
+		if !grants.Holds(fill(text, r.Node), claims.Selectable) {
+			i.p.log.Warn("the JWT of an agent does not satisfy an assertion", "node", r.Node, "assertion", text) // for the operator, not for the stranger
+			return errkind.New(errkind.Denied, "Permission denied: the JWT does not satisfy auto_config.authorization.static.claim_assertions for the node "+r.Node)
 		}
 	}
 	return nil

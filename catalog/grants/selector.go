@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"corbel.dev/corbel/kit/errkind"
 	"github.com/hashicorp/go-bexpr"
 	"github.com/hashicorp/go-bexpr/grammar"
 )
@@ -87,11 +86,8 @@ func CheckAssertion(assertion string, claims map[string]any) error {
 	return checkSelector(assertion, claims)
 }
 
-// Assert is nil when the assertion holds for what a credential says, else of kind Denied.
-func Assert(assertion string, claims map[string]any) error {
+// Holds reports whether an assertion holds for what a credential says. One that does not fit these claims does not.
+func Holds(assertion string, claims map[string]any) bool {
 	ok, err := selects(assertion, claims)
-	if err != nil || !ok {
-		return errkind.Errorf(errkind.Denied, "Permission denied: the credential does not satisfy %s", assertion)
-	}
-	return nil
+	return err == nil && ok
 }

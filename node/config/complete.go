@@ -96,6 +96,10 @@ func (l *loader) identity(o Options) {
 // addresses resolves templates, then fills Listen and Advertise.
 func (l *loader) addresses(o Options) {
 	c := l.cfg
+	if !c.Server && c.Ports.Server == -1 {
+		c.Ports.Server = 0
+		l.warn("ports.server = -1: servers reach their agents there too, so any free port is taken")
+	}
 	resolve := o.Template
 	if resolve == nil {
 		resolve = template.Parse
