@@ -7,8 +7,10 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -20,6 +22,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/mesh/ca"
 	"corbel.dev/corbel/node/config"
 )
@@ -247,5 +250,34 @@ func TestAutoConfigIsChecked(t *testing.T) {
 	cfg, err := config.Load(config.Options{Hostname: "h", Env: []string{"CONSUL_INTRO_TOKEN=y"}, Fragments: []string{base, `auto_config { enabled = true server_addresses = ["10.0.0.1"] } tls { defaults { ca_file = "x" } }`}})
 	if err != nil || cfg.AutoConfig.IntroToken != "y" {
 		t.Errorf("%v, the token of the environment was not taken", err)
+	}
+}
+
+// TestIntroductionEndsWithItsContext: an agent that waits for a server that says nothing can be stopped.
+func TestIntroductionEndsWithItsContext(t *testing.T) {
+	a := newAuthority(t)
+	dir := t.TempDir()
+	a.store(dir, a.issue(goodName, -time.Minute, time.Hour))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	cfg, err := config.Load(config.Options{Hostname: "c1", Fragments: []string{`bind_addr = "127.0.0.1" data_dir = "` + dir + `/data"`, introAgent(dir, l.Addr().String(), "x")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- Introduce(ctx, cfg, slog.New(slog.DiscardHandler)) }()
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	cancel()
+	if err := polltest.Get(t, done, "the end"); !errors.Is(err, context.Canceled) {
+		t.Errorf("it ends with %v", err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 func (l *loader) complete(o Options) {
 	c := l.cfg
 	l.identity(o)
+	l.agentPort()
 	l.addresses(o)
 	l.tls()
 	l.cluster(o)
@@ -93,13 +94,17 @@ func (l *loader) identity(o Options) {
 	}
 }
 
-// addresses resolves templates, then fills Listen and Advertise.
-func (l *loader) addresses(o Options) {
-	c := l.cfg
-	if !c.Server && c.Ports.Server == -1 {
+// agentPort is for configurations whose client agents have no RPC port.
+func (l *loader) agentPort() {
+	if c := l.cfg; !c.Server && c.Ports.Server == -1 {
 		c.Ports.Server = 0
 		l.warn("ports.server = -1: servers reach their agents there too, so any free port is taken")
 	}
+}
+
+// addresses resolves templates, then fills Listen and Advertise.
+func (l *loader) addresses(o Options) {
+	c := l.cfg
 	resolve := o.Template
 	if resolve == nil {
 		resolve = template.Parse
