@@ -186,6 +186,13 @@ func TestLeasesThatCannotBeRevoked(t *testing.T) {
 	if l := h.ok(secrets.Read, "sys/leases/count", `{"type":"irrevocable"}`); field(t, l, "lease_count") != 2.0 {
 		t.Errorf("irrevocable: %s", l.Data)
 	}
+	if l := h.ok(secrets.Read, "sys/leases", `{"type":"irrevocable"}`); !strings.Contains(string(l.Data), `{"error":"the database is away","lease_id":"`+good+`"}`) || field(t, l, "lease_count") != 2.0 {
+		t.Errorf("irrevocable: %s", l.Data)
+	}
+	if l := h.ok(secrets.Read, "sys/leases", `{"type":"irrevocable","limit":1}`); field(t, l, "lease_count") != 1.0 {
+		t.Errorf("one irrevocable: %s", l.Data)
+	}
+	h.refused(errkind.Invalid, h.root, secrets.Read, "sys/leases", "")
 	h.ok(secrets.Update, "sys/leases/revoke-force/db/creds/a", "")
 	e.set(nil)
 	h.expireLeases()
