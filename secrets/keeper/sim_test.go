@@ -96,7 +96,9 @@ func TestLeaseSimulation(t *testing.T) {
 	}
 }
 
-func (s *simulation) note(format string, args ...any) { s.log = append(s.log, fmt.Sprintf(format, args...)) }
+func (s *simulation) note(format string, args ...any) {
+	s.log = append(s.log, fmt.Sprintf(format, args...))
+}
 
 func (s *simulation) history(seed uint64) {
 	s.r = rand.New(rand.NewPCG(seed, 7))
