@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -15,18 +16,26 @@ import (
 // described is a mount as the API shows it.
 func described(e *mount.Entry) map[string]any {
 	config := map[string]any{"default_lease_ttl": seconds(e.Config.DefaultLeaseTTL), "max_lease_ttl": seconds(e.Config.MaxLeaseTTL), "force_no_cache": e.Config.ForceNoCache}
-	if e.Config.ListingVisibility != "" {
-		config["listing_visibility"] = e.Config.ListingVisibility
-	}
-	if e.Auth() {
-		config["token_type"] = "default-service"
-		if e.Config.TokenType != "" {
-			config["token_type"] = e.Config.TokenType
-		}
-	}
+	settings(e, config)
 	return map[string]any{"type": e.Type, "description": e.Description, "accessor": e.Accessor, "config": config, "options": e.Options, "local": e.Local,
 		"seal_wrap": e.SealWrap, "external_entropy_access": false, "uuid": e.UUID, "plugin_version": "", "running_plugin_version": "", "running_sha256": "",
 		"deprecation_status": "supported"}
+}
+
+// settings adds what a mount has that is not there by default.
+func settings(e *mount.Entry, out map[string]any) {
+	if e.Config.ListingVisibility != "" {
+		out["listing_visibility"] = e.Config.ListingVisibility
+	}
+	if e.Auth() {
+		out["token_type"] = cmp.Or(e.Config.TokenType, "default-service")
+	}
+	for name, list := range map[string][]string{"audit_non_hmac_request_keys": e.Config.AuditRequestClear, "audit_non_hmac_response_keys": e.Config.AuditResponseClear,
+		"passthrough_request_headers": e.Config.PassRequestHeaders, "allowed_response_headers": e.Config.ResponseHeaders} {
+		if len(list) > 0 {
+			out[name] = list
+		}
+	}
 }
 
 func (s *system) mounts(c *sysCall) (any, error) {
@@ -84,9 +93,7 @@ func (s *system) mountOrTune(c *sysCall) (any, error) {
 	if e.Options != nil {
 		out["options"] = e.Options
 	}
-	if e.Config.ListingVisibility != "" {
-		out["listing_visibility"] = e.Config.ListingVisibility
-	}
+	settings(e, out)
 	return out, nil
 }
 

@@ -247,3 +247,25 @@ func TestMeters(t *testing.T) {
 		t.Error("the cache counts nothing")
 	}
 }
+
+// What is written to a mount's settings is read back under the same names.
+func TestTuneReadsWhatItWrote(t *testing.T) {
+	h := newHouse(t)
+	h.ok(secrets.Update, "sys/auth/userpass", `{"type":"userpass"}`)
+	const written = `{"default_lease_ttl":3600,"max_lease_ttl":7200,"description":"d","listing_visibility":"unauth","token_type":"batch","audit_non_hmac_request_keys":["a","b"],` +
+		`"audit_non_hmac_response_keys":["c"],"passthrough_request_headers":["X-One"],"allowed_response_headers":["X-Two"]}`
+	h.ok(secrets.Update, "sys/auth/userpass/tune", written)
+	got := object(t, h.ok(secrets.Read, "sys/auth/userpass/tune", ""))
+	var want map[string]any
+	if err := json.Unmarshal([]byte(written), &want); err != nil {
+		t.Fatal(err)
+	}
+	for name, v := range want {
+		if fmt.Sprint(got[name]) != fmt.Sprint(v) {
+			t.Errorf("%s reads %v, was written %v", name, got[name], v)
+		}
+	}
+	if shown := fmt.Sprint(inside(object(t, h.ok(secrets.Read, "sys/auth", "")), "userpass/", "config", "audit_non_hmac_request_keys")); shown != "[a b]" {
+		t.Errorf("the list of methods shows %s", shown)
+	}
+}
