@@ -158,6 +158,9 @@ func (s *VaultServer) open() (err error) {
 	for _, l := range s.cfg.Listeners { // one handler serves all of them
 		c.api.OpenRekey, c.api.OpenGenerateRoot = c.api.OpenRekey && l.OpenRekey, c.api.OpenGenerateRoot && l.OpenGenerateRoot
 	}
+	if first.UnauthenticatedMetrics {
+		c.api.OpenMetrics = metricsOf(s.metrics)
+	}
 	if s.plane, err = newSecretsPlane(c); err != nil {
 		_ = store.backend.Close()
 		return err

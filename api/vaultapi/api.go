@@ -33,6 +33,8 @@ type Config struct {
 	Cluster        *cluster.Cluster
 	MaxBodyBytes   int64         // 32 MiB
 	MaxRequestTime time.Duration // 90 s
+	// OpenMetrics, where it is set, answers sys/metrics to everybody, on standbys and while sealed too.
+	OpenMetrics func(prometheus bool) (contentType string, body []byte, err error)
 }
 
 // API is the handler.
@@ -71,6 +73,10 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimPrefix(r.URL.Path, "/v1/")
 	if own := openPaths[strings.TrimSuffix(path, "/")]; own != nil {
 		own(a, w, r)
+		return
+	}
+	if path == "sys/metrics" && a.cfg.OpenMetrics != nil {
+		a.openMetrics(w, r)
 		return
 	}
 	if strings.HasPrefix(path, "sys/storage/raft/") && a.raftPath(w, r, path) {
