@@ -34,6 +34,15 @@ func Find[T any](ctx context.Context, v engine.View, prefix, name string) (*T, e
 	return out, nil
 }
 
+// StillThere returns the record by which a login was made, for a renewal. That it is gone is an error.
+func StillThere[T any](ctx context.Context, v engine.View, prefix, name string) (*T, error) {
+	found, err := Find[T](ctx, v, prefix, name)
+	if err == nil && found == nil {
+		err = errkind.Errorf(errkind.Invalid, "role %q is gone: log in again", name)
+	}
+	return found, err
+}
+
 // Keep answers a write with the operation that stores a record.
 func Keep(key string, record any) (*secrets.Response, error) {
 	raw, err := json.Marshal(record)

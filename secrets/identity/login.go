@@ -99,7 +99,7 @@ func (v ahead) Scan(ctx context.Context, from, to string, limit int) ([]secrets.
 		if op.Key >= from && op.Key < to {
 			records = slices.DeleteFunc(records, func(r secrets.Record) bool { return r.Key == op.Key })
 			if op.Value != nil {
-				records = append(records, secrets.Record{Key: op.Key, Value: op.Value})
+				records = append(records, secrets.Record(op))
 			}
 		}
 	}

@@ -59,6 +59,9 @@ func TestJWT(t *testing.T) {
 				t.Errorf("%s: after another login: %s: %v", alg, path, err)
 			}
 		}
+		if _, err := h.as(r.Token.ID, secrets.Update, "auth/token/renew-self", ""); err != nil {
+			t.Errorf("%s: a renewal: %v", alg, err)
+		}
 		for what, change := range map[string]map[string]any{"iss": {"iss": "other"}, "aud": {"aud": "other"}, "no aud": {"aud": nil}, "expired": {"exp": h.now.Add(-2 * time.Minute).Unix()},
 			"early": {"nbf": h.now.Add(3 * time.Minute).Unix()}, "timeless": {"exp": nil, "iat": nil}, "team": {"team": "x"}, "no team": {"team": nil}, "n": {"n": 8}, "user": {"nested": 1}, "groups": {"groups": nil}} {
 			if _, err := h.jwt("app", i.Sign(h.claims(change))); !errkind.Is(err, errkind.Invalid) {
@@ -68,6 +71,8 @@ func TestJWT(t *testing.T) {
 		if _, err := h.jwt("app", jwkstest.New(t, "ES256").Sign(h.claims(nil))); !errkind.Is(err, errkind.Invalid) {
 			t.Errorf("%s: a token of another key: %v", alg, err)
 		}
+		h.ok(secrets.Delete, "auth/jwt/role/app", "")
+		h.refused(errkind.Invalid, r.Token.ID, secrets.Update, "auth/token/renew-self", "")
 		for _, body := range []string{`{"jwt":"x"}`, `{"role":"none","jwt":"x"}`, `{"role":"app"}`, `{"role":"app","jwt":7}`} {
 			h.refused(errkind.Invalid, "", secrets.Update, "auth/jwt/login", body)
 		}

@@ -131,6 +131,23 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
+// No text but what was sealed is a batch token.
+func FuzzReadBatch(f *testing.F) {
+	plain, err := (&Token{Path: "auth/x", Policies: []string{"a"}, Created: time.Unix(1, 2).UTC(), TTL: time.Hour}).Text(func(plain []byte) ([]byte, error) { return plain, nil })
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(plain)
+	f.Add("hvb.")
+	f.Add("hvs.x")
+	f.Fuzz(func(t *testing.T, id string) {
+		tok, err := ReadBatch(id, func(record []byte) ([]byte, error) { return record, nil })
+		if err != nil || (tok != nil && !IsBatch(id)) {
+			t.Errorf("%q: %+v, %v", id, tok, err)
+		}
+	})
+}
+
 func TestHash(t *testing.T) {
 	a, b := &Book{Salt: NewSalt()}, &Book{Salt: NewSalt()}
 	seen := map[string]string{}

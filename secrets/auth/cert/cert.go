@@ -271,12 +271,9 @@ func (e *Engine) Renewable(ctx context.Context, view engine.View, r *secrets.Req
 	if json.Unmarshal(login, &b) != nil {
 		return errkind.New(errkind.Corrupt, "what the login left in its token is not what was stored")
 	}
-	role, err := auth.Find[role](ctx, view, certs, b.Role)
+	role, err := auth.StillThere[role](ctx, view, certs, b.Role)
 	if err != nil {
 		return err
-	}
-	if role == nil {
-		return errkind.Errorf(errkind.Invalid, "the role %q is gone: log in again", b.Role)
 	}
 	c, err := configOf(ctx, view)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 // Engine is one mount of the method.
 type Engine struct{ Keys *jwks.Keys }
 
-var _ engine.Engine = (*Engine)(nil)
+var _ engine.Renewer = (*Engine)(nil)
 
 const (
 	roles     = "role/"
@@ -49,6 +49,12 @@ func (*Engine) Exists(ctx context.Context, view engine.View, r *secrets.Request)
 	}
 	found, err := auth.Find[role](ctx, view, roles, name)
 	return found != nil, true, err
+}
+
+// Renewable implements engine.Renewer: a role that is gone renews nothing.
+func (*Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Request, login []byte, _ string) error {
+	_, err := auth.StillThere[role](ctx, view, roles, string(login))
+	return err
 }
 
 // Handle implements engine.Engine.
@@ -234,7 +240,7 @@ func (r *role) token(name, mount string, all map[string]any) (*secrets.Response,
 		}
 		a.Metadata[key] = text
 	}
-	a.AliasMeta = a.Metadata
+	a.AliasMeta, a.Login = a.Metadata, []byte(name)
 	if r.Groups != "" {
 		found, ok := jwks.LookUp(all, r.Groups)
 		if !ok {

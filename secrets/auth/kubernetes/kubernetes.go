@@ -27,7 +27,7 @@ type Engine struct {
 	Local string // the folder with ca.crt and token of this process' own account, where it runs in a pod
 }
 
-var _ engine.Engine = (*Engine)(nil)
+var _ engine.Renewer = (*Engine)(nil)
 
 const (
 	roles     = "role/"
@@ -53,6 +53,12 @@ func (*Engine) Exists(ctx context.Context, view engine.View, r *secrets.Request)
 	}
 	found, err := auth.Find[role](ctx, view, roles, name)
 	return found != nil, true, err
+}
+
+// Renewable implements engine.Renewer: a role that is gone renews nothing.
+func (*Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Request, login []byte, _ string) error {
+	_, err := auth.StillThere[role](ctx, view, roles, string(login))
+	return err
 }
 
 // Handle implements engine.Engine.
@@ -286,6 +292,7 @@ func (r *role) token(name, mount string, said *jwks.Claims, who *tokenreview.Acc
 	if a.Alias = who.UID; r.AliasSource == byName {
 		a.Alias = who.Namespace + "/" + who.Name
 	}
+	a.Login = []byte(name)
 	a.DisplayName = auth.DisplayName(mount, who.Namespace+"-"+who.Name)
 	return &secrets.Response{Auth: a}
 }
