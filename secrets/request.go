@@ -49,6 +49,7 @@ type Request struct {
 	Certificates [][]byte      // that the caller's TLS connection showed to hold, as DER, the caller's own first; nobody has judged them
 	Wrap         time.Duration // asked for with X-Vault-Wrap-TTL; 0: not
 	Now          time.Time     // when it arrived: what engines take for the time
+	Holder       string        // the display name of the token, once it was found good
 	Due          bool          // asked by the engine itself (engine.Tender); nobody outside can set it
 
 	fields Fields // of Body, once asked for

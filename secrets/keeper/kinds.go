@@ -10,6 +10,7 @@ import (
 	"corbel.dev/corbel/secrets/auth/kubernetes"
 	"corbel.dev/corbel/secrets/auth/userpass"
 	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/engine/database"
 	"corbel.dev/corbel/secrets/engine/kv"
 	"corbel.dev/corbel/secrets/engine/pki"
 	"corbel.dev/corbel/secrets/engine/transit"
@@ -59,7 +60,8 @@ var kinds = map[string]kind{
 	"pki": {secret, func(k *Keeper, e *mount.Entry, _ []byte) engine.Engine {
 		return pki.New(pki.Config{Now: k.cfg.Now, TTLs: k.ttls(e), Keys: k.keygen})
 	}},
-	"transit": {secret, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &transit.Engine{Keys: k.keygen} }},
+	"transit":  {secret, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &transit.Engine{Keys: k.keygen} }},
+	"database": {secret, func(k *Keeper, e *mount.Entry, _ []byte) engine.Engine { return &database.Engine{TTLs: k.ttls(e)} }},
 	"userpass": {login, func(k *Keeper, e *mount.Entry, _ []byte) engine.Engine {
 		return &userpass.Engine{Hashing: k.hashing, Lockout: &k.lockout, Mount: e.UUID}
 	}},

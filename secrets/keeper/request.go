@@ -11,6 +11,7 @@ import (
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/policy"
+	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/token"
 )
 
@@ -146,6 +147,7 @@ func (k *Keeper) authorise(ctx context.Context, t *task, special engine.Special)
 	if err != nil {
 		return err
 	}
+	t.Holder = t.holder.DisplayName
 	if t.holder.Uses != 0 {
 		if err := k.use(ctx, t); err != nil {
 			return err
@@ -186,6 +188,15 @@ func (k *Keeper) authorise(ctx context.Context, t *task, special engine.Special)
 // run lets the engine answer, commits what it wants stored, and makes its token.
 func (k *Keeper) run(ctx context.Context, t *task) (answer *Reply, err error) {
 	resp, err := t.engine.Handle(ctx, t.view, t.Request)
+	for err == nil && resp.Then != nil {
+		var first []storage.Op
+		if first, err = t.view.ops(resp.Ops); err == nil {
+			err = k.vault.Commit(ctx, k.epoch, first)
+		}
+		if err == nil {
+			resp, err = resp.Then(ctx)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -51,7 +51,7 @@ var doors = []struct {
 	{"github.com/hashicorp/memberlist", []string{"core/member"}, "gossip stays replaceable"},
 	{"github.com/hashicorp/go-metrics", []string{"core/group", "core/member", "telemetry"}, "it is global: swallowed in one place"},
 	{"github.com/cockroachdb/pebble", []string{"kit/lsm"}, "190 packages"},
-	{"github.com/jackc/pgx", []string{"secrets/storage/pgstore", "monitor/eventstore/pgevents"}, "the two PostgreSQL backends"},
+	{"github.com/jackc/pgx", []string{"secrets/storage/pgstore", "monitor/eventstore/pgevents", "secrets/engine/database"}, "the two PostgreSQL backends, and the engine that makes its roles"},
 	{"google.golang.org/grpc", []string{"core/rpc", "api/xds", "bench"}, "linked only where gRPC is spoken"},
 	{"github.com/envoyproxy/go-control-plane", []string{"mesh/envoy"}, "each of its packages registers its messages at the start of every process"},
 	{"github.com/gorilla/websocket", []string{"api/sensuapi", "bench"}, "linked only where it is spoken"},

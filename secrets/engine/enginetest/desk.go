@@ -60,6 +60,11 @@ func (d *Desk) Ask(op secrets.Operation, path string, body any) (*secrets.Respon
 func (d *Desk) do(r *secrets.Request) (*secrets.Response, error) {
 	ctx := context.Background()
 	resp, err := d.Engine.Handle(ctx, d.Store, r)
+	for err == nil && resp.Then != nil {
+		if err = d.Store.Commit(ctx, 0, resp.Ops); err == nil {
+			resp, err = resp.Then(ctx)
+		}
+	}
 	if err == nil && len(resp.Ops) > 0 {
 		err = d.Store.Commit(ctx, 0, resp.Ops)
 	}

@@ -1,0 +1,258 @@
+package database
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/pbkdf2"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"math/big"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine/record"
+)
+
+// config is a database, under "config/<name>".
+type config struct {
+	Name     string        `json:"name"`
+	URL      string        `json:"connection_url"`
+	User     string        `json:"username,omitempty"`
+	Password string        `json:"password,omitempty"`
+	Pending  string        `json:"pending,omitempty"` // a password that may have been set
+	Roles    []string      `json:"allowed_roles,omitempty"`
+	Rotate   []string      `json:"root_rotation_statements,omitempty"`
+	Open     int           `json:"max_open_connections"`
+	Idle     int           `json:"max_idle_connections"`
+	Lifetime time.Duration `json:"max_connection_lifetime,omitempty"`
+	Auth     string        `json:"password_authentication"`
+	Raw      bool          `json:"disable_escaping,omitempty"`
+}
+
+const (
+	plugin      = "postgresql-database-plugin"
+	connectsMax = 64
+)
+
+func (cfg *config) params() record.Params {
+	return record.Params{{Name: "connection_url", At: &cfg.URL}, {Name: "username", At: &cfg.User}, {Name: "max_open_connections", At: &cfg.Open},
+		{Name: "max_idle_connections", At: &cfg.Idle}, {Name: "max_connection_lifetime", At: &cfg.Lifetime}, {Name: "password_authentication", At: &cfg.Auth},
+		{Name: "disable_escaping", At: &cfg.Raw}}
+}
+
+func (c *call) config(name string) (*config, error) {
+	cfg, ok, err := c.e.configs.Get(c, c.view, "config/"+name, parse[config])
+	if err == nil && !ok {
+		err = invalid("failed to find entry for connection with name: %q", name)
+	}
+	return cfg, err
+}
+
+func (c *call) readConfig() (*secrets.Response, error) {
+	cfg, ok, err := c.e.configs.Get(c, c.view, c.r.Rest, parse[config])
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, errNotFound
+	}
+	details := map[string]any{}
+	cfg.params().Show(details)
+	details["connection_url"] = hidden(cfg.URL)
+	return answer(map[string]any{"plugin_name": plugin, "plugin_version": "", "connection_details": details, "allowed_roles": listed(cfg.Roles),
+		"root_credentials_rotate_statements": listed(cfg.Rotate), "password_policy": ""})
+}
+
+// hidden is a URL without the password that it may hold.
+func hidden(text string) string {
+	if strings.Contains(text, "{{password}}") {
+		return text
+	}
+	if u, err := url.Parse(text); err == nil && u.User != nil {
+		return u.Redacted()
+	}
+	if strings.Contains(text, "password") {
+		return "*****"
+	}
+	return text
+}
+
+func (c *call) writeConfig() (*secrets.Response, error) {
+	cfg := &config{Name: c.name, Open: 4, Auth: "password"}
+	have, ok, err := c.e.configs.Get(c, c.view, c.r.Rest, parse[config])
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		*cfg = *have
+	}
+	if err := cfg.params().Read(c.f); err != nil {
+		return nil, err
+	}
+	if c.f.Has("password") {
+		cfg.Password, cfg.Pending = c.f.String("password"), ""
+	}
+	if c.f.Has("allowed_roles") {
+		cfg.Roles = c.f.Strings("allowed_roles")
+	}
+	statements(c.f, "root_rotation_statements", &cfg.Rotate)
+	kind, verify := c.f.String("plugin_name"), c.f.Bool("verify_connection", true)
+	if err := c.f.Err(); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"password_policy", "username_template"} {
+		if c.f.String(name) != "" {
+			return nil, invalid("field %q: is not supported yet", name)
+		}
+	}
+	switch {
+	case kind != plugin && (kind != "" || !ok):
+		return nil, invalid("field \"plugin_name\": must be %s", plugin)
+	case cfg.URL == "":
+		return nil, invalid("connection_url cannot be empty")
+	case cfg.Auth != "password" && cfg.Auth != "scram-sha-256":
+		return nil, invalid("field \"password_authentication\": must be password or scram-sha-256")
+	case cfg.Open < 1 || cfg.Open > connectsMax || cfg.Idle < 0:
+		return nil, invalid("field \"max_open_connections\": must be 1 to %d", connectsMax)
+	}
+	if _, err := cfg.connection(cfg.Password); err != nil {
+		return nil, err
+	}
+	c.e.links.forget(c.name)
+	if verify {
+		if err := c.e.links.do(c, cfg, func(ctx context.Context, l *link) error { return l.conn.Ping(ctx) }); err != nil {
+			return nil, invalid("error verifying connection: %v", err)
+		}
+	}
+	return store(c.r.Rest, cfg)
+}
+
+// connection is where to connect with a password.
+func (cfg *config) connection(password string) (*pgx.ConnConfig, error) {
+	user := cfg.User
+	isURL := strings.HasPrefix(cfg.URL, "postgres://") || strings.HasPrefix(cfg.URL, "postgresql://")
+	switch {
+	case cfg.Raw:
+	case isURL:
+		user, password = url.PathEscape(user), url.PathEscape(password)
+	default:
+		quote := strings.NewReplacer(`\`, `\\`, `'`, `\'`)
+		user, password = quote.Replace(user), quote.Replace(password)
+		if strings.ContainsAny(password, " \t") && !strings.Contains(cfg.URL, "'{{password}}'") {
+			password = "'" + password + "'"
+		}
+	}
+	pc, err := pgx.ParseConfig(strings.NewReplacer("{{username}}", user, "{{password}}", password).Replace(cfg.URL))
+	if err != nil {
+		return nil, invalid("connection_url cannot be read") // the error may show it
+	}
+	pc.ConnectTimeout = connectWithin
+	return pc, nil
+}
+
+// reset lets go of the connections.
+func (c *call) reset() (*secrets.Response, error) {
+	_, err := c.config(c.name)
+	c.e.links.forget(c.name)
+	return &secrets.Response{}, err
+}
+
+// rotateRoot changes the password that the mount itself connects with; nobody knows it then.
+func (c *call) rotateRoot() (*secrets.Response, error) {
+	have, err := c.config(c.name)
+	if err != nil {
+		return nil, err
+	}
+	if have.User == "" || !strings.Contains(have.URL, "{{password}}") {
+		return nil, invalid("rotate-root needs username, password and a connection_url with {{username}} and {{password}}")
+	}
+	cfg := *have
+	cfg.Pending = newPassword()
+	resp, err := store("config/"+c.name, cfg)
+	if err != nil {
+		return nil, err
+	}
+	resp.Then = func(ctx context.Context) (*secrets.Response, error) {
+		stored, err := cfg.stored(cfg.Pending)
+		if err != nil {
+			return nil, err
+		}
+		change := cfg.Rotate
+		if len(change) == 0 {
+			change = []string{`ALTER ROLE "{{username}}" WITH PASSWORD '{{password}}'`}
+		}
+		err = c.e.links.do(ctx, &cfg, func(ctx context.Context, l *link) error {
+			return l.run(ctx, change, values{user: cfg.User, password: stored})
+		})
+		if err != nil {
+			return nil, err
+		}
+		c.e.links.forget(c.name)
+		done := cfg
+		done.Password, done.Pending = cfg.Pending, ""
+		return store("config/"+c.name, done)
+	}
+	return resp, nil
+}
+
+const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+
+func text(n int, from string) string {
+	out, most := make([]byte, n), big.NewInt(int64(len(from)))
+	for i := range out {
+		k, err := rand.Int(rand.Reader, most)
+		if err != nil {
+			panic(err) // crypto/rand does not fail
+		}
+		out[i] = from[k.Int64()]
+	}
+	return string(out)
+}
+
+// newPassword has 20 characters, of all kinds, none of which needs a quote.
+func newPassword() string {
+	return text(17, letters+"-") + text(1, "0123456789") + text(1, "abc") + text(1, "XYZ")
+}
+
+// newUser names a role by who asked for what: v-<token>-<role>-<20 drawn>-<time>, 63 bytes at most.
+func newUser(holder, role string, now time.Time) string {
+	return fmt.Sprintf("v-%.8s-%.8s-%s-%d", plain(holder), plain(role), text(20, letters), now.Unix())
+}
+
+// plain leaves of a name what needs no quotes anywhere.
+func plain(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r < 0x80 && (strings.ContainsRune(letters, r) || r == '-' || r == '_' || r == '.') {
+			return r
+		}
+		return '-'
+	}, name)
+}
+
+// stored is a password as statements give it: itself, or hashed so that the server never sees it.
+func (cfg *config) stored(password string) (string, error) {
+	if cfg.Auth != "scram-sha-256" {
+		return password, nil
+	}
+	const rounds = 4096
+	salt := make([]byte, 16)
+	_, _ = rand.Read(salt)
+	key, err := pbkdf2.Key(sha256.New, password, salt, rounds, 32)
+	if err != nil {
+		return "", err
+	}
+	mac := func(what string) []byte {
+		m := hmac.New(sha256.New, key)
+		m.Write([]byte(what))
+		return m.Sum(nil)
+	}
+	client := sha256.Sum256(mac("Client Key"))
+	enc := base64.StdEncoding.EncodeToString
+	return fmt.Sprintf("SCRAM-SHA-256$%d:%s$%s:%s", rounds, enc(salt), enc(client[:]), enc(mac("Server Key"))), nil
+}
