@@ -1,7 +1,6 @@
 package secrets
 
 import (
-	"context"
 	"io"
 	"time"
 )
@@ -24,9 +23,9 @@ type Response struct {
 
 	// Ops is what is to be stored, under keys of the engine's own.
 	Ops []Op
-	// Then, where it is set, is called once Ops are durable, and what it answers counts in the place
-	// of this: for what is done elsewhere, which a crash must not leave behind unwritten.
-	Then func(ctx context.Context) (*Response, error)
+	// Then, where it is set, is for engine.Stepper once Ops are durable, and what that answers counts in
+	// the place of this: for what is done elsewhere, which a crash must not leave behind unwritten.
+	Then any
 }
 
 // Raw is a body of another kind than JSON.

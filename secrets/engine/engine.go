@@ -28,6 +28,12 @@ type Tender interface {
 	Due(ctx context.Context, view View, now time.Time) ([]*secrets.Request, error)
 }
 
+// Stepper is an Engine whose answers have a next step (Response.Then).
+type Stepper interface {
+	Engine
+	Step(ctx context.Context, then any) (*secrets.Response, error)
+}
+
 // Engine answers the requests of one mount. It is called from any goroutine;
 // requests with the same Serial key are never under way at once, from before
 // Handle until their operations are committed.

@@ -11,7 +11,6 @@ import (
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/policy"
-	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/token"
 )
 
@@ -189,13 +188,7 @@ func (k *Keeper) authorise(ctx context.Context, t *task, special engine.Special)
 func (k *Keeper) run(ctx context.Context, t *task) (answer *Reply, err error) {
 	resp, err := t.engine.Handle(ctx, t.view, t.Request)
 	for err == nil && resp.Then != nil {
-		var first []storage.Op
-		if first, err = t.view.ops(resp.Ops); err == nil {
-			err = k.vault.Commit(ctx, k.epoch, first)
-		}
-		if err == nil {
-			resp, err = resp.Then(ctx)
-		}
+		resp, err = k.step(ctx, t, resp)
 	}
 	if err != nil {
 		return nil, err
@@ -246,6 +239,22 @@ func (k *Keeper) run(ctx context.Context, t *task) (answer *Reply, err error) {
 		return nil, err
 	}
 	return reply, nil
+}
+
+// step commits what an answer wants stored first, and lets the engine go on.
+func (k *Keeper) step(ctx context.Context, t *task, resp *secrets.Response) (*secrets.Response, error) {
+	stepper, ok := t.engine.(engine.Stepper)
+	if !ok {
+		return nil, errkind.Errorf(errkind.Internal, "an engine at %s answers with a step that it cannot take", t.entry.Path)
+	}
+	ops, err := t.view.ops(resp.Ops)
+	if err != nil {
+		return nil, err
+	}
+	if err := k.vault.Commit(ctx, k.epoch, ops); err != nil {
+		return nil, err
+	}
+	return stepper.Step(ctx, resp.Then)
 }
 
 // taskKey is where the engines of the keeper's own find the task.

@@ -173,12 +173,22 @@ func (c *call) rotateRoot() (*secrets.Response, error) {
 		return nil, invalid("rotate-root needs username, password and a connection_url with {{username}} and {{password}}")
 	}
 	cfg := *have
+	if cfg.Pending != "" { // of a crash: which of the two counts must be known before another takes its place
+		c.e.links.forget(c.name)
+		err := c.e.links.do(c, have, func(_ context.Context, l *link) error {
+			cfg.Password = l.password
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
 	cfg.Pending = newPassword()
 	resp, err := store("config/"+c.name, cfg)
 	if err != nil {
 		return nil, err
 	}
-	resp.Then = func(ctx context.Context) (*secrets.Response, error) {
+	resp.Then = step(func(ctx context.Context) (*secrets.Response, error) {
 		stored, err := cfg.stored(cfg.Pending)
 		if err != nil {
 			return nil, err
@@ -197,7 +207,7 @@ func (c *call) rotateRoot() (*secrets.Response, error) {
 		done := cfg
 		done.Password, done.Pending = cfg.Pending, ""
 		return store("config/"+c.name, done)
-	}
+	})
 	return resp, nil
 }
 

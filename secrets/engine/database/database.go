@@ -33,9 +33,18 @@ type Engine struct {
 }
 
 var (
-	_ engine.Leaser = (*Engine)(nil)
-	_ engine.Tender = (*Engine)(nil)
+	_ engine.Leaser  = (*Engine)(nil)
+	_ engine.Tender  = (*Engine)(nil)
+	_ engine.Stepper = (*Engine)(nil)
 )
+
+// step is what follows once it was written down.
+type step func(ctx context.Context) (*secrets.Response, error)
+
+// Step implements engine.Stepper.
+func (*Engine) Step(ctx context.Context, then any) (*secrets.Response, error) {
+	return then.(step)(ctx)
+}
 
 // Special implements engine.Engine.
 func (*Engine) Special() engine.Special { return engine.Special{} }
@@ -308,7 +317,7 @@ func (c *call) creds() (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	resp.Then = func(ctx context.Context) (*secrets.Response, error) {
+	resp.Then = step(func(ctx context.Context) (*secrets.Response, error) {
 		stored, err := cfg.stored(password)
 		if err != nil {
 			return nil, err
@@ -330,7 +339,7 @@ func (c *call) creds() (*secrets.Response, error) {
 		out.Ops = []secrets.Op{storage.Delete(entry)}
 		out.Lease = &secrets.Lease{TTL: ttl, MaxTTL: longest, Renewable: true, Internal: internal}
 		return out, nil
-	}
+	})
 	return resp, nil
 }
 

@@ -36,9 +36,10 @@ type pool struct {
 
 // link is one connection.
 type link struct {
-	conn  *pgx.Conn
-	made  time.Time
-	since time.Time // idle
+	conn     *pgx.Conn
+	password string // that it was opened with
+	made     time.Time
+	since    time.Time // idle
 }
 
 func (s *links) pool(cfg *config) *pool {
@@ -163,7 +164,7 @@ func (p *pool) connect(ctx context.Context) (*link, error) {
 		}
 		conn, err := pgx.ConnectConfig(ctx, pc)
 		if err == nil {
-			return &link{conn: conn, made: time.Now()}, nil
+			return &link{conn: conn, password: password, made: time.Now()}, nil
 		}
 		last = err
 		var refused *pgconn.PgError

@@ -133,7 +133,7 @@ func (c *call) change(cfg *config, s *static, was time.Time) (*secrets.Response,
 	if err != nil {
 		return nil, err
 	}
-	resp.Then = func(ctx context.Context) (*secrets.Response, error) {
+	resp.Then = step(func(ctx context.Context) (*secrets.Response, error) {
 		stored, err := cfg.stored(s.Pending)
 		if err != nil {
 			return nil, err
@@ -151,7 +151,7 @@ func (c *call) change(cfg *config, s *static, was time.Time) (*secrets.Response,
 		done, was := *s, s.Next
 		done.Password, done.Pending, done.Last, done.Next = s.Pending, "", c.r.Now.UTC(), c.r.Now.UTC().Add(s.Every)
 		return c.save(&done, was)
-	}
+	})
 	return resp, nil
 }
 

@@ -62,7 +62,7 @@ func (d *Desk) do(r *secrets.Request) (*secrets.Response, error) {
 	resp, err := d.Engine.Handle(ctx, d.Store, r)
 	for err == nil && resp.Then != nil {
 		if err = d.Store.Commit(ctx, 0, resp.Ops); err == nil {
-			resp, err = resp.Then(ctx)
+			resp, err = d.Engine.(engine.Stepper).Step(ctx, resp.Then)
 		}
 	}
 	if err == nil && len(resp.Ops) > 0 {

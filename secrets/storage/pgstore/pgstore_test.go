@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +20,7 @@ import (
 	"corbel.dev/corbel/kit/loud"
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/storage/pgstore/pgtest"
 	"corbel.dev/corbel/secrets/storage/storagetest"
 )
 
@@ -122,14 +122,14 @@ func TestLostCommit(t *testing.T) {
 // TestServerCrash: PostgreSQL goes down hard under writers and comes back; what was acknowledged is there, and the
 // store goes on by itself.
 func TestServerCrash(t *testing.T) {
-	if _, err := postgresBin(); err != nil {
+	if _, err := pgtest.Bin(); err != nil {
 		loud.Skip(t, "%v", err)
 	}
-	own, err := newServer()
+	own, err := pgtest.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { own.stop(syscall.SIGINT); _ = os.RemoveAll(own.dir) })
+	t.Cleanup(func() { own.Remove() })
 	s := open(t, schemaOf(t, own), 10*time.Second)
 	defer s.Close()
 	ctx, stop := context.WithCancel(t.Context())
@@ -156,8 +156,8 @@ func TestServerCrash(t *testing.T) {
 	for range 2 {
 		before := count()
 		polltest.Until(t, func() bool { return count() > before+20 }, "commits")
-		own.stop(syscall.SIGQUIT)
-		if err := own.start(); err != nil {
+		own.Stop(syscall.SIGQUIT)
+		if err := own.Start(); err != nil {
 			t.Fatal(err)
 		}
 	}
