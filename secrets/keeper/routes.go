@@ -117,6 +117,17 @@ var engineRoutes = map[string]string{
 		hash/{algorithm} W
 		config/keys RW
 		cache-config RW`,
+	"database": `config L
+		config/{name} RWD
+		reset/{name} W
+		rotate-root/{name} W
+		roles L
+		roles/{name} RWD
+		creds/{name} R
+		static-roles L
+		static-roles/{name} RWD
+		static-creds/{name} R
+		rotate-role/{name} W`,
 	"jwt": `config RW
 		role L
 		role/{name} RWD
