@@ -29,7 +29,7 @@ require (
 	github.com/prometheus/client_model v0.6.3
 	github.com/prometheus/common v0.72.0
 	github.com/rogpeppe/go-internal v1.16.0
-	github.com/sensu/core/v2 v2.20.0
+	github.com/sensu/sensu-go/api/core/v2 v2.16.0
 	github.com/spf13/cobra v1.10.2
 	github.com/vishvananda/netlink v1.3.1
 	go.opentelemetry.io/proto/otlp v1.11.1
@@ -43,7 +43,6 @@ require (
 )
 
 require (
-	github.com/blang/semver/v4 v4.0.0 // indirect
 	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/echlebek/timeproxy v1.0.0 // indirect
 	github.com/gogo/protobuf v1.3.2 // indirect
@@ -51,7 +50,6 @@ require (
 	github.com/golang/protobuf v1.5.4 // indirect
 	github.com/robertkrimen/otto v0.0.0-20221006114523-201ab5b34f52 // indirect
 	github.com/robfig/cron/v3 v3.0.1 // indirect
-	github.com/sensu/sensu-api-tools v0.0.0-20221025205055-db03ae2f8099 // indirect
 	github.com/sirupsen/logrus v1.10.2 // indirect
 	go.etcd.io/etcd/api/v3 v3.5.10 // indirect
 	gopkg.in/sourcemap.v1 v1.0.5 // indirect

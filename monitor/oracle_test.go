@@ -8,7 +8,7 @@ import (
 	"reflect"
 	"testing"
 
-	sensu "github.com/sensu/core/v2"
+	sensu "github.com/sensu/sensu-go/api/core/v2"
 
 	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/monitor"

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
-	sensu "github.com/sensu/core/v2"
+	sensu "github.com/sensu/sensu-go/api/core/v2"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/leaktest"

@@ -56,7 +56,7 @@ var doors = []struct {
 	{"github.com/envoyproxy/go-control-plane", []string{"mesh/envoy"}, "each of its packages registers its messages at the start of every process"},
 	{"github.com/gorilla/websocket", []string{"api/sensuapi", "bench"}, "linked only where it is spoken"},
 	{"github.com/miekg/dns", []string{"api/dnsapi", "bench", "catalog/check"}, "the DNS contract and its load"},
-	{"github.com/minio/minio-go", []string{"client/snapstore"}, "the S3 protocol, for snapshots alone"},
+	{"github.com/minio/minio-go", []string{"client/snapstore", "secrets/storage/s3store"}, "the S3 protocol, for snapshots and as a storage of secrets"},
 	{"github.com/go-jose/go-jose", []string{"kit/jwks"}, "whose token it is, is decided in one place"},
 	{"github.com/spf13/cobra", []string{"cli"}, "commands live in cli"},
 	{"github.com/hashicorp/hcl", []string{"secrets/policy", "node/config", "catalog/acl", "api/consulapi", "cli/snapshots", "cli/vaultcmd"}, "what users bring is read at the edge"},
@@ -65,7 +65,7 @@ var doors = []struct {
 	{"github.com/anishathalye/porcupine", []string{"kit/fault/history"}, "judging is not for the binary"},
 	{"github.com/prometheus/client_golang", []string{}, "tests only: our own metrics core is in the product"},
 	{"github.com/DataDog/datadog-go", []string{}, "tests only: the format oracle"},
-	{"github.com/sensu/core", []string{}, "tests only: the oracle of the monitor's objects"},
+	{"github.com/sensu/sensu-go", []string{}, "tests only: the oracle of the monitor's objects"},
 	{"pgregory.net/rapid", []string{}, "tests only"},
 }
 

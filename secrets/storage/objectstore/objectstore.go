@@ -54,8 +54,9 @@ type Config struct {
 	Log    *slog.Logger
 	// JournalBytes (16 MiB) is how much is written between checkpoints; where the records take more, it is as much as they do.
 	JournalBytes int
-	// CommitTime (30 s) bounds how long a commit is tried while the bucket refuses.
+	// CommitTime (30 s) bounds how long a commit is tried while the bucket refuses, and Pause (50 ms) is what is waited first.
 	CommitTime time.Duration
+	Pause      time.Duration
 }
 
 // valueBytes bounds a value, batchBytes a commit.
@@ -94,6 +95,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	if cfg.CommitTime == 0 {
 		cfg.CommitTime = 30 * time.Second
+	}
+	if cfg.Pause == 0 {
+		cfg.Pause = 50 * time.Millisecond
 	}
 	s := &Store{cfg: cfg}
 	if err := s.load(ctx); err != nil {
@@ -231,7 +235,7 @@ func someDone(outcomes []error) bool {
 
 // create writes a journal object, and asks again while the bucket cannot say what came of it.
 func (s *Store) create(ctx context.Context, sequence uint64, nonce [nonceBytes]byte, body []byte) error {
-	pause := backoff.Backoff{Min: 50 * time.Millisecond, Max: 2 * time.Second}
+	pause := backoff.Backoff{Min: s.cfg.Pause, Max: 40 * s.cfg.Pause}
 	unknown := false
 	for {
 		err := s.put(ctx, journalKey(sequence), body)

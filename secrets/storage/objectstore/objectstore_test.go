@@ -14,6 +14,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/leaktest"
+	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/storage/storagetest"
 )
@@ -36,6 +37,12 @@ type object struct {
 }
 
 func newBucket() *bucket { return &bucket{objects: map[string]object{}} }
+
+func (b *bucket) setFault(f func(string) (bool, error)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fault = f
+}
 
 func (b *bucket) Info() storage.Info {
 	return storage.Info{Name: "test", Durability: "none", ValueBytes: b.limit}
@@ -101,7 +108,7 @@ func (b *bucket) List(_ context.Context, prefix, after string) (out []string, _ 
 
 func open(t testing.TB, b *bucket, change ...func(*Config)) *Store {
 	t.Helper()
-	cfg := Config{Bucket: b, JournalBytes: 1 << 10, CommitTime: 5 * time.Second}
+	cfg := Config{Bucket: b, JournalBytes: 1 << 10, CommitTime: 5 * time.Second, Pause: 100 * time.Microsecond}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -224,7 +231,7 @@ func TestFaultyBucketAndTwoWriters(t *testing.T) {
 				t.Fatalf("seed %d: the newest writer is fenced", seed)
 			}
 		}
-		b.fault = nil
+		b.setFault(nil)
 		if got := value(t, open(t, b), "key"); got != want && !maybe[got] {
 			t.Fatalf("seed %d: %q, acknowledged was %q", seed, got, want)
 		}
@@ -242,14 +249,14 @@ func TestAnUnreachableBucket(t *testing.T) {
 	if err := put(s, 0, "a", "1"); err != nil {
 		t.Fatal(err)
 	}
-	b.fault = func(string) (bool, error) { return false, errkind.New(errkind.Unavailable, "503") }
+	b.setFault(func(string) (bool, error) { return false, errkind.New(errkind.Unavailable, "503") })
 	if err := put(s, 0, "a", "2"); !errkind.Is(err, errkind.Unavailable) {
 		t.Fatal(err)
 	}
 	if got := value(t, s, "a"); got != "1" {
 		t.Fatal("reads go on:", got)
 	}
-	b.fault = nil
+	b.setFault(nil)
 	if err := put(s, 0, "a", "3"); err != nil {
 		t.Fatal("it goes on by itself:", err)
 	}
@@ -277,6 +284,58 @@ func TestDamageIsNamed(t *testing.T) {
 	if _, err := Open(t.Context(), Config{Bucket: b}); !errkind.Is(err, errkind.Corrupt) {
 		t.Fatal("an object is missing:", err)
 	}
+}
+
+// One at a time reigns, whatever becomes of the others; who was lost is followed by another.
+func TestLock(t *testing.T) {
+	b := newBucket()
+	s := open(t, b)
+	lock := func(id string) *Locker {
+		l := s.Locker(id)
+		l.ttl = 600 * time.Millisecond
+		return l
+	}
+	a, c := lock("a"), lock("c")
+	first, err := a.Acquire(t.Context())
+	if err != nil || first.Held(t.Context()) != nil {
+		t.Fatal(err)
+	}
+	got := make(chan storage.Reign, 1)
+	go func() {
+		r, err := c.Acquire(context.Background())
+		if err != nil {
+			t.Error(err)
+		}
+		got <- r
+	}()
+	if id, err := c.Holder(t.Context()); err != nil || id != "a" {
+		t.Fatal(id, err)
+	}
+	// a cannot reach the bucket any more: it stops believing before c takes over.
+	b.setFault(func(string) (bool, error) { return false, errkind.New(errkind.Unavailable, "gone") })
+	<-first.Done()
+	if first.Held(t.Context()) == nil {
+		t.Fatal("a lock that is lost is held")
+	}
+	select {
+	case <-got:
+		t.Fatal("nobody could have written")
+	default:
+	}
+	b.setFault(nil)
+	second := polltest.Get(t, got, "another takes over")
+	if second.Epoch() <= first.Epoch() || second.Held(t.Context()) != nil {
+		t.Fatal(second.Epoch(), first.Epoch())
+	}
+	second.Release(t.Context())
+	if id, err := a.Holder(t.Context()); err != nil || id != "" || second.Held(t.Context()) == nil {
+		t.Fatal(id, err)
+	}
+	third, err := a.Acquire(t.Context())
+	if err != nil || third.Epoch() <= second.Epoch() {
+		t.Fatal(err)
+	}
+	third.Release(t.Context())
 }
 
 func FuzzReadEntry(f *testing.F) {

@@ -1,0 +1,101 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	"corbel.dev/corbel/kit/vfs"
+	"corbel.dev/corbel/node/vaultconf"
+	"corbel.dev/corbel/secrets/storage/consulstore"
+	"corbel.dev/corbel/secrets/storage/objectstore"
+	"corbel.dev/corbel/secrets/storage/s3store"
+)
+
+// openObjects opens a storage over a bucket. Its lock is named by the wire's address, as others reach this server.
+func openObjects(ctx context.Context, h *secretsHost, bucket objectstore.Bucket, ha bool, drop func()) (secretsStore, error) {
+	store, err := objectstore.Open(ctx, objectstore.Config{Bucket: bucket, Log: h.log})
+	if err != nil {
+		drop()
+		return secretsStore{}, err
+	}
+	s := secretsStore{backend: &lockedBackend{store, func() error { drop(); return nil }}}
+	if ha {
+		s.lock = store.Locker(h.address)
+	}
+	return s, nil
+}
+
+func openConsul(ctx context.Context, h *secretsHost, k *vaultconf.Keys) (secretsStore, error) {
+	k.Ignore("max_parallel", "consistency_mode", "session_ttl", "lock_wait_time", "check_timeout", "disable_registration", "service", "service_tags", "service_address", "service_meta")
+	cfg := consulstore.Config{
+		Address: k.String("address", os.Getenv("CONSUL_HTTP_ADDR")), Scheme: k.String("scheme", ""), Path: k.String("path", ""),
+		Token: k.String("token", os.Getenv("CONSUL_HTTP_TOKEN")),
+	}
+	ha := k.Bool("ha_enabled", true)
+	config, err := storageTLS(k)
+	if err != nil {
+		return secretsStore{}, err
+	}
+	if config != nil {
+		cfg.Scheme = cmp.Or(cfg.Scheme, "https")
+		cfg.Transport = &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: 10 * time.Second}
+	}
+	b, err := consulstore.New(cfg)
+	if err != nil {
+		return secretsStore{}, err
+	}
+	return openObjects(ctx, h, b, ha, b.Close)
+}
+
+// storageTLS reads the tls_ keys of a storage; nil where there are none.
+func storageTLS(k *vaultconf.Keys) (*tls.Config, error) {
+	ca, cert, key, skip := k.String("tls_ca_file", ""), k.String("tls_cert_file", ""), k.String("tls_key_file", ""), k.Bool("tls_skip_verify", false)
+	k.Ignore("tls_min_version") // 1.2 is the least in any case
+	if ca == "" && cert == "" && key == "" && !skip {
+		return nil, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: skip} // the operator asked for it by name
+	if ca != "" {
+		pem, err := vfs.ReadFile(vfs.OS{}, ca)
+		if err != nil {
+			return nil, fmt.Errorf("tls_ca_file: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("tls_ca_file: %s has no certificate", ca)
+		}
+	}
+	if cert != "" || key != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("tls_cert_file, tls_key_file: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+func openS3(ctx context.Context, h *secretsHost, k *vaultconf.Keys) (secretsStore, error) {
+	k.Ignore("max_parallel")
+	cfg := s3store.Config{
+		Bucket: k.String("bucket", os.Getenv("AWS_S3_BUCKET")), Endpoint: k.String("endpoint", os.Getenv("AWS_S3_ENDPOINT")), Region: k.String("region", os.Getenv("AWS_REGION")),
+		AccessKey: k.String("access_key", ""), SecretKey: k.String("secret_key", ""), SessionToken: k.String("session_token", ""), Path: k.String("path", ""),
+		PathStyle: k.Bool("s3_force_path_style", false), Plain: k.Bool("disable_ssl", false), KMSKey: k.String("kms_key_id", ""),
+	}
+	ha := k.Bool("ha_enabled", false)
+	b, err := s3store.New(cfg)
+	if err != nil {
+		return secretsStore{}, err
+	}
+	if err := b.Check(ctx); err != nil {
+		b.Close()
+		return secretsStore{}, err
+	}
+	return openObjects(ctx, h, b, ha, b.Close)
+}
