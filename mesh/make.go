@@ -23,24 +23,11 @@ type Maker struct {
 	DefaultAllow bool
 }
 
-// Entry reads a config entry, nil when it is not there.
-func Entry(st *catalog.State, kind, name string) entry.Entry {
-	r := st.Record(catalog.RecordConfigEntry, entry.Key(kind, name))
-	if r == nil {
-		return nil
-	}
-	e, err := entry.Load(kind, r.Value)
-	if err != nil {
-		return nil // it was valid when it was stored
-	}
-	return e
-}
-
 func (m *Maker) get(kind, name string) entry.Entry {
 	if m.Get != nil {
 		return m.Get(kind, name)
 	}
-	return Entry(m.State, kind, name)
+	return entry.Stored(m.State, kind, name)
 }
 
 func (m *Maker) has(kind, name string) bool {

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -10,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"corbel.dev/corbel/kit/vfs"
 )
@@ -69,14 +70,7 @@ func makeID(fromMachine bool) string {
 			return uuidOf([16]byte(sum[:16]))
 		}
 	}
-	return newUUID()
-}
-
-// newUUID returns a random UUID, version 4 (RFC 9562).
-func newUUID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return uuidOf(b)
+	return uuid.NewString()
 }
 
 func uuidOf(b [16]byte) string {

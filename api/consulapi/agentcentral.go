@@ -46,7 +46,7 @@ func meshCentral(q *request) error {
 func centralProxy(st *catalog.State, destination string, proxy []byte) ([]byte, error) {
 	found := false
 	merged, err := entry.Merge(func(kind, name string) entry.Entry {
-		e := configEntry(st, kind, name)
+		e := entry.Stored(st, kind, name)
 		found = found || e != nil
 		return e
 	}, destination, proxy)

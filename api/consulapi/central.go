@@ -21,7 +21,7 @@ func (s *selection) merged(st *catalog.State, svc *catalog.Service) *catalog.Ser
 	if !s.central || svc.Kind == catalog.KindTypical {
 		return svc
 	}
-	get := func(kind, name string) entry.Entry { return configEntry(st, kind, name) }
+	get := func(kind, name string) entry.Entry { return entry.Stored(st, kind, name) }
 	proxy, err := entry.Merge(get, cmp.Or(svc.ProxyDestination, svc.Name), svc.Proxy)
 	if err != nil {
 		return svc // what is stored was canonical JSON: it decodes

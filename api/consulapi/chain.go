@@ -47,7 +47,7 @@ func discoveryChain(q *request) error {
 	}
 	c, err := chain.Compile(chain.Request{Service: name, Datacenter: dc, TrustDomain: TrustDomain(st), Protocol: in.OverrideProtocol,
 		ConnectTimeout: entry.Duration(time.Duration(in.OverrideConnectTimeout)), MeshGateway: in.OverrideMeshGateway.Mode,
-		Get: func(kind, name string) entry.Entry { return configEntry(st, kind, name) }})
+		Get: func(kind, name string) entry.Entry { return entry.Stored(st, kind, name) }})
 	if err != nil {
 		return failWith(http.StatusInternalServerError, err.Error())
 	}

@@ -147,7 +147,7 @@ func configGraph(st *catalog.State, kind, name string, e entry.Entry) ([]catalog
 		if k == kind && n == name {
 			return e
 		}
-		return configEntry(st, k, n)
+		return entry.Stored(st, k, n)
 	}
 	services := []string{name}
 	switch kind {
@@ -181,19 +181,6 @@ func configGraph(st *catalog.State, kind, name string, e entry.Entry) ([]catalog
 		}
 	}
 	return ops, nil
-}
-
-// configEntry returns a stored entry, nil when it is not there.
-func configEntry(st *catalog.State, kind, name string) entry.Entry {
-	r := st.Record(catalog.RecordConfigEntry, entry.Key(kind, name))
-	if r == nil {
-		return nil
-	}
-	e, err := entry.Load(kind, r.Value)
-	if err != nil {
-		return nil // it was valid when it was stored
-	}
-	return e
 }
 
 // configPath splits the rest of the path into kind and name.
@@ -263,7 +250,7 @@ func configList(q *request, kind string) error {
 			continue
 		}
 		if f != nil {
-			e := configEntry(st, kind, strings.TrimPrefix(r.Key, kind+"/"))
+			e := entry.Stored(st, kind, strings.TrimPrefix(r.Key, kind+"/"))
 			if e == nil || !f.Match(e.Base()) {
 				continue
 			}

@@ -55,7 +55,7 @@ func gatewayServices(q *request) error {
 	}
 	out := []gatewayService{}
 	for _, kind := range []string{entry.IngressGateway, entry.TerminatingGateway} {
-		for _, row := range behindGateway(configEntry(st, kind, gateway)) {
+		for _, row := range behindGateway(entry.Stored(st, kind, gateway)) {
 			if row.Service.Name != "*" && !q.sees(ResService, row.Service.Name) {
 				continue
 			}
@@ -101,7 +101,7 @@ func exportedServices(q *request) error {
 		return err
 	}
 	out := []exportedService{}
-	if e, ok := configEntry(st, entry.ExportedServices, "default").(*entry.Exported); ok {
+	if e, ok := entry.Stored(st, entry.ExportedServices, "default").(*entry.Exported); ok {
 		for _, s := range e.Services {
 			if !q.sees(ResService, s.Name) {
 				continue

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/kit/errkind"
@@ -165,7 +167,7 @@ func TestGrantCostsNothingTwice(t *testing.T) {
 		if w.resolver.known.len() > keptTokens {
 			t.Fatal("the cache has no bound")
 		}
-		w.resolver.known.put(newID(), &known{})
+		w.resolver.known.put(uuid.NewString(), &known{})
 		if w.resolver.known.len() == keptTokens {
 			return
 		}

@@ -2,8 +2,6 @@ package grants
 
 import (
 	"context"
-	"crypto/rand"
-	"fmt"
 	"log/slog"
 	"regexp"
 	"time"
@@ -110,14 +108,6 @@ func put(kind catalog.RecordKind, key, name string, index uint64, v any) catalog
 
 func remove(kind catalog.RecordKind, key string, index uint64) catalog.RecordOp {
 	return catalog.RecordOp{Verb: catalog.RecordDeleteCAS, Record: catalog.Record{Kind: kind, Key: key, ModifyIndex: index}}
-}
-
-// newID returns a random UUID, version 4.
-func newID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
 var (

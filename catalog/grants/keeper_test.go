@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/kit/errkind"
@@ -74,17 +76,17 @@ func TestTokensAreChecked(t *testing.T) {
 		_, err := w.keeper.UpdateToken(t.Context(), in)
 		return err
 	}
-	says(t, up(func(r *TokenRequest) { r.SecretID = newID() }), errkind.Invalid, "SecretID")
+	says(t, up(func(r *TokenRequest) { r.SecretID = uuid.NewString() }), errkind.Invalid, "SecretID")
 	says(t, up(func(r *TokenRequest) { r.Local = true }), errkind.Invalid, "local mode")
 	says(t, up(func(r *TokenRequest) { r.AuthMethod = "m" }), errkind.Invalid, "AuthMethod")
 	says(t, up(func(r *TokenRequest) { r.TTL = time.Hour }), errkind.Invalid, "expiration time")
-	says(t, up(func(r *TokenRequest) { r.AccessorID = newID() }), errkind.NotFound, "Cannot find token")
+	says(t, up(func(r *TokenRequest) { r.AccessorID = uuid.NewString() }), errkind.NotFound, "Cannot find token")
 	w.must(up(func(r *TokenRequest) { r.Description = "new" }))
 	if got := TokenByAccessor(w.store.State(), existing.AccessorID); got.Description != "new" || string(got.Hash) == string(existing.Hash) || got.ModifyIndex == existing.ModifyIndex {
 		t.Errorf("%+v", got)
 	}
 	says(t, w.keeper.DeleteToken(t.Context(), acl.AnonymousAccessor), errkind.Invalid, "anonymous token")
-	says(t, w.keeper.DeleteToken(t.Context(), newID()), errkind.NotFound, "Supplied token does not exist")
+	says(t, w.keeper.DeleteToken(t.Context(), uuid.NewString()), errkind.NotFound, "Supplied token does not exist")
 	clone, err := w.keeper.CloneToken(t.Context(), existing.AccessorID, "")
 	if err != nil || clone.SecretID == existing.SecretID || clone.Description != "new" {
 		t.Error(clone, err)
@@ -104,7 +106,7 @@ func TestPoliciesAndRolesAreChecked(t *testing.T) {
 		"reserved": {acl.Policy{Name: "builtin/mine"}, errkind.Invalid, "reserved"},
 		"taken":    {acl.Policy{Name: "taken"}, errkind.Invalid, "already exists"},
 		"rules":    {acl.Policy{Name: "x", Rules: "nope"}, errkind.Invalid, "Invalid Policy: "},
-		"unknown":  {acl.Policy{ID: newID(), Name: "x"}, errkind.NotFound, "cannot find policy"},
+		"unknown":  {acl.Policy{ID: uuid.NewString(), Name: "x"}, errkind.NotFound, "cannot find policy"},
 		"builtin":  {acl.Policy{ID: acl.GlobalManagementID, Name: acl.GlobalManagementName, Rules: ""}, errkind.Invalid, "not permitted"},
 	} {
 		_, err := w.keeper.SetPolicy(t.Context(), c.in)
@@ -113,7 +115,7 @@ func TestPoliciesAndRolesAreChecked(t *testing.T) {
 		}
 	}
 	says(t, w.keeper.DeletePolicy(t.Context(), acl.GlobalManagementID), errkind.Invalid, "not permitted")
-	says(t, w.keeper.DeletePolicy(t.Context(), newID()), errkind.NotFound, "Cannot find policy to delete")
+	says(t, w.keeper.DeletePolicy(t.Context(), uuid.NewString()), errkind.NotFound, "Cannot find policy to delete")
 	role, err := w.keeper.SetRole(t.Context(), acl.Role{Name: "r", Grants: acl.Grants{Policies: links("taken")}})
 	w.must(err)
 	if role.Policies[0].Name != "taken" {
@@ -125,7 +127,7 @@ func TestPoliciesAndRolesAreChecked(t *testing.T) {
 	if ShowLinks(st, &left.Grants); len(left.Policies) != 0 {
 		t.Error("a link to what is gone is shown")
 	}
-	says(t, w.keeper.DeleteRole(t.Context(), newID()), errkind.NotFound, "Cannot find role to delete")
+	says(t, w.keeper.DeleteRole(t.Context(), uuid.NewString()), errkind.NotFound, "Cannot find role to delete")
 }
 
 func TestLogins(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/kit/errkind"
@@ -104,7 +106,7 @@ func (k *Keeper) DeleteAuthMethod(ctx context.Context, name string) error {
 func (k *Keeper) SetBindingRule(ctx context.Context, in acl.BindingRule) (*acl.BindingRule, error) {
 	create := in.ID == ""
 	if create {
-		in.ID = newID()
+		in.ID = uuid.NewString()
 	} else if !uuidForm.MatchString(in.ID) {
 		return nil, invalid("Binding Rule ID invalid UUID")
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 
+	"github.com/google/uuid"
+
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/kit/errkind"
@@ -16,7 +18,7 @@ const builtinPrefix = "builtin/"
 func (k *Keeper) SetPolicy(ctx context.Context, in acl.Policy) (*acl.Policy, error) {
 	create := in.ID == ""
 	if create {
-		in.ID = newID()
+		in.ID = uuid.NewString()
 	} else if !uuidForm.MatchString(in.ID) {
 		return nil, invalid("Policy ID invalid UUID")
 	}
@@ -31,7 +33,7 @@ func (k *Keeper) SetPolicy(ctx context.Context, in acl.Policy) (*acl.Policy, err
 		index, old := uint64(0), st.Record(catalog.RecordACLPolicy, in.ID)
 		switch {
 		case create && old != nil:
-			in.ID = newID()
+			in.ID = uuid.NewString()
 		case !create && old == nil:
 			return nil, missing("cannot find policy %s", in.ID)
 		case !create:
@@ -94,7 +96,7 @@ func (k *Keeper) DeletePolicy(ctx context.Context, id string) error {
 func (k *Keeper) SetRole(ctx context.Context, in acl.Role) (*acl.Role, error) {
 	create := in.ID == ""
 	if create {
-		in.ID = newID()
+		in.ID = uuid.NewString()
 	} else if !uuidForm.MatchString(in.ID) {
 		return nil, invalid("Role ID invalid UUID")
 	}
@@ -108,7 +110,7 @@ func (k *Keeper) SetRole(ctx context.Context, in acl.Role) (*acl.Role, error) {
 		index, old := uint64(0), st.Record(catalog.RecordACLRole, in.ID)
 		switch {
 		case create && old != nil:
-			in.ID = newID()
+			in.ID = uuid.NewString()
 		case !create && old == nil:
 			return nil, missing("cannot find role %s", in.ID)
 		case !create:

@@ -5,6 +5,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/google/uuid"
+
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/kit/errkind"
@@ -57,9 +59,9 @@ func (k *Keeper) Bootstrap(ctx context.Context, secret string) (*acl.Token, erro
 
 func (k *Keeper) bootstrap(ctx context.Context, secret, description string, mayReset bool) (t *acl.Token, reset bool, err error) {
 	if secret == "" {
-		secret = newID()
+		secret = uuid.NewString()
 	}
-	t = &acl.Token{AccessorID: newID(), SecretID: secret, Description: description, CreateTime: k.now(),
+	t = &acl.Token{AccessorID: uuid.NewString(), SecretID: secret, Description: description, CreateTime: k.now(),
 		Grants: acl.Grants{Policies: []acl.Link{{ID: acl.GlobalManagementID}}}}
 	t.Hash = acl.Sum(t)
 	err = k.change(ctx, func(st *catalog.State) ([]catalog.RecordOp, error) {
@@ -116,7 +118,7 @@ func (k *Keeper) create(ctx context.Context, t acl.Token) (*acl.Token, error) {
 	given := t.AccessorID != ""
 	for what, id := range map[string]*string{"AccessorID": &t.AccessorID, "SecretID": &t.SecretID} {
 		if *id == "" {
-			*id = newID()
+			*id = uuid.NewString()
 		} else if !uuidForm.MatchString(*id) {
 			return nil, invalid("Invalid Token: %s is not a valid UUID", what)
 		}
@@ -128,7 +130,7 @@ func (k *Keeper) create(ctx context.Context, t acl.Token) (*acl.Token, error) {
 	err := k.change(ctx, func(st *catalog.State) ([]catalog.RecordOp, error) {
 		if st.Record(catalog.RecordACLToken, t.AccessorID) != nil {
 			if !given {
-				t.AccessorID = newID()
+				t.AccessorID = uuid.NewString()
 			} else {
 				return nil, invalid("Invalid Token: AccessorID is already in use")
 			}
@@ -294,7 +296,7 @@ func (k *Keeper) ensureInitial(ctx context.Context, secret string) error {
 			return err
 		}
 	}
-	t := &acl.Token{AccessorID: newID(), SecretID: secret, Description: description, CreateTime: k.now(),
+	t := &acl.Token{AccessorID: uuid.NewString(), SecretID: secret, Description: description, CreateTime: k.now(),
 		Grants: acl.Grants{Policies: []acl.Link{{ID: acl.GlobalManagementID}}}}
 	t.Hash = acl.Sum(t)
 	return k.change(ctx, func(st *catalog.State) ([]catalog.RecordOp, error) {

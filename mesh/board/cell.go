@@ -343,7 +343,7 @@ func (e *entryCache) get(st *catalog.State, kind, name string) entry.Entry {
 	if ok {
 		return known
 	}
-	known = mesh.Entry(st, kind, name)
+	known = entry.Stored(st, kind, name)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.read == nil || len(e.read) >= maxEntries {

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/audit"
 	"corbel.dev/corbel/secrets/storage"
@@ -182,7 +184,7 @@ func (s *system) audits(c *sysCall) (any, error) {
 
 func (s *system) enableAudit(c *sysCall) (any, error) {
 	e := &audit.Config{Path: strings.Trim(c.name, "/") + "/", Type: c.f.String("type"), Description: c.f.String("description"), Options: c.f.Texts("options"),
-		Local: c.f.Bool("local", false), UUID: newUUID(), Salt: token.NewSalt()}
+		Local: c.f.Bool("local", false), UUID: uuid.NewString(), Salt: token.NewSalt()}
 	if err := c.f.Err(); err != nil {
 		return nil, err
 	}
@@ -197,7 +199,7 @@ func (s *system) enableAudit(c *sysCall) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = d.Try(c, newUUID(), c.Now); err == nil {
+	if err = d.Try(c, uuid.NewString(), c.Now); err == nil {
 		err = s.k.change(c, func(st state) (*state, []storage.Op, error) {
 			if slices.ContainsFunc(st.audits, func(other *audit.Device) bool { return other.Config.Path == e.Path }) {
 				return nil, nil, errkind.Errorf(errkind.Invalid, "path already in use")

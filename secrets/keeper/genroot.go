@@ -5,6 +5,8 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 
+	"github.com/google/uuid"
+
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/policy"
 	"corbel.dev/corbel/secrets/token"
@@ -74,7 +76,7 @@ func (k *Keeper) StartGenerateRoot(ctx context.Context, otp string) (st RootStat
 	if len(otp) != otpLength {
 		return st, errkind.Errorf(errkind.Invalid, "otp: must have %d characters", otpLength)
 	}
-	k.rooting = &rootAttempt{nonce: newUUID(), otp: otp}
+	k.rooting = &rootAttempt{nonce: uuid.NewString(), otp: otp}
 	st, err = k.rootStatus(ctx)
 	if drawn {
 		st.OTP = otp

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
+
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/jwks"
 	"corbel.dev/corbel/kit/limit"
@@ -199,7 +201,7 @@ func (k *Keeper) firstRecords(rootToken string) (ops []storage.Op, id string, er
 		{Path: identityPath, Type: "identity", Description: "identity store"},
 		{Path: "auth/token/", Type: "token", Description: "token based credentials"},
 	} {
-		e.UUID, e.Accessor = newUUID(), newAccessor(e)
+		e.UUID, e.Accessor = uuid.NewString(), newAccessor(e)
 		op, err := putJSON(mountPrefix+e.UUID, e)
 		if err != nil {
 			return nil, "", err
@@ -214,7 +216,7 @@ func (k *Keeper) firstRecords(rootToken string) (ops []storage.Op, id string, er
 	root := &token.Token{Path: "auth/token/root", DisplayName: "root", Policies: []string{policy.RootName}}
 	root.Begin(k.cfg.Now(), 0, token.Limits{})
 	made := (&token.Book{Salt: salt}).Make(id, root)
-	info, err := putJSON(clusterInfoKey, ClusterInfo{Name: cmp.Or(k.cfg.ClusterName, fmt.Sprintf("vault-cluster-%x", random(4))), ID: newUUID()})
+	info, err := putJSON(clusterInfoKey, ClusterInfo{Name: cmp.Or(k.cfg.ClusterName, fmt.Sprintf("vault-cluster-%x", random(4))), ID: uuid.NewString()})
 	ops = append(ops, info)
 	ops = append(append(ops, made...), storage.Put(token.SaltKey, salt), storage.Put(policyPrefix+"default", []byte(defaultPolicy)))
 	return ops, id, err
@@ -223,12 +225,6 @@ func (k *Keeper) firstRecords(rootToken string) (ops []storage.Op, id string, er
 func putJSON(key string, v any) (storage.Op, error) {
 	raw, err := json.Marshal(v)
 	return storage.Put(key, raw), err
-}
-
-func newUUID() string {
-	b := random(16)
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
 func newAccessor(e *mount.Entry) string {

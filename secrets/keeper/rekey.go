@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/subtle"
 
+	"github.com/google/uuid"
+
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/barrier"
 	"corbel.dev/corbel/secrets/seal"
@@ -140,7 +142,7 @@ func (k *Keeper) StartRekey(ctx context.Context, kind RekeyKind, shares, thresho
 	if err := seal.CheckShares(shares, threshold); err != nil {
 		return st, errkind.E(errkind.Invalid, "", err)
 	}
-	k.rekeys[kind] = &rekey{nonce: newUUID(), want: SealConfig{shamirType, shares, threshold}, verify: verify}
+	k.rekeys[kind] = &rekey{nonce: uuid.NewString(), want: SealConfig{shamirType, shares, threshold}, verify: verify}
 	return k.rekeyStatus(ctx, kind)
 }
 
@@ -191,7 +193,7 @@ func (k *Keeper) UpdateRekey(ctx context.Context, kind RekeyKind, share []byte, 
 	}
 	r.key = fresh
 	if r.verify {
-		r.verifying, r.proofID = true, newUUID()
+		r.verifying, r.proofID = true, uuid.NewString()
 	} else if err := k.finishRekey(ctx, kind, r); err != nil {
 		return st, err
 	}
@@ -259,7 +261,7 @@ func (k *Keeper) RestartVerification(ctx context.Context, kind RekeyKind) (st Re
 	defer k.mu.Unlock()
 	if r := k.rekeys[kind]; r != nil && r.verifying {
 		r.proof.reset()
-		r.proofID = newUUID()
+		r.proofID = uuid.NewString()
 	}
 	return k.rekeyStatus(ctx, kind)
 }

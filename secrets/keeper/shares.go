@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 
+	"github.com/google/uuid"
+
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/seal"
 	"corbel.dev/corbel/secrets/storage"
@@ -24,7 +26,7 @@ func (g *gathering) add(share []byte, threshold int) (key []byte, err error) {
 	}
 	if !held {
 		if g.nonce == "" {
-			g.nonce = newUUID()
+			g.nonce = uuid.NewString()
 		}
 		g.shares = append(g.shares, append([]byte(nil), share...))
 	}

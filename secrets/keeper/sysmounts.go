@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/uuid"
+
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/engine"
@@ -103,7 +105,7 @@ func (s *system) mountOrTuneWrite(c *sysCall) (any, error) {
 		return nil, s.tune(c)
 	}
 	e := &mount.Entry{Path: path, Type: c.f.String("type"), Description: c.f.String("description"), Local: c.f.Bool("local", false),
-		SealWrap: c.f.Bool("seal_wrap", false), Options: c.f.Texts("options"), UUID: newUUID()}
+		SealWrap: c.f.Bool("seal_wrap", false), Options: c.f.Texts("options"), UUID: uuid.NewString()}
 	if err := configure(c, e, "config"); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/google/uuid"
+
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/storage"
 )
@@ -68,7 +70,7 @@ func (s *system) remount(c *sysCall) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := newUUID()
+	id := uuid.NewString()
 	s.k.moves.add(id, from, to)
 	return map[string]any{"migration_id": id}, nil
 }

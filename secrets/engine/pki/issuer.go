@@ -2,14 +2,14 @@ package pki
 
 import (
 	"bytes"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/storage"
@@ -210,13 +210,6 @@ func (c *call) authority(ref, usage string) (*authority, error) {
 	return &authority{i, k}, nil
 }
 
-func newID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:])
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
-}
-
 // checkName refuses names that no reference could mean; what is the object's kind.
 func checkName(what, name string, list []pointer, self string) error {
 	if name == "" {
@@ -289,7 +282,7 @@ func (ch *change) addKey(k *privateKey) (id string, isNew bool, err error) {
 	if k.Type, _, err = keyShape(k.signer.Public()); err != nil {
 		return "", false, err
 	}
-	k.ID = newID()
+	k.ID = uuid.NewString()
 	ch.Keys, ch.made[k.ID] = append(ch.Keys, pointer{k.ID, k.Name}), k
 	if ch.DefaultKey == "" {
 		ch.DefaultKey = k.ID
@@ -329,7 +322,7 @@ func (ch *change) addIssuer(cert *x509.Certificate, name, key string) (i *issuer
 	if err := checkName("issuer", name, ch.Issuers, ""); err != nil {
 		return nil, false, err
 	}
-	i = &issuer{ID: newID(), Name: name, KeyID: key, Cert: cert.Raw, NotAfter: "err", Usage: slices.Clone(usages)}
+	i = &issuer{ID: uuid.NewString(), Name: name, KeyID: key, Cert: cert.Raw, NotAfter: "err", Usage: slices.Clone(usages)}
 	if err := i.read(); err != nil {
 		return nil, false, err
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/engine/record"
@@ -265,7 +267,7 @@ func (c *call) tidyStep(s *tidyState) (*secrets.Response, error) {
 			return true
 		})
 		if len(c.ops) > n {
-			c.ops = append(c.ops, storage.Put(genKey, []byte(newID())))
+			c.ops = append(c.ops, storage.Put(genKey, []byte(uuid.NewString())))
 		}
 	case s.Phase == 2 && ask.Issuers:
 		err = c.tidyIssuers(s, c.r.Now.Add(-ask.IssuerBuffer))

@@ -1,0 +1,16 @@
+package entry
+
+import "corbel.dev/corbel/catalog"
+
+// Stored reads a config entry from a State, nil when it is not there.
+func Stored(st *catalog.State, kind, name string) Entry {
+	r := st.Record(catalog.RecordConfigEntry, Key(kind, name))
+	if r == nil {
+		return nil
+	}
+	e, err := Load(kind, r.Value)
+	if err != nil {
+		return nil // it was valid when it was stored
+	}
+	return e
+}
