@@ -151,7 +151,7 @@ func TestDefaultDenyMatrix(t *testing.T) {
 			t.Errorf("%s is open to everybody, and not among openRoutes", path)
 		}
 	}
-	if count < 2000 {
+	if count < 5000 { // some 7,000 when this was written
 		t.Errorf("only %d cells were judged", count)
 	}
 	t.Logf("%d requests, %d cells", len(list), count)
