@@ -161,11 +161,6 @@ func signatureOf(public crypto.PublicKey, bits int, pss bool) (x509.SignatureAlg
 	return []x509.SignatureAlgorithm{x509.SHA256WithRSA, x509.SHA384WithRSA, x509.SHA512WithRSA}[at], nil
 }
 
-// validity is how long a certificate is to last.
-type validity struct {
-	from, to time.Time
-}
-
 // endOf says when a certificate ends that is asked for now: not_after, else the ttl, within
 // longest. warn tells that the limit cut it short.
 func endOf(now time.Time, f *secrets.Fields, notAfter string, ttl, longest time.Duration) (end time.Time, warn string, err error) {
@@ -209,7 +204,7 @@ func (a *authority) within(end time.Time, strict bool) (time.Time, error) {
 		end.UTC().Format(time.RFC3339Nano), a.cert.NotAfter.Format(time.RFC3339Nano))
 }
 
-// sign makes the certificate of a template, with the issuer's URLs.
+// certify makes the certificate of a template, with the issuer's URLs.
 func (c *call) certify(a *authority, t *x509.Certificate, public crypto.PublicKey, bits int, pss bool) (*x509.Certificate, error) {
 	if !c.r.Now.Before(a.cert.NotAfter) {
 		return nil, invalid("the issuer %s has expired", a.ID)
