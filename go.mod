@@ -52,6 +52,7 @@ require (
 	github.com/robfig/cron/v3 v3.0.1 // indirect
 	github.com/sirupsen/logrus v1.10.2 // indirect
 	go.etcd.io/etcd/api/v3 v3.5.10 // indirect
+	golang.org/x/term v0.47.0 // indirect
 	gopkg.in/sourcemap.v1 v1.0.5 // indirect
 )
 

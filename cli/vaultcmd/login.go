@@ -85,15 +85,18 @@ func (c *call) loginToken(args []string) (*vault.Answer, error) {
 	case len(args) > 1:
 		return nil, command.Usagef("Too many arguments (expected 0-1, got %d)", len(args))
 	case len(args) == 0:
-		fmt.Fprint(c.Err, "Token: ")
-	}
-	if len(args) == 0 || args[0] == "-" {
+		text, err := c.hidden("Token (will be hidden): ")
+		if err != nil {
+			return nil, err
+		}
+		token = strings.TrimSpace(text)
+	case args[0] == "-":
 		text, err := c.Input("-")
 		if err != nil {
 			return nil, err
 		}
 		token, _, _ = strings.Cut(strings.TrimSpace(string(text)), "\n")
-	} else {
+	default:
 		token = strings.TrimPrefix(args[0], "token=")
 	}
 	if token == "" {
@@ -136,12 +139,9 @@ func (c *call) loginMethod(l *loginFlags, args []string) (*vault.Answer, error) 
 		}
 		delete(data, "username")
 		if data["password"] == nil {
-			fmt.Fprint(c.Err, "Password: ")
-			text, err := c.Input("-")
-			if err != nil {
+			if data["password"], err = c.hidden("Password (will be hidden): "); err != nil {
 				return nil, err
 			}
-			data["password"] = strings.TrimRight(string(text), "\r\n")
 		}
 		path += "/" + name
 	case "oidc":

@@ -56,13 +56,18 @@ func plain(err error) error {
 	return err
 }
 
-func (c *call) status() error {
-	a, err := c.do("GET", "sys/seal-status", nil)
+// sealState asks for a state of the seal: of init, or of all.
+func (c *call) sealState(path, what string) (st sealStatus, err error) {
+	a, err := c.do("GET", path, nil)
 	if err != nil {
-		return doing("checking seal status", err)
+		return st, doing(what, err)
 	}
-	var st sealStatus
-	if err := command.Decode(a.Raw, &st); err != nil {
+	return st, command.Decode(a.Raw, &st)
+}
+
+func (c *call) status() error {
+	st, err := c.sealState("sys/seal-status", "checking seal status")
+	if err != nil {
 		return err
 	}
 	var leader leaderStatus
@@ -140,7 +145,7 @@ func statusRows(st *sealStatus, leader *leaderStatus) [][]string {
 
 // Operator builds operator.
 func Operator(e *command.Env, cmd *cobra.Command) {
-	command.Group(cmd, operatorInit(e), operatorUnseal(e),
+	command.Group(cmd, operatorInit(e), operatorUnseal(e), operatorRekey(e), operatorGenerateRoot(e), operatorRaft(e), operatorMembers(e),
 		leaf(e, "seal", "Seal the server: it forgets its keys at once", 0, 0, func(c *call, _ []string) error {
 			a, err := c.do("PUT", "sys/seal", nil)
 			if err != nil {
@@ -213,12 +218,8 @@ func (i *initFlags) run(c *call, _ []string) error {
 	if i.onlyStatus {
 		return plain(c.initialized())
 	}
-	a, err := c.do("GET", "sys/seal-status", nil)
+	st, err := c.sealState("sys/seal-status", "checking seal status")
 	if err != nil {
-		return doing("checking seal status", err)
-	}
-	var st sealStatus
-	if err := command.Decode(a.Raw, &st); err != nil {
 		return err
 	}
 	body := map[string]any{"secret_shares": i.shares, "secret_threshold": i.threshold}
@@ -231,19 +232,16 @@ func (i *initFlags) run(c *call, _ []string) error {
 		}
 	}
 	put(body, "root_token_pgp_key", i.rootPGP)
-	if a, err = c.do("PUT", "sys/init", body); err != nil {
+	a, err := c.do("PUT", "sys/init", body)
+	if err != nil {
 		return doing("initializing", err)
 	}
 	return i.show(c, a)
 }
 
 func (c *call) initialized() error {
-	a, err := c.do("GET", "sys/init", nil)
+	st, err := c.sealState("sys/init", "checking initialization status")
 	if err != nil {
-		return doing("checking initialization status", err)
-	}
-	var st sealStatus
-	if err := command.Decode(a.Raw, &st); err != nil {
 		return err
 	}
 	if st.Initialized {
@@ -301,19 +299,11 @@ func operatorUnseal(e *command.Env) *cobra.Command {
 		return func(c *call, args []string) error {
 			body := map[string]any{"reset": *reset, "migrate": *migrate}
 			if !*reset {
-				key := ""
-				switch {
-				case len(args) == 1 && args[0] != "-":
-					key = args[0]
-				default:
-					fmt.Fprint(c.Err, "Unseal Key (will be visible): ")
-					text, err := c.Input("-")
-					if err != nil {
-						return err
-					}
-					key = string(text)
+				key, err := c.share(args)
+				if err != nil {
+					return err
 				}
-				body["key"] = strings.TrimSpace(key)
+				body["key"] = key
 			}
 			a, err := c.do("PUT", "sys/unseal", body)
 			if err != nil {

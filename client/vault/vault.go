@@ -220,7 +220,11 @@ func (c *Client) Do(ctx context.Context, method, path string, query url.Values, 
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
 		return a, nil // an answer that is no envelope is the caller's to read
 	}
-	e := &Error{Method: method, URL: req.URL.String(), Status: resp.StatusCode}
+	return refused(a, decoded, &Error{Method: method, URL: req.URL.String(), Status: resp.StatusCode}, raw)
+}
+
+// refused reads the answer of a server that did not do what was asked.
+func refused(a *Answer, decoded error, e *Error, raw []byte) (*Answer, error) {
 	var refusal struct {
 		Errors []string `json:"errors"`
 	}
@@ -232,6 +236,38 @@ func (c *Client) Do(ctx context.Context, method, path string, query url.Values, 
 		e.Answer = a
 	}
 	return nil, e
+}
+
+// Stream sends body, which may be nil, and returns the answer's as it comes. There is no deadline but ctx's.
+func (c *Client) Stream(ctx context.Context, method, path string, body io.ReadSeeker) (io.ReadCloser, error) {
+	req, err := c.request(ctx, method, path, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	if body != nil {
+		req.GetBody = func() (io.ReadCloser, error) { // a standby says where to go
+			_, err := body.Seek(0, io.SeekStart)
+			return io.NopCloser(body), err
+		}
+		if req.Body, err = req.GetBody(); err != nil {
+			return nil, err
+		}
+		req.ContentLength = -1
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.unreached(err)
+	}
+	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return nil, c.unreached(err)
+	}
+	_, err = refused(&Answer{}, nil, &Error{Method: method, URL: req.URL.String(), Status: resp.StatusCode}, raw)
+	return nil, err
 }
 
 func (c *Client) request(ctx context.Context, method, path string, query url.Values, body any) (*http.Request, error) {

@@ -1,0 +1,230 @@
+package vaultcmd
+
+import (
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"corbel.dev/corbel/cli/command"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// hidden asks for a line without showing it; where stdin is no terminal it is read as it is.
+func (c *call) hidden(prompt string) (string, error) {
+	fmt.Fprint(c.Err, prompt)
+	if f, ok := c.In.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		text, err := term.ReadPassword(int(f.Fd()))
+		fmt.Fprintln(c.Err)
+		return strings.TrimSpace(string(text)), err
+	}
+	text, err := c.Input("-")
+	return strings.TrimRight(string(text), "\r\n"), err
+}
+
+// share is an argument, or asked for.
+func (c *call) share(args []string) (string, error) {
+	if len(args) == 1 && args[0] != "-" {
+		return args[0], nil
+	}
+	text, err := c.hidden("Key (will be hidden): ")
+	return strings.TrimSpace(text), err
+}
+
+// body sends a request whose answer has no envelope and decodes it.
+func (c *call) body(what, method, path string, in map[string]any) (map[string]any, error) {
+	a, err := c.do(method, path, in)
+	if err != nil {
+		return nil, doing(what, err)
+	}
+	out := map[string]any{}
+	if len(a.Raw) == 0 {
+		return out, nil
+	}
+	return out, command.Decode(a.Raw, &out)
+}
+
+// told prints some members of an answer, or all of them as -format asks.
+func (c *call) told(out map[string]any, names [][2]string) error {
+	if c.field != "" {
+		return c.member(out)
+	}
+	if done, err := c.structured(out); done {
+		return err
+	}
+	var rows [][]string
+	for _, n := range names {
+		if v, ok := out[n[1]]; ok && v != nil && v != "" {
+			rows = append(rows, []string{n[0], shown(v)})
+		}
+	}
+	return c.pairs(rows)
+}
+
+// operatorRekey builds operator rekey.
+func operatorRekey(e *command.Env) *cobra.Command {
+	return with(e, "rekey [KEY]", "Make new shares of the unseal key, or of the recovery key", 0, 1, func(cmd *cobra.Command) func(*call, []string) error {
+		f := cmd.Flags()
+		start, cancel, status := f.Bool("init", false, "begin"), f.Bool("cancel", false, "give up"), f.Bool("status", false, "show how far it is")
+		shares, threshold := f.IntP("key-shares", "n", 5, "number of new shares"), f.IntP("key-threshold", "t", 3, "how many of them unseal")
+		verify, proving := f.Bool("verify", false, "with -init: the new shares hold once enough were given back; else: give one of them"), new(bool)
+		nonce, target := f.String("nonce", "", "the attempt that the share is for"), f.String("target", "barrier", "barrier or recovery")
+		pgp := f.StringSlice("pgp-keys", nil, "keys to encrypt the new shares for")
+		return func(c *call, args []string) error {
+			path := "sys/rekey/"
+			switch *target {
+			case "barrier":
+			case "recovery", "hsm":
+				path = "sys/rekey-recovery-key/"
+			default:
+				return command.Usagef("-target must be barrier or recovery")
+			}
+			*proving = *verify && !*start
+			step := "init"
+			if *proving {
+				step = "verify"
+			}
+			switch {
+			case *start:
+				body := map[string]any{"secret_shares": *shares, "secret_threshold": *threshold, "require_verification": *verify}
+				if len(*pgp) > 0 {
+					body["pgp_keys"] = *pgp
+				}
+				return c.rekeyStep("initializing rekey", "PUT", path+"init", body)
+			case *cancel:
+				if _, err := c.body("canceling rekey", "DELETE", path+step, nil); err != nil {
+					return err
+				}
+				return c.success("Success! Canceled rekeying (if it was started)\n")
+			case *status:
+				return c.rekeyStep("reading rekey status", "GET", path+step, nil)
+			}
+			return c.rekeyShare(path, step, *nonce, args)
+		}
+	})
+}
+
+func (c *call) rekeyShare(path, step, nonce string, args []string) error {
+	if nonce == "" {
+		st, err := c.body("reading rekey status", "GET", path+step, nil)
+		if err != nil {
+			return err
+		}
+		if nonce = plainText(st["nonce"]); nonce == "" || st["started"] == false {
+			return errors.New("no rekey is in progress: start one with -init")
+		}
+	}
+	key, err := c.share(args)
+	if err != nil {
+		return err
+	}
+	if step == "init" {
+		step = "update"
+	}
+	return c.rekeyStep("posting the share", "PUT", path+step, map[string]any{"key": key, "nonce": nonce})
+}
+
+func (c *call) rekeyStep(what, method, path string, in map[string]any) error {
+	out, err := c.body(what, method, path, in)
+	if err != nil {
+		return err
+	}
+	keys, _ := out["keys_base64"].([]any)
+	if len(keys) == 0 || c.format != "table" || c.field != "" {
+		return c.told(out, [][2]string{{"Nonce", "nonce"}, {"Started", "started"}, {"Rekey Progress", "progress"}, {"Required", "required"}, {"New Shares", "n"},
+			{"New Threshold", "t"}, {"Verification Required", "verification_required"}, {"Verification Nonce", "verification_nonce"}, {"Complete", "complete"}})
+	}
+	var b strings.Builder
+	for i, k := range keys {
+		fmt.Fprintf(&b, "Key %d: %s\n", i+1, shown(k))
+	}
+	fmt.Fprintf(&b, "\nOperation nonce: %s\n", shown(out["nonce"]))
+	if out["verification_required"] == true {
+		fmt.Fprintf(&b, "\nThe present shares hold until enough of the new ones were given back:\n`operator rekey -verify -nonce=%s`\n", shown(out["verification_nonce"]))
+	} else {
+		b.WriteString("\nThe new shares hold from now on, and the former ones open nothing any more.\n")
+	}
+	return c.Printf("%s", b.String())
+}
+
+// operatorGenerateRoot builds operator generate-root.
+func operatorGenerateRoot(e *command.Env) *cobra.Command {
+	return with(e, "generate-root [KEY]", "Make a root token with shares", 0, 1, func(cmd *cobra.Command) func(*call, []string) error {
+		f := cmd.Flags()
+		start, cancel, status := f.Bool("init", false, "begin"), f.Bool("cancel", false, "give up"), f.Bool("status", false, "show how far it is")
+		decode, draw := f.String("decode", "", "take the one-time password off an encoded token"), f.Bool("generate-otp", false, "draw a one-time password")
+		otp, nonce, pgp := f.String("otp", "", "one-time password"), f.String("nonce", "", "the attempt that the share is for"), f.String("pgp-key", "", "key to encrypt the token for")
+		const path = "sys/generate-root/"
+		rows := [][2]string{{"Nonce", "nonce"}, {"Started", "started"}, {"Progress", "progress"}, {"Required", "required"}, {"Complete", "complete"}, {"OTP", "otp"},
+			{"OTP Length", "otp_length"}, {"Encoded Token", "encoded_token"}}
+		step := func(c *call, what, method, path string, in map[string]any) error {
+			out, err := c.body(what, method, path, in)
+			if err != nil {
+				return err
+			}
+			return c.told(out, rows)
+		}
+		return func(c *call, args []string) error {
+			switch {
+			case *decode != "":
+				token, err := decodeRoot(*decode, *otp)
+				if err != nil {
+					return err
+				}
+				return c.Printf("%s\n", token)
+			case *draw:
+				st, err := c.body("asking how long the password is to be", "PUT", path+"attempt", map[string]any{})
+				if err != nil {
+					return err
+				}
+				if _, err := c.body("giving the attempt up", "DELETE", path+"attempt", nil); err != nil {
+					return err
+				}
+				return c.Printf("%s\n", shown(st["otp"]))
+			case *start:
+				body := map[string]any{}
+				put(body, "otp", *otp)
+				put(body, "pgp_key", *pgp)
+				return step(c, "initializing root generation", "PUT", path+"attempt", body)
+			case *cancel:
+				if _, err := c.body("canceling root generation", "DELETE", path+"attempt", nil); err != nil {
+					return err
+				}
+				return c.success("Success! Root token generation canceled (if it was started)\n")
+			case *status:
+				return step(c, "reading root generation status", "GET", path+"attempt", nil)
+			}
+			if *nonce == "" {
+				st, err := c.body("reading root generation status", "GET", path+"attempt", nil)
+				if err != nil {
+					return err
+				}
+				if st["started"] != true {
+					return errors.New("no root generation is in progress: start one with -init")
+				}
+				*nonce = plainText(st["nonce"])
+			}
+			key, err := c.share(args)
+			if err != nil {
+				return err
+			}
+			return step(c, "posting the share", "PUT", path+"update", map[string]any{"key": key, "nonce": *nonce})
+		}
+	})
+}
+
+// decodeRoot takes the password off a token.
+func decodeRoot(encoded, otp string) (string, error) {
+	raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(encoded), "="))
+	if err != nil {
+		return "", fmt.Errorf("the encoded token is no base64: %w", err)
+	}
+	if len(raw) != len(otp) {
+		return "", command.Usagef("-otp has %d characters, and the token %d", len(otp), len(raw))
+	}
+	subtle.XORBytes(raw, raw, []byte(otp))
+	return string(raw), nil
+}
