@@ -17,6 +17,8 @@ import (
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/version"
+	"corbel.dev/corbel/node/config"
+	"corbel.dev/corbel/node/vaultconf"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/cluster"
 	"corbel.dev/corbel/secrets/keeper"
@@ -111,7 +113,7 @@ func (p *secretsPlane) run(ctx context.Context) error {
 // begin joins the cluster that the configuration names, and unseals where nobody is needed for it. What an operator seals
 // later stays sealed.
 func (p *secretsPlane) begin(ctx context.Context) {
-	pause := backoff.Backoff{Min: 500 * time.Millisecond, Max: 5 * time.Second}
+	pause := backoff.Backoff{Min: 50 * time.Millisecond, Max: 5 * time.Second}
 	for n := 0; ctx.Err() == nil && !p.began(ctx, n); n++ {
 		t := time.NewTimer(pause.Next())
 		select {
@@ -157,8 +159,27 @@ func (p *secretsPlane) began(ctx context.Context, tries int) bool {
 	return p.store.raft == nil || len(p.store.retry) == 0 // not initialized: operator init unseals
 }
 
-// buildSecrets makes dev's plane and opens its port.
+// secretsOf reads the block of the secrets plane.
+func secretsOf(cfg *config.Config) (*vaultconf.Config, error) {
+	own, err := vaultconf.FromTrees(cfg.Secrets, os.Getenv)
+	if err != nil {
+		return nil, fmt.Errorf("secrets: %w", err)
+	}
+	if own.LogLevel == "" {
+		own.LogLevel = cfg.Logging.Level
+	}
+	return own, nil
+}
+
+// buildSecrets makes the plane that the configuration asks for, with a cluster port of its own, or dev's, and opens its ports.
 func (p *Process) buildSecrets() error {
+	if len(p.cfg.Secrets) > 0 {
+		own, err := secretsOf(p.cfg)
+		if err == nil {
+			p.vault, err = NewVaultServer(own, os.Stderr)
+		}
+		return err
+	}
 	if p.cfg.Listen.Secrets == "" {
 		return nil
 	}

@@ -55,7 +55,8 @@ type Process struct {
 	dns        *dnsapi.Server
 	places     *coordinates
 	http       *httpx.Server
-	secrets    *secretsPlane              // nil where it is off
+	secrets    *secretsPlane              // of dev; nil where it is off
+	vault      *VaultServer               // the secrets plane of a server, nil where none is configured
 	hot        *consulapi.Hot             // nil where each request goes through net/http
 	https      atomic.Pointer[tls.Config] // of the HTTPS port; replaced by Reload
 	watches    watches
@@ -84,6 +85,9 @@ func New(cfg *config.Config) (*Process, error) {
 		p.part()
 		if p.mesh != nil {
 			p.mesh.ports.close()
+		}
+		if p.vault != nil {
+			p.vault.close()
 		}
 		_ = b.wire.Close()
 		return nil, err
@@ -252,6 +256,10 @@ func (p *Process) loadDefinitions(cfg *config.Config) error {
 // Check names every wrong key and value of what the configuration's own package leaves undecoded.
 func Check(cfg *config.Config) error {
 	_, _, err := firstAuthority(&cfg.Connect)
+	if len(cfg.Secrets) > 0 {
+		_, wrong := secretsOf(cfg)
+		err = errors.Join(err, wrong)
+	}
 	return errors.Join(CheckDefinitions(&cfg.Definitions), err, checkIntroRules(&cfg.AutoConfig))
 }
 
@@ -386,6 +394,9 @@ func (p *Process) addParts() {
 	if p.secrets != nil {
 		p.parts.Add("secrets", p.secrets.run)
 	}
+	if p.vault != nil {
+		p.parts.Add("secrets plane", p.vault.Run)
+	}
 	if p.http != nil {
 		p.parts.Add("http", p.http.Run)
 		if p.hot != nil { // stops first: parked queries are answered before their connections end
@@ -471,6 +482,15 @@ func (p *Process) Reload(cfg *config.Config) error {
 	var secure *tls.Config
 	if p.mesh != nil && p.mesh.ports.secure > 0 {
 		if secure, err = p.grpcTLS(cfg); err != nil {
+			return err
+		}
+	}
+	if p.vault != nil {
+		own, err := secretsOf(cfg)
+		if err == nil {
+			err = p.vault.Reload(own)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -47,6 +47,9 @@ type Config struct {
 	Logging     Logging
 	Definitions Definitions
 
+	// Secrets is the secrets plane's configuration, whose keys are Vault's: node/vaultconf reads them.
+	Secrets []map[string]any `key:"secrets" opt:"secret" doc:"the secrets plane of this server, in the words of Vault's configuration: storage, listener, seal, api_addr and so on (docs/secrets.md)"`
+
 	// Listen and Advertise are worked out from Addresses and Ports.
 	Listen    Listen
 	Advertise Advertise

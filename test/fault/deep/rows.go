@@ -36,6 +36,10 @@ var rows = []row{
 		crash(faultrun.Crash{Servers: 1, Cycles: 40, Writers: 4, Load: 150 * time.Millisecond})},
 	{"crash-compacted", "A9: kill -9 cycles of three servers that snapshot all the time", 7, 30 * time.Second, false,
 		crash(faultrun.Crash{Servers: 3, Cycles: 15, Snapshots: true})},
+	{"secrets-one", "A4, secrets plane: kill -9 cycles of one server; time until everything was read", 5, 30 * time.Second, false,
+		secretsCrash(faultrun.Secrets{Servers: 1, Cycles: 25})},
+	{"secrets-three", "A4, secrets plane: kill -9 of one of three servers, or the active one stopped and woken up", 10, 60 * time.Second, false,
+		secretsCrash(faultrun.Secrets{Servers: 3, Cycles: 20, Freeze: true})},
 	{"watch", "A3: blocking queries of keys, prefixes and services across faults, 30 s", 5, 40 * time.Second, false, watch},
 	{"disk-errors", "A7: ENOSPC and EIO on each kind of operation, after ever more that go well; worst time until writes resume", 4,
 		20 * time.Second, false, diskErrors},
@@ -74,6 +78,16 @@ func crash(cfg faultrun.Crash) func(context.Context, *faultrun.Lab, uint64) (don
 	return func(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
 		r, err := l.RunCrash(ctx, cfg, seed)
 		return done{map[string]int{"cycles": r.Cycles, "acknowledged": r.Acked}, r.Starts}, err
+	}
+}
+
+func secretsCrash(cfg faultrun.Secrets) func(context.Context, *faultrun.Lab, uint64) (done, error) {
+	return func(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+		r, err := l.RunSecrets(ctx, cfg, seed)
+		if r == nil {
+			r = &faultrun.SecretsReport{}
+		}
+		return done{map[string]int{"cycles": r.Cycles, "acknowledged": r.Acked, "tokens revoked": r.Revoked}, r.Starts}, err
 	}
 }
 
