@@ -113,6 +113,11 @@ func (c *serverConn) fillLocked(out *outBuffer) bool {
 	if !c.welcomed && c.version > 0 && c.bye == nil {
 		out.b = welcome{c.version, c.s.cfg.Heartbeat}.append(out.b)
 		c.welcomed = true
+		if c.beating { // what its server may be behind, and of which history, an agent must know before the first value
+			first := c.beat
+			first.sent = 0
+			out.b = first.append(out.b)
+		}
 	}
 	if c.bye != nil {
 		out.b = appendBye(out.b, c.bye)
