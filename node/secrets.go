@@ -153,10 +153,7 @@ func (p *secretsPlane) began(ctx context.Context, tries int) bool {
 		p.log.Log(ctx, tell, "secrets: cannot unseal by the automatic seal yet: tried again", "error", err)
 		return false
 	}
-	if !p.keeper.Sealed() {
-		return true
-	}
-	return p.store.raft == nil || len(p.store.retry) == 0 // not initialized: operator init unseals
+	return !p.keeper.Sealed() // not initialized: another server may do it
 }
 
 // secretsOf reads the block of the secrets plane.
