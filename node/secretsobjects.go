@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strconv"
 	"time"
 
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/node/vaultconf"
 	"corbel.dev/corbel/secrets/storage/consulstore"
+	"corbel.dev/corbel/secrets/storage/gcsstore"
 	"corbel.dev/corbel/secrets/storage/objectstore"
 	"corbel.dev/corbel/secrets/storage/s3store"
 )
@@ -98,4 +100,50 @@ func openS3(ctx context.Context, h *secretsHost, k *vaultconf.Keys) (secretsStor
 		return secretsStore{}, err
 	}
 	return openObjects(ctx, h, b, ha, b.Close)
+}
+
+func openGCS(ctx context.Context, h *secretsHost, k *vaultconf.Keys) (secretsStore, error) {
+	k.Ignore("max_parallel", "chunk_size")
+	cfg := gcsstore.Config{Bucket: k.String("bucket", os.Getenv("GOOGLE_STORAGE_BUCKET")), Endpoint: os.Getenv("STORAGE_EMULATOR_HOST")}
+	share := false
+	if text := os.Getenv("GOOGLE_STORAGE_HA_ENABLED"); text != "" {
+		var err error
+		if share, err = strconv.ParseBool(text); err != nil {
+			return secretsStore{}, fmt.Errorf("GOOGLE_STORAGE_HA_ENABLED: %q must be true or false", text)
+		}
+	}
+	ha := k.Bool("ha_enabled", share)
+	if cfg.Endpoint == "" {
+		tokens, err := googleTokens(h)
+		if err != nil {
+			return secretsStore{}, err
+		}
+		cfg.Tokens = tokens
+	}
+	b, err := gcsstore.New(cfg)
+	if err != nil {
+		return secretsStore{}, err
+	}
+	if err := b.Check(ctx); err != nil {
+		b.Close()
+		return secretsStore{}, err
+	}
+	return openObjects(ctx, h, b, ha, b.Close)
+}
+
+// googleTokens gets them for the account that the environment names, or for the machine's.
+func googleTokens(h *secretsHost) (*gcsstore.Tokens, error) {
+	path := os.Getenv("GOOGLE_APPLICATION_CREDENTIALS")
+	if path == "" {
+		return gcsstore.Instance(os.Getenv("GCE_METADATA_HOST"), h.clock), nil
+	}
+	file, err := vfs.ReadFile(vfs.OS{}, path)
+	if err != nil {
+		return nil, fmt.Errorf("GOOGLE_APPLICATION_CREDENTIALS: %w", err)
+	}
+	tokens, err := gcsstore.ServiceAccount(file, h.clock)
+	if err != nil {
+		return nil, fmt.Errorf("GOOGLE_APPLICATION_CREDENTIALS: %s: %w", path, err)
+	}
+	return tokens, nil
 }

@@ -47,7 +47,7 @@ type secretsHost struct {
 
 // secretsBackends opens each kind of storage by its keys. A new backend is a line here.
 var secretsBackends = map[string]func(ctx context.Context, h *secretsHost, k *vaultconf.Keys) (secretsStore, error){
-	"inmem": openMemory, "file": openFile, "raft": openRaft, "postgresql": openPostgres, "consul": openConsul, "s3": openS3,
+	"inmem": openMemory, "file": openFile, "raft": openRaft, "postgresql": openPostgres, "consul": openConsul, "s3": openS3, "gcs": openGCS,
 }
 
 // openStorage opens what a storage stanza asks for.
