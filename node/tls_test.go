@@ -195,6 +195,63 @@ func TestStrangersOfRPC(t *testing.T) {
 	}
 }
 
+// TestStrangersOfXDS is C7 for the port that Envoys come to: nobody without a valid certificate of the right authority gets a byte of the protocol.
+func TestStrangersOfXDS(t *testing.T) {
+	a, other := newAuthority(t), newAuthority(t)
+	dir := t.TempDir()
+	a.store(dir, a.issue(goodName, -time.Minute, time.Hour))
+	ports, err := testport.Free(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := startServer(t, "secured", fmt.Sprintf(aclOff+`
+bootstrap = true
+ports { grpc_tls = %d }
+tls { grpc {
+  ca_file = "%[2]s/ca.pem"
+  cert_file = "%[2]s/cert.pem"
+  key_file = "%[2]s/key.pem"
+  verify_incoming = true
+} }`, ports[0], dir))
+	m.awaitAsk("PUT", "/v1/kv/ready", "x", http.StatusOK, "true")
+	served := func(config *tls.Config) bool {
+		conn, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", ports[0]), 30*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+		client := conn
+		if config != nil {
+			config.NextProtos = []string{"h2"}
+			client = tls.Client(conn, config)
+		}
+		if _, err := io.WriteString(client, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil {
+			return false
+		}
+		_, err = io.ReadFull(client, make([]byte, 9)) // the server's settings
+		return err == nil
+	}
+	with := func(roots *authority, c *tls.Certificate) *tls.Config {
+		return &tls.Config{RootCAs: roots.pool(), ServerName: goodName, GetClientCertificate: show(c)}
+	}
+	cert := func(c tls.Certificate) *tls.Certificate { return &c }
+	good := cert(a.issue("proxy", -time.Minute, time.Hour))
+	if !served(with(a, good)) {
+		t.Error("a valid certificate was refused")
+	}
+	for name, config := range map[string]*tls.Config{
+		"no certificate": with(a, nil), "of another authority": with(a, cert(other.issue("proxy", -time.Minute, time.Hour))),
+		"expired": with(a, cert(a.issue("proxy", -time.Hour, -time.Minute))), "not yet valid": with(a, cert(a.issue("proxy", 30*time.Minute, time.Hour))),
+		"the client trusts another": with(other, good), "plain": nil,
+		"the client wants another name": {RootCAs: a.pool(), ServerName: "elsewhere", GetClientCertificate: show(good)},
+	} {
+		if served(config) {
+			t.Errorf("%s: was served", name)
+		}
+	}
+}
+
 func httpsClient(roots *x509.CertPool, c *tls.Certificate, most uint16) *http.Client {
 	return &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true,
 		TLSClientConfig: &tls.Config{RootCAs: roots, MaxVersion: most, GetClientCertificate: show(c)}}}
