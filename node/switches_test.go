@@ -33,6 +33,7 @@ limits { http_max_conns_per_client = 50 }
 `)
 	m.awaitAsk("PUT", "/v1/kv/ready", "x", http.StatusOK, "true")
 	m.awaitAsk("GET", "/v1/health/node/switched", "", http.StatusOK, "serfHealth")
+	m.awaitAsk("GET", "/v1/catalog/node/switched", "", http.StatusOK, `"rack":"r1"`) // the agent's first sync
 	for _, c := range []struct {
 		method, path, body string
 		status             int
@@ -44,7 +45,6 @@ limits { http_max_conns_per_client = 50 }
 		{"PUT", "/v1/txn", `[{"KV":{"Verb":"set","Key":"a","Value":"` + strings.Repeat("eHh4", 40) + `"}}]`, 413, "too large"},
 		{"GET", "/v1/agent/self", "", 403, "blocked"},
 		{"GET", "/debug/pprof/heap", "", 403, "enable_debug"},
-		{"GET", "/v1/catalog/node/switched", "", 200, `"rack":"r1"`},
 		{"GET", "/v1/kv/ready?index=1000000&wait=10m", "", 200, "ready"}, // capped at 2 s, and the client waits 30 s
 		{"GET", "/v1/kv/ready?index=1000000", "", 200, "ready"},
 	} {
