@@ -26,7 +26,6 @@ import (
 	"corbel.dev/corbel/cli/meshcmd"
 	"corbel.dev/corbel/cli/snapshots"
 	"corbel.dev/corbel/cli/trouble"
-	"corbel.dev/corbel/cli/vaultcmd"
 	"github.com/spf13/cobra"
 )
 
@@ -163,7 +162,7 @@ var own = commandLine{
 		{"acl", "Look after tokens, policies and roles", groupAccess, on(access.ACL)},
 		{"login", "Turn a proof of identity into a token", groupAccess, on(access.Login)},
 		{"logout", "End the token of a login", groupAccess, on(access.Logout)},
-		{"secrets", "Read and write secrets", groupSecrets, on(vaultcmd.Own)},
+		{"secrets", "Read and write secrets", groupSecrets, (*env).ownSecrets},
 		{"event", "Send an event to all nodes", groupCluster, on(gossipcmd.Event)},
 		{"keyring", "Look after the keys of gossip encryption", groupCluster, on(gossipcmd.Keyring)},
 		{"rtt", "Estimate the round trip between two nodes", groupCluster, on(gossipcmd.RTT)},

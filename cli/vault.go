@@ -33,7 +33,7 @@ func (e *env) vaultLine() commandLine {
 			{"print", "Show what commands use", groupAccess, on(vaultcmd.Print)},
 			{"secrets", "Look after secrets engines", groupCluster, on(vaultcmd.Secrets)},
 			{"lease", "Look after leases", groupCluster, on(vaultcmd.Lease)},
-			{"operator", "Initialize, unseal, seal, rotate keys", groupCluster, on(vaultcmd.Operator)},
+			{"operator", "Initialize, unseal, seal, rotate keys", groupCluster, (*env).vaultOperator},
 			{"server", "Run a server of the secrets plane", groupRun, (*env).vaultServer},
 			{"status", "Show whether the server is unsealed", groupCluster, on(vaultcmd.Status)},
 			{"version", "Show the version", groupTools, (*env).vaultVersion},

@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"os/signal"
+	"syscall"
+
+	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/cli/vaultcmd"
+	"corbel.dev/corbel/node"
+	"github.com/spf13/cobra"
+)
+
+// ownSecrets builds `corbel secrets`: the commands that speak to a server, and the one that must not.
+func (e *env) ownSecrets(c *cobra.Command) {
+	vaultcmd.Own(e.Env, c)
+	c.AddCommand(e.migrateSecrets())
+}
+
+// vaultOperator is the same for `vault operator`.
+func (e *env) vaultOperator(c *cobra.Command) {
+	vaultcmd.Operator(e.Env, c)
+	c.AddCommand(e.migrateSecrets())
+}
+
+func (e *env) migrateSecrets() *cobra.Command {
+	var path string
+	var asJSON bool
+	c := &cobra.Command{Use: "migrate", Short: "Copy everything to another storage, with no server running"}
+	c.Long = `Copy all records from one storage of the secrets plane to another, and compare both. No server may run on
+either. It may be ended at any time, and goes on from there when it is called again. The file says where:
+
+  storage_source "file" {
+    path = "/srv/secrets"
+  }
+  storage_destination "raft" {
+    path    = "/srv/raft"
+    node_id = "s1"
+  }
+  cluster_addr = "https://10.0.0.1:8201"`
+	c.Flags().StringVar(&path, "config", "", "file with storage_source and storage_destination; cluster_addr too where one of them is raft")
+	c.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
+	c.Args = command.Between(0, 0, "flags only")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if path == "" {
+			return command.Usagef("--config is missing: the file that names both storages")
+		}
+		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		r, err := node.MigrateSecrets(ctx, path, e.Err)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return command.WriteJSON(e.Out, r, false)
+		}
+		again := ""
+		if r.Resumed {
+			again = "went on from an earlier run; "
+		}
+		return e.Printf("Success! %s%d records (%d bytes) copied, %d compared.\n", again, r.Copied, r.Bytes, r.Verified)
+	}
+	return c
+}
