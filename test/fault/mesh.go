@@ -126,8 +126,9 @@ func (f *fleet) everyone(ctx context.Context, what string, holds func(*adsProxy)
 			c.mu.Lock()
 			for _, p := range c.proxies {
 				if !holds(p) {
+					err := fmt.Errorf("%s does not: has %d clusters, %d endpoints, %d listeners, mark %d; ended %q", p.id, len(p.have[adsCluster]), len(p.have[adsEndpoint]), len(p.have[adsListener]), p.mark, p.ended)
 					c.mu.Unlock()
-					return fmt.Errorf("%s does not: has %d clusters, %d endpoints, %d listeners, mark %d; ended %q", p.id, len(p.have[adsCluster]), len(p.have[adsEndpoint]), len(p.have[adsListener]), p.mark, p.ended)
+					return err
 				}
 			}
 			c.mu.Unlock()
