@@ -148,16 +148,6 @@ var errLost = errors.New("the lock was lost")
 // renewEvery keeps a session of this TTL alive with two tries to spare.
 func renewEvery(ttl time.Duration) time.Duration { return max(ttl/3, time.Second) }
 
-// pause waits for d or the end of ctx.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}
-
 // locker holds one lock or semaphore slot. Its methods are called by one goroutine
 // at a time, but for renew, which has its own.
 type locker struct {
@@ -204,7 +194,7 @@ func (l *locker) acquire(ctx context.Context) (bool, error) {
 func (l *locker) renew(ctx context.Context) {
 	defer close(l.renewed)
 	for {
-		pause(ctx, renewEvery(l.o.ttl))
+		command.Wait(ctx, renewEvery(l.o.ttl))
 		if ctx.Err() != nil {
 			return
 		}
@@ -248,7 +238,7 @@ func (l *locker) monitor(ctx context.Context) error {
 				return fmt.Errorf("%w: %w", errLost, err)
 			}
 			fmt.Fprintf(l.say, "look at the lock: %v\n", err)
-			pause(ctx, time.Second)
+			command.Wait(ctx, time.Second)
 			index = 0
 			continue
 		case !l.holds(p):

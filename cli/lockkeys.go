@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/client"
 )
 
@@ -63,7 +64,7 @@ func (l *locker) takeLock(ctx context.Context) error {
 				return err
 			}
 			// Free but refused: the lock-delay of a lost lock. No write ends it, so ask again.
-			pause(ctx, 500*time.Millisecond)
+			command.Wait(ctx, 500*time.Millisecond)
 			index = 0
 			continue
 		}

@@ -312,7 +312,7 @@ func (e *env) greet(ctx context.Context, cfg *config.Config, secrets string) {
 			fmt.Fprint(e.Out, greeting(cfg, addr, secrets))
 			return
 		}
-		pause(ctx, 10*time.Millisecond)
+		command.Wait(ctx, 10*time.Millisecond)
 	}
 }
 

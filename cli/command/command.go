@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"corbel.dev/corbel/client"
 	"github.com/spf13/cobra"
@@ -260,4 +261,14 @@ func Decode(text []byte, out any) error {
 		return fmt.Errorf("the agent's answer is not what was asked for: %w; does %s speak Consul's API?", err, "that address")
 	}
 	return nil
+}
+
+// Wait waits for d or the end of ctx.
+func Wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/client"
 )
 
@@ -22,7 +23,7 @@ func follow[T any](ctx context.Context, p *Proxy, what string, read func(context
 				p.cfg.Log.Warn("cannot follow "+what, "error", err)
 			}
 		}
-		pause(ctx, askAgain)
+		command.Wait(ctx, askAgain)
 	}
 }
 
@@ -93,7 +94,7 @@ func (p *Proxy) followIntentions(ctx context.Context, service string) {
 	follow(ctx, p, "the intentions", reading[json.RawMessage](p.cfg.Client, path), func(json.RawMessage) error {
 		p.rejudge(ctx, service)
 		// The server that judged may have been another than the one that told of the change.
-		pause(ctx, time.Second)
+		command.Wait(ctx, time.Second)
 		p.rejudge(ctx, service)
 		return nil
 	})

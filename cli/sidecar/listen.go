@@ -10,6 +10,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"corbel.dev/corbel/cli/command"
 )
 
 // front is one listener and the connections that it took.
@@ -57,7 +59,7 @@ func (f *front) accept(ctx context.Context, what listening, log *slog.Logger, se
 		case err != nil: // out of descriptors, mostly: it passes
 			<-slots
 			log.Warn("cannot take a connection", "for", what.String(), "error", err)
-			pause(ctx, 100*time.Millisecond)
+			command.Wait(ctx, 100*time.Millisecond)
 			continue
 		}
 		f.group.Go(func() {
@@ -73,15 +75,6 @@ func (f *front) close() {
 	f.cancel()
 	f.listener.Close()
 	f.group.Wait()
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }
 
 // join copies between two connections until both directions have ended, one fails, or ctx ends. The end of

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/client"
 )
 
@@ -43,7 +44,7 @@ func (p *Proxy) keepRegistered(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			p.cfg.Log.Warn("the proxy is not registered", "id", id, "error", err)
 		}
-		pause(ctx, heartbeatEvery)
+		command.Wait(ctx, heartbeatEvery)
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

@@ -91,7 +91,7 @@ func (k *keeper) run(ctx context.Context) {
 		}
 		delay := retry.Next()
 		k.log.Printf("[ERR] %v; next try in %s", err, delay.Round(time.Millisecond))
-		wait(ctx, delay)
+		command.Wait(ctx, delay)
 	}
 	k.log.Printf("[INFO] Snapshot agent ends")
 }
@@ -117,24 +117,14 @@ func (k *keeper) lead(held context.Context, retry *backoff.Backoff) error {
 		case err == nil:
 			between.Reset()
 			retry.Reset()
-			wait(held, k.o.interval-time.Since(begin))
+			command.Wait(held, k.o.interval-time.Since(begin))
 			continue
 		case between.Tries()+1 >= k.o.maxFailures:
 			return fmt.Errorf("%w; this was failure %d in a row, so another agent may try", err, between.Tries()+1)
 		}
 		delay := between.Next()
 		k.log.Printf("[ERR] %v; next try in %s", err, delay.Round(time.Millisecond))
-		wait(held, delay)
-	}
-}
-
-// wait waits for d or the end of ctx.
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
+		command.Wait(held, delay)
 	}
 }
 
