@@ -19,14 +19,30 @@ import (
 	"corbel.dev/corbel/secrets/storage/s3store"
 )
 
-// openObjects opens a storage over a bucket. Its lock is named by the wire's address, as others reach this server.
-func openObjects(ctx context.Context, h *secretsHost, bucket objectstore.Bucket, ha bool, drop func()) (secretsStore, error) {
+// ownBucket is a bucket with connections of its own.
+type ownBucket interface {
+	objectstore.Bucket
+	Close()
+}
+
+// openObjects opens a storage over a bucket, whose service is asked first whether it keeps to conditions, where it could do
+// otherwise. Its lock is named by the wire's address, as others reach this server.
+func openObjects(ctx context.Context, h *secretsHost, bucket ownBucket, ha bool) (s secretsStore, err error) {
+	defer func() {
+		if err != nil {
+			bucket.Close()
+		}
+	}()
+	if service, ok := bucket.(interface{ Check(context.Context) error }); ok {
+		if err := service.Check(ctx); err != nil {
+			return s, err
+		}
+	}
 	store, err := objectstore.Open(ctx, objectstore.Config{Bucket: bucket, Log: h.log})
 	if err != nil {
-		drop()
-		return secretsStore{}, err
+		return s, err
 	}
-	s := secretsStore{backend: &lockedBackend{store, func() error { drop(); return nil }}}
+	s.backend = &lockedBackend{store, func() error { bucket.Close(); return nil }}
 	if ha {
 		s.lock = store.Locker(h.address)
 	}
@@ -52,7 +68,7 @@ func openConsul(ctx context.Context, h *secretsHost, k *vaultconf.Keys) (secrets
 	if err != nil {
 		return secretsStore{}, err
 	}
-	return openObjects(ctx, h, b, ha, b.Close)
+	return openObjects(ctx, h, b, ha)
 }
 
 // storageTLS reads the tls_ keys of a storage; nil where there are none.
@@ -95,11 +111,7 @@ func openS3(ctx context.Context, h *secretsHost, k *vaultconf.Keys) (secretsStor
 	if err != nil {
 		return secretsStore{}, err
 	}
-	if err := b.Check(ctx); err != nil {
-		b.Close()
-		return secretsStore{}, err
-	}
-	return openObjects(ctx, h, b, ha, b.Close)
+	return openObjects(ctx, h, b, ha)
 }
 
 func openGCS(ctx context.Context, h *secretsHost, k *vaultconf.Keys) (secretsStore, error) {
@@ -124,11 +136,7 @@ func openGCS(ctx context.Context, h *secretsHost, k *vaultconf.Keys) (secretsSto
 	if err != nil {
 		return secretsStore{}, err
 	}
-	if err := b.Check(ctx); err != nil {
-		b.Close()
-		return secretsStore{}, err
-	}
-	return openObjects(ctx, h, b, ha, b.Close)
+	return openObjects(ctx, h, b, ha)
 }
 
 // googleTokens gets them for the account that the environment names, or for the machine's.

@@ -1,6 +1,9 @@
 package storage
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Lock says whose turn it is to reign, where several servers share a backend. It is not the fence: the epoch is,
 // which is part of each write. Its methods may be called from any goroutine.
@@ -21,4 +24,17 @@ type Reign interface {
 	Done() <-chan struct{}
 	// Release ends it, and lets another server go first where there is one that can.
 	Release(ctx context.Context)
+}
+
+// Pause waits, for what locks do again and again; false when ctx or stop ended first.
+func Pause(ctx context.Context, stop <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-stop:
+	case <-ctx.Done():
+	}
+	return false
 }

@@ -111,26 +111,13 @@ func (l *Locker) Acquire(ctx context.Context) (storage.Reign, error) {
 		if err != errWait && !errkind.Is(err, errkind.Conflict) && ctx.Err() == nil {
 			return nil, errkind.E(errkind.Unavailable, "storage: lock", err)
 		}
-		if !pause(ctx, nil, l.scale(lockTry)) {
+		if !storage.Pause(ctx, nil, l.scale(lockTry)) {
 			return nil, ctx.Err()
 		}
 	}
 }
 
 var errWait = errkind.New(errkind.Conflict, "another server has the lock")
-
-// pause waits; false when ctx or stop ended first.
-func pause(ctx context.Context, stop <-chan struct{}, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-stop:
-	case <-ctx.Done():
-	}
-	return false
-}
 
 // Holder implements storage.Lock.
 func (l *Locker) Holder(ctx context.Context) (string, error) {
@@ -162,7 +149,7 @@ func (l *Locker) reign(epoch uint64, sent time.Time) *reign {
 // renew keeps the lock until it is lost or Release is called.
 func (r *reign) renew() {
 	defer close(r.done)
-	for pause(context.Background(), r.stop, r.l.scale(lockRenew)) {
+	for storage.Pause(context.Background(), r.stop, r.l.scale(lockRenew)) {
 		left := time.Duration(r.until.Load()) - time.Since(r.began)
 		if left <= 0 {
 			return

@@ -97,23 +97,10 @@ func (l *Locker) Acquire(ctx context.Context) (storage.Reign, error) {
 		if !errors.Is(err, pgx.ErrNoRows) && ctx.Err() == nil {
 			return nil, err
 		}
-		if !pause(ctx, nil, lockTry) {
+		if !storage.Pause(ctx, nil, lockTry) {
 			return nil, ctx.Err()
 		}
 	}
-}
-
-// pause waits; false when ctx or stop ended first.
-func pause(ctx context.Context, stop <-chan struct{}, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-stop:
-	case <-ctx.Done():
-	}
-	return false
 }
 
 // Holder implements storage.Lock.
@@ -166,7 +153,7 @@ func (r *reign) keep() {
 	defer close(r.done)
 	ctx := context.Background()
 	wait := lockRenew
-	for pause(ctx, r.stop, wait) {
+	for storage.Pause(ctx, r.stop, wait) {
 		sent := time.Since(r.began)
 		var epoch int64
 		err := r.l.do(ctx, func(ctx context.Context, c *pgx.Conn) error {
