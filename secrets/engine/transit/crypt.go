@@ -257,12 +257,18 @@ func batchHas(f *secrets.Fields, name string) bool {
 	return false
 }
 
-func (c *call) decrypt() (*secrets.Response, error) {
+// needCipher is need, of a key that encrypts.
+func (c *call) needCipher() (*key, error) {
 	k, err := c.need()
 	if err != nil {
 		return nil, err
 	}
-	if err := k.mustEncrypt(); err != nil {
+	return k, k.mustEncrypt()
+}
+
+func (c *call) decrypt() (*secrets.Response, error) {
+	k, err := c.needCipher()
+	if err != nil {
 		return nil, err
 	}
 	return c.each(func(f *secrets.Fields) (map[string]any, error) {
@@ -276,11 +282,8 @@ func (c *call) decrypt() (*secrets.Response, error) {
 
 // rewrap encrypts with the latest version what another made, without telling the plaintext.
 func (c *call) rewrap() (*secrets.Response, error) {
-	k, err := c.need()
+	k, err := c.needCipher()
 	if err != nil {
-		return nil, err
-	}
-	if err := k.mustEncrypt(); err != nil {
 		return nil, err
 	}
 	return c.each(func(f *secrets.Fields) (map[string]any, error) {
@@ -303,11 +306,8 @@ func (c *call) datakey() (*secrets.Response, error) {
 	if bits != 128 && bits != 256 && bits != 512 {
 		return nil, invalid("invalid bit length: must be 128, 256 or 512")
 	}
-	k, err := c.need()
+	k, err := c.needCipher()
 	if err != nil {
-		return nil, err
-	}
-	if err := k.mustEncrypt(); err != nil {
 		return nil, err
 	}
 	plain := random(bits / 8)
