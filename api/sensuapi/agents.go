@@ -53,7 +53,6 @@ type AgentsConfig struct {
 	// Ready says whether sessions are taken; before, agents are told to come again (503).
 	Ready func() bool
 	Log   *slog.Logger
-	Now   func() time.Time
 }
 
 // Agents answers agents (contract section 1). Each session has one goroutine, which holds no buffer while it waits.
@@ -95,7 +94,6 @@ func (a *Agents) end(link hub.Link, why string) {
 type session struct {
 	hub.Session
 	link *ws.Conn
-	who  monitor.Caller
 	// managed is set once the agent's own configuration was taken over, if it sends one: the first keepalive's.
 	managed bool
 }
@@ -176,7 +174,7 @@ func (a *Agents) admit(r *http.Request) (s *session, status int, text string) {
 	case err != nil:
 		return nil, http.StatusServiceUnavailable, err.Error()
 	}
-	s = &session{who: who}
+	s = &session{}
 	s.Namespace, s.Agent = r.Header.Get("Sensu-Namespace"), r.Header.Get("Sensu-AgentName")
 	if s.Namespace == "" {
 		s.Namespace = "default"

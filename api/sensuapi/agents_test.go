@@ -85,7 +85,7 @@ func newBackend(t *testing.T) *backend {
 	done := make(chan error, 1)
 	go func() { done <- b.ingest.Run(ctx) }()
 	b.Agents = NewAgents(AgentsConfig{Resources: b.resources, Users: users.New(b.resources), Hub: hub.NewHub(), Ingest: b.ingest, Backend: "backend-1",
-		Ready: b.ready.Load, Log: log, Now: time.Now})
+		Ready: b.ready.Load, Log: log})
 	b.resources.Watch(b.Agents.Changed)
 	s := httptest.NewServer(b.Agents)
 	b.url = "ws" + strings.TrimPrefix(s.URL, "http")

@@ -350,6 +350,3 @@ func (c *Conn) CloseWith(code int, text string) error {
 	_ = c.send(closeFrame(code, text, c.client), true)
 	return c.Close()
 }
-
-// RemoteAddr is the peer's address.
-func (c *Conn) RemoteAddr() net.Addr { return c.nc.RemoteAddr() }
