@@ -23,12 +23,16 @@ const StaleMargin = 100 * time.Millisecond
 // BoundsReport tells how stale reads were.
 type BoundsReport struct {
 	DefaultReads, StaleReads, StaleWithoutLeader int
+	// Unjudged reads gave a value whose write had an unknown outcome: it may have landed at any
+	// later time, over newer values too, and so says nothing of the read's age.
+	Unjudged int
 	// DefaultMax is the oldest a default read was; StaleMax and StaleOver the oldest a stale
 	// read was, and how far any was older than its X-Consul-LastContact.
 	DefaultMax, StaleMax, StaleOver time.Duration
 }
 
-// bounds records registers with one writer each, whose values only grow.
+// bounds records registers with one writer each, which sends values in growing order. A write of
+// unknown outcome may land late, over newer ones; writes with a known outcome land in order.
 type bounds struct {
 	begin time.Time
 	mu    sync.Mutex // guards the rest
@@ -93,6 +97,10 @@ func (b *bounds) judge() (report BoundsReport, err error) {
 		reg := b.regs[read.register]
 		if read.value > len(reg.acked) {
 			errs = append(errs, fmt.Errorf("register %d: value %d was read, only %d were ever sent", read.register, read.value, len(reg.acked)))
+			continue
+		}
+		if read.value > 0 && reg.acked[read.value-1] == 0 {
+			report.Unjudged++
 			continue
 		}
 		age := reg.age(read)

@@ -119,6 +119,8 @@ func TestBounds(t *testing.T) {
 		{"stale within the lease", boundedRead{start: 600 * ms, value: 1}, true},
 		{"stale beyond the lease", boundedRead{start: 800 * ms, value: 1}, false},
 		{"stale since the first newer write", boundedRead{start: 2100 * ms, value: 1}, false},
+		{"never answered, landed late", boundedRead{start: 9000 * ms, value: 3}, true},
+		{"stale beneath one never answered", boundedRead{start: 9000 * ms, value: 2}, false},
 		{"never sent", boundedRead{start: 300 * ms, value: 5}, false},
 		{"stale and said so", boundedRead{start: 2000 * ms, value: 1, stale: true, lastContact: 1800 * ms}, true},
 		{"stale and said too little", boundedRead{start: 2000 * ms, value: 1, stale: true, lastContact: 1500 * ms}, false},

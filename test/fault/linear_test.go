@@ -26,8 +26,8 @@ func TestLinear(t *testing.T) {
 			t.Logf("%d operations (%d unknown, %d failed), %d of locks, faults %v", report.Operations, report.Unknown,
 				report.Failed, report.LockOperations, report.Faults)
 			b := report.Bounds
-			t.Logf("default reads %d, oldest %s; stale reads %d (%d without a leader), oldest %s, at most %s older than stated",
-				b.DefaultReads, b.DefaultMax, b.StaleReads, b.StaleWithoutLeader, b.StaleMax, b.StaleOver)
+			t.Logf("default reads %d, oldest %s; stale reads %d (%d without a leader), oldest %s, at most %s older than stated; %d of unknown writes",
+				b.DefaultReads, b.DefaultMax, b.StaleReads, b.StaleWithoutLeader, b.StaleMax, b.StaleOver, b.Unjudged)
 		})
 	}
 }
