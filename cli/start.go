@@ -228,8 +228,9 @@ func (e *env) runProcess(ctx context.Context, p process, cfg *config.Config, loa
 				e.reloadProcess(p, load)
 				continue
 			}
-			e.drainProcess(ctx, p, sig)
-			if s == os.Interrupt && !cfg.Leave.SkipOnInterrupt || s == syscall.SIGTERM && cfg.Leave.OnTerminate {
+			leaves := s == os.Interrupt && !cfg.Leave.SkipOnInterrupt || s == syscall.SIGTERM && cfg.Leave.OnTerminate
+			e.drainProcess(ctx, p, sig, leaves)
+			if leaves {
 				e.leaveProcess(ctx, p, sig)
 			}
 			stop()
@@ -249,8 +250,10 @@ func (e *env) reloadProcess(p process, load func() (*config.Config, error)) {
 }
 
 // drainProcess takes the process out of use, until that is done or the next signal.
-func (e *env) drainProcess(ctx context.Context, p process, again <-chan os.Signal) {
-	d, ok := p.(interface{ Drain(context.Context) })
+func (e *env) drainProcess(ctx context.Context, p process, again <-chan os.Signal, leaves bool) {
+	d, ok := p.(interface {
+		Drain(ctx context.Context, leaves bool)
+	})
 	if !ok {
 		return
 	}
@@ -259,7 +262,7 @@ func (e *env) drainProcess(ctx context.Context, p process, again <-chan os.Signa
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		d.Drain(ctx)
+		d.Drain(ctx, leaves)
 	}()
 	for {
 		select {

@@ -14,14 +14,14 @@ const (
 
 // Drain takes the process out of use before it ends: it is not ready any more; with drain_wait the services of this host
 // take no new work, and what they have is waited for; a server sends agents elsewhere and hands leadership over. What is
-// asked meanwhile is answered. It returns early when ctx ends.
-func (p *Process) Drain(ctx context.Context) {
+// asked meanwhile is answered. It returns early when ctx ends. leaves says that the process leaves the cluster afterwards.
+func (p *Process) Drain(ctx context.Context, leaves bool) {
 	p.ending.Store(true)
 	if p.mesh != nil && p.mesh.xds != nil {
 		p.mesh.xds.SetServing(false)
 	}
-	if wait := p.current().Leave.DrainWait; wait > 0 {
-		p.drainServices(ctx, wait)
+	if cfg := p.current(); cfg.Leave.DrainWait > 0 && (leaves || cfg.Given("drain_wait")) {
+		p.drainServices(ctx, cfg.Leave.DrainWait)
 	}
 	if p.raft != nil && len(p.otherServers()) > 0 {
 		p.drainServer(ctx)
@@ -29,6 +29,9 @@ func (p *Process) Drain(ctx context.Context) {
 }
 
 func (p *Process) drainServices(ctx context.Context, wait time.Duration) {
+	if !p.api.HasServices() {
+		return
+	}
 	begin := time.Now()
 	within, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -43,7 +46,7 @@ func (p *Process) drainServices(ctx context.Context, wait time.Duration) {
 	took := time.Since(begin).Round(time.Millisecond)
 	switch {
 	case err != nil:
-		p.log.Warn("cannot drain the services", "error", err)
+		p.log.Warn("the services are not drained", "error", err, "services", left, "took", took)
 	case len(left) == 0:
 		p.log.Info("no service of this host has work left", "took", took)
 	case ctx.Err() != nil:

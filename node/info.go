@@ -82,10 +82,12 @@ func (i info) Reload(ctx context.Context) error {
 	return i.p.reload(ctx)
 }
 
-// Leave implements consulapi.AgentInfo: the process leaves and ends. Who asked may go away
+// Leave implements consulapi.AgentInfo: the process drains, leaves and ends. Who asked may go away
 // meanwhile: a leave that has begun is finished.
 func (i info) Leave(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	ctx = context.WithoutCancel(ctx)
+	i.p.Drain(ctx, true)
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
 	err := i.p.Leave(ctx)
 	select {

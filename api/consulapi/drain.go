@@ -39,7 +39,9 @@ const (
 	maxDrainWait = time.Hour
 	drainQuiet   = 2 * time.Second
 	drainAgain   = 250 * time.Millisecond
-	maxPending   = 20
+	// serversWait is for how long no server may answer before a process that ends gives up draining.
+	serversWait = 2 * time.Second
+	maxPending  = 20
 )
 
 const (
@@ -107,7 +109,9 @@ type draining struct {
 	token string // what the servers are asked with
 	ports []uint16
 	told  bool // every proxy has acknowledged
-	st    DrainStatus
+	// unheard: no server answered the last question about the proxies.
+	unheard bool
+	st      DrainStatus
 }
 
 // draining begins to look at an instance that is marked.
@@ -167,9 +171,26 @@ func (d *draining) look(ctx context.Context, quiet time.Duration) {
 	}
 }
 
+// HasServices tells whether this host registered any.
+func (a *API) HasServices() bool { return len(a.cfg.Local.View().Services) > 0 }
+
+// serversAnswer tells whether a server that knows a leader answers: without one nobody can be told that an instance drains.
+func (a *API) serversAnswer(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, serversWait)
+	defer cancel()
+	answer, err := a.askServers(ctx, http.MethodGet, "/v1/status/leader", nil, a.cfg.DefaultToken())
+	if err == nil && string(answer) == `""` {
+		err = errkind.New(errkind.Unavailable, "no leader")
+	}
+	if err != nil {
+		return errkind.E(errkind.Unavailable, "no server answers, so nobody can be told", err)
+	}
+	return nil
+}
+
 // DrainAll marks every instance of this host as draining, as long as the process runs, and waits until none has work
 // left or ctx ends. said hears, by an instance's id, what is waited for, whenever that changes; "" is that nothing is.
-// It returns those that still have work.
+// It returns those that still have work. When no server answers, at the beginning or later, it gives up: kind Unavailable.
 func (a *API) DrainAll(ctx context.Context, reason string, said func(id, waiting string)) ([]string, error) {
 	var ids []string
 	var left []*draining
@@ -186,31 +207,41 @@ func (a *API) DrainAll(ctx context.Context, reason string, said func(id, waiting
 	if len(ids) == 0 {
 		return nil, nil
 	}
+	if err := a.serversAnswer(ctx); err != nil {
+		return ids, err
+	}
 	if err := a.cfg.Local.DrainServices(ctx, ids, reason); err != nil {
 		return ids, err
 	}
 	last := map[string]string{}
+	var silent error
 	for {
 		left = slices.DeleteFunc(left, func(d *draining) bool {
-			if ctx.Err() != nil {
+			if ctx.Err() != nil || silent != nil {
 				return false
 			}
 			d.look(ctx, drainQuiet)
+			if d.unheard {
+				silent = a.serversAnswer(ctx)
+			}
 			if before, heard := last[d.st.ID]; !heard || before != d.st.Waiting {
 				last[d.st.ID] = d.st.Waiting
 				said(d.st.ID, d.st.Waiting)
 			}
 			return d.st.Done
 		})
-		if len(left) == 0 || !pauseFor(ctx, drainAgain) {
+		if len(left) == 0 || silent != nil || !pauseFor(ctx, drainAgain) {
 			break
 		}
+	}
+	if ctx.Err() != nil {
+		silent = nil // the time was over before a server could answer
 	}
 	ids = ids[:0]
 	for _, d := range left {
 		ids = append(ids, d.st.ID)
 	}
-	return ids, nil
+	return ids, silent
 }
 
 func pauseFor(ctx context.Context, d time.Duration) bool {
@@ -237,7 +268,7 @@ func (d *draining) settled(ctx context.Context) bool {
 	if err == nil {
 		err = json.Unmarshal(answer, &found)
 	}
-	if err != nil {
+	if d.unheard = err != nil; d.unheard {
 		st.Silent = []string{"servers: " + errkind.Text(err)}
 		return false
 	}

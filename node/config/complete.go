@@ -33,6 +33,9 @@ func (l *loader) complete(o Options) {
 	if c.DataDir == "" && !c.Dev {
 		l.fail("data_dir is missing: give a folder with -data-dir, or try `corbel dev`, which needs none")
 	}
+	if !c.given("drain_wait") && !c.Server {
+		c.Leave.DrainWait = agentDrain
+	}
 	if !c.given("leave_on_terminate") {
 		c.Leave.OnTerminate = !c.Server
 	}
@@ -40,6 +43,10 @@ func (l *loader) complete(o Options) {
 		c.Leave.SkipOnInterrupt = c.Server && !c.Dev
 	}
 }
+
+// agentDrain is for how long an agent that leaves drains its services at most: proxies hear of a mark within a second, and
+// service managers grant a process ten seconds or more to end.
+const agentDrain = 5 * time.Second
 
 func (c *Config) given(key string) bool { _, ok := c.origins[key]; return ok }
 
@@ -373,7 +380,7 @@ func (l *loader) cluster(o Options) {
 		{"retry_interval", c.Gossip.RetryInterval, time.Second}, {"retry_interval_wan", c.Gossip.RetryIntervalWAN, time.Second}, {"reconnect_timeout", c.Gossip.ReconnectTimeout, 8 * time.Hour},
 		{"raft_snapshot_interval", r.SnapshotInterval, time.Second}, {"default_query_time", c.Queries.DefaultTime, time.Second},
 		{"max_query_time", c.Queries.MaxTime, time.Second}, {"session_ttl_min", c.Queries.SessionTTLMin, time.Second},
-		{"check_update_interval", c.Checks.UpdateInterval, 0}, {"performance.leave_drain_time", r.LeaveDrain, 0},
+		{"check_update_interval", c.Checks.UpdateInterval, 0}, {"drain_wait", c.Leave.DrainWait, 0}, {"performance.leave_drain_time", r.LeaveDrain, 0},
 		{"performance.rpc_hold_timeout", r.RPCHold, time.Second}, {"limits.rpc_client_timeout", c.Limits.RPCClient, time.Second},
 		{"limits.rpc_handshake_timeout", c.Limits.RPCHandshake, time.Millisecond},
 		{"telemetry.prometheus_retention_time", c.Telemetry.PrometheusRetention, 0}, {"dns_config.recursor_timeout", c.DNS.RecursorTimeout, time.Millisecond},

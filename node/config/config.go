@@ -263,8 +263,9 @@ type Queries struct {
 type Leave struct {
 	OnTerminate     bool `key:"leave_on_terminate" doc:"leave on SIGTERM; default true on agents"`
 	SkipOnInterrupt bool `key:"skip_leave_on_interrupt" doc:"do not leave on SIGINT; default true on servers"`
-	// DrainWait bounds the drain of this host's services before the process ends.
-	DrainWait        time.Duration `key:"drain_wait" def:"0s" opt:"reload" doc:"before ending on SIGTERM or SIGINT: longest wait until the host's services are out of use; 0 does not drain them"`
+	// DrainWait bounds the drain of this host's services before the process ends. An agent that nobody set it for drains
+	// only when it leaves: where it does not, its services stay in the catalog while it restarts.
+	DrainWait        time.Duration `key:"drain_wait" opt:"reload" doc:"before the process ends: longest wait until the host's services are out of use; default 5s on agents that leave, else 0, which does not drain them"`
 	RejoinAfterLeave bool          `key:"rejoin_after_leave" doc:"join again after a leave and restart"`
 }
 

@@ -6,6 +6,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -121,5 +124,70 @@ func TestDrainSaysWhatItWaitsFor(t *testing.T) {
 	})
 	if err := r.command("services", "drain", "nobody").Run(); err == nil {
 		t.Error("an unknown instance was drained")
+	}
+}
+
+// TestAgentsDrainWhenTheyLeave ends agents that set nothing: one that leaves on request waits for a request under way, one
+// without services, one that is told not to, and one that no server answers wait for nothing.
+func TestAgentsDrainWhenTheyLeave(t *testing.T) {
+	r := emptyMeshRig(t, "")
+	r.token = meshRoot
+	agents := map[string]*meshRig{}
+	procs := map[string]*exec.Cmd{}
+	start := func(kind, name, extra string) {
+		r.meshProcess(kind, name, extra+fmt.Sprintf("\nlog_file = %q", filepath.Join(r.dir, name+".log")))
+		procs[name], agents[name] = r.all[len(r.all)-1], r.on(name, meshRoot)
+	}
+	start("server", "s1", "bootstrap = true")
+	for name, extra := range map[string]string{"busy": "", "bare": "", "told": `drain_wait = "0s"`, "alone": `drain_wait = "10m"`} {
+		start("agent", name, extra)
+	}
+	release := make(chan struct{})
+	port := slowBackend(t, release)
+	for name, a := range agents {
+		r.ready(name)
+		if name != "s1" && name != "bare" {
+			a.must("PUT", "/v1/agent/service/register", fmt.Sprintf(`{"ID":"slow-%s","Name":"slow","Port":%d}`, name, port))
+		}
+	}
+	logged := func(name, text string) bool {
+		log, err := os.ReadFile(filepath.Join(r.dir, name+".log"))
+		return err == nil && bytes.Contains(log, []byte(text))
+	}
+	for _, name := range []string{"bare", "told"} {
+		r.terminate(procs[name])
+		if logged(name, "draining") || !logged(name, "leaving the cluster") {
+			t.Errorf("%s drained, or did not leave", name)
+		}
+	}
+	asked := make(chan error, 1)
+	go func() {
+		resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/", port))
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		asked <- err
+	}()
+	left := make(chan error, 1)
+	go func() {
+		c := r.command("leave", "--token", meshRoot)
+		c.Env = append(c.Env, "CORBEL_HTTP_ADDR="+agents["busy"].http)
+		left <- c.Run()
+	}()
+	r.await("the agent that leaves to wait for the request", func() bool { return logged("busy", "in use") })
+	close(release)
+	if err := <-asked; err != nil {
+		t.Errorf("the request under way: %v", err)
+	}
+	if err := <-left; err != nil {
+		t.Errorf("corbel leave: %v", err)
+	}
+	if err := procs["busy"].Wait(); err != nil {
+		t.Errorf("the agent that was asked to leave: %v", err)
+	}
+	r.terminate(procs["s1"])
+	r.terminate(procs["alone"])
+	if !logged("alone", "no server answers") {
+		t.Error("an agent that no server answers does not say so")
 	}
 }
