@@ -256,3 +256,33 @@ func FuzzOpen(f *testing.F) {
 		}
 	})
 }
+
+func TestEach(t *testing.T) {
+	j, _ := open(t, vfs.NewMem())
+	want, err := write(j, 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, after := range []uint64{0, 1, 7, 19, 20, 99} {
+		var got []string
+		err := j.Each(after, func(sequence uint64, content []byte) error {
+			got = append(got, fmt.Sprintf("%d:%s", sequence, content))
+			return nil
+		})
+		if err != nil || strings.Join(got, "|") != strings.Join(want[min(after, 20):], "|") {
+			t.Fatalf("after %d: %v, %v", after, got, err)
+		}
+	}
+	stop := errors.New("enough")
+	if err := j.Each(0, func(uint64, []byte) error { return stop }); !errors.Is(err, stop) {
+		t.Fatal(err)
+	}
+	if err := j.Drop(10); err != nil {
+		t.Fatal(err)
+	}
+	first := uint64(0)
+	err = j.Each(0, func(sequence uint64, _ []byte) error { first = sequence; return stop })
+	if !errors.Is(err, stop) || first != j.Segments()[0].Before+1 || first == 1 {
+		t.Fatal("what is left is read from its beginning:", first, err)
+	}
+}

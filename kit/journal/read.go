@@ -57,6 +57,35 @@ func (j *Journal) read(before uint64, last bool, replay func(uint64, []byte) err
 	return nil
 }
 
+// Each gives the frames after sequence to fn, oldest first, as far as they were there when it was called;
+// content is fn's until it returns. It reads a segment at a time, and stops at fn's error.
+func (j *Journal) Each(sequence uint64, fn func(sequence uint64, content []byte) error) error {
+	segments := j.Segments()
+	for i, s := range segments {
+		if i+1 < len(segments) && segments[i+1].Before <= sequence {
+			continue
+		}
+		data, err := vfs.ReadFile(j.cfg.FS, j.path(s.Before))
+		if err != nil {
+			return err
+		}
+		data = data[:min(int64(len(data)), s.Bytes)]
+		for len(data) > 0 {
+			content, n, ok := frameAt(data)
+			if !ok {
+				return errkind.E(errkind.Corrupt, j.path(s.Before), errDamaged)
+			}
+			if n > sequence {
+				if err := fn(n, content); err != nil {
+					return err
+				}
+			}
+			data = data[headBytes+len(content):]
+		}
+	}
+	return nil
+}
+
 // later looks for a sound frame of a later sequence in what follows a bad one.
 func later(data []byte, sequence uint64) bool {
 	for {

@@ -73,7 +73,8 @@ type out struct {
 	begun   []byte   // the rest of a frame that the socket took a part of: it goes before all else
 	control [][]byte // control frames go before messages
 	waiting [][]byte
-	writing bool // drain runs
+	writing bool          // drain runs
+	idle    chan struct{} // closed when the drain that runs ends
 	closed  bool
 	done    sync.WaitGroup
 }
@@ -87,8 +88,26 @@ func (c *Conn) Send(m Message) error { return c.send(m.frame, false) }
 // Write sends payload as a binary message of its own; for clients, whose frames are masked each.
 func (c *Conn) Write(payload []byte) error { return c.send(frame(opBinary, payload, c.client), false) }
 
-// Ping sends a ping.
-func (c *Conn) Ping() error { return c.send(frame(opPing, nil, c.client), true) }
+// Ping sends a ping with up to 125 bytes, which the peer's pong repeats.
+func (c *Conn) Ping(payload []byte) error { return c.send(frame(opPing, payload, c.client), true) }
+
+// Flush waits until the socket took all that was sent, which Limits.Write bounds for each message. It is for a
+// sender that has much to say: one that waits after each message never fills the queue. An error is the end of the connection.
+func (c *Conn) Flush() error {
+	o := &c.out
+	o.mu.Lock()
+	for o.writing && !o.closed {
+		idle := o.idle
+		o.mu.Unlock()
+		<-idle
+		o.mu.Lock()
+	}
+	defer o.mu.Unlock()
+	if o.closed {
+		return net.ErrClosed
+	}
+	return nil
+}
 
 // send writes b at once as far as the socket takes it. Control frames do not queue behind messages.
 func (c *Conn) send(b []byte, control bool) error {
@@ -113,7 +132,7 @@ func (c *Conn) send(b []byte, control bool) error {
 		o.waiting = append(o.waiting, b)
 	}
 	if !o.writing {
-		o.writing = true
+		o.writing, o.idle = true, make(chan struct{})
 		o.done.Add(1)
 		go c.drain()
 	}
@@ -133,6 +152,7 @@ func (o *out) next() (b []byte) {
 		b, o.waiting = o.waiting[0], o.waiting[1:]
 	default:
 		o.writing = false
+		close(o.idle)
 	}
 	return b
 }
@@ -175,6 +195,7 @@ func (c *Conn) drain() {
 			_ = c.nc.Close() // the reader sees it, and ends the connection
 			o.mu.Lock()
 			o.closed, o.writing, o.begun, o.control, o.waiting = true, false, nil, nil, nil
+			close(o.idle)
 			o.mu.Unlock()
 			return
 		}

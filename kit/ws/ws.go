@@ -92,6 +92,7 @@ type Conn struct {
 	readN   int
 	readErr error
 	alive   time.Time // when the read deadline was set
+	onPong  func(payload []byte)
 
 	out out
 }
@@ -303,6 +304,9 @@ func unmask(b []byte, mask [4]byte) {
 	}
 }
 
+// OnPong says what to do with pongs, in the reader's goroutine; payload is gone when fn returns. Call it before the first Read.
+func (c *Conn) OnPong(fn func(payload []byte)) { c.onPong = fn }
+
 // control answers a control frame.
 func (c *Conn) control(h header) error {
 	var space [125]byte
@@ -314,6 +318,10 @@ func (c *Conn) control(h header) error {
 	switch h.op {
 	case opPing:
 		return c.send(frame(opPong, b, c.client), true)
+	case opPong:
+		if c.onPong != nil {
+			c.onPong(b)
+		}
 	case opClose:
 		code, text := closeNoneGiven, ""
 		if len(b) == 1 {

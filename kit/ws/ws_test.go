@@ -181,7 +181,7 @@ func TestClosing(t *testing.T) {
 	if err := polltest.Get(t, ends, "the server hears of it"); !errors.As(err, &closed) || !closed.Clean() || closed.Text != "bye" {
 		t.Fatal(err)
 	}
-	if err := c.Ping(); !errors.Is(err, net.ErrClosed) {
+	if err := c.Ping(nil); !errors.Is(err, net.ErrClosed) {
 		t.Fatal(err)
 	}
 	c = dial(t, url)
@@ -332,5 +332,62 @@ func BenchmarkReadSend(b *testing.B) {
 		if buf, err = c.Read(buf[:0]); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// TestFlushHoldsASenderBack sends far more than the queue holds to a peer that reads when it is told to.
+func TestFlushHoldsASenderBack(t *testing.T) {
+	const messages, size = 200, 64 << 10
+	for _, secure := range []bool{false, true} {
+		read := make(chan struct{})
+		got := make(chan int, 1)
+		url := serve(t, secure, nil, func(c *Conn) {
+			<-read
+			n := 0
+			for n < messages {
+				b, err := c.Read(nil)
+				if err != nil || len(b) != size {
+					break
+				}
+				n++
+			}
+			got <- n
+			_, _ = c.Read(nil)
+		})
+		c, _, err := Dial(t.Context(), url, nil, &tls.Config{InsecureSkipVerify: true}, &Limits{Queue: 2}) // httptest's own certificate
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun := time.AfterFunc(50*time.Millisecond, func() { close(read) })
+		defer begun.Stop()
+		for i := range messages {
+			if err := errors.Join(c.Write(make([]byte, size)), c.Flush()); err != nil {
+				t.Fatalf("TLS %v, message %d: %v", secure, i, err)
+			}
+		}
+		if n := polltest.Get(t, got, "all messages"); n != messages {
+			t.Fatalf("TLS %v: %d messages", secure, n)
+		}
+		_ = c.Close()
+		if err := c.Flush(); !errors.Is(err, net.ErrClosed) {
+			t.Fatalf("after the end: %v", err)
+		}
+	}
+}
+
+func TestPongsRepeatWhatThePingHeld(t *testing.T) {
+	c := dial(t, serve(t, false, nil, echo))
+	pongs := make(chan string, 2)
+	c.OnPong(func(b []byte) { pongs <- string(b) })
+	if err := errors.Join(c.Write([]byte("before")), c.Ping([]byte("one")), c.Ping(nil), c.Write([]byte("after"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"before", "after"} {
+		if b, err := c.Read(nil); err != nil || string(b) != want {
+			t.Fatalf("%q, %v", b, err)
+		}
+	}
+	if a, b := polltest.Get(t, pongs, "a pong"), polltest.Get(t, pongs, "a pong"); a != "one" || b != "" {
+		t.Fatalf("%q, %q", a, b)
 	}
 }
