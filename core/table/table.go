@@ -115,6 +115,27 @@ func (t Table[T]) FindNext(at func(item T) int) (item T, ok bool) {
 	return item, ok
 }
 
+// Around returns the last item that is not behind the place at which at (see Find) points,
+// and the first item behind it. Of sets whose items stand for ranges, the former is the
+// range that the place is in and the latter is where it ends.
+func (t Table[T]) Around(at func(item T) int) (before T, hasBefore bool, after T, hasAfter bool) {
+	for n := t.root; n != nil; {
+		i, found := n.seek(at)
+		if found {
+			before, hasBefore = n.items[i], true
+			i++
+		} else if i > 0 {
+			before, hasBefore = n.items[i-1], true
+		}
+		if i < n.count {
+			after, hasAfter = n.items[i], true
+		}
+		// Below item i-1 and before item i: with found, all there is behind the place.
+		n = n.kid(i)
+	}
+	return before, hasBefore, after, hasAfter
+}
+
 // Edit begins a change of t. It costs nothing until the first Set or Delete.
 func (t Table[T]) Edit() Edit[T] { return Edit[T]{Table: t} }
 

@@ -71,6 +71,7 @@ func TestVersionsStay(t *testing.T) {
 			if next, ok := edit.Next(item{key: key}); ok && next.key < key {
 				t.Fatalf("next of %d is %d", key, next.key)
 			}
+			checkAround(t, edit.Table, model, key)
 		}
 		versions = append(versions, version{edit.Done(), sorted(model)})
 		for i, v := range versions {
@@ -79,6 +80,22 @@ func TestVersionsStay(t *testing.T) {
 			}
 		}
 	})
+}
+
+// checkAround compares Around with the plain list of keys.
+func checkAround(t *rapid.T, table Table[item], model map[int]int, key int) {
+	before, hasBefore, after, hasAfter := table.Around(func(i item) int { return cmp.Compare(key, i.key) })
+	wantBefore, wantAfter := -1, -1
+	for _, k := range slices.Sorted(maps.Keys(model)) {
+		if k <= key {
+			wantBefore = k
+		} else if wantAfter < 0 {
+			wantAfter = k
+		}
+	}
+	if hasBefore != (wantBefore >= 0) || hasBefore && before.key != wantBefore || hasAfter != (wantAfter >= 0) || hasAfter && after.key != wantAfter {
+		t.Fatalf("around %d: %v %v and %v %v, want %d and %d", key, before, hasBefore, after, hasAfter, wantBefore, wantAfter)
+	}
 }
 
 // sound checks the invariants of a node and of all below it, and returns the depth.

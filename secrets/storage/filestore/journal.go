@@ -176,6 +176,9 @@ func (s *Store) load() error {
 	return s.replay(image, list)
 }
 
+// foldCount is how many batches a start applies at once: each time copies a part of the table.
+const foldCount = 1024
+
 func (s *Store) replay(image records.Image, list []uint64) error {
 	at := list[0]
 	for i, first := range list {
@@ -187,14 +190,22 @@ func (s *Store) replay(image records.Image, list []uint64) error {
 		if err != nil {
 			return err
 		}
+		var batches []records.Batch
+		fold := func() error {
+			next, outcomes := image.Fold(batches)
+			image.State, batches = next, batches[:0]
+			return errors.Join(outcomes...)
+		}
 		end, err := readFrames(data, &at, func(b records.Batch, sequence uint64) error {
 			if sequence <= image.Sequence {
 				return nil
 			}
-			next, outcomes := image.Fold([]records.Batch{b})
-			image.State = next
-			return outcomes[0]
+			if batches = append(batches, b); len(batches) < foldCount {
+				return nil
+			}
+			return fold()
 		})
+		err = errors.Join(err, fold())
 		last := i == len(list)-1
 		if err != nil || (end < len(data) && !last) {
 			return errkind.E(errkind.Corrupt, fmt.Sprintf("%s, offset %d", path, end), errors.Join(err, errBadFrame))

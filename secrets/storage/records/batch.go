@@ -49,7 +49,8 @@ func (b Batch) Append(to []byte) []byte {
 	return append(to, batchEnd)
 }
 
-// DecodeBatch reads what Append wrote; it keeps nothing of from.
+// DecodeBatch reads what Append wrote. Keys and values stand in from and are good as long as it does not
+// change: a Set keeps copies.
 func DecodeBatch(from []byte) (Batch, error) {
 	r := pack.Read(from)
 	version, kind := r.Uint(), r.Uint()
@@ -60,9 +61,11 @@ func DecodeBatch(from []byte) (Batch, error) {
 	count := r.Count()
 	b.Ops = make([]storage.Op, 0, count)
 	for range count {
-		op := storage.Op{Key: r.String()}
+		op := storage.Op{Key: alias(r.Bytes())}
 		if r.Bool() {
-			op.Value = append([]byte{}, r.Bytes()...)
+			if op.Value = r.Bytes(); op.Value == nil {
+				op.Value = []byte{}
+			}
 		}
 		b.Ops = append(b.Ops, op)
 	}

@@ -52,8 +52,12 @@ func (i Image) WriteTo(w io.Writer) (int64, error) {
 	buf := pack.Uint(pack.Uint(pack.Uint(nil, uint64(i.Epoch)), i.Sequence), uint64(i.Len()))
 	out.frame(buf)
 	buf = buf[:0]
-	for r := range i.rows.All() {
-		buf = pack.Bytes(pack.String(buf, r.key()), r.value())
+	for b := range i.blocks.All() {
+		for r := b.cursor(); r.next(); {
+			buf = pack.Uint(buf, uint64(r.shared+len(r.rest)))
+			buf = append(append(buf, r.first[:r.shared]...), r.rest...)
+			buf = pack.String(buf, r.value)
+		}
 		if len(buf) >= frameBytes {
 			out.frame(buf)
 			buf = buf[:0]
@@ -96,7 +100,11 @@ func ReadImage(r io.Reader) (Image, error) {
 	in := &frameReader{r: bufio.NewReaderSize(r, frameBytes)}
 	image, err := in.image()
 	if err != nil {
-		return Image{}, errkind.E(errkind.Corrupt, fmt.Sprintf("storage image, offset %d", in.offset), err)
+		offset := in.offset
+		if at, ok := err.(misplaced); ok {
+			offset, err = at.offset, at.error
+		}
+		return Image{}, errkind.E(errkind.Corrupt, fmt.Sprintf("storage image, offset %d", offset), err)
 	}
 	return image, nil
 }
@@ -126,50 +134,13 @@ func (f *frameReader) image() (Image, error) {
 	if err := p.Err(); err != nil {
 		return Image{}, err
 	}
-	if image.Set, err = f.rows(count); err != nil {
+	if image.Set, err = f.records(count); err != nil {
 		return Image{}, err
 	}
 	if _, err := f.r.ReadByte(); !errors.Is(err, io.EOF) {
 		return Image{}, fmt.Errorf("something follows its end: %v", err)
 	}
 	return image, nil
-}
-
-// rows reads the frames of records.
-func (f *frameReader) rows(count uint64) (Set, error) {
-	set := New()
-	edit := set.rows.Edit()
-	last := ""
-	for {
-		content, err := f.frame()
-		if err != nil {
-			return Set{}, err
-		}
-		if len(content) == 0 {
-			break
-		}
-		for p := pack.Read(content); p.More(); {
-			key := p.String()
-			value := p.Bytes()
-			if err := p.Err(); err != nil {
-				return Set{}, err
-			}
-			if len(key) > maxKeyBytes {
-				return Set{}, fmt.Errorf("a key of %d bytes, more than %d", len(key), maxKeyBytes)
-			}
-			if key <= last {
-				return Set{}, fmt.Errorf("key %q stands after %q", key, last)
-			}
-			edit.Load(newRow(key, value))
-			set.bytes += len(key) + len(value)
-			last = key
-		}
-	}
-	set.rows = edit.Done()
-	if uint64(set.Len()) != count {
-		return Set{}, fmt.Errorf("has %d records, its head says %d", set.Len(), count)
-	}
-	return set, nil
 }
 
 func (f *frameReader) frame() ([]byte, error) {
