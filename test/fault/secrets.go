@@ -8,21 +8,26 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"corbel.dev/corbel/kit/testport"
+	"corbel.dev/corbel/secrets/storage/pgstore/pgtest"
 )
 
-// Secrets is A4 for the secrets plane: servers that share a Raft group are killed at random instants under writes of
-// secrets and revocations of tokens. They unseal by themselves.
+// Secrets is A4 for the secrets plane: servers that share a storage are killed at random instants under writes, logins,
+// wraps and revocations. They unseal by themselves.
 type Secrets struct {
-	Servers int // 1 or 3
+	// Storage is "raft" (the default) or "postgresql": a real one, which is killed in turn with the servers.
+	Storage string
+	// Roles has an engine make roles in a real PostgreSQL; always with that storage.
+	Roles   bool
+	Servers int // 1, 2 or 3
 	Cycles  int
 	Freeze  bool // the active server is stopped and woken up in the place of each second kill
 	Writers int  // 4
@@ -31,14 +36,12 @@ type Secrets struct {
 
 // SecretsReport is what a run did.
 type SecretsReport struct {
-	Cycles, Acked, Unknown, Revoked int
-	Starts                          []time.Duration // from the start, or the kill, until everything could be read
+	Cycles, Acked, Unknown, Revoked, Logins, Unwrapped, Limited, Roles, Fenced int
+	Starts                                                                     []time.Duration // from the start, or the kill, until everything could be read
 }
 
 const secretsConf = `
-storage "raft" {
-  path    = %q
-  node_id = %q
+storage %q {
   %s
 }
 listener "tcp" {
@@ -56,48 +59,73 @@ seal "static" {
 type secretsRun struct {
 	cfg     Secrets
 	servers []*Server
+	pg      *pgtest.Server // nil: none is needed
 	token   string
 	client  *http.Client
 	report  SecretsReport
-
-	mu      sync.Mutex
-	acked   map[string]int // the greatest number that was acknowledged, by key
-	sent    map[string]int // the greatest that was sent
-	revoked []string       // tokens whose end was acknowledged
+	secretsLedger
 }
 
 // RunSecrets runs the scenario.
 func (l *Lab) RunSecrets(ctx context.Context, cfg Secrets, seed uint64) (*SecretsReport, error) {
+	r, err := l.openSecrets(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	rng := rand.New(rand.NewPCG(seed, 0x5ec))
+	for n := range r.cfg.Cycles {
+		if err := r.cycle(ctx, rng, n); err != nil {
+			return &r.report, r.explain(fmt.Errorf("seed %d, cycle %d: %w", seed, n, err))
+		}
+		r.report.Cycles++
+	}
+	if err := r.noRoleLeft(ctx); err != nil {
+		return &r.report, r.explain(fmt.Errorf("seed %d: %w", seed, err))
+	}
+	return &r.report, nil
+}
+
+// openSecrets starts servers, the first one initialized.
+func (l *Lab) openSecrets(ctx context.Context, cfg Secrets) (*secretsRun, error) {
 	if cfg.Writers == 0 {
 		cfg.Writers = 4
 	}
 	if cfg.Load == 0 {
 		cfg.Load = 150 * time.Millisecond
 	}
+	if cfg.Storage == "" {
+		cfg.Storage = "raft"
+	}
+	r := &secretsRun{cfg: cfg, client: &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	r.secretsLedger.reset()
 	dir, err := os.MkdirTemp(l.Dir, "secrets-")
 	if err != nil {
 		return nil, err
 	}
-	r := &secretsRun{cfg: cfg, client: &http.Client{Timeout: 20 * time.Second}, acked: map[string]int{}, sent: map[string]int{}}
-	defer func() {
-		for _, s := range r.servers {
-			s.Kill()
+	if cfg.Storage == "postgresql" || cfg.Roles {
+		if r.pg, err = pgtest.New(); err != nil {
+			return nil, err
 		}
-	}()
+	}
 	if err := r.found(ctx, l.Binary, dir); err != nil {
-		return nil, r.explain(err)
+		err = r.explain(err)
+		r.close()
+		return nil, err
 	}
-	rng := rand.New(rand.NewPCG(seed, 0x5ec))
-	for n := range cfg.Cycles {
-		if err := r.cycle(ctx, rng, n); err != nil {
-			return &r.report, r.explain(fmt.Errorf("seed %d, cycle %d: %w", seed, n, err))
-		}
-		r.report.Cycles++
-	}
+	return r, nil
+}
+
+// close ends every process. What a run left on disk goes with the lab's folder.
+func (r *secretsRun) close() {
 	for _, s := range r.servers {
 		s.Kill()
 	}
-	return &r.report, os.RemoveAll(dir)
+	if r.pg != nil {
+		r.pg.Remove()
+	}
+	r.client.CloseIdleConnections()
 }
 
 func (r *secretsRun) explain(err error) error {
@@ -107,18 +135,27 @@ func (r *secretsRun) explain(err error) error {
 	return err
 }
 
+// storage is the keys of a server's storage.
+func (r *secretsRun) storage(dir, name string) string {
+	if r.cfg.Storage == "postgresql" {
+		return fmt.Sprintf("connection_url = %q\n  ha_enabled = %t", r.pg.URL(""), r.cfg.Servers > 1)
+	}
+	keys := fmt.Sprintf("path = %q\n  node_id = %q", filepath.Join(dir, name), name)
+	if len(r.servers) > 0 {
+		keys += fmt.Sprintf("\n  retry_join { leader_api_addr = %q }", "http://"+r.servers[0].HTTP)
+	}
+	return keys
+}
+
 func (r *secretsRun) found(ctx context.Context, binary, dir string) error {
 	ports, err := testport.Free(2 * r.cfg.Servers)
 	if err != nil {
 		return err
 	}
 	for i := range r.cfg.Servers {
-		name, join := fmt.Sprintf("s%d", i), ""
-		if i > 0 {
-			join = fmt.Sprintf("retry_join { leader_api_addr = %q }", "http://"+r.servers[0].HTTP)
-		}
+		name := fmt.Sprintf("s%d", i)
 		file := filepath.Join(dir, name+".hcl")
-		text := fmt.Sprintf(secretsConf, filepath.Join(dir, name), name, join, ports[2*i], ports[2*i+1])
+		text := fmt.Sprintf(secretsConf, r.cfg.Storage, r.storage(dir, name), ports[2*i], ports[2*i+1])
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			return err
 		}
@@ -128,30 +165,22 @@ func (r *secretsRun) found(ctx context.Context, binary, dir string) error {
 		if err := s.Start(); err != nil {
 			return err
 		}
-		if i > 0 {
-			continue
-		}
-		var made struct {
-			RootToken string `json:"root_token"`
-		}
-		if err := until(ctx, time.Minute, "the first server to be initialized", func() error {
-			code, body, err := r.do(ctx, s, "PUT", "sys/init", "", map[string]any{"recovery_shares": 1, "recovery_threshold": 1})
-			if err != nil || code != http.StatusOK {
-				return fmt.Errorf("status %d, %w", code, err)
+		if i == 0 {
+			if err := r.begin(ctx, s); err != nil {
+				return err
 			}
-			return json.Unmarshal(body, &made)
-		}); err != nil {
-			return err
-		}
-		r.token = made.RootToken
-		if err := r.must(ctx, "POST", "sys/mounts/secret", map[string]any{"type": "kv"}); err != nil {
-			return err
-		}
-		if err := r.must(ctx, "POST", "sys/storage/raft/autopilot/configuration", map[string]any{"server_stabilization_time": "1s"}); err != nil {
-			return err
 		}
 	}
-	return until(ctx, 2*time.Minute, "all servers to vote", func() error {
+	return until(ctx, 2*time.Minute, "all servers to take part", func() error {
+		for _, s := range r.servers {
+			code, _, err := r.do(ctx, s, "GET", "sys/health?standbyok=true", "", nil)
+			if err != nil || code != http.StatusOK {
+				return fmt.Errorf("%s has status %d, %w", s.Name, code, err)
+			}
+		}
+		if r.cfg.Storage != "raft" {
+			return nil
+		}
 		code, body, err := r.do(ctx, r.servers[0], "GET", "sys/storage/raft/configuration", r.token, nil)
 		if err != nil || code != http.StatusOK {
 			return fmt.Errorf("status %d, %w", code, err)
@@ -163,8 +192,49 @@ func (r *secretsRun) found(ctx context.Context, binary, dir string) error {
 	})
 }
 
-// do sends one request to one server.
-func (r *secretsRun) do(ctx context.Context, s *Server, method, path, token string, in any) (int, []byte, error) {
+// begin initializes the first server and makes what the load needs.
+func (r *secretsRun) begin(ctx context.Context, s *Server) error {
+	var made struct {
+		RootToken string `json:"root_token"`
+	}
+	if err := until(ctx, time.Minute, "the first server to be initialized", func() error {
+		code, body, err := r.do(ctx, s, "PUT", "sys/init", "", map[string]any{"recovery_shares": 1, "recovery_threshold": 1})
+		if err != nil || code != http.StatusOK {
+			return fmt.Errorf("status %d, %s, %w", code, body, err)
+		}
+		return json.Unmarshal(body, &made)
+	}); err != nil {
+		return err
+	}
+	r.token = made.RootToken
+	type step struct {
+		path string
+		body map[string]any
+	}
+	steps := []step{
+		{"sys/mounts/secret", map[string]any{"type": "kv"}},
+		{"sys/auth/approle", map[string]any{"type": "approle"}},
+		{"auth/approle/role/app", map[string]any{"bind_secret_id": false, "secret_id_bound_cidrs": "127.0.0.0/8", "token_ttl": "24h"}},
+		{"auth/approle/role/app/role-id", map[string]any{"role_id": secretsRoleID}},
+	}
+	if r.cfg.Storage == "raft" {
+		steps = append(steps, step{"sys/storage/raft/autopilot/configuration", map[string]any{"server_stabilization_time": "1s"}})
+	}
+	if r.pg != nil {
+		steps = append(steps, step{"sys/mounts/database", map[string]any{"type": "database"}},
+			step{"database/config/pg", map[string]any{"plugin_name": "postgresql-database-plugin", "connection_url": r.pg.URL(""), "allowed_roles": "*"}},
+			step{"database/roles/app", map[string]any{"db_name": "pg", "creation_statements": `CREATE ROLE "{{name}}" WITH LOGIN PASSWORD '{{password}}' VALID UNTIL '{{expiration}}'`}})
+	}
+	for _, st := range steps {
+		if err := r.must(ctx, "POST", st.path, st.body); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// do sends one request to one server. A header is a name and its value.
+func (r *secretsRun) do(ctx context.Context, s *Server, method, path, token string, in any, header ...string) (int, []byte, error) {
 	var body io.Reader
 	if in != nil {
 		raw, err := json.Marshal(in)
@@ -178,6 +248,9 @@ func (r *secretsRun) do(ctx context.Context, s *Server, method, path, token stri
 		return 0, nil, err
 	}
 	req.Header.Set("X-Vault-Token", token)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
 	resp, err := r.client.Do(req)
 	if err != nil {
 		return 0, nil, err
@@ -202,33 +275,38 @@ func (r *secretsRun) must(ctx context.Context, method, path string, in any) erro
 	})
 }
 
-// cycle writes, kills or stops a server in the middle, and compares what is there with what was acknowledged.
+// cycle loads, kills or stops one in the middle, and compares what is there with what was acknowledged.
 func (r *secretsRun) cycle(ctx context.Context, rng *rand.Rand, n int) error {
 	writing, stop := context.WithCancel(ctx)
 	var writers sync.WaitGroup
 	for w := range r.cfg.Writers {
 		writers.Go(func() { r.write(writing, n, w, rand.New(rand.NewPCG(uint64(n), uint64(w)))) })
 	}
-	err := wait(ctx, r.cfg.Load/2+time.Duration(rng.Int64N(int64(r.cfg.Load))))
-	victim := r.servers[rng.IntN(len(r.servers))]
-	freeze := r.cfg.Freeze && n%2 == 1
-	if freeze {
-		victim = r.active(ctx, victim)
-		err = errors.Join(err, victim.Freeze())
-	} else {
-		victim.Kill()
+	end := func() { stop(); writers.Wait() }
+	defer end()
+	if err := wait(ctx, r.cfg.Load/2+time.Duration(rng.Int64N(int64(r.cfg.Load)))); err != nil {
+		return err
 	}
 	began := time.Now()
-	if len(r.servers) > 1 {
-		err = errors.Join(err, r.progress(ctx, victim, freeze))
-	}
-	stop()
-	writers.Wait()
-	if freeze {
-		err = errors.Join(err, victim.Thaw())
-	} else {
+	var err error
+	victim := rng.IntN(len(r.servers) + 1)
+	switch {
+	case r.cfg.Freeze && n%2 == 1:
+		err = r.sleeper(ctx, n, end)
+	case r.cfg.Storage == "postgresql" && victim == len(r.servers):
+		r.pg.Stop(syscall.SIGKILL)
+		end()
+		began, err = time.Now(), r.pg.Start()
+	default:
+		s := r.servers[victim%len(r.servers)]
+		s.Kill()
+		// A lock in PostgreSQL outlives its holder for 15 s: who comes back has it at once, others wait.
+		if len(r.servers) > 1 && r.cfg.Storage == "raft" {
+			err = r.progress(ctx, s)
+		}
+		end()
 		began = time.Now()
-		err = errors.Join(err, victim.Start())
+		err = errors.Join(err, s.Start())
 	}
 	if err != nil {
 		return err
@@ -240,18 +318,23 @@ func (r *secretsRun) cycle(ctx context.Context, rng *rand.Rand, n int) error {
 	return nil
 }
 
-// active is the server that answers for itself, or another where none does.
-func (r *secretsRun) active(ctx context.Context, other *Server) *Server {
-	for _, s := range r.servers {
-		if code, _, err := r.do(ctx, s, "GET", "sys/health", "", nil); err == nil && code == http.StatusOK {
-			return s
+// active is the server that answers for itself.
+func (r *secretsRun) active(ctx context.Context) (*Server, error) {
+	var found *Server
+	err := until(ctx, time.Minute, "an active server", func() error {
+		for _, s := range r.servers {
+			if code, _, err := r.do(ctx, s, "GET", "sys/health", "", nil); err == nil && code == http.StatusOK {
+				found = s
+				return nil
+			}
 		}
-	}
-	return other
+		return errors.New("no server is active")
+	})
+	return found, err
 }
 
 // progress waits until those that are left acknowledge a write.
-func (r *secretsRun) progress(ctx context.Context, victim *Server, freeze bool) error {
+func (r *secretsRun) progress(ctx context.Context, victim *Server) error {
 	return until(ctx, time.Minute, "the other servers to take writes", func() error {
 		last := errors.New("no other server")
 		for _, s := range r.servers {
@@ -259,7 +342,7 @@ func (r *secretsRun) progress(ctx context.Context, victim *Server, freeze bool) 
 				continue
 			}
 			try, cancel := context.WithTimeout(ctx, 3*time.Second)
-			code, body, err := r.do(try, s, "PUT", "secret/progress", r.token, map[string]any{"frozen": freeze})
+			code, body, err := r.do(try, s, "PUT", "secret/progress", r.token, map[string]any{"x": "y"})
 			cancel()
 			if err == nil && code < 300 {
 				return nil
@@ -268,101 +351,4 @@ func (r *secretsRun) progress(ctx context.Context, victim *Server, freeze bool) 
 		}
 		return last
 	})
-}
-
-// write writes growing numbers under keys of its own, and now and then makes and ends a token. After an outcome that is
-// not known a key is written no more: what was sent may still be done, on top of whatever came later.
-func (r *secretsRun) write(ctx context.Context, cycle, w int, rng *rand.Rand) {
-	lost := 0
-	for ctx.Err() == nil {
-		s := r.servers[rng.IntN(len(r.servers))]
-		if rng.IntN(20) == 0 {
-			r.endToken(ctx, s)
-			continue
-		}
-		key := fmt.Sprintf("w%d/k%d-%d-%d", w, rng.IntN(4), cycle, lost)
-		r.mu.Lock()
-		r.sent[key]++
-		n := r.sent[key]
-		r.mu.Unlock()
-		code, _, err := r.do(ctx, s, "PUT", "secret/"+key, r.token, map[string]any{"n": n})
-		r.mu.Lock()
-		var op *net.OpError
-		switch {
-		case err == nil && code < 300:
-			r.acked[key] = n
-			r.report.Acked++
-		case errors.As(err, &op) && op.Op == "dial": // nothing was sent
-			r.sent[key]--
-		default:
-			r.report.Unknown++
-			lost++
-		}
-		r.mu.Unlock()
-		if err != nil || code >= 300 {
-			_ = wait(ctx, 5*time.Millisecond)
-		}
-	}
-}
-
-func (r *secretsRun) endToken(ctx context.Context, s *Server) {
-	code, body, err := r.do(ctx, s, "POST", "auth/token/create", r.token, map[string]any{"policies": []string{"default"}})
-	var made struct {
-		Auth struct {
-			Token string `json:"client_token"`
-		} `json:"auth"`
-	}
-	if err != nil || code != http.StatusOK || json.Unmarshal(body, &made) != nil {
-		return
-	}
-	code, _, err = r.do(ctx, s, "POST", "auth/token/revoke", r.token, map[string]any{"token": made.Auth.Token})
-	if err == nil && code < 300 {
-		r.mu.Lock()
-		r.revoked = append(r.revoked, made.Auth.Token)
-		r.report.Revoked++
-		r.mu.Unlock()
-	}
-}
-
-// compare reads everything back, from the server that answers: nothing that was acknowledged is lost, no value came from
-// nowhere, no token that was ended opens anything.
-func (r *secretsRun) compare(ctx context.Context) error {
-	for key, sent := range r.sent {
-		var n int
-		found := false
-		if err := until(ctx, time.Minute, "a read of "+key, func() error {
-			s := r.servers[0]
-			code, body, err := r.do(ctx, s, "GET", "secret/"+key, r.token, nil)
-			if err != nil || (code != http.StatusOK && code != http.StatusNotFound) {
-				return fmt.Errorf("status %d, %s, %w", code, body, err)
-			}
-			var got struct {
-				Data struct {
-					N int `json:"n"`
-				} `json:"data"`
-			}
-			found = code == http.StatusOK
-			err = json.Unmarshal(body, &got)
-			n = got.Data.N
-			return err
-		}); err != nil {
-			return err
-		}
-		if n < r.acked[key] || n > sent || !found && r.acked[key] > 0 {
-			return fmt.Errorf("%s is %d: %d was acknowledged, %d was sent last", key, n, r.acked[key], sent)
-		}
-	}
-	clear(r.sent) // each cycle has keys of its own
-	clear(r.acked)
-	for _, token := range r.revoked {
-		code, _, err := r.do(ctx, r.servers[0], "GET", "auth/token/lookup-self", token, nil)
-		if err != nil {
-			return err
-		}
-		if code != http.StatusForbidden {
-			return fmt.Errorf("a token that was revoked gets status %d", code)
-		}
-	}
-	r.revoked = nil
-	return nil
 }

@@ -1,23 +1,59 @@
 package faultrun
 
-import "testing"
+import (
+	"testing"
+	"time"
 
-// TestSecretsCrash is A4 of the secrets plane in short: kill -9 at random instants, one server and three, and an active
+	"corbel.dev/corbel/kit/loud"
+	"corbel.dev/corbel/secrets/storage/pgstore/pgtest"
+)
+
+// TestSecretsCrash is A4 of the secrets plane in short: kill -9 at random instants, of servers and of PostgreSQL, and an active
 // server that sleeps through the reign of another and wakes up.
 func TestSecretsCrash(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]Secrets{
-		"one":            {Servers: 1, Cycles: 10},
-		"three":          {Servers: 3, Cycles: 6},
-		"three, stopped": {Servers: 3, Cycles: 4, Freeze: true},
+		"one":                      {Servers: 1, Cycles: 10},
+		"three":                    {Servers: 3, Cycles: 6},
+		"three, stopped":           {Servers: 3, Cycles: 4, Freeze: true},
+		"PostgreSQL":               {Storage: "postgresql", Servers: 1, Cycles: 6},
+		"PostgreSQL, two, stopped": {Storage: "postgresql", Servers: 2, Cycles: 2, Freeze: true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if _, err := pgtest.Bin(); err != nil && cfg.Storage == "postgresql" {
+				loud.Skip(t, "%v", err)
+			}
 			report, err := lab.RunSecrets(t.Context(), cfg, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%d cycles, %d acknowledged, %d unknown, %d tokens revoked; until everything was read p50 %s, worst %s",
-				report.Cycles, report.Acked, report.Unknown, report.Revoked, Quantile(report.Starts, 0.5), Quantile(report.Starts, 1))
+			t.Logf("%d cycles, %d acknowledged, %d unknown, %d tokens revoked, %d logins, %d unwrapped, %d uses, %d roles, %d fenced; until everything was read p50 %s, worst %s",
+				report.Cycles, report.Acked, report.Unknown, report.Revoked, report.Logins, report.Unwrapped, report.Limited, report.Roles, report.Fenced,
+				Quantile(report.Starts, 0.5), Quantile(report.Starts, 1))
+		})
+	}
+}
+
+// TestSecretsOutage: PostgreSQL goes away for some seconds, or hangs, under load; answers stay short and clear, and all goes on
+// by itself when it is back.
+func TestSecretsOutage(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]Outage{
+		"gone":      {Servers: 1, For: 5 * time.Second},
+		"gone, two": {Servers: 2, For: 20 * time.Second},
+		"hung":      {Servers: 1, Hung: true, For: 12 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := pgtest.Bin(); err != nil {
+				loud.Skip(t, "%v", err)
+			}
+			report, err := lab.RunOutage(t.Context(), cfg, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("before %v, meanwhile %v, slowest %s, refused within %s, recovered after %s, grew %d bytes", report.Before, report.Meanwhile, report.Slowest,
+				report.Refused, report.Recovered, report.GrewBytes)
 		})
 	}
 }

@@ -78,7 +78,11 @@ func (s *Store) work(batches []records.Batch) []error {
 	return outcomes
 }
 
-func (s *Store) run(batches []records.Batch) error {
+func (s *Store) run(batches []records.Batch) (err error) {
+	if err := s.gate.enter(context.Background(), s.pool.Ping); err != nil {
+		return err
+	}
+	defer func() { s.gate.leave(err) }()
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Timeout)
 	defer cancel()
 	conn, err := s.pool.Acquire(ctx)

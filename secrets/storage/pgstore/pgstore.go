@@ -38,7 +38,8 @@ type Config struct {
 	URL string
 	// Table (corbel_secrets) holds the records; another one of its name with _fence at the end holds epoch and turn.
 	Table string
-	// Timeout (30 s) bounds each commit and the connecting of Open.
+	// Timeout (10 s) bounds each read, each commit and the connecting of Open. After a call that took so long others are
+	// refused at once, but for one at a time, until the server answers again.
 	Timeout time.Duration
 	Log     *slog.Logger
 }
@@ -52,6 +53,7 @@ type Store struct {
 	pool       *pgxpool.Pool
 	sql        statements
 	queue      *gather.Queue
+	gate       gate
 	durability string
 	closed     atomic.Bool
 	once       sync.Once
@@ -68,7 +70,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		cfg.Table = "corbel_secrets"
 	}
 	if cfg.Timeout == 0 {
-		cfg.Timeout = 30 * time.Second
+		cfg.Timeout = 10 * time.Second
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -126,25 +128,23 @@ func (s *Store) ready(ctx context.Context) error {
 
 // Get implements storage.Backend.
 func (s *Store) Get(ctx context.Context, key string) ([]byte, bool, error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, false, err
-	}
 	if storage.CheckKey(key) != nil {
-		return nil, false, nil // no such key can be there, and PostgreSQL does not take every string
+		return nil, false, s.ready(ctx) // no such key can be there, and PostgreSQL does not take every string
 	}
 	var value []byte
-	err := s.pool.QueryRow(ctx, s.sql.get, key).Scan(&value)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, false, nil
-	}
-	return value, err == nil, readError(err)
+	found := false
+	err := s.read(ctx, func(ctx context.Context) error {
+		err := s.pool.QueryRow(ctx, s.sql.get, key).Scan(&value)
+		if found = err == nil; errors.Is(err, pgx.ErrNoRows) {
+			err = nil
+		}
+		return err
+	})
+	return value, found, err
 }
 
 // List implements storage.Backend: one seek in the index for each name.
 func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]string, error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
 	if err := storage.CheckPrefix(prefix); err != nil {
 		return nil, err
 	}
@@ -167,19 +167,11 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]st
 		query = s.sql.listBelow
 		args = append(args, storage.After(prefix))
 	}
-	rows, err := s.pool.Query(ctx, query, args...)
-	if err != nil {
-		return nil, readError(err)
-	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	return names, readError(err)
+	return collect(ctx, s, query, args, pgx.RowTo[string])
 }
 
 // Scan implements storage.Backend.
 func (s *Store) Scan(ctx context.Context, from, to string, limit int) ([]storage.Record, error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
 	from, some := atLeast(from)
 	if !some {
 		return nil, nil
@@ -193,12 +185,19 @@ func (s *Store) Scan(ctx context.Context, from, to string, limit int) ([]storage
 			query, args = s.sql.scanTo, append(args, end)
 		}
 	}
-	rows, err := s.pool.Query(ctx, query, args...)
-	if err != nil {
-		return nil, readError(err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[storage.Record])
-	return list, readError(err)
+	return collect(ctx, s, query, args, pgx.RowToStructByPos[storage.Record])
+}
+
+func collect[T any](ctx context.Context, s *Store, query string, args []any, row pgx.RowToFunc[T]) (list []T, err error) {
+	err = s.read(ctx, func(ctx context.Context) error {
+		rows, err := s.pool.Query(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, row)
+		return err
+	})
+	return list, err
 }
 
 // Commit implements storage.Backend.

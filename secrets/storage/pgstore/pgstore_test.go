@@ -200,3 +200,36 @@ func TestAtLeast(t *testing.T) {
 func BenchmarkBackend(b *testing.B) {
 	storagetest.Bench(b, func(b *testing.B) storage.Backend { return open(b, schema(b), 0) })
 }
+
+// TestSilentServer: a server that hangs costs one call its whole time; the others are refused at once and change nothing, and all goes
+// on when it answers again.
+func TestSilentServer(t *testing.T) {
+	if _, err := pgtest.Bin(); err != nil {
+		loud.Skip(t, "%v", err)
+	}
+	own, err := pgtest.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(own.Remove)
+	s := open(t, schemaOf(t, own), 500*time.Millisecond)
+	defer s.Close()
+	if err := own.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	defer own.Thaw()
+	polltest.Until(t, func() bool {
+		_, _, err := s.Get(t.Context(), "k")
+		return errors.Is(err, errSilent)
+	}, "calls to be refused")
+	if err := s.Commit(t.Context(), 0, []storage.Op{storage.Put("k", []byte("v"))}); !errors.Is(err, errSilent) {
+		t.Errorf("a commit: %v", err)
+	}
+	if err := own.Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	polltest.NoError(t, polltest.Deadline, func() error { return s.Commit(t.Context(), 0, []storage.Op{storage.Put("later", []byte("v"))}) }, "the store to go on")
+	if _, found, err := s.Get(t.Context(), "k"); found || err != nil {
+		t.Errorf("what was refused is there: %v, %v", found, err)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/fault/netns"
+	"corbel.dev/corbel/secrets/storage/pgstore/pgtest"
 	"corbel.dev/corbel/test/fault"
 )
 
@@ -40,6 +41,13 @@ var rows = []row{
 		secretsCrash(faultrun.Secrets{Servers: 1, Cycles: 25})},
 	{"secrets-three", "A4, secrets plane: kill -9 of one of three servers, or the active one stopped and woken up", 10, 60 * time.Second, false,
 		secretsCrash(faultrun.Secrets{Servers: 3, Cycles: 20, Freeze: true})},
+	{"secrets-pg", "A4, secrets plane on PostgreSQL: kill -9 of the server or of PostgreSQL; time until everything was read", 5, 30 * time.Second, false,
+		withPostgres(secretsCrash(faultrun.Secrets{Storage: "postgresql", Servers: 1, Cycles: 25}))},
+	{"secrets-pg-two", "the same with two servers, the active one stopped and woken up in each second cycle", 8, 4 * time.Minute, false,
+		withPostgres(secretsCrash(faultrun.Secrets{Storage: "postgresql", Servers: 2, Cycles: 10, Freeze: true}))},
+	{"secrets-roles", "A4, secrets plane on Raft: as secrets-three, with roles made in PostgreSQL", 3, 60 * time.Second, false,
+		withPostgres(secretsCrash(faultrun.Secrets{Roles: true, Servers: 3, Cycles: 10, Freeze: true}))},
+	{"secrets-outage", "B8, secrets plane: PostgreSQL gone for 60 s or hung for 20 under load; time until the next write", 1, 100 * time.Second, true, withPostgres(outage)},
 	{"watch", "A3: blocking queries of keys, prefixes and services across faults, 30 s", 5, 40 * time.Second, false, watch},
 	{"disk-errors", "A7: ENOSPC and EIO on each kind of operation, after ever more that go well; worst time until writes resume", 4,
 		20 * time.Second, false, diskErrors},
@@ -87,8 +95,33 @@ func secretsCrash(cfg faultrun.Secrets) func(context.Context, *faultrun.Lab, uin
 		if r == nil {
 			r = &faultrun.SecretsReport{}
 		}
-		return done{map[string]int{"cycles": r.Cycles, "acknowledged": r.Acked, "tokens revoked": r.Revoked}, r.Starts}, err
+		return done{map[string]int{"cycles": r.Cycles, "acknowledged": r.Acked, "tokens revoked": r.Revoked, "logins": r.Logins, "unwrapped": r.Unwrapped,
+			"uses": r.Limited, "roles": r.Roles, "fenced": r.Fenced}, r.Starts}, err
 	}
+}
+
+type runner = func(context.Context, *faultrun.Lab, uint64) (done, error)
+
+// withPostgres is a row that needs one.
+func withPostgres(run runner) runner {
+	return func(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+		if _, err := pgtest.Bin(); err != nil {
+			return done{}, errors.Join(errNotRun, err)
+		}
+		return run(ctx, l, seed)
+	}
+}
+
+func outage(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+	cfg := faultrun.Outage{Servers: 1 + int(seed/2%2), For: time.Minute}
+	if seed%2 == 1 {
+		cfg.Hung, cfg.For = true, 20*time.Second
+	}
+	r, err := l.RunOutage(ctx, cfg, seed)
+	if r == nil {
+		return done{}, err
+	}
+	return done{map[string]int{"outages": 1, "refused": r.Meanwhile[503], "unknown": r.Meanwhile[500] + r.Meanwhile[502]}, []time.Duration{r.Recovered}}, err
 }
 
 func watch(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -88,8 +89,23 @@ func (s *Server) command(ctx context.Context, name string, args ...string) *exec
 	return cmd
 }
 
-// Start starts the server and returns when it takes connections.
+// Start starts the server and returns when it takes connections. After a SIGKILL the children of the one before may
+// still be on their way out; it is tried again until they are gone.
 func (s *Server) Start() error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(polltest.Deadline); ; <-tick.C {
+		err := s.start()
+		if !errors.Is(err, errEnded) || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// errEnded says that a server ended before it took a connection.
+var errEnded = errors.New("postgres ended at once")
+
+func (s *Server) start() error {
 	s.cmd = s.command(context.Background(), "postgres", "-D", s.dir+"/data", "-k", s.dir, "-c", "listen_addresses=", "-c", "port=5432", "-c", "max_connections=200")
 	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -117,7 +133,7 @@ func (s *Server) Start() error {
 		select {
 		case <-s.exited:
 			text, _ := os.ReadFile(filepath.Join(s.dir, "log"))
-			return fmt.Errorf("postgres ended at once:\n%s", text)
+			return fmt.Errorf("%w:\n%s", errEnded, text)
 		default:
 		}
 		if time.Now().After(end) {
@@ -126,7 +142,53 @@ func (s *Server) Start() error {
 	}
 }
 
-// Stop ends the server: SIGINT is an orderly end, SIGQUIT one without a checkpoint, as after a crash.
+// Freeze stops the server and all that serve its connections in their tracks; Thaw lets them go on. Linux alone.
+func (s *Server) Freeze() error { return s.signal(syscall.SIGSTOP) }
+
+// Thaw lets a frozen server go on.
+func (s *Server) Thaw() error { return s.signal(syscall.SIGCONT) }
+
+func (s *Server) signal(how syscall.Signal) error {
+	pid := s.cmd.Process.Pid
+	if err := s.cmd.Process.Signal(how); err != nil { // first: it starts no more of them
+		return err
+	}
+	all, err := filepath.Glob("/proc/[0-9]*/status")
+	if err != nil || len(all) == 0 {
+		return errors.Join(errors.New("pgtest: no /proc to find the server's children in"), err)
+	}
+	for _, name := range all {
+		text, _ := os.ReadFile(name) // it may have ended
+		if !strings.Contains(string(text), fmt.Sprintf("\nPPid:\t%d\n", pid)) {
+			continue
+		}
+		child, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+		if err != nil {
+			return err
+		}
+		if err := syscall.Kill(child, how); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Texts asks the server, as the superuser, and returns the first column of what it answers.
+func (s *Server) Texts(ctx context.Context, sql string) ([]string, error) {
+	conn, err := pgx.Connect(ctx, s.URL(""))
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	rows, err := conn.Query(ctx, sql)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// Stop ends the server: SIGINT is an orderly end, SIGQUIT one without a checkpoint, SIGKILL a crash of the first process, whose
+// children end when they notice.
 func (s *Server) Stop(how syscall.Signal) {
 	_ = s.cmd.Process.Signal(how) // it may have ended
 	timer := time.NewTimer(polltest.Deadline)

@@ -1,0 +1,322 @@
+package faultrun
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// secretsRoleID opens approle in a run.
+const secretsRoleID = "7c2b1a0e-4f2d-4a67-9a51-0d6b1c9f3e55"
+
+// secretsLedger is what a cycle's writers were told, and what they may not have been told.
+type secretsLedger struct {
+	mu      sync.Mutex     // guards what follows
+	acked   map[string]int // the greatest number that was acknowledged, by key
+	sent    map[string]int // the greatest that was sent
+	revoked []string       // tokens whose end was acknowledged
+	logins  []string       // tokens of logins that were acknowledged
+	wraps   []*wrapOf
+	limited []*limitedOf
+}
+
+// wrapOf is an answer that was wrapped.
+type wrapOf struct {
+	token, content string
+	asked, got     int // how often it was tried to unwrap it, and how often the content came
+}
+
+// limitedOf is a token of usesOfLimited uses.
+type limitedOf struct {
+	token string
+	used  int
+}
+
+const usesOfLimited = 4
+
+// reset forgets everything: each cycle has keys and tokens of its own.
+func (l *secretsLedger) reset() {
+	l.acked, l.sent, l.revoked, l.logins, l.wraps, l.limited = map[string]int{}, map[string]int{}, nil, nil, nil, nil
+}
+
+// write does what clients do until ctx ends.
+func (r *secretsRun) write(ctx context.Context, cycle, w int, rng *rand.Rand) {
+	lost := 0
+	for ctx.Err() == nil {
+		s := r.servers[rng.IntN(len(r.servers))]
+		switch rng.IntN(20) {
+		case 0:
+			r.endToken(ctx, s)
+		case 1:
+			r.login(ctx, s)
+		case 2:
+			r.wrap(ctx, s, rng)
+		case 3:
+			r.limit(ctx, s, rng)
+		case 4:
+			if r.pg != nil {
+				r.role(ctx, s, rng)
+			}
+		default:
+			lost += r.put(ctx, s, fmt.Sprintf("w%d/k%d-%d-%d", w, rng.IntN(4), cycle, lost))
+		}
+	}
+}
+
+// put writes growing numbers under keys of its own. After an outcome that is not known (1) a key is written no more: what
+// was sent may still be done, on top of whatever came later.
+func (r *secretsRun) put(ctx context.Context, s *Server, key string) (lost int) {
+	r.mu.Lock()
+	r.sent[key]++
+	n := r.sent[key]
+	r.mu.Unlock()
+	code, _, err := r.do(ctx, s, "PUT", "secret/"+key, r.token, map[string]any{"n": n})
+	r.mu.Lock()
+	var op *net.OpError
+	switch {
+	case err == nil && code < 300:
+		r.acked[key] = n
+		r.report.Acked++
+	case errors.As(err, &op) && op.Op == "dial": // nothing was sent
+		r.sent[key]--
+	default:
+		r.report.Unknown++
+		lost = 1
+	}
+	r.mu.Unlock()
+	if err != nil || code >= 300 {
+		_ = wait(ctx, 5*time.Millisecond)
+	}
+	return lost
+}
+
+// made makes a token by a request and returns its id; "" where that was not acknowledged.
+func (r *secretsRun) made(ctx context.Context, s *Server, path, token string, in map[string]any) string {
+	code, body, err := r.do(ctx, s, "POST", path, token, in)
+	var got struct {
+		Auth struct {
+			Token string `json:"client_token"`
+		} `json:"auth"`
+	}
+	if err != nil || code != http.StatusOK || json.Unmarshal(body, &got) != nil {
+		return ""
+	}
+	return got.Auth.Token
+}
+
+func (r *secretsRun) endToken(ctx context.Context, s *Server) {
+	token := r.made(ctx, s, "auth/token/create", r.token, map[string]any{"policies": []string{"default"}})
+	if token == "" {
+		return
+	}
+	code, _, err := r.do(ctx, s, "POST", "auth/token/revoke", r.token, map[string]any{"token": token})
+	if err == nil && code < 300 {
+		r.mu.Lock()
+		r.revoked = append(r.revoked, token)
+		r.report.Revoked++
+		r.mu.Unlock()
+	}
+}
+
+func (r *secretsRun) login(ctx context.Context, s *Server) {
+	if token := r.made(ctx, s, "auth/approle/login", "", map[string]any{"role_id": secretsRoleID}); token != "" {
+		r.mu.Lock()
+		r.logins = append(r.logins, token)
+		r.report.Logins++
+		r.mu.Unlock()
+	}
+}
+
+// wrap wraps a content; every second one is unwrapped at once.
+func (r *secretsRun) wrap(ctx context.Context, s *Server, rng *rand.Rand) {
+	content := strconv.FormatUint(rng.Uint64(), 36)
+	code, body, err := r.do(ctx, s, "POST", "sys/wrapping/wrap", r.token, map[string]any{"content": content}, "X-Vault-Wrap-TTL", "1h")
+	var got struct {
+		Wrap struct {
+			Token string `json:"token"`
+		} `json:"wrap_info"`
+	}
+	if err != nil || code != http.StatusOK || json.Unmarshal(body, &got) != nil {
+		return
+	}
+	of := &wrapOf{token: got.Wrap.Token, content: content}
+	if rng.IntN(2) == 0 {
+		of.asked++
+		if code, body, err := r.do(ctx, s, "POST", "sys/wrapping/unwrap", of.token, nil); err == nil && code == http.StatusOK && holdsContent(body, content) {
+			of.got++
+		}
+	}
+	r.mu.Lock()
+	r.wraps = append(r.wraps, of)
+	r.mu.Unlock()
+}
+
+func holdsContent(body []byte, content string) bool {
+	var got struct {
+		Data struct {
+			Content string `json:"content"`
+		} `json:"data"`
+	}
+	return json.Unmarshal(body, &got) == nil && got.Data.Content == content
+}
+
+// limit makes a token of a few uses and takes some of them.
+func (r *secretsRun) limit(ctx context.Context, s *Server, rng *rand.Rand) {
+	token := r.made(ctx, s, "auth/token/create", r.token, map[string]any{"policies": []string{"default"}, "num_uses": usesOfLimited})
+	if token == "" {
+		return
+	}
+	of := &limitedOf{token: token}
+	for range rng.IntN(usesOfLimited) {
+		if code, _, err := r.do(ctx, s, "GET", "auth/token/lookup-self", token, nil); err == nil && code == http.StatusOK {
+			of.used++
+		}
+	}
+	r.mu.Lock()
+	r.limited = append(r.limited, of)
+	r.mu.Unlock()
+}
+
+// role has a role made in PostgreSQL; every second one is revoked at once.
+func (r *secretsRun) role(ctx context.Context, s *Server, rng *rand.Rand) {
+	code, body, err := r.do(ctx, s, "GET", "database/creds/app", r.token, nil)
+	var got struct {
+		Lease string `json:"lease_id"`
+	}
+	if err != nil || code != http.StatusOK || json.Unmarshal(body, &got) != nil {
+		return
+	}
+	r.mu.Lock()
+	r.report.Roles++
+	r.mu.Unlock()
+	if rng.IntN(2) == 0 {
+		_, _, _ = r.do(ctx, s, "PUT", "sys/leases/revoke", r.token, map[string]any{"lease_id": got.Lease})
+	}
+}
+
+// compare reads everything back: nothing that was acknowledged is lost, no value came from nowhere, no token that was
+// ended opens anything, no content is unwrapped twice, no token is used too often.
+func (r *secretsRun) compare(ctx context.Context) error {
+	defer r.reset()
+	s := r.servers[0]
+	for key, sent := range r.sent {
+		if err := r.compareKey(ctx, s, key, sent); err != nil {
+			return err
+		}
+	}
+	for token, want := range r.tokens() {
+		code, _, err := r.steady(ctx, s, "GET", "auth/token/lookup-self", token, http.StatusOK, http.StatusForbidden)
+		if err != nil {
+			return err
+		}
+		if code != want {
+			return fmt.Errorf("a token gets status %d, not %d: it was acknowledged as made (200) or revoked (403)", code, want)
+		}
+	}
+	for _, w := range r.wraps {
+		for range 2 {
+			w.asked++
+			code, body, err := r.steady(ctx, s, "POST", "sys/wrapping/unwrap", w.token, http.StatusOK, http.StatusBadRequest, http.StatusForbidden)
+			if err != nil {
+				return err
+			}
+			if code == http.StatusOK && holdsContent(body, w.content) {
+				w.got++
+			}
+		}
+		// Two tries here; an earlier one may have taken the content without telling.
+		if w.got > 1 || w.got == 0 && w.asked == 2 {
+			return fmt.Errorf("a wrapped content was given %d times in %d tries", w.got, w.asked)
+		}
+		r.report.Unwrapped += w.got
+	}
+	for _, of := range r.limited {
+		for range usesOfLimited + 1 {
+			code, _, err := r.steady(ctx, s, "GET", "auth/token/lookup-self", of.token, http.StatusOK, http.StatusForbidden)
+			if err != nil {
+				return err
+			}
+			if code == http.StatusOK {
+				of.used++
+			}
+		}
+		if of.used > usesOfLimited {
+			return fmt.Errorf("a token of %d uses was used %d times", usesOfLimited, of.used)
+		}
+		r.report.Limited += of.used
+	}
+	return nil
+}
+
+// tokens are those whose state is known.
+func (l *secretsLedger) tokens() map[string]int {
+	out := map[string]int{}
+	for _, t := range l.logins {
+		out[t] = http.StatusOK
+	}
+	for _, t := range l.revoked {
+		out[t] = http.StatusForbidden
+	}
+	return out
+}
+
+// steady asks until the answer has one of these codes: a server that starts or waits for its storage has others.
+func (r *secretsRun) steady(ctx context.Context, s *Server, method, path, token string, codes ...int) (code int, body []byte, err error) {
+	err = until(ctx, time.Minute, method+" "+path, func() (err error) {
+		code, body, err = r.do(ctx, s, method, path, token, nil)
+		if err == nil && !slices.Contains(codes, code) {
+			err = fmt.Errorf("status %d, %s", code, body)
+		}
+		return err
+	})
+	return code, body, err
+}
+
+func (r *secretsRun) compareKey(ctx context.Context, s *Server, key string, sent int) error {
+	code, body, err := r.steady(ctx, s, "GET", "secret/"+key, r.token, http.StatusOK, http.StatusNotFound)
+	if err != nil {
+		return err
+	}
+	var got struct {
+		Data struct {
+			N int `json:"n"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(body, &got); err != nil {
+		return err
+	}
+	if n := got.Data.N; n < r.acked[key] || n > sent || code != http.StatusOK && r.acked[key] > 0 {
+		return fmt.Errorf("%s is %d: %d was acknowledged, %d was sent last", key, n, r.acked[key], sent)
+	}
+	return nil
+}
+
+// noRoleLeft ends all leases, lets so much time pass that entries of crashes are due, and finds no role in PostgreSQL.
+func (r *secretsRun) noRoleLeft(ctx context.Context) error {
+	if r.pg == nil {
+		return nil
+	}
+	if err := r.must(ctx, "PUT", "sys/leases/revoke-prefix/database/creds", nil); err != nil {
+		return err
+	}
+	for _, s := range r.servers {
+		if err := s.Control.SetClock(ctx, 2*time.Hour, 1); err != nil {
+			return err
+		}
+	}
+	return until(ctx, time.Minute, "PostgreSQL to have no role without a lease", func() error {
+		left, err := r.pg.Texts(ctx, `SELECT rolname FROM pg_roles WHERE rolname LIKE 'v-%'`)
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("of %d are left: %q", r.report.Roles, left)
+		}
+		return err
+	})
+}
