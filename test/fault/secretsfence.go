@@ -64,6 +64,11 @@ func (r *secretsRun) sleeper(ctx context.Context, cycle int, stop func()) error 
 		return err
 	}
 	under.Wait()
+	return r.allNew(ctx, key)
+}
+
+// allNew finds what the new active server wrote, and nothing else, on every server.
+func (r *secretsRun) allNew(ctx context.Context, key func(int) string) error {
 	for i := range probes {
 		for _, s := range r.servers {
 			_, body, err := r.steady(ctx, s, "GET", key(i), r.token, http.StatusOK)
