@@ -59,6 +59,8 @@ var doors = []struct {
 	{"github.com/minio/minio-go", []string{"client/snapstore", "secrets/storage/s3store"}, "the S3 protocol, for snapshots and as a storage of secrets"},
 	{"github.com/go-jose/go-jose", []string{"kit/jwks"}, "whose token it is, is decided in one place"},
 	{"github.com/spf13/cobra", []string{"cli"}, "commands live in cli"},
+	{"github.com/dop251/goja", []string{"monitor/script"}, "what a script may do and for how long is decided in one place"},
+	{"github.com/dlclark/regexp2", []string{"monitor/script"}, "its limit is global: set in one place"},
 	{"github.com/hashicorp/hcl", []string{"secrets/policy", "node/config", "catalog/acl", "api/consulapi", "cli/snapshots", "cli/vaultcmd"}, "what users bring is read at the edge"},
 	{"github.com/vishvananda/netlink", []string{"kit/sockets", "doctor/probe", "kit/fault/netns"}, "Linux only"},
 	{"github.com/prometheus/procfs", []string{"doctor/probe"}, "host counters"},
