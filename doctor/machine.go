@@ -1,0 +1,363 @@
+package doctor
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// fsyncBound is how long an append with its sync may take on average on this machine.
+func (v *view) fsyncBound() float64 {
+	if v.Floors == nil || v.Floors.FsyncMillis <= 0 {
+		return fsyncLimit
+	}
+	return max(fsyncLimit/2, min(fsyncFloors*v.Floors.FsyncMillis, 5*fsyncLimit))
+}
+
+// diskReach is whom a disk slows: its own member, and everybody whose writes go through a group that it leads.
+func (v *view) diskReach(group string) []reach {
+	out := []reach{{member: v.Member, plane: group}}
+	for _, lead := range v.leads() {
+		if lead == group {
+			out = append(out, reach{plane: group})
+		}
+	}
+	return out
+}
+
+// diskStalled finds a write that does not return.
+func diskStalled(v *view) []Finding {
+	var out []Finding
+	for _, s := range v.all("group.write.inflight_ms") {
+		group := s.Label("group")
+		stalls := v.one("group.stalls", "group", group)
+		standing := s.Now.Value >= stallLimit
+		again := stalls != nil && stalls.Now.Sum >= 1
+		if !standing && !again {
+			continue
+		}
+		f := Finding{Severity: Critical, layer: layerMachine, Plane: group, Stage: "fsync", Culprit: "disk of " + v.Member, subject: "disk", explains: v.diskReach(group),
+			Since: s.Since, Do: []string{
+				"Look at the device: dmesg, its SMART values, the volume's throttling or its provider's status.",
+				"Take this member out until the disk is well: corbel operator raft transfer-leader, then stop it; the others go on.",
+			}}
+		role := "a follower"
+		if one := v.one("group.leader", "group", group); one != nil && one.Now.Value > 0 {
+			role = "the leader"
+		}
+		if standing {
+			f.Title = fmt.Sprintf("%s: its disk does not finish a write of group %s, for %s now", v.Member, group, millis(s.Now.Value))
+			f.Evidence = append(f.Evidence, Line{Key: s.Key(), Text: fmt.Sprintf("one write has been in flight for %s; %s is %s of the group", millis(s.Now.Value), v.Member, role)})
+		} else {
+			f.Title = fmt.Sprintf("%s: its disk stalled %.0f times in %s (group %s)", v.Member, stalls.Now.Sum, v.Window, group)
+			f.Evidence = append(f.Evidence, Line{Key: stalls.Key(), Text: fmt.Sprintf("%.0f stalls in %s; %s is %s of the group", stalls.Now.Sum, v.Window, v.Member, role)})
+			if f.Since.IsZero() {
+				f.Since = stalls.Since
+			}
+		}
+		f.Evidence = append(f.Evidence, v.appendLine(group)...)
+		out = append(out, f)
+	}
+	return out
+}
+
+func (v *view) appendLine(group string) []Line {
+	s := v.one("group.append", "group", group)
+	if s == nil || s.Now.Count == 0 {
+		return nil
+	}
+	floor := ""
+	if v.Floors != nil && v.Floors.FsyncMillis > 0 {
+		floor = fmt.Sprintf("; a sync took %s on this machine when it was idle", millis(v.Floors.FsyncMillis))
+	}
+	return []Line{{Key: s.Key(), Text: fmt.Sprintf("appends with their sync take %s on average and %s at the 99th percentile%s%s",
+		millis(s.Now.Mean), millis(s.Now.P99), usually(s), floor)}}
+}
+
+// diskSlow finds a disk whose syncs take long.
+func diskSlow(v *view) []Finding {
+	var out []Finding
+	if len(diskStalled(v)) > 0 {
+		return nil // which says more
+	}
+	for _, s := range v.all("group.append") {
+		bound := v.fsyncBound()
+		if s.Now.Count < fewest || s.Now.Mean <= bound {
+			continue
+		}
+		group := s.Label("group")
+		if busy, ok := v.value("host.cpu.busy"); ok && busy > 0.95 && s.Now.Mean < 3*bound {
+			continue // it waits for the CPU, not for the disk
+		}
+		f := Finding{Severity: Warning, layer: layerMachine, Plane: group, Stage: "fsync", Culprit: "disk of " + v.Member, subject: "disk", explains: v.diskReach(group), Since: s.Since,
+			Title:    fmt.Sprintf("%s: its disk is slow: a sync takes %s on average", v.Member, millis(s.Now.Mean)),
+			Evidence: v.appendLine(group),
+			Do: []string{
+				"See who else writes to this device (iostat -x 1, PSI io), and whether its provider limits it.",
+				"Move the data directory to a disk of its own, or leadership to another member: corbel operator raft transfer-leader.",
+			}}
+		if io, ok := v.value("host.psi", "resource", "io", "kind", "full"); ok {
+			f.Evidence = append(f.Evidence, Line{Key: "host.psi", Text: fmt.Sprintf("all work of this machine waited for its disks in %.0f %% of the last ten seconds", io)})
+		}
+		if s.Now.Mean > 10*bound {
+			f.Severity = Critical
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// cpuThrottled finds Corbel's own CPU quota.
+func cpuThrottled(v *view) []Finding {
+	s := v.one("host.cgroup.throttled", "who", "self")
+	if s == nil || s.Now.Value < 0.1 {
+		return nil
+	}
+	f := Finding{Severity: Warning, layer: layerMachine, Culprit: "CPU quota", Since: s.Since, explains: []reach{{member: v.Member}},
+		Title:    fmt.Sprintf("%s: its CPU quota stops it in %.0f %% of the periods", v.Member, 100*s.Now.Value),
+		Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("throttled in %.0f %% of the scheduler's periods%s", 100*s.Now.Value, usually(s))}},
+		Do:       []string{"Raise the CPU limit of Corbel's container or unit (cpu.max, CPUQuota=), or remove it: give shares instead of a quota."}}
+	for _, lead := range v.leads() {
+		f.explains = append(f.explains, reach{plane: lead})
+	}
+	return []Finding{f}
+}
+
+// proxyThrottled finds Envoys of this host that their CPU quota stops.
+func proxyThrottled(v *view) []Finding {
+	var out []Finding
+	for _, s := range v.all("host.cgroup.throttled") {
+		who := s.Label("who")
+		if who == "self" || s.Now.Value < 0.1 {
+			continue
+		}
+		out = append(out, Finding{Severity: Warning, layer: layerMachine, Plane: "mesh", Culprit: "CPU quota of " + who, subject: who, Since: s.Since,
+			Title: fmt.Sprintf("%s: the proxy %s is stopped by its CPU quota in %.0f %% of the periods: requests through it wait", v.Member, who, 100*s.Now.Value),
+			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("the cgroup of %s was throttled in %.0f %% of the scheduler's periods; mean use hides this: a burst uses up a period's quota in its first part",
+				who, 100*s.Now.Value)}},
+			Do: []string{
+				"Raise or remove the CPU limit of the proxy's container (cpu.max); a proxy needs bursts, not an average.",
+				"Start Envoy with --concurrency no higher than the cores that its quota gives.",
+			},
+			explains: []reach{{member: v.Member, plane: "mesh"}}})
+	}
+	return out
+}
+
+// packetLoss finds peers towards which segments are sent again.
+func packetLoss(v *view) []Finding {
+	var bad []string
+	var worst *Series
+	most, healthy := 0.0, 0
+	for _, s := range v.all("host.tcp.retransmits") {
+		sent := v.one("host.tcp.segments", "peer", s.Label("peer"))
+		if sent == nil || sent.Now.Sum < 50 {
+			continue
+		}
+		part := s.Now.Sum / sent.Now.Sum
+		if part < 0.01 || s.Now.Sum < 5 {
+			healthy++
+			continue
+		}
+		bad = append(bad, s.Label("peer"))
+		if part > most {
+			most, worst = part, s
+		}
+	}
+	resets := v.rate("host.tcp.peer_resets")
+	if worst == nil {
+		if resets*v.Window.Seconds() < 5 {
+			return nil
+		}
+		s := v.one("host.tcp.peer_resets")
+		return []Finding{{Severity: Warning, layer: layerMachine, Stage: "network", Culprit: "network of " + s.Label("peer"), subject: "reset", Since: s.Since,
+			Title:    fmt.Sprintf("%s: connections are reset, %.1f a second", v.Member, resets),
+			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f connections were reset in %s", resets*v.Window.Seconds(), v.Window)}},
+			Do:       []string{"Look for a middlebox, firewall or idle timeout between these hosts: the process on neither side closed them."}}}
+	}
+	f := Finding{Severity: Warning, layer: layerMachine, Stage: "network", Culprit: "network to " + some(bad, 3), subject: "loss", Since: worst.Since,
+		Title: fmt.Sprintf("%s: packets are lost on the way to %s: %.1f %% of what is sent has to be sent again", v.Member, some(bad, 3), 100*most),
+		Evidence: []Line{{Key: worst.Key(), Text: fmt.Sprintf("%.0f segments sent again towards %s in %s (%.1f %%)", worst.Now.Sum, worst.Label("peer"), v.Window, 100*most)},
+			{Text: fmt.Sprintf("%d peers are affected, %d others lose nothing", len(bad), healthy)}},
+		Do: []string{
+			"Compare the affected hosts: same rack, switch, zone or driver? mtr or ping -f towards one of them shows the loss.",
+			"Look at both hosts' NIC counters (ethtool -S) for drops and exceeded allowances.",
+		}}
+	for _, peer := range bad {
+		f.explains = append(f.explains, reach{member: peer})
+	}
+	f.explains = append(f.explains, reach{member: v.Member, stage: "replicate"}, reach{member: v.Member, stage: "network"}, reach{member: v.Member, stage: "storage"})
+	return []Finding{f}
+}
+
+// some lists the first few names.
+func some(names []string, most int) string {
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
+// allowanceExceeded finds limits of a cloud's network that drop or queue packets: the driver counts them, nothing else shows them.
+func allowanceExceeded(v *view) []Finding {
+	var out []Finding
+	for _, s := range v.all("host.nic.exceeded") {
+		if s.Now.Sum < 1 {
+			continue
+		}
+		what, nic := s.Label("allowance"), s.Label("nic")
+		out = append(out, Finding{Severity: Warning, layer: layerMachine, Stage: "network", Culprit: "allowance " + what + " of " + nic, subject: nic + what, Since: s.Since,
+			Title: fmt.Sprintf("%s: %s goes beyond what the provider allows (%s): packets wait or are dropped outside this host", v.Member, nic, what),
+			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%s rose by %.0f in %s", what, s.Now.Sum, v.Window)},
+				{Text: "the allowance holds for bursts of milliseconds: the average of a minute can lie far below it"}},
+			Do:       []string{"Use an instance type with a larger allowance, or spread the traffic of this host over more hosts.", "Find who sends: a backup, a snapshot, an image pull next to the service."},
+			explains: []reach{{member: v.Member, stage: "replicate"}, {member: v.Member, stage: "write"}, {member: v.Member, stage: "network"}, {member: v.Member, stage: "storage"}}})
+	}
+	return out
+}
+
+// oneTransmitQueue finds a device with several queues that sends nearly all through one.
+func oneTransmitQueue(v *view) []Finding {
+	type device struct {
+		total, most float64
+		queues      int
+		busiest     *Series
+	}
+	devices := map[string]*device{}
+	var order []string
+	for _, s := range v.all("host.nic.queue_packets") {
+		nic := s.Label("nic")
+		d := devices[nic]
+		if d == nil {
+			d = &device{}
+			devices[nic], order = d, append(order, nic)
+		}
+		d.queues++
+		d.total += s.Now.Rate
+		if s.Now.Rate > d.most {
+			d.most, d.busiest = s.Now.Rate, s
+		}
+	}
+	var out []Finding
+	for _, nic := range order {
+		d := devices[nic]
+		// Below some thousand packets a second one queue is as good as eight.
+		if d.queues < 2 || d.total < 5000 || d.most/d.total < 0.8 {
+			continue
+		}
+		out = append(out, Finding{Severity: Warning, layer: layerMachine, Stage: "network", Culprit: "transmit queue " + d.busiest.Label("queue") + " of " + nic, subject: nic, Since: d.busiest.Since,
+			Title: fmt.Sprintf("%s: one of %d transmit queues of %s carries %.0f %% of the packets", v.Member, d.queues, nic, 100*d.most/d.total),
+			Evidence: []Line{{Key: d.busiest.Key(), Text: fmt.Sprintf("queue %s sends %.0f packets a second of %.0f; one core does the work of all",
+				d.busiest.Label("queue"), d.most, d.total)}},
+			Do:       []string{"Spread the queues: set XPS (/sys/class/net/" + nic + "/queues/tx-*/xps_cpus), or the driver's hash of flows; see that irqbalance runs."},
+			explains: []reach{{member: v.Member, stage: "write"}, {member: v.Member, stage: "network"}, {member: v.Member, stage: "replicate"}}})
+	}
+	return out
+}
+
+// packetsDropped finds queues of the kernel that overflow on this host.
+func packetsDropped(v *view) []Finding {
+	var out []Finding
+	for _, k := range []struct{ name, what, do string }{
+		{"host.net.listen_overflows", "connections are refused because a listen queue is full", "Raise net.core.somaxconn, and see which listener it is: ss -ltn shows a full Recv-Q."},
+		{"host.softnet.dropped", "packets are dropped because the kernel's backlog is full", "Raise net.core.netdev_max_backlog and net.core.netdev_budget, or spread interrupts over more cores."},
+		{"host.nic.dropped", "the network card drops packets because its ring is full", "Enlarge the ring (ethtool -G), and spread its interrupts over more cores."},
+	} {
+		for _, s := range v.all(k.name) {
+			if s.Now.Sum < 10 {
+				continue
+			}
+			out = append(out, Finding{Severity: Warning, layer: layerMachine, Stage: "network", Culprit: strings.TrimPrefix(k.name, "host.") + " of " + v.Member, subject: s.Key(), Since: s.Since,
+				Title:    fmt.Sprintf("%s: %s", v.Member, k.what),
+				Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%s rose by %.0f in %s", s.Key(), s.Now.Sum, v.Window)}},
+				Do:       []string{k.do},
+				explains: []reach{{member: v.Member, stage: "network"}, {member: v.Member, stage: "queue"}}})
+		}
+	}
+	return out
+}
+
+// conntrackFull finds a full table of connections.
+func conntrackFull(v *view) []Finding {
+	used, ok := v.value("host.conntrack.used")
+	if !ok || used < 0.95 {
+		return nil
+	}
+	return []Finding{{Severity: Critical, layer: layerMachine, Stage: "network", Culprit: "conntrack table of " + v.Member, Since: v.one("host.conntrack.used").Since,
+		Title:    fmt.Sprintf("%s: the kernel's table of tracked connections is %.0f %% full: new connections are dropped", v.Member, 100*used),
+		Evidence: []Line{{Key: "host.conntrack.used", Text: fmt.Sprintf("%.1f %% of net.netfilter.nf_conntrack_max are in use", 100*used)}},
+		Do:       []string{"Raise net.netfilter.nf_conntrack_max, or do not track the ports of Corbel (notrack)."},
+		explains: []reach{{member: v.Member}}}}
+}
+
+// clockSkew finds a member whose clock is far from those of most others.
+func clockSkew(v *view) []Finding {
+	var out []Finding
+	for _, s := range v.all("peer.clock_offset_ms") {
+		off := math.Abs(s.Now.Value)
+		if off < offsetLimit {
+			continue
+		}
+		peer := s.Label("peer")
+		who := peer
+		if v.offsetBy() > 1 {
+			who = v.Member // it differs from several: it is this one
+		}
+		out = append(out, Finding{Severity: Warning, layer: layerMachine, Culprit: "clock of " + who, subject: "cluster:clock:" + who, Since: s.Since,
+			Title:    fmt.Sprintf("the clock of %s is %s off", who, millis(off)),
+			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%s and %s differ by %s", v.Member, peer, millis(off))}},
+			Do: []string{"See whether its time service runs and has a source: chronyc tracking, timedatectl.",
+				"Until then beware of TTLs, certificates and tokens that end by that clock; leases and elections of Corbel do not use it."}})
+	}
+	return out
+}
+
+// offsetBy is from how many peers this member's clock differs by more than the limit.
+func (v *view) offsetBy() (n int) {
+	for _, s := range v.all("peer.clock_offset_ms") {
+		if math.Abs(s.Now.Value) >= offsetLimit {
+			n++
+		}
+	}
+	return n
+}
+
+// descriptorsExhausted finds a process that has no descriptors or ports left.
+func descriptorsExhausted(v *view) []Finding {
+	var out []Finding
+	for _, k := range []struct{ name, what, do string }{
+		{"host.fd.used", "file descriptors", "Raise LimitNOFILE= of the unit (or ulimit -n), and look for a client that opens connections without end: corbel doctor --json names the busiest."},
+		{"host.ports.used", "local ports", "Widen net.ipv4.ip_local_port_range, and let clients keep their connections."},
+	} {
+		s := v.one(k.name)
+		if s == nil || s.Now.Value < 0.9 {
+			continue
+		}
+		f := Finding{Severity: Warning, layer: layerMachine, Stage: "queue", Culprit: k.what + " of " + v.Member, subject: k.name, Since: s.Since,
+			Title:    fmt.Sprintf("%s: %.0f %% of its %s are in use", v.Member, 100*s.Now.Value, k.what),
+			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.1f %% of the limit", 100*s.Now.Value)}},
+			Do:       []string{k.do}, explains: []reach{{member: v.Member}}}
+		if failed := v.rate("net.accept_errors"); failed > 0 {
+			f.Evidence = append(f.Evidence, Line{Key: "net.accept_errors", Text: fmt.Sprintf("%.1f connections a second could not be accepted", failed)})
+			f.Severity = Critical
+		}
+		if s.Now.Value > 0.98 {
+			f.Severity = Critical
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// memoryShort finds a machine or a limit that has no memory left.
+func memoryShort(v *view) []Finding {
+	s := v.one("host.psi", "resource", "memory", "kind", "full")
+	if s == nil || s.Now.Value < 10 {
+		return nil
+	}
+	return []Finding{{Severity: Critical, layer: layerMachine, Culprit: "memory of " + v.Member, Since: s.Since,
+		Title:    fmt.Sprintf("%s: memory is short: all work waited for it in %.0f %% of the last ten seconds", v.Member, s.Now.Value),
+		Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("PSI memory full is %.0f %%", s.Now.Value)}},
+		Do:       []string{"Give it more memory, or find who takes it: corbel debug has heap profiles; GOMEMLIMIT bounds Corbel's own."},
+		explains: []reach{{member: v.Member}}}}
+}

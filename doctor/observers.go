@@ -1,0 +1,113 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+)
+
+// sinkBlocks finds code that should only look on and is waited for: a sink of metrics, logs or traces that is called on the way
+// of requests. Two proofs: time that callers spent in it, as it was timed at the seam; and stacks that wait in a package of that purpose.
+func sinkBlocks(v *view) []Finding {
+	var out []Finding
+	for _, s := range v.all("telemetry.tap") {
+		waited := s.Now.Sum / 1000 / max(v.Window.Seconds(), 1) // seconds of callers' time in each second
+		if s.Now.Count < 1 || (s.Now.Mean < 1 && waited < 0.05) || s.Now.Max < 2 {
+			continue
+		}
+		name := s.Label("sink")
+		f := Finding{Severity: Warning, layer: layerObserver, subject: name, Stage: "observe", Culprit: "metrics sink " + name, Since: s.Since,
+			Title: fmt.Sprintf("%s: the metrics sink %s blocks those who report to it, for %s each time: what is slow waits for its own metrics", v.Member, name, millis(s.Now.Mean)),
+			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f calls of the sink in %s took %s on average and at most %s: %.0f ms of every second are spent in it",
+				s.Now.Count, v.Window, millis(s.Now.Mean), millis(s.Now.Max), 1000*waited)}},
+			explains: []reach{{member: v.Member}}}
+		if s.Now.Mean > 100 {
+			f.Severity = Critical
+		}
+		f.Evidence = append(f.Evidence, v.observing()...)
+		f.Do = []string{
+			fmt.Sprintf("Switch the sink %s off, or point it to an address that reads, and reload (SIGHUP): latency recovers at once.", name),
+			"Then look why its receiver does not read: is its process stopped, its socket buffer full, its name unresolved?",
+		}
+		// What waits in a group's own loop slows the group on all members.
+		for _, st := range v.Stacks {
+			if isObserver(st.Package) && st.Plane != "" {
+				f.explains = append(f.explains, reach{plane: st.Plane})
+			}
+		}
+		if leads := v.leads(); len(leads) > 0 {
+			for _, plane := range leads {
+				f.explains = append(f.explains, reach{plane: plane})
+			}
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// observing words the stacks that wait in observers.
+func (v *view) observing() []Line {
+	var out []Line
+	for _, st := range v.Stacks {
+		if (st.Kind == StackBlocked || st.Kind == StackWaiting) && isObserver(st.Package) && st.Share >= 0.1 && len(out) < 3 {
+			out = append(out, Line{Text: st.words(), Key: string(st.Kind)})
+		}
+	}
+	return out
+}
+
+// isObserver reports whether a package only looks on.
+func isObserver(pkg string) bool {
+	for _, part := range []string{"telemetry", "go-metrics", "dogstatsd", "statsd", "log/slog"} {
+		if strings.Contains(pkg, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// words is a stack in a sentence.
+func (st *Stack) words() string {
+	what := map[StackKind]string{StackCPU: "of the CPU time", StackBlocked: "of the blocked time", StackMutex: "of the time waiting for locks",
+		StackWaiting: "of the samples of waiting goroutines", StackHeap: "of the memory in use"}[st.Kind]
+	under := ""
+	if st.Plane != "" {
+		under = " under " + st.Plane
+		if st.Stage != "" {
+			under += " " + st.Stage
+		}
+	}
+	in := "package " + st.Package
+	if st.Function != "" {
+		in += " (" + st.Function + ")"
+	}
+	return fmt.Sprintf("%.0f %% %s is in %s%s", 100*st.Share, what, in, under)
+}
+
+// leads are the groups that this member leads.
+func (v *view) leads() []string {
+	var out []string
+	for _, s := range v.all("group.leader") {
+		if s.Now.Value > 0 {
+			out = append(out, s.Label("group"))
+		}
+	}
+	return out
+}
+
+// lockContended finds a lock that requests wait for most of the time.
+func lockContended(v *view) []Finding {
+	var out []Finding
+	for _, st := range v.Stacks {
+		// More than two goroutines of every moment wait at this one place.
+		if st.Kind != StackMutex || st.Share < 0.5 || st.Seconds < 2 {
+			continue
+		}
+		out = append(out, Finding{Severity: Warning, layer: layerWork, Plane: st.Plane, Culprit: st.Package, subject: st.Package + st.Function,
+			Title:    fmt.Sprintf("%s: requests wait for one lock in %s", v.Member, st.Package),
+			Evidence: []Line{{Text: st.words()}, {Text: fmt.Sprintf("%.1f goroutines wait there at any moment", st.Seconds)}},
+			Do: []string{"Gather an archive (corbel debug) and report it: a lock that requests queue at is a defect of Corbel.",
+				"Until then spread the load: fewer clients at this member."},
+			explains: []reach{{member: v.Member, plane: st.Plane}}})
+	}
+	return out
+}

@@ -1,0 +1,342 @@
+package doctor
+
+import (
+	"fmt"
+	"time"
+)
+
+// noLeader finds a group that nobody leads.
+func noLeader(v *view) []Finding {
+	var out []Finding
+	for _, s := range v.all("group.leaderless_ms") {
+		if s.Now.Value < 3000 {
+			continue
+		}
+		group := s.Label("group")
+		out = append(out, Finding{Severity: Critical, layer: layerCommit, Plane: group, Stage: "replicate", Culprit: "group " + group, subject: "cluster:" + group, Since: s.Since,
+			Title: fmt.Sprintf("group %s has no leader: nothing of its plane can be written", group),
+			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%s has known no leader for %s; %d members did not answer the doctor", v.Member,
+				millis(s.Now.Value), len(v.cluster.Silent))}},
+			Do: []string{"Bring back enough members for a majority; those that did not answer stand in this report.",
+				"If their disks are lost for good: docs/backup.md tells how to recover with peers.json."},
+			explains: []reach{{plane: group}}})
+	}
+	return out
+}
+
+// storageSlow finds a storage behind a plane that takes most of its requests' time, or fails.
+func storageSlow(v *view) []Finding {
+	var out []Finding
+	for _, d := range v.Depends {
+		if d.Kind == "raft" {
+			continue // the group's own rules tell more
+		}
+		if f, ok := v.storageOf(d); ok {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func (v *view) storageOf(d Dependency) (Finding, bool) {
+	var calls, sum, failed float64
+	var worst *Series
+	for _, s := range v.all("storage.call", "plane", d.Plane, "backend", d.Kind) {
+		calls, sum = calls+s.Now.Count, sum+s.Now.Sum
+		if s.Now.Count > 0 && (worst == nil || s.Now.Mean > worst.Now.Mean) {
+			worst = s
+		}
+	}
+	errors := v.one("storage.errors", "plane", d.Plane, "backend", d.Kind)
+	if errors != nil {
+		failed = errors.Now.Sum
+	}
+	inflight, _ := v.value("storage.inflight_ms", "plane", d.Plane, "backend", d.Kind)
+	limit := secretsLimit * 0.8
+	tooSlow := worst != nil && worst.Now.Count >= fewest && (worst.Now.Mean > limit || (worst.times() >= usualTimes && worst.Now.Mean > limit/4))
+	if !tooSlow && failed < 3 && inflight < stallLimit {
+		return Finding{}, false
+	}
+	f := Finding{Severity: Warning, layer: layerStorage, effect: true, Plane: d.Plane, Stage: "storage", Culprit: d.Kind + " storage of " + d.Plane, subject: d.Plane + d.Kind,
+		explains: []reach{{member: v.Member, plane: d.Plane}}}
+	f.Title = fmt.Sprintf("%s: the %s storage behind %s is slow", v.Member, d.Kind, d.Plane)
+	if tooSlow {
+		f.Title = fmt.Sprintf("%s: the %s storage behind %s takes %s for a %s", v.Member, d.Kind, d.Plane, millis(worst.Now.Mean), worst.Label("op"))
+		f.Evidence = append(f.Evidence, Line{Key: worst.Key(), Text: fmt.Sprintf("%s: %s on average, %s at the 99th percentile%s, over %.0f calls", worst.Label("op"),
+			millis(worst.Now.Mean), millis(worst.Now.P99), usually(worst), worst.Now.Count)})
+		f.Since = worst.Since
+	}
+	if inflight >= stallLimit {
+		f.Title = fmt.Sprintf("%s: the %s storage behind %s does not answer, for %s now", v.Member, d.Kind, d.Plane, millis(inflight))
+		f.Severity = Critical
+		f.Evidence = append(f.Evidence, Line{Key: "storage.inflight_ms", Text: fmt.Sprintf("one call has been in flight for %s", millis(inflight))})
+	}
+	if failed > 0 {
+		f.Severity = Critical
+		f.Evidence = append(f.Evidence, Line{Key: errors.Key(), Text: fmt.Sprintf("%.0f calls failed in %s", failed, v.Window)})
+		if f.Since.IsZero() {
+			f.Since = errors.Since
+		}
+	}
+	if reads := v.one("storage.call", "plane", d.Plane, "backend", d.Kind, "op", "read"); tooSlow && reads != nil && reads != worst && reads.Now.Count >= fewest && reads.Now.Mean < worst.Now.Mean/5 {
+		f.Evidence = append(f.Evidence, Line{Key: reads.Key(), Text: fmt.Sprintf("reads take %s over the same connections: neither the network nor the storage's CPU, but its commits: its disk", millis(reads.Now.Mean))})
+		f.Culprit = "disk under the " + f.Culprit
+	}
+	if tooSlow && failed == 0 && inflight < stallLimit && worst.Usual.Known() && worst.Usual.Rate > 0 && worst.Now.Rate > 3*worst.Usual.Rate {
+		// It is asked several times as often as usual: whoever asks explains it, not the other way round.
+		f.layer, f.explains = layerSymptom, nil
+		f.Evidence = append(f.Evidence, Line{Key: worst.Key(), Text: fmt.Sprintf("it is called %.0f times a second, %s as often as usual", worst.Now.Rate, timesWord(worst.Now.Rate/worst.Usual.Rate))})
+	}
+	f.Do = storageSteps(d)
+	return f, true
+}
+
+func storageSteps(d Dependency) []string {
+	switch d.Kind {
+	case "postgresql":
+		return []string{"Look at the PostgreSQL server's disk and its waits: SELECT wait_event_type, wait_event, count(*) FROM pg_stat_activity GROUP BY 1, 2.",
+			"WALSync or WALWrite there means its disk; Lock means another session holds what is needed."}
+	case "consul":
+		return []string{"Ask the doctor of that cluster: corbel doctor --http-addr of one of its servers, or add it with --also.",
+			"See whether it has a leader: GET /v1/status/leader."}
+	case "s3", "gcs":
+		return []string{"Look at the provider's status and at the bucket's request limits; 429 and 503 are counted in storage.errors.",
+			"An object store answers in tens of milliseconds at best: the Raft storage answers in one."}
+	default:
+		return []string{"Look at the device under the storage's folder: iostat -x 1, PSI io."}
+	}
+}
+
+// amplifiedFrom is from how many storage operations a request on a kind costs too much: one batch is enough for all of them.
+const amplifiedFrom = 1.5
+
+// storageAmplified finds a kind of request that costs more storage operations than it needs.
+func storageAmplified(v *view) []Finding {
+	var out []Finding
+	for _, s := range v.all("request.storage_ops") {
+		plane, kind := s.Label("plane"), s.Label("kind")
+		total := v.one("request.total", "plane", plane, "kind", kind)
+		if total == nil || total.Now.Count < 4*fewest {
+			continue
+		}
+		per := s.Now.Sum / total.Now.Count
+		if per < amplifiedFrom {
+			continue
+		}
+		out = append(out, Finding{Severity: Warning, layer: layerWork, Plane: plane, Stage: "storage", Culprit: plane + " " + kind, subject: plane + kind, Since: s.Since,
+			Title: fmt.Sprintf("%s: each %s of %s costs %.1f storage operations where one is enough", v.Member, kind, plane, per),
+			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f storage operations for %.0f requests in %s", s.Now.Sum, total.Now.Count, v.Window)},
+				{Key: total.Key(), Text: fmt.Sprintf("a request takes %s on average%s", millis(total.Now.Mean), usually(total))}},
+			Do: []string{"See what these requests do differently: corbel doctor --json shows the slowest with their stages.",
+				"If it began with an upgrade or a plugin, go back and report it: the count per request is part of Corbel's contract."},
+			explains: []reach{{member: v.Member, plane: plane}}})
+	}
+	return out
+}
+
+// revocationStorm finds so many leases to revoke that they are a load of their own.
+func revocationStorm(v *view) []Finding {
+	pending := v.one("expire.num_revoking")
+	if pending == nil || pending.Now.Value < 1000 {
+		return nil
+	}
+	done := v.rate("expire.revoked")
+	failed := v.rate("expire.revoke_failed")
+	// A storm that passes at its own pace, while requests keep their limits, is no finding.
+	harmed := false
+	for _, y := range v.symptoms() {
+		harmed = harmed || y.plane == "secrets"
+	}
+	if !harmed && failed <= done {
+		return nil
+	}
+	eta := "it makes no progress"
+	if done > 0 {
+		eta = "at this rate it ends in " + (time.Duration(pending.Now.Value/done) * time.Second).String()
+	}
+	return []Finding{{Severity: Warning, layer: layerLoad, effect: true, Plane: "secrets", Culprit: "revocation of leases", Since: pending.Since,
+		Title:    fmt.Sprintf("%s: %.0f leases wait to be revoked; %s", v.Member, pending.Now.Value, eta),
+		Evidence: []Line{{Key: pending.Key(), Text: fmt.Sprintf("%.0f are pending, %.0f a second end, %.0f a second fail%s", pending.Now.Value, done, failed, usually(pending))}},
+		Do: []string{"See what they are and what they wait for: corbel secrets leases revocations; one slow target (a database) holds only its own queue.",
+			"Pause them while you need the capacity: corbel secrets leases pause; they go on with corbel secrets leases resume."},
+		explains: []reach{{member: v.Member, plane: "secrets"}}}}
+}
+
+// tenantShare is from which part of a plane's requests on one who asks is called noisy.
+const tenantShare = 0.6
+
+// noisyTenant finds one who asks for most while others wait or are turned away.
+func noisyTenant(v *view) []Finding {
+	totals := map[string]float64{}
+	for _, s := range v.all("tenant.requests") {
+		totals[s.Label("plane")] += s.Now.Rate
+	}
+	var out []Finding
+	for _, s := range v.all("tenant.requests") {
+		plane, who := s.Label("plane"), s.Label("tenant")
+		if who == "others" || s.Now.Rate < 100 || s.Now.Rate/totals[plane] < tenantShare {
+			continue
+		}
+		if !v.harmed(plane) {
+			continue
+		}
+		shed := v.shedOf(plane)
+		out = append(out, Finding{Severity: Warning, layer: layerLoad, Plane: plane, Stage: "queue", Culprit: who, subject: plane + who, Since: s.Since,
+			Title: fmt.Sprintf("%s: %s sends %.0f %% of the requests of %s, and others wait for it", v.Member, who, 100*s.Now.Rate/totals[plane], plane),
+			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f requests a second of %.0f%s", s.Now.Rate, totals[plane], usually(s))},
+				{Text: fmt.Sprintf("%.1f requests a second were turned away for want of capacity", shed)}},
+			Do:       []string{"Give it a limit: a rate-limit quota (secrets), limits{} or request_limits (catalog), for its token or address.", "Ask its owner what it does: a loop without back-off looks like this."},
+			explains: []reach{{member: v.Member, plane: plane}}})
+	}
+	return out
+}
+
+// harmed reports whether requests of a plane are slow or turned away on this member.
+func (v *view) harmed(plane string) bool {
+	if v.shedOf(plane) > 0 {
+		return true
+	}
+	for _, y := range v.symptoms() {
+		if y.plane == plane {
+			return true
+		}
+	}
+	return false
+}
+
+// shedOf is how many requests a second of a plane are turned away because a queue is full.
+func (v *view) shedOf(plane string) float64 {
+	return v.rate("group.shed", "group", plane) + v.rate("request.shed", "plane", plane)
+}
+
+// overloaded finds a plane that turns requests away.
+func overloaded(v *view) []Finding {
+	var out []Finding
+	for _, plane := range []string{"catalog", "mesh", "secrets", "monitor"} {
+		shed := v.shedOf(plane)
+		if shed*v.Window.Seconds() < 20 {
+			continue
+		}
+		f := Finding{Severity: Warning, layer: layerSymptom, effect: true, Plane: plane, Stage: "queue", Culprit: "queue of " + plane, subject: plane,
+			Title:    fmt.Sprintf("%s: %s turns %.0f requests a second away: its queue is full", v.Member, plane, shed),
+			Evidence: []Line{{Key: "request.shed", Text: fmt.Sprintf("%.0f requests in %s got 429 or 503 with Retry-After", shed*v.Window.Seconds(), v.Window)}},
+			Do:       []string{"See above what slows the plane; if nothing does, it is more load than this cluster carries: add CPU, or limit who asks most."}}
+		if s := v.one("group.shed", "group", plane); s != nil {
+			f.Since = s.Since
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// handlerHangs finds a handler whose workers are all busy with something that does not end.
+func handlerHangs(v *view) []Finding {
+	var out []Finding
+	for _, s := range v.all("pipeline.oldest_ms") {
+		name := s.Label("handler")
+		queued, _ := v.value("pipeline.queued", "handler", name)
+		lost := v.one("pipeline.merged", "handler", name)
+		if s.Now.Value < 5000 || (queued < 1 && s.Now.Value < 20000) {
+			continue
+		}
+		f := Finding{Severity: Warning, layer: layerWork, Plane: "monitor", Stage: "handler", Culprit: "handler " + name, subject: name, Since: s.Since,
+			Title:    fmt.Sprintf("%s: the handler %s hangs: its oldest event has been with it for %s", v.Member, name, millis(s.Now.Value)),
+			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("its oldest run has taken %s; %.0f events wait behind it", millis(s.Now.Value), queued)}},
+			Do: []string{"Look at what it runs or connects to; give it a timeout: corbel checks, handlers and their timeout stand in docs/monitor.md.",
+				"Other handlers go on; what waits for this one keeps the newest event of each check."},
+			explains: []reach{{member: v.Member, plane: "monitor", stage: "handler"}}}
+		if lost != nil && lost.Now.Sum > 0 {
+			f.Evidence = append(f.Evidence, Line{Key: lost.Key(), Text: fmt.Sprintf("%.0f events were merged into newer ones of the same check in %s", lost.Now.Sum, v.Window)})
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// subscriberSlow finds a subscriber that does not read what it asked for.
+func subscriberSlow(v *view) []Finding {
+	var out []Finding
+	for _, s := range v.all("subscriber.lag_ms") {
+		kind, who := s.Label("kind"), s.Label("who")
+		if s.Now.Value < 2000 {
+			continue
+		}
+		out = append(out, Finding{Severity: Warning, layer: layerWork, Stage: "write", Culprit: kind + " subscriber " + who, subject: kind + who, Since: s.Since,
+			Title:    fmt.Sprintf("%s: the %s subscriber %s does not read: it is %s behind", v.Member, kind, who, millis(s.Now.Value)),
+			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("what was written for it has waited for %s; others are not held up", millis(s.Now.Value))}},
+			Do:       []string{"Look at that process: is it stopped, swapping, or busy with one thread? It is cut off by itself and starts again from a snapshot."},
+		})
+	}
+	if cut := v.one("subscriber.cut"); cut != nil && cut.Now.Sum >= 1 && len(out) == 0 {
+		out = append(out, Finding{Severity: Warning, layer: layerWork, Stage: "write", Culprit: cut.Label("kind") + " subscriber " + cut.Label("who"), subject: "cut", Since: cut.Since,
+			Title:    fmt.Sprintf("%s: a %s subscriber was cut off because it did not read: %s", v.Member, cut.Label("kind"), cut.Label("who")),
+			Evidence: []Line{{Key: cut.Key(), Text: fmt.Sprintf("%.0f times in %s", cut.Now.Sum, v.Window)}},
+			Do:       []string{"Look at that process and its host; it starts again from a snapshot each time, which costs more than keeping up."},
+		})
+	}
+	return out
+}
+
+// terminatingInstance finds requests to an instance that has said that it goes.
+func terminatingInstance(v *view) []Finding {
+	var out []Finding
+	for _, s := range v.all("drain.new_connections") {
+		if s.Now.Sum < 1 {
+			continue
+		}
+		what := s.Label("service")
+		out = append(out, Finding{Severity: Warning, layer: layerWork, Plane: "mesh", Stage: "network", Culprit: "terminating instance " + what, subject: what, Since: s.Since,
+			Title:    fmt.Sprintf("%s: %s is being drained and still gets new connections", v.Member, what),
+			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f new connections in %s, after all proxies that watch it had confirmed that it goes", s.Now.Sum, v.Window)}},
+			Do: []string{"Find clients that do not go through the catalog: ss -tn on this host shows from where; DNS answers kept beyond their TTL, or addresses in a configuration.",
+				"Let the instance wait before it stops: corbel services drain --wait, as a pre-stop hook."},
+			explains: []reach{{member: v.Member, plane: "mesh"}}})
+	}
+	return out
+}
+
+// configRefused finds configuration that proxies refuse.
+func configRefused(v *view) []Finding {
+	nacks := v.one("xds.nacks")
+	if nacks == nil || nacks.Now.Sum < 1 {
+		return nil
+	}
+	return []Finding{{Severity: Warning, layer: layerWork, Plane: "mesh", Culprit: "configuration of proxies", Since: nacks.Since,
+		Title:    fmt.Sprintf("%s: proxies refuse what they are sent: they keep their last good configuration", v.Member),
+		Evidence: []Line{{Key: nacks.Key(), Text: fmt.Sprintf("%.0f refusals in %s", nacks.Now.Sum, v.Window)}},
+		Do:       []string{"Read Envoy's own words: corbel mesh status lists refusals, corbel mesh proxy NAME shows the last one."}}}
+}
+
+// goroutinesGrow finds a process whose goroutines only become more.
+func goroutinesGrow(v *view) []Finding {
+	s := v.one("runtime.num_goroutines")
+	// A thousand more each five minutes over the longest history kept, and far beyond what is usual.
+	if s == nil || s.Now.Slope < 1000.0/300 || s.Now.Value < 10000 || s.times() < 3 {
+		return nil
+	}
+	f := Finding{Severity: Warning, layer: layerWork, Culprit: "goroutines of " + v.Member, Since: s.Since,
+		Title:    fmt.Sprintf("%s: its goroutines become more and more: %.0f now, %.0f a minute", v.Member, s.Now.Value, 60*s.Now.Slope),
+		Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f goroutines%s", s.Now.Value, usually(s))}},
+		Do:       []string{"Gather an archive (corbel debug): its goroutine profile says where they stand; report it.", "A restart of this member gives time; the others carry on."}}
+	for _, st := range v.Stacks {
+		if st.Kind == StackWaiting && st.Share > 0.3 {
+			f.Evidence = append(f.Evidence, Line{Text: st.words()})
+			break
+		}
+	}
+	return []Finding{f}
+}
+
+// garbageCollection finds a process that spends its CPU on collecting.
+func garbageCollection(v *view) []Finding {
+	share, ok := v.value("runtime.gc_cpu")
+	if !ok || share < 0.4 {
+		return nil
+	}
+	s := v.one("runtime.gc_cpu")
+	return []Finding{{Severity: Warning, layer: layerMachine, Culprit: "garbage collection", Since: s.Since,
+		Title:    fmt.Sprintf("%s: %.0f %% of its CPU goes into garbage collection", v.Member, 100*share),
+		Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f %% of the CPU time that this process had%s", 100*share, usually(s))}},
+		Do:       []string{"Its memory limit is near: raise GOMEMLIMIT or the container's limit.", "The heap profile in corbel debug says what holds the memory."},
+		explains: []reach{{member: v.Member}}}}
+}

@@ -1,0 +1,40 @@
+package doctor
+
+// rules are all causes that are looked for, each with its own page in docs/runbook. Their order does not matter.
+var rules = []rule{
+	{"metrics-sink-blocks", sinkBlocks},
+	{"disk-stalled", diskStalled},
+	{"disk-slow", diskSlow},
+	{"cpu-throttled", cpuThrottled},
+	{"proxy-throttled", proxyThrottled},
+	{"packet-loss", packetLoss},
+	{"allowance-exceeded", allowanceExceeded},
+	{"one-transmit-queue", oneTransmitQueue},
+	{"packets-dropped", packetsDropped},
+	{"conntrack-full", conntrackFull},
+	{"clock-skew", clockSkew},
+	{"descriptors-exhausted", descriptorsExhausted},
+	{"memory-short", memoryShort},
+	{"goroutines-grow", goroutinesGrow},
+	{"garbage-collection", garbageCollection},
+	{"no-leader", noLeader},
+	{"storage-slow", storageSlow},
+	{"storage-amplified", storageAmplified},
+	{"revocation-storm", revocationStorm},
+	{"noisy-tenant", noisyTenant},
+	{"overloaded", overloaded},
+	{"handler-hangs", handlerHangs},
+	{"subscriber-slow", subscriberSlow},
+	{"terminating-instance", terminatingInstance},
+	{"config-refused", configRefused},
+	{"lock-contended", lockContended},
+}
+
+// Codes lists the codes of all findings that there can be, in the order of the documentation.
+func Codes() []string {
+	out := make([]string, 0, len(rules)+2)
+	for _, r := range rules {
+		out = append(out, r.code)
+	}
+	return append(out, "member-silent", "slow-requests")
+}

@@ -1,0 +1,198 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// symptom is work that is slow, whatever the reason.
+type symptom struct {
+	member, plane, kind string
+	// stage is where most of the time goes, "" when that is not known.
+	stage string
+	// share is the stage's part of the time.
+	share  float64
+	series *Series
+	limit  float64
+	// lost is the time beyond the limit, as a part of the time that passes: many requests somewhat late weigh as much as a few very late.
+	lost float64
+}
+
+// slow reports whether a timing is beyond its limit, or far beyond what is usual while near its limit.
+func slow(s *Series, limit float64) bool {
+	if s == nil || s.Now.Count < fewest {
+		return false
+	}
+	return s.Now.Mean > limit || (s.times() >= usualTimes && s.Now.Mean > limit/4)
+}
+
+// symptoms lists what is slow on a member.
+func (v *view) symptoms() []symptom {
+	var out []symptom
+	add := func(s *Series, plane, kind, stage string, limit float64) {
+		if !slow(s, limit) {
+			return
+		}
+		y := symptom{member: v.Member, plane: plane, kind: kind, stage: stage, share: 1, series: s, limit: limit}
+		if stage == "" {
+			y.stage, y.share = v.longest(plane, kind, s.Now.Mean)
+		}
+		y.lost = max(s.Now.Mean-limit/4, 0) * max(s.Now.Rate, s.Now.Count/max(v.Window.Seconds(), 1))
+		out = append(out, y)
+	}
+	for _, s := range v.all("request.total") {
+		plane, kind := s.Label("plane"), s.Label("kind")
+		add(s, plane, kind, "", requestLimitOf(plane, kind))
+	}
+	for _, s := range v.all("group.replicate") {
+		add(s, s.Label("group"), "commit", "replicate", commitLimit)
+	}
+	add(v.one("catalog.register"), "catalog", "register", "", registerLimit)
+	if s := v.one("monitor.stored"); s != nil && s.Now.Count >= fewest && s.Now.P99 > eventLimit {
+		out = append(out, symptom{member: v.Member, plane: "monitor", kind: "event", stage: "storage", share: 1, series: s, limit: eventLimit,
+			lost: s.Now.P99 * s.Now.Count / max(v.Window.Seconds(), 1) / 100})
+	}
+	return out
+}
+
+// requestLimitOf is the limit of a request's mean. Logins hash passwords, which is meant to take long.
+func requestLimitOf(plane, kind string) float64 {
+	switch {
+	case plane == "secrets" && kind == "login":
+		return 1500
+	case plane == "secrets":
+		return secretsLimit
+	case plane == "catalog" && kind == "register":
+		return registerLimit
+	default:
+		return requestLimit
+	}
+}
+
+// longest is the stage of a kind of request in which most of the time goes. Its own computing is what no stage accounts for.
+func (v *view) longest(plane, kind string, mean float64) (stage string, share float64) {
+	var sum, most float64
+	total := 0.0
+	if s := v.one("request.total", "plane", plane, "kind", kind); s != nil {
+		total = s.Now.Sum
+	}
+	for _, s := range v.all("request.stage", "plane", plane, "kind", kind) {
+		sum += s.Now.Sum
+		if s.Now.Sum > most {
+			most, stage = s.Now.Sum, s.Label("stage")
+		}
+	}
+	if total <= 0 {
+		total = sum
+	}
+	if total <= 0 {
+		return "", 0
+	}
+	return stage, min(most/total, 1)
+}
+
+// line words a symptom.
+func (y *symptom) line() Line {
+	return Line{Key: y.series.Key(), Text: fmt.Sprintf("%s %s takes %s on average%s (limit %s)",
+		y.plane, y.kind, millis(y.series.Now.Mean), usually(y.series), millis(y.limit))}
+}
+
+// unexplained is the finding for a symptom without a cause.
+func (y *symptom) unexplained(v *view) Finding {
+	f := Finding{Code: "slow-requests", Severity: Warning, Member: y.member, Plane: y.plane, Stage: y.stage, layer: layerSymptom,
+		Since: y.series.Since, Evidence: []Line{y.line()}, subject: y.plane + "/" + y.kind, Culprit: "not known yet"}
+	f.Title = fmt.Sprintf("%s: %s of %s is slow (%s on average), and nothing that was measured explains it", y.member, y.kind, y.plane, millis(y.series.Now.Mean))
+	if y.stage != "" {
+		f.Culprit = "stage " + y.stage
+		f.Title = fmt.Sprintf("%s: %s of %s is slow (%s on average); %.0f %% of the time goes into %s", y.member, y.kind, y.plane, millis(y.series.Now.Mean), 100*y.share, stageWords(y.stage))
+	}
+	for i := range v.Slow {
+		if s := &v.Slow[i]; s.Plane == y.plane && s.Kind == y.kind {
+			f.Evidence = append(f.Evidence, Line{Text: "one of the slowest: " + s.words()})
+			break
+		}
+	}
+	f.Do = []string{
+		"Gather an archive while it is slow: corbel debug --duration 30s; corbel doctor --from reads it anywhere.",
+		"Look at the slowest requests of this kind: corbel doctor --json shows their stages.",
+	}
+	return f
+}
+
+func (s *Slow) words() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s took %s", s.Kind, s.Took.Round(100*time.Microsecond))
+	for i, st := range s.Stages {
+		b.WriteString([]string{": ", ", "}[min(i, 1)])
+		fmt.Fprintf(&b, "%s %s", st.Stage, st.Took.Round(100*time.Microsecond))
+	}
+	if s.Trace != "" {
+		b.WriteString(" (trace " + s.Trace + ")")
+	}
+	return b.String()
+}
+
+// stageWords says what happens in a stage.
+func stageWords(stage string) string {
+	switch stage {
+	case "queue":
+		return "waiting in the queue"
+	case "token":
+		return "token and policy"
+	case "encode":
+		return "encoding"
+	case "append":
+		return "writing to the log"
+	case "fsync":
+		return "making it durable on this server's disk"
+	case "replicate":
+		return "replication: until a quorum has it"
+	case "apply":
+		return "applying it to the state"
+	case "notify":
+		return "waking those who watch"
+	case "write":
+		return "writing to the client's socket"
+	case "storage":
+		return "the storage behind the plane"
+	case "handler":
+		return "handlers"
+	default:
+		return stage
+	}
+}
+
+// millis words a duration given in milliseconds.
+func millis(ms float64) string {
+	d := time.Duration(ms * float64(time.Millisecond))
+	switch {
+	case d >= 10*time.Second:
+		return d.Round(time.Second).String()
+	case d >= 100*time.Millisecond:
+		return d.Round(10 * time.Millisecond).String()
+	case d >= time.Millisecond:
+		return d.Round(100 * time.Microsecond).String()
+	default:
+		return d.Round(time.Microsecond).String()
+	}
+}
+
+// usually words how far a series is from what is usual for it, "" when that is not known or not worth saying.
+func usually(s *Series) string {
+	times := s.times()
+	if times == 0 {
+		return ""
+	}
+	if times < 1.5 {
+		return ", as usual"
+	}
+	return fmt.Sprintf(", %s its usual", timesWord(times))
+}
+
+func timesWord(times float64) string {
+	if times < 10 {
+		return fmt.Sprintf("%.1fx", times)
+	}
+	return fmt.Sprintf("%.0fx", min(times, 9999))
+}
