@@ -215,7 +215,7 @@ func (e *env) runProcess(ctx context.Context, p process, cfg *config.Config, loa
 	go func() {
 		defer close(greeted)
 		if cfg.Dev && !e.Consul {
-			e.greet(ctx, cfg, secretsAddr(p))
+			e.greet(ctx, cfg, planesOf(p))
 		}
 	}()
 	defer func() { stop(); <-greeted }()
@@ -300,7 +300,7 @@ func (e *env) leaveProcess(ctx context.Context, p process, again <-chan os.Signa
 }
 
 // greet waits until dev has a leader and says how to use it.
-func (e *env) greet(ctx context.Context, cfg *config.Config, secrets string) {
+func (e *env) greet(ctx context.Context, cfg *config.Config, planes planeAddrs) {
 	if len(cfg.Listen.HTTP) == 0 || cfg.Ports.HTTP == 0 {
 		return // nowhere to point at; the log says what was opened
 	}
@@ -312,25 +312,30 @@ func (e *env) greet(ctx context.Context, cfg *config.Config, secrets string) {
 	defer cl.Close()
 	for ctx.Err() == nil {
 		if leader, err := cl.Leader(ctx); err == nil && leader != "" {
-			fmt.Fprint(e.Out, greeting(cfg, addr, secrets))
+			fmt.Fprint(e.Out, greeting(cfg, addr, planes))
 			return
 		}
 		command.Wait(ctx, 10*time.Millisecond)
 	}
 }
 
-// secretsAddr is where the secrets plane of a process answers, or "".
-func secretsAddr(p process) string {
+// planeAddrs are where the planes beside the catalog answer, "" where one is off.
+type planeAddrs struct{ secrets, monitor, agents string }
+
+func planesOf(p process) (a planeAddrs) {
 	if s, ok := p.(interface{ SecretsAddr() net.Addr }); ok {
 		if addr := s.SecretsAddr(); addr != nil {
-			return addr.String()
+			a.secrets = addr.String()
 		}
 	}
-	return ""
+	if m, ok := p.(interface{ MonitorAddrs() (api, agents string) }); ok {
+		a.monitor, a.agents = m.MonitorAddrs()
+	}
+	return a
 }
 
 // greeting is what dev prints once it answers.
-func greeting(cfg *config.Config, addr, secrets string) string {
+func greeting(cfg *config.Config, addr string, planes planeAddrs) string {
 	flag := ""
 	if cfg.Ports.HTTP != 8500 || strings.HasPrefix(addr, "unix://") {
 		flag = " --http-addr " + addr
@@ -344,8 +349,11 @@ func greeting(cfg *config.Config, addr, secrets string) string {
 	if len(cfg.Listen.DNS) > 0 {
 		fmt.Fprintf(&b, "  DNS        %s (domain %s)\n", cfg.Listen.DNS[0], strings.TrimSuffix(cfg.DNS.Domain, "."))
 	}
-	if secrets != "" {
-		fmt.Fprintf(&b, "  Secrets    http://%s (Vault's API, token root, in memory)\n", secrets)
+	if planes.secrets != "" {
+		fmt.Fprintf(&b, "  Secrets    http://%s (Vault's API, token root, in memory)\n", planes.secrets)
+	}
+	if planes.monitor != "" && planes.agents != "" {
+		fmt.Fprintf(&b, "  Monitor    http://%s (Sensu's API, admin, P@ssw0rd!), agents at ws://%s\n", planes.monitor, planes.agents)
 	}
 	token := cfg.ACL.InitialManagement
 	if token == "" {

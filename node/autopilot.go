@@ -76,7 +76,7 @@ func (p *raftPlane) followPilot(ctx context.Context) error {
 	index := func(s *catalog.State) uint64 { return s.RecordsIndex(catalog.RecordAutopilot) }
 	seen := uint64(0)
 	for {
-		st := p.machine.Await(ctx, registry.RecordsSubject(catalog.RecordAutopilot), seen, time.Minute, index)
+		st := p.registry.Await(ctx, registry.RecordsSubject(catalog.RecordAutopilot), seen, time.Minute, index)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -97,7 +97,7 @@ func (p *raftPlane) followPilot(ctx context.Context) error {
 
 // Autopilot implements consulapi.Operator.
 func (o operator) Autopilot() consulapi.AutopilotConfig {
-	return o.raft.pilotConfig(o.raft.machine.State())
+	return o.raft.pilotConfig(o.raft.registry.State())
 }
 
 // SetAutopilot implements consulapi.Operator.
@@ -110,7 +110,7 @@ func (o operator) SetAutopilot(ctx context.Context, c consulapi.AutopilotConfig,
 	if cas {
 		op.Verb, op.Record.ModifyIndex = catalog.RecordCAS, c.ModifyIndex
 	}
-	result, err := o.raft.machine.Apply(ctx, &catalog.Records{Ops: []catalog.RecordOp{op}})
+	result, err := o.raft.registry.Apply(ctx, &catalog.Records{Ops: []catalog.RecordOp{op}})
 	if err == nil {
 		err = result.Err
 	}

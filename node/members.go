@@ -40,6 +40,9 @@ func (b *base) tags() map[string]string {
 	if n := cfg.Raft.BootstrapExpect; n > 0 {
 		t["expect"] = strconv.Itoa(n)
 	}
+	if cfg.Monitor.Enabled {
+		t[tagMonitor] = "1"
+	}
 	if cfg.Raft.ReadReplica {
 		t["read_replica"] = "1"
 	}
@@ -134,12 +137,18 @@ func (p apiMembers) Join(ctx context.Context, addrs []string) (int, error) {
 }
 
 // autopilotSource is the pool as autopilot sees the servers.
-type autopilotSource struct{ pool *member.Pool }
+type autopilotSource struct {
+	pool      *member.Pool
+	takesPart func(member.Member) bool
+}
 
 // Servers implements group.MemberSource.
 func (s autopilotSource) Servers() []group.ServerInfo {
 	var list []group.ServerInfo
 	for _, m := range serverMembers(s.pool) {
+		if !s.takesPart(m) {
+			continue
+		}
 		status := group.MemberAlive
 		switch m.Status {
 		case member.Failed:

@@ -22,13 +22,22 @@ import (
 // catalogGroup is the number of the catalog plane's Raft group on the wire.
 const catalogGroup = 1
 
-// raftPlane runs the catalog's Raft group on a server. A new member of a
+// raftPlane runs a plane's Raft group on a server. A new member of a
 // cluster that is still forming has no group until it has seen all the servers
 // it expects; until then nobody leads as far as it can tell.
 type raftPlane struct {
 	b        *base
-	machine  *registry.Registry
+	name     string // of the group, and of its folder
+	number   uint8  // of the group on the wire
+	machine  group.Machine
+	registry *registry.Registry // the catalog's machine; nil of other planes
 	listener net.Listener
+	// first says with whom to begin the group; see firstMembers.
+	first func(context.Context) ([]group.Server, bool)
+	// joinedFile and joinedTag say, on disk and in the pool, that this server is a member of the group.
+	joinedFile, joinedTag string
+	// takesPart says which servers of the pool are to be members.
+	takesPart func(member.Member) bool
 
 	group     atomic.Pointer[group.Group]
 	autopilot atomic.Pointer[group.Autopilot]
@@ -37,8 +46,12 @@ type raftPlane struct {
 	once      sync.Once
 }
 
+// newRaftPlane is the catalog's.
 func newRaftPlane(b *base, machine *registry.Registry) *raftPlane {
-	return &raftPlane{b: b, machine: machine, listener: b.wire.Listen(wire.ProtoRaft, catalogGroup), opened: make(chan struct{})}
+	p := &raftPlane{b: b, name: "catalog", number: catalogGroup, machine: machine, registry: machine, listener: b.wire.Listen(wire.ProtoRaft, catalogGroup),
+		opened: make(chan struct{}), joinedFile: "joined", joinedTag: "raft_joined", takesPart: func(member.Member) bool { return true }}
+	p.first = p.firstMembers
+	return p
 }
 
 var errForming = errkind.New(errkind.Unavailable, "No cluster leader")
@@ -101,17 +114,17 @@ func (p *raftPlane) leaderAddr() string { _, addr := p.Leader(); return addr }
 
 // run opens the group once its first members are known and runs it with its autopilot.
 func (p *raftPlane) run(ctx context.Context) error {
-	first, ok := p.firstMembers(ctx)
+	first, ok := p.first(ctx)
 	if !ok {
 		_ = p.listener.Close()
 		return nil
 	}
 	cfg := p.b.cfg
 	g, err := group.Open(group.Config{
-		Name: "catalog", GroupID: catalogGroup, Dir: filepath.Join(cfg.DataDir, "raft", "catalog"), FS: p.b.fs,
+		Name: p.name, GroupID: p.number, Dir: filepath.Join(cfg.DataDir, "raft", p.name), FS: p.b.fs,
 		InMemory: cfg.DataDir == "", LocalID: p.b.id, LocalAddr: p.b.rpcAddr(), Listener: p.listener,
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
-			return p.b.wire.Dial(ctx, addr, wire.ProtoRaft, catalogGroup)
+			return p.b.wire.Dial(ctx, addr, wire.ProtoRaft, p.number)
 		},
 		Machine: p.machine, Bootstrap: first, RaftMultiplier: cfg.Raft.Multiplier,
 		SnapshotThreshold: uint64(cfg.Raft.SnapshotThreshold), SnapshotInterval: cfg.Raft.SnapshotInterval,
@@ -121,23 +134,41 @@ func (p *raftPlane) run(ctx context.Context) error {
 		_ = p.listener.Close()
 		return err
 	}
-	pilot := group.NewAutopilot(g, autopilotSource{p.b.pool}, groupPilot(p.pilotConfig(p.machine.State())), func(id string) {
-		// Gossip must not wait for a disk or a quorum: a failed member is forgotten by name.
-		for _, m := range serverMembers(p.b.pool) {
-			if m.Tags["id"] == id {
-				_ = p.b.pool.ForceLeave(m.Name, false)
-			}
-		}
-	})
+	pilot := group.NewAutopilot(g, autopilotSource{p.b.pool, p.takesPart}, p.firstPilot(), p.forget)
 	p.group.Store(g)
 	p.autopilot.Store(pilot)
 	p.once.Do(func() { close(p.opened) })
 	var parts life.Group
 	parts.Add("group", g.Run)
 	parts.Add("autopilot", pilot.Run)
-	parts.Add("autopilot's configuration", p.followPilot)
+	if p.registry != nil {
+		parts.Add("autopilot's configuration", p.followPilot)
+	}
 	parts.Add("servers", p.followMembers)
 	return parts.Run(ctx)
+}
+
+// firstPilot is autopilot's configuration at the start. Only the catalog's group removes dead servers: who is out of the pool is
+// out of all groups.
+func (p *raftPlane) firstPilot() group.AutopilotConfig {
+	if p.registry != nil {
+		return groupPilot(p.pilotConfig(p.registry.State()))
+	}
+	c := groupPilot(pilotFromFile(&p.b.current().Autopilot))
+	c.CleanupDeadServers = false
+	return c
+}
+
+// forget takes a failed server out of the pool. Gossip must not wait for a disk or a quorum: a failed member is forgotten by name.
+func (p *raftPlane) forget(id string) {
+	if p.registry == nil {
+		return
+	}
+	for _, m := range serverMembers(p.b.pool) {
+		if m.Tags["id"] == id {
+			_ = p.b.pool.ForceLeave(m.Name, false)
+		}
+	}
 }
 
 // firstMembers says with whom to begin a cluster; an empty list joins one that
@@ -190,28 +221,25 @@ func (p *raftPlane) expected(self group.Server) []group.Server {
 	return list
 }
 
-// joinedFile says that this server is a member of a cluster: it must never
-// begin another one.
-const joinedFile = "joined"
-
+// joined says that this server is a member of a cluster: it must never begin another one.
 func (p *raftPlane) joined() bool {
 	if p.b.cfg.DataDir == "" {
 		return false
 	}
-	_, err := p.b.fs.Stat(filepath.Join(p.b.cfg.DataDir, "raft", joinedFile))
+	_, err := p.b.fs.Stat(filepath.Join(p.b.cfg.DataDir, "raft", p.joinedFile))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // noteJoined keeps that fact and tells the pool.
 func (p *raftPlane) noteJoined(ctx context.Context) {
 	if p.b.cfg.DataDir != "" && !p.joined() {
-		path := filepath.Join(p.b.cfg.DataDir, "raft", joinedFile)
+		path := filepath.Join(p.b.cfg.DataDir, "raft", p.joinedFile)
 		if err := vfs.WriteFileAtomic(p.b.fs, path, []byte("member of a cluster\n"), 0o600); err != nil {
 			p.b.log.Warn("cannot note that this server is a member", "error", err)
 			return
 		}
 	}
-	if err := p.b.addTag(ctx, "raft_joined", "1"); err != nil && ctx.Err() == nil {
+	if err := p.b.addTag(ctx, p.joinedTag, "1"); err != nil && ctx.Err() == nil {
 		p.b.log.Warn("cannot tell the pool that this server is a member", "error", err)
 	}
 }
@@ -291,7 +319,7 @@ func (p *raftPlane) reconcile(ctx context.Context) {
 		s, known := have[id]
 		var err error
 		switch {
-		case id == p.b.id:
+		case id == p.b.id || !p.takesPart(m) && !known:
 			continue
 		case m.Status == member.Alive && !known:
 			p.b.log.Info("a server joins the group", "server", m.Name, "address", addr)

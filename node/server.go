@@ -56,6 +56,7 @@ type Process struct {
 	places     *coordinates
 	http       *httpx.Server
 	secrets    *secretsPlane              // of dev; nil where it is off
+	monitor    *monitorPlane              // nil where it is off
 	vault      *VaultServer               // the secrets plane of a server, nil where none is configured
 	hot        *consulapi.Hot             // nil where each request goes through net/http
 	https      atomic.Pointer[tls.Config] // of the HTTPS port; replaced by Reload
@@ -88,6 +89,9 @@ func New(cfg *config.Config) (*Process, error) {
 		}
 		if p.vault != nil {
 			p.vault.close()
+		}
+		if p.monitor != nil {
+			p.monitor.close()
 		}
 		_ = b.wire.Close()
 		return nil, err
@@ -335,6 +339,9 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 	if err := p.buildSecrets(); err != nil {
 		return err
 	}
+	if err := p.buildMonitor(); err != nil {
+		return err
+	}
 	return p.buildHTTP()
 }
 
@@ -396,6 +403,9 @@ func (p *Process) addParts() {
 	}
 	if p.vault != nil {
 		p.parts.Add("secrets plane", p.vault.Run)
+	}
+	if p.monitor != nil {
+		p.parts.Add("monitor plane", p.monitor.run)
 	}
 	if p.http != nil {
 		p.parts.Add("http", p.http.Run)
@@ -485,6 +495,12 @@ func (p *Process) Reload(cfg *config.Config) error {
 			return err
 		}
 	}
+	var monitorTLS *tls.Config
+	if p.monitor != nil && p.monitor.tls.Load() != nil {
+		if monitorTLS, err = p.portTLS(cfg, "monitor", &cfg.TLS.Monitor, "http/1.1"); err != nil {
+			return err
+		}
+	}
 	if p.vault != nil {
 		own, err := secretsOf(cfg)
 		if err == nil {
@@ -509,6 +525,9 @@ func (p *Process) Reload(cfg *config.Config) error {
 	if secure != nil {
 		p.mesh.ports.tls.Store(secure)
 	}
+	if monitorTLS != nil {
+		p.monitor.tls.Store(monitorTLS)
+	}
 	if p.http != nil {
 		p.http.SetMaxConnsPerClient(maxConns(cfg))
 	}
@@ -528,45 +547,6 @@ func requestLimitsOf(cfg *config.Config) consulapi.RequestLimits {
 
 // OnReload says how to read the configuration again when the API asks for it.
 func (p *Process) OnReload(fn func(context.Context) error) { p.reload = fn }
-
-const leaveTimeout = 15 * time.Second
-
-// Leave takes this process out of its cluster before it ends: a leader hands
-// over, the pool is told, and a server waits until the group did without it.
-func (p *Process) Leave(ctx context.Context) error {
-	p.log.Info("leaving the cluster")
-	if p.raft != nil {
-		p.raft.leaving.Store(true)
-		if g := p.raft.group.Load(); g != nil && g.IsLeader() && len(p.otherServers()) > 0 {
-			if err := g.TransferLeadership(ctx, ""); err != nil {
-				p.log.Warn("cannot hand the leadership over", "error", err)
-			}
-		}
-	}
-	if p.wan != nil {
-		if err := p.wan.pool.Leave(ctx); err != nil {
-			p.log.Warn("cannot tell the other datacenters of the leave", "error", err)
-		}
-	}
-	if err := p.pool.Leave(ctx); err != nil {
-		return err
-	}
-	if p.raft == nil || len(p.otherServers()) == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.Raft.LeaveDrain)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for p.raft.inConfiguration() {
-		select {
-		case <-ctx.Done():
-			return nil // the others remove it when they see that it left
-		case <-tick.C:
-		}
-	}
-	return nil
-}
 
 func (p *Process) anyServer() (string, error) {
 	list := p.otherServers()

@@ -31,7 +31,7 @@ func (s snapshots) Save(ctx context.Context) (io.ReadCloser, uint64, error) {
 	}
 	defer state.Close()
 	// Before the state is taken: the figures must not promise more than the archive holds.
-	index, meta := s.raft.machine.State().Index(), s.meta()
+	index, meta := s.raft.registry.State().Index(), s.meta()
 	if err := g.Save(ctx, state); err != nil {
 		return nil, 0, err
 	}

@@ -66,6 +66,14 @@ func (g *Group) LastContact() time.Duration {
 // AppliedIndex is the log index of the newest entry that the Machine has.
 func (g *Group) AppliedIndex() uint64 { return g.fsm.applied.Load() }
 
+// Term is the newest term that this member knows, 0 while it is out of service.
+func (g *Group) Term() uint64 {
+	if in := g.current.Load(); in != nil {
+		return in.raft.CurrentTerm()
+	}
+	return 0
+}
+
 // LeaderChanges returns a channel that is closed at the next change of who leads,
 // of LeaseHeld's precondition, or of service. Read, then ask again.
 func (g *Group) LeaderChanges() <-chan struct{} {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 )
 
 // access checks who may do what, and the limits of the doors.
@@ -130,7 +131,7 @@ func (l *loader) numbers() {
 	}{
 		{"ports.dns", p.DNS, false}, {"ports.http", p.HTTP, false}, {"ports.https", p.HTTPS, false}, {"ports.grpc", p.GRPC, false},
 		{"ports.grpc_tls", p.GRPCTLS, false}, {"ports.serf_lan", p.SerfLAN, true}, {"ports.serf_wan", p.SerfWAN, false}, {"ports.server", p.Server, c.Server},
-		{"ports.secrets", p.Secrets, false},
+		{"ports.secrets", p.Secrets, false}, {"ports.monitor", monitorPort(c, p.Monitor), false}, {"ports.monitor_agents", monitorPort(c, p.MonitorAgents), false},
 	} {
 		switch {
 		case port.v < -1 || port.v > 65535:
@@ -174,6 +175,30 @@ func (l *loader) numbers() {
 	}
 }
 
+// monitorPort is a port of the monitor plane where that is on.
+func monitorPort(c *Config, port int) int {
+	if c.Monitor.Enabled {
+		return port
+	}
+	return -1
+}
+
+// monitor checks the monitor plane's keys.
+func (l *loader) monitor() {
+	c := l.cfg
+	m := &c.Monitor
+	l.failIf(m.Enabled && !c.Server, "monitor.enabled is for servers: a host runs checks with sensu-agent, or `corbel agent`")
+	l.failIf((m.AdminName == "") != (m.AdminSecret == ""), "monitor needs cluster_admin_username and cluster_admin_password together")
+	l.failIf(m.AdminKey != "" && m.AdminName == "", "monitor.cluster_admin_api_key needs cluster_admin_username")
+	l.failIf(m.AdminKey != "" && !uuidForm.MatchString(m.AdminKey), "monitor.cluster_admin_api_key is not a UUID")
+	for key, d := range map[string]time.Duration{"agent_write_timeout": m.AgentWrite - time.Second, "agent_serve_wait_time": m.AgentWait} {
+		l.failIf(d < 0, "monitor."+key+" is too short")
+	}
+	for key, n := range map[string]int{"agent_message_max_size": m.MessageMax, "event_pending_max_size": m.PendingMax, "api_request_limit": m.RequestMax} {
+		l.failIf(n < 64<<10, fmt.Sprintf("monitor.%s %d must be at least %d", key, n, 64<<10))
+	}
+}
+
 // exposure holds Corbel's own promise: nothing in plain text leaves the host unless
 // someone says so.
 func (l *loader) exposure() {
@@ -198,6 +223,12 @@ func (l *loader) exposure() {
 	if addr := c.Listen.Gossip; !loopback(addr) && len(c.Gossip.EncryptKey) == 0 && hasIdentity {
 		l.warn("encrypt is not set: gossip travels in plain text; make a key with `corbel keygen`")
 	}
+	for key, addrs := range map[string][]string{"monitor": c.Listen.Monitor, "monitor_agents": c.Listen.MonitorAgents} {
+		for _, addr := range addrs {
+			l.failIf(!loopback(addr) && !c.TLS.Monitor.Enabled(), fmt.Sprintf("ports.%s opens %s to the network without TLS: set tls.monitor (or tls.defaults) cert_file and key_file, "+
+				"keep addresses.%s at 127.0.0.1, or accept plain text with tls { disabled = true }", key, addr, key))
+		}
+	}
 	for _, door := range []struct {
 		key, safe string
 		addrs     []string
@@ -220,7 +251,7 @@ func (l *loader) loopbackOnly() {
 	for _, door := range []struct {
 		key   string
 		addrs []string
-	}{{"client_addr", slices.Concat(c.Listen.HTTP, c.Listen.HTTPS, c.Listen.DNS, c.Listen.GRPC, c.Listen.GRPCTLS)},
+	}{{"client_addr", slices.Concat(c.Listen.HTTP, c.Listen.HTTPS, c.Listen.DNS, c.Listen.GRPC, c.Listen.GRPCTLS, c.Listen.Monitor, c.Listen.MonitorAgents)},
 		{"bind_addr", []string{c.Listen.RPC, c.Listen.Gossip, c.Listen.GossipWAN}}} {
 		for _, addr := range door.addrs {
 			if !loopback(addr) {

@@ -24,6 +24,7 @@ func (l *loader) complete(o Options) {
 	l.cluster(o)
 	l.access()
 	l.numbers()
+	l.monitor()
 	if o.Style == Corbel && !o.Dev {
 		l.exposure()
 	}
@@ -152,6 +153,14 @@ func (l *loader) addresses(o Options) {
 		}
 		c.Listen.GossipWAN = join(wan, c.Ports.SerfWAN)
 	}
+	l.doors(list)
+	l.advertise(bind, one, resolve)
+}
+
+// doors fills in where clients are served. list resolves the addresses of a key.
+func (l *loader) doors(list func(key, text string) []string) {
+	c := l.cfg
+	a := &c.Addresses
 	for _, door := range []struct {
 		key, own string
 		port     int
@@ -162,6 +171,8 @@ func (l *loader) addresses(o Options) {
 		{"addresses.dns", a.DNS, c.Ports.DNS, &c.Listen.DNS},
 		{"addresses.grpc", a.GRPC, c.Ports.GRPC, &c.Listen.GRPC},
 		{"addresses.grpc_tls", a.GRPCTLS, c.Ports.GRPCTLS, &c.Listen.GRPCTLS},
+		{"addresses.monitor", a.Monitor, c.Ports.Monitor, &c.Listen.Monitor},
+		{"addresses.monitor_agents", a.MonitorAgent, c.Ports.MonitorAgents, &c.Listen.MonitorAgents},
 	} {
 		key, text := door.key, door.own
 		if text == "" {
@@ -169,7 +180,7 @@ func (l *loader) addresses(o Options) {
 		}
 		for _, addr := range list(key, text) {
 			switch {
-			case strings.HasPrefix(addr, "unix://") && key != "client_addr":
+			case strings.HasPrefix(addr, "unix://") && key != "client_addr" && door.out != &c.Listen.MonitorAgents:
 				*door.out = append(*door.out, addr)
 			case !ipOf(addr).IsValid():
 				l.fail(fmt.Sprintf("%s %q is not an IP address", key, addr))
@@ -178,7 +189,9 @@ func (l *loader) addresses(o Options) {
 			}
 		}
 	}
-	l.advertise(bind, one, resolve)
+	if !c.Monitor.Enabled {
+		c.Listen.Monitor, c.Listen.MonitorAgents = nil, nil
+	}
 }
 
 func (l *loader) advertise(bind string, one func(key, text string) string, resolve func(string) (string, error)) {
@@ -230,7 +243,7 @@ func (l *loader) tls() {
 	for _, p := range []struct {
 		key string
 		b   *TLSBlock
-	}{{"tls.internal_rpc", &c.TLS.InternalRPC}, {"tls.https", &c.TLS.HTTPS}, {"tls.grpc", &c.TLS.GRPC}} {
+	}{{"tls.internal_rpc", &c.TLS.InternalRPC}, {"tls.https", &c.TLS.HTTPS}, {"tls.grpc", &c.TLS.GRPC}, {"tls.monitor", &c.TLS.Monitor}} {
 		own := func(field string) bool { return c.given(p.key + "." + field) }
 		inherit(&p.b.CAFile, d.CAFile, own("ca_file") || own("ca_path"))
 		inherit(&p.b.CAPath, d.CAPath, own("ca_file") || own("ca_path"))

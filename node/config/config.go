@@ -44,6 +44,7 @@ type Config struct {
 	Queries     Queries
 	Leave       Leave
 	Telemetry   Telemetry `key:"telemetry"`
+	Monitor     Monitor   `key:"monitor"`
 	Logging     Logging
 	Definitions Definitions
 
@@ -81,6 +82,8 @@ type Addresses struct {
 	GRPC         string            `key:"addresses.grpc" doc:"overrides client_addr for gRPC"`
 	GRPCTLS      string            `key:"addresses.grpc_tls" doc:"overrides client_addr for gRPC over TLS"`
 	SerfLAN      string            `key:"serf_lan" doc:"overrides bind_addr for gossip"`
+	Monitor      string            `key:"addresses.monitor" doc:"overrides client_addr for the monitor's HTTP API"`
+	MonitorAgent string            `key:"addresses.monitor_agents" doc:"overrides client_addr for the port of monitoring agents"`
 	SerfWAN      string            `key:"serf_wan" doc:"overrides bind_addr for gossip between datacenters"`
 	SocketUser   string            `key:"unix_sockets.user" doc:"owner of unix sockets"`
 	SocketGroup  string            `key:"unix_sockets.group" doc:"group of unix sockets"`
@@ -91,17 +94,20 @@ type Addresses struct {
 
 // Ports by service.
 type Ports struct {
-	DNS        int `key:"dns" def:"8600" doc:"DNS over UDP and TCP"`
-	HTTP       int `key:"http" def:"8500" doc:"HTTP API"`
-	HTTPS      int `key:"https" def:"-1" doc:"HTTP API over TLS"`
-	GRPC       int `key:"grpc" def:"-1" doc:"gRPC; 8502 in dev"`
-	GRPCTLS    int `key:"grpc_tls" def:"-1" doc:"gRPC over TLS"`
-	SerfLAN    int `key:"serf_lan" def:"8301" doc:"gossip over UDP and TCP"`
-	SerfWAN    int `key:"serf_wan" def:"8302" doc:"gossip between the servers of all datacenters; -1 joins none"`
-	Server     int `key:"server" def:"8300" doc:"server RPC and Raft"`
-	Secrets    int `key:"secrets" def:"-1" doc:"HTTP API of the secrets plane, on the loopback address; dev alone, where it is 8200"`
-	SidecarMin int `key:"sidecar_min_port" def:"21000" doc:"first port for sidecars"`
-	SidecarMax int `key:"sidecar_max_port" def:"21255" doc:"last port for sidecars"`
+	DNS     int `key:"dns" def:"8600" doc:"DNS over UDP and TCP"`
+	HTTP    int `key:"http" def:"8500" doc:"HTTP API"`
+	HTTPS   int `key:"https" def:"-1" doc:"HTTP API over TLS"`
+	GRPC    int `key:"grpc" def:"-1" doc:"gRPC; 8502 in dev"`
+	GRPCTLS int `key:"grpc_tls" def:"-1" doc:"gRPC over TLS"`
+	SerfLAN int `key:"serf_lan" def:"8301" doc:"gossip over UDP and TCP"`
+	SerfWAN int `key:"serf_wan" def:"8302" doc:"gossip between the servers of all datacenters; -1 joins none"`
+	Server  int `key:"server" def:"8300" doc:"server RPC and Raft"`
+	Secrets int `key:"secrets" def:"-1" doc:"HTTP API of the secrets plane, on the loopback address; dev alone, where it is 8200"`
+	Monitor int `key:"monitor" def:"8080" doc:"HTTP API of the monitor plane, where monitor.enabled"`
+	// MonitorAgents is the contract's agent port.
+	MonitorAgents int `key:"monitor_agents" def:"8081" doc:"WebSocket port of monitoring agents, where monitor.enabled"`
+	SidecarMin    int `key:"sidecar_min_port" def:"21000" doc:"first port for sidecars"`
+	SidecarMax    int `key:"sidecar_max_port" def:"21255" doc:"last port for sidecars"`
 }
 
 // TLS holds one block per protocol. After Load the protocol blocks are complete:
@@ -114,6 +120,7 @@ type TLS struct {
 	InternalRPC TLSBlock `key:"tls.internal_rpc"`
 	HTTPS       TLSBlock `key:"tls.https"`
 	GRPC        TLSBlock `key:"tls.grpc"`
+	Monitor     TLSBlock `key:"tls.monitor"`
 }
 
 // TLSBlock is the TLS of one protocol. It is on when it has a certificate.
@@ -259,6 +266,20 @@ type Queries struct {
 	SessionTTLMin     time.Duration `key:"session_ttl_min" def:"10s" doc:"shortest session TTL"`
 }
 
+// Monitor is the monitor plane of a server.
+type Monitor struct {
+	Enabled               bool          `key:"enabled" doc:"servers: watch hosts and services with Sensu's agents and API; on in dev"`
+	AgentWrite            time.Duration `key:"agent_write_timeout" def:"15s" doc:"how long an agent may take nothing before its session ends"`
+	AgentWait             time.Duration `key:"agent_serve_wait_time" def:"0s" doc:"pause after the start before agents are let in"`
+	MessageMax            int           `key:"agent_message_max_size" def:"8388608" doc:"largest message of an agent, in bytes"`
+	PendingMax            int           `key:"event_pending_max_size" def:"16777216" doc:"bytes of events that may wait for the disk before agents wait"`
+	RequestMax            int           `key:"api_request_limit" def:"512000" doc:"largest body of a request to the API, in bytes"`
+	DeregistrationHandler string        `key:"deregistration_handler" doc:"handler of the event that tells of an entity's end, where the entity names none"`
+	AdminName             string        `key:"cluster_admin_username" doc:"user that a new plane begins with; without it corbel sensu-backend init makes one"`
+	AdminSecret           string        `key:"cluster_admin_password" opt:"secret" doc:"that user's password"`
+	AdminKey              string        `key:"cluster_admin_api_key" opt:"secret" doc:"an API key of that user, a UUID"`
+}
+
 // Leave is how the process ends.
 type Leave struct {
 	OnTerminate     bool `key:"leave_on_terminate" doc:"leave on SIGTERM; default true on agents"`
@@ -366,6 +387,7 @@ type Listen struct {
 	RPC                             string // server RPC and Raft
 	Gossip                          string
 	Secrets                         string // HTTP of the secrets plane
+	Monitor, MonitorAgents          []string
 	GossipWAN                       string // "" on client agents and with ports.serf_wan = -1
 }
 

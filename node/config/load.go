@@ -100,7 +100,7 @@ func (l *loader) defaults(o Options) {
 	}
 	if o.Style == Corbel && o.Dev {
 		c.ACL.Enabled, c.ACL.InitialManagement = true, "root"
-		c.Ports.Secrets = 8200
+		c.Ports.Secrets, c.Monitor.Enabled = 8200, true
 	}
 	if o.Dev {
 		c.Addresses.Bind, c.Addresses.Client = "127.0.0.1", "127.0.0.1"

@@ -1,0 +1,45 @@
+package node
+
+import (
+	"context"
+	"time"
+)
+
+const leaveTimeout = 15 * time.Second
+
+// Leave takes this process out of its cluster before it ends: a leader hands
+// over, the pool is told, and a server waits until the group did without it.
+func (p *Process) Leave(ctx context.Context) error {
+	p.log.Info("leaving the cluster")
+	if p.raft != nil {
+		p.raft.leaving.Store(true)
+		if g := p.raft.group.Load(); g != nil && g.IsLeader() && len(p.otherServers()) > 0 {
+			if err := g.TransferLeadership(ctx, ""); err != nil {
+				p.log.Warn("cannot hand the leadership over", "error", err)
+			}
+		}
+	}
+	if p.wan != nil {
+		if err := p.wan.pool.Leave(ctx); err != nil {
+			p.log.Warn("cannot tell the other datacenters of the leave", "error", err)
+		}
+	}
+	if err := p.pool.Leave(ctx); err != nil {
+		return err
+	}
+	if p.raft == nil || len(p.otherServers()) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Raft.LeaveDrain)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for p.raft.inConfiguration() {
+		select {
+		case <-ctx.Done():
+			return nil // the others remove it when they see that it left
+		case <-tick.C:
+		}
+	}
+	return nil
+}

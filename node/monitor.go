@@ -1,0 +1,246 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/api/sensuapi"
+	"corbel.dev/corbel/kit/backoff"
+	"corbel.dev/corbel/kit/life"
+	"corbel.dev/corbel/kit/vfs"
+	"corbel.dev/corbel/kit/ws"
+	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/eventstore"
+	"corbel.dev/corbel/monitor/eventstore/logevents"
+	"corbel.dev/corbel/monitor/hub"
+	"corbel.dev/corbel/monitor/ingest"
+	"corbel.dev/corbel/monitor/objects"
+	"corbel.dev/corbel/monitor/resources"
+	"corbel.dev/corbel/monitor/upkeep"
+	"corbel.dev/corbel/monitor/users"
+	"corbel.dev/corbel/telemetry"
+)
+
+// monitorPlane is the monitor plane of a server. It fails alone: no error of its parts ends the process, and what it lacks makes its own
+// ports unready, not the others.
+//
+// Where the parts meet: routes (in monitorhttp.go) is what the API's port answers; wants and publish are where stored events go;
+// parts is what runs.
+type monitorPlane struct {
+	p         *Process
+	log       *slog.Logger
+	metrics   *telemetry.Registry // of the plane alone, in the contract's names
+	raft      *raftPlane
+	resources *resources.Resources
+	users     *users.Users
+	hub       *hub.Hub
+	ingest    *ingest.Ingest
+	upkeep    *upkeep.Upkeep
+	agents    *sensuapi.Agents
+	api       *httpx.Server // of the API's port; nil where it is off
+	sessions  *agentsPort   // of the agents' port; nil where it is off
+	began     time.Time
+	tls       atomic.Pointer[tls.Config] // of both ports; replaced by Reload
+	failed    atomic.Pointer[error]      // why the plane serves nothing any more
+}
+
+// buildMonitor makes the plane and opens its ports.
+func (p *Process) buildMonitor() error {
+	if !p.cfg.Monitor.Enabled {
+		return nil
+	}
+	m := &monitorPlane{p: p, log: p.log, metrics: monitorMetrics(p.clock), resources: resources.New(p.log), hub: hub.NewHub(), began: p.clock.Now()}
+	m.raft = newMonitorRaft(p, m.resources)
+	m.resources.Serve(&monitorGroup{m})
+	m.resources.Watch(m.changed)
+	m.users = users.New(m.resources)
+	if err := m.openEvents(); err != nil {
+		return fmt.Errorf("monitor: events: %w", err)
+	}
+	m.agents = sensuapi.NewAgents(sensuapi.AgentsConfig{Resources: m.resources, Users: m.users, Hub: m.hub, Ingest: m.ingest, Backend: p.cfg.Node.Name,
+		Limits: ws.Limits{MessageBytes: int64(p.cfg.Monitor.MessageMax), Write: p.cfg.Monitor.AgentWrite}, Ready: m.takesAgents, Log: p.log})
+	m.meter()
+	if err := m.openPorts(); err != nil {
+		return err
+	}
+	p.rpcSrv.Handle(methodMonitorPropose, m.propose)
+	p.monitor = m
+	return nil
+}
+
+// openEvents opens the event store in the data folder, or in memory where there is none.
+func (m *monitorPlane) openEvents() (err error) {
+	fsys, dir := m.p.fs, filepath.Join(m.p.cfg.DataDir, "monitor", "events")
+	if m.p.cfg.DataDir == "" {
+		fsys, dir = vfs.NewMem(), "/events"
+	}
+	if err := fsys.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	m.ingest, err = ingest.New(ingest.Config{
+		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
+			return logevents.Open(logevents.Config{FS: fsys, Dir: dir, Log: m.log}, l)
+		},
+		Log: m.log, Now: m.p.clock.Now, PendingBytes: int64(m.p.cfg.Monitor.PendingMax),
+		Silences: func(namespace string) *monitor.Silences { return m.resources.View().Silences(namespace) },
+		Wants:    m.wants, Publish: m.publish,
+		Lift:        func(namespace string, names []string) { m.upkeep.Lift(namespace, names) },
+		Deregisters: func(namespace, entity string) bool { return m.upkeep.Deregisters(namespace, entity) },
+		Deregister:  func(namespace, entity string) { m.upkeep.Deregister(namespace, entity) },
+	})
+	if err != nil {
+		return err
+	}
+	m.upkeep = upkeep.New(upkeep.Config{Resources: m.resources, Events: m.ingest, DeregistrationHandler: m.p.cfg.Monitor.DeregistrationHandler, Log: m.log, Now: m.p.clock.Now})
+	return nil
+}
+
+// wants says whether anything waits for a result's event, and publish is given those that something waits for, once they are stored.
+// The pipelines are plugged in here.
+func (m *monitorPlane) wants(string, *monitor.Kind, monitor.Outcome) bool { return false }
+
+func (m *monitorPlane) publish(*ingest.Published) {}
+
+// changed tells the parts of changes of the configuration. It must not block.
+func (m *monitorPlane) changed(ops []objects.Op) {
+	if m.agents != nil {
+		m.agents.Changed(ops)
+	}
+}
+
+// parts is what the plane runs; schedules and pipelines are added here.
+func (m *monitorPlane) parts() []life.Part {
+	return []life.Part{
+		{Name: "metrics", Run: m.metrics.Run},
+		{Name: "raft", Run: m.raft.run},
+		{Name: "events", Run: m.ingest.Run},
+		{Name: "overdue results", Run: func(ctx context.Context) error { m.ingest.Watch(ctx); return nil }},
+		{Name: "upkeep", Run: m.upkeep.Run},
+		{Name: "seed", Run: m.seed},
+	}
+}
+
+// run runs the parts and the ports until ctx ends. A part that fails ends the plane's service, not the process.
+func (m *monitorPlane) run(ctx context.Context) error {
+	var group life.Group
+	for _, part := range m.parts() {
+		group.Add(part.Name, m.guarded(part))
+	}
+	if m.sessions != nil {
+		group.Add("agents", m.guarded(life.Part{Name: "agents", Run: m.sessions.run}))
+	}
+	if m.api != nil {
+		group.Add("api", m.guarded(life.Part{Name: "api", Run: m.api.Run}))
+	}
+	if err := group.Run(ctx); err != nil {
+		m.log.Error("the monitor plane did not end in order", "error", err)
+	}
+	return nil
+}
+
+// guarded waits, where a part fails, for the end of the plane: the API goes on saying what is wrong.
+func (m *monitorPlane) guarded(part life.Part) func(context.Context) error {
+	return func(ctx context.Context) error {
+		err := part.Run(ctx)
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		err = fmt.Errorf("%s: %w", part.Name, err)
+		m.failed.CompareAndSwap(nil, &err)
+		m.log.Error("the monitor plane serves nothing any more; the other planes go on", "error", err)
+		<-ctx.Done()
+		return nil
+	}
+}
+
+// lacks tells what the plane waits for before it is ready, nothing when it is.
+func (m *monitorPlane) lacks() (list []string) {
+	if err := m.failed.Load(); err != nil {
+		return []string{(*err).Error()}
+	}
+	if m.p.ending.Load() {
+		return []string{"the process ends"}
+	}
+	switch {
+	case m.raft.leaderAddr() == "":
+		list = append(list, "no leader is known")
+	case m.raft.LastContact() > silentLeader:
+		list = append(list, "the leader was not heard for "+m.raft.LastContact().Round(time.Second).String())
+	case m.resources.View().Get("namespaces", "", "default") == nil:
+		list = append(list, "the plane has not been initialized: sensu-backend init does it")
+	}
+	return list
+}
+
+// takesAgents says whether sessions begin.
+func (m *monitorPlane) takesAgents() bool {
+	return m.p.clock.Since(m.began) >= m.p.cfg.Monitor.AgentWait && len(m.lacks()) == 0
+}
+
+// What dev begins with, as Sensu's users expect of a development server.
+const (
+	devMonitorUser     = "admin"
+	devMonitorPassword = "P@ssw0rd!"
+)
+
+// seed makes a new plane usable where the configuration says by whom.
+func (m *monitorPlane) seed(ctx context.Context) error {
+	cfg := &m.p.cfg.Monitor
+	name, password := cfg.AdminName, cfg.AdminSecret
+	if name == "" && m.p.cfg.Dev {
+		name, password = devMonitorUser, devMonitorPassword
+	}
+	pause := backoff.Backoff{Min: 20 * time.Millisecond, Max: time.Second}
+	for name != "" && ctx.Err() == nil && m.resources.View().Get("namespaces", "", "default") == nil {
+		if m.raft.IsLeader() {
+			err := m.initialize(ctx, name, password, cfg.AdminKey)
+			if err != nil && !errors.Is(err, errInitialized) && ctx.Err() == nil {
+				m.log.Warn("the monitor plane could not be initialized yet", "error", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause.Next()):
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// agentsPort serves agents. Their sessions take over their connections, so it is a server of its own: without a limit of
+// connections for each client, since agents come through proxies, and with sockets that can be waited on without a buffer.
+type agentsPort struct {
+	http   *http.Server
+	agents *sensuapi.Agents
+	doors  []door
+}
+
+func (a *agentsPort) run(ctx context.Context) error {
+	var all sync.WaitGroup
+	failed := make(chan error, len(a.doors))
+	for _, d := range a.doors {
+		all.Go(func() {
+			if err := a.http.Serve(d.listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+				failed <- err
+			}
+		})
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	a.agents.Close()
+	err = errors.Join(err, a.http.Close())
+	all.Wait()
+	return err
+}

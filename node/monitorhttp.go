@@ -1,0 +1,206 @@
+package node
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/api/promapi"
+	"corbel.dev/corbel/api/sensuapi"
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/kit/version"
+	"corbel.dev/corbel/monitor/objects"
+	"corbel.dev/corbel/telemetry"
+)
+
+// monitorRoute is a pattern of http.ServeMux and who answers it.
+type monitorRoute struct {
+	pattern string
+	handler http.Handler
+}
+
+// routes is what the API's port answers: the REST API and the login are added here.
+func (m *monitorPlane) routes() []monitorRoute {
+	open := sensuapi.Open(sensuapi.OpenConfig{Cluster: m.cluster, Lacks: m.lacks, Version: version.SensuContract, Own: version.Number, Metrics: m.metricsHandler()})
+	return []monitorRoute{
+		{"/health", open}, {"/version", open}, {"/ready", open}, {"/metrics", open},
+	}
+}
+
+// door is an open port.
+type door struct{ listener net.Listener }
+
+// openPorts opens the API's port and the agents'. In dev a port that is in use is replaced by a free one, unless it was asked for.
+func (m *monitorPlane) openPorts() error {
+	cfg := m.p.cfg
+	var secure *tls.Config
+	if cfg.TLS.Monitor.Enabled() && !cfg.TLS.Disabled {
+		t, err := m.p.portTLS(cfg, "monitor", &cfg.TLS.Monitor, "http/1.1")
+		if err != nil {
+			return err
+		}
+		m.tls.Store(t)
+		secure = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return m.tls.Load(), nil }}
+	}
+	mux := http.NewServeMux()
+	for _, r := range m.routes() {
+		mux.Handle(r.pattern, r.handler)
+	}
+	err := m.open("ports.monitor", cfg.Listen.Monitor, func(addrs []string) (err error) {
+		listen := make([]httpx.Listen, len(addrs))
+		for i, addr := range addrs {
+			listen[i] = httpx.Listen{Address: addr, TLS: secure}
+		}
+		if m.api, err = httpx.NewServer(httpx.ServerConfig{Name: "monitor", Listen: listen, Handler: mux, MaxConnsPerClient: maxConns(cfg), ExemptLoopback: cfg.Dev,
+			MaxHeaderBytes: cfg.HTTP.MaxHeaderBytes, Logger: m.log, Metrics: m.p.metrics}); err != nil {
+			return err
+		}
+		return m.api.Bind()
+	})
+	if err != nil {
+		return err
+	}
+	return m.open("ports.monitor_agents", cfg.Listen.MonitorAgents, func(addrs []string) error { return m.openAgents(addrs, secure) })
+}
+
+// open opens the addresses of a port, if it is on.
+func (m *monitorPlane) open(key string, addrs []string, bind func([]string) error) error {
+	if len(addrs) == 0 {
+		return nil
+	}
+	err := bind(addrs)
+	if errors.Is(err, syscall.EADDRINUSE) && m.p.cfg.Dev && !m.p.cfg.Given(key) {
+		m.log.Warn("a port of the monitor plane is in use: another one is taken", "key", key, "wanted", addrs)
+		err = bind([]string{"127.0.0.1:0"})
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	return nil
+}
+
+// The limits of a request for a session, whose headers are a few names.
+const (
+	agentHeaderTime  = 10 * time.Second
+	agentHeaderBytes = 64 << 10
+)
+
+func (m *monitorPlane) openAgents(addrs []string, secure *tls.Config) error {
+	port := &agentsPort{agents: m.agents, http: &http.Server{Handler: m.agents, ReadHeaderTimeout: agentHeaderTime, IdleTimeout: agentHeaderTime, MaxHeaderBytes: agentHeaderBytes,
+		ErrorLog: slog.NewLogLogger(m.log.Handler(), slog.LevelDebug)}}
+	for _, addr := range addrs {
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			for _, d := range port.doors {
+				_ = d.listener.Close()
+			}
+			return err
+		}
+		if secure != nil {
+			l = tls.NewListener(l, secure)
+		}
+		port.doors = append(port.doors, door{l})
+	}
+	m.sessions = port
+	return nil
+}
+
+// close gives back what the plane opened, where it never ran.
+func (m *monitorPlane) close() {
+	if m.sessions != nil {
+		for _, d := range m.sessions.doors {
+			_ = d.listener.Close()
+		}
+	}
+}
+
+// MonitorAddrs are where the monitor plane's API and its port for agents answer, "" where that is off.
+func (p *Process) MonitorAddrs() (api, agents string) {
+	if p.monitor == nil {
+		return "", ""
+	}
+	if p.monitor.api != nil {
+		api = p.monitor.api.Addrs()[0].String()
+	}
+	if p.monitor.sessions != nil {
+		agents = p.monitor.sessions.doors[0].listener.Addr().String()
+	}
+	return api, agents
+}
+
+// cluster is the plane's servers for /health.
+func (m *monitorPlane) cluster() sensuapi.Cluster {
+	c := sensuapi.Cluster{Self: m.p.id}
+	if r := m.p.registry.State().Record(catalog.RecordSystem, catalog.ClusterIDKey); r != nil {
+		c.ID = string(r.Value)
+	}
+	if g := m.raft.group.Load(); g != nil {
+		c.Term = g.Term()
+	}
+	for _, s := range serverMembers(m.p.pool) {
+		if s.Tags[tagMonitor] == "" || s.Status == member.Left {
+			continue
+		}
+		one := sensuapi.Member{ID: s.Tags["id"], Name: s.Name}
+		if s.Status != member.Alive {
+			one.Err = "the server is " + s.Status.String()
+		}
+		if s.Tags["id"] == m.p.id {
+			if lacks := m.lacks(); len(lacks) > 0 {
+				one.Err = lacks[0]
+			}
+		}
+		c.Members = append(c.Members, one)
+	}
+	return c
+}
+
+// monitorMetrics makes a registry whose names are as dashboards for Sensu know them.
+func monitorMetrics(clk clock.Clock) *telemetry.Registry {
+	return telemetry.New(telemetry.Config{Settings: telemetry.Settings{MetricsPrefix: "sensu_go", PrometheusRetentionTime: 24 * time.Hour, DisableHostname: true}, Clock: clk})
+}
+
+// meter exports what the parts count.
+func (m *monitorPlane) meter() {
+	r := m.metrics
+	stat := func(name, help string, f func() float64, labels ...string) {
+		r.Declare(telemetry.KindGauge, name, help)
+		r.GaugeFunc(name, f, labels...)
+	}
+	stat("events_processed", "Results of checks that were taken since the start.", func() float64 { return float64(m.ingest.Stats().Results) }, "status", "success", "type", "check")
+	stat("events_steady", "Results that passed as the one before.", func() float64 { return float64(m.ingest.Stats().Steady) })
+	stat("events_published", "Events that were handed to pipelines.", func() float64 { return float64(m.ingest.Stats().Published) })
+	stat("events_pending_bytes", "Bytes of events that wait to be stored.", func() float64 { return float64(m.ingest.Stats().Pending) })
+	stat("store_commits", "Batches of events that were made durable.", func() float64 { return float64(m.ingest.Stats().Store.Commits) })
+	stat("store_changes", "Changes in these batches.", func() float64 { return float64(m.ingest.Stats().Store.Changes) })
+	stat("store_bytes", "Size of the event store on disk.", func() float64 { return float64(m.ingest.Stats().Store.Bytes) })
+	stat("upkeep_dropped", "Silences and entities that were to go, and were not since too many were.", func() float64 { return float64(m.upkeep.Dropped()) })
+	r.Declare(telemetry.KindGauge, "agent_sessions", "Agents that are connected to this server.")
+}
+
+// metricsHandler is /metrics, in Prometheus' text always.
+func (m *monitorPlane) metricsHandler() http.Handler {
+	text := promapi.New(m.metrics)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		counts := m.hub.Counts()
+		m.resources.View().List("namespaces", "", "", "", func(i *objects.Item) bool {
+			m.metrics.Gauge("agent_sessions", "namespace", i.Name).Set(float64(counts[i.Name]))
+			return true
+		})
+		asked := r.Clone(r.Context())
+		q := asked.URL.Query()
+		if !q.Has("format") {
+			q.Set("format", "prometheus")
+		}
+		asked.URL.RawQuery = q.Encode()
+		text.ServeHTTP(w, asked)
+	})
+}
