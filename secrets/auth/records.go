@@ -38,9 +38,14 @@ func Find[T any](ctx context.Context, v engine.View, prefix, name string) (*T, e
 func StillThere[T any](ctx context.Context, v engine.View, prefix, name string) (*T, error) {
 	found, err := Find[T](ctx, v, prefix, name)
 	if err == nil && found == nil {
-		err = errkind.Errorf(errkind.Invalid, "role %q is gone: log in again", name)
+		err = Gone("role", name)
 	}
 	return found, err
+}
+
+// Gone is the error of a renewal whose user or role is not there any more.
+func Gone(what, name string) error {
+	return errkind.Errorf(errkind.Invalid, "%s %q is gone: log in again", what, name)
 }
 
 // Keep answers a write with the operation that stores a record.

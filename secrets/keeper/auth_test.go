@@ -228,3 +228,36 @@ func TestSecretIDUsesUnderTraffic(t *testing.T) {
 		h.wait(time.Hour) // those failures count against the role's alias
 	}
 }
+
+// Who is gone renews nothing: a token lives no longer than it would have without the renewal.
+func TestRenewalAsksWhoIsStillThere(t *testing.T) {
+	h := newHouse(t)
+	h.users("ann")
+	ann := h.loginAs("ann").ID
+	h.ok(secrets.Update, "sys/auth/approle", `{"type":"approle"}`)
+	id := h.role(`{"token_ttl":"10m","secret_id_num_uses":1}`)
+	r, err := h.login(id, fmt.Sprint(field(t, h.ok(secrets.Update, "auth/approle/role/app/secret-id", ""), "secret_id")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	robot := r.Token.ID
+	renew := func(token string) error {
+		_, err := h.as(token, secrets.Update, "auth/token/renew-self", "")
+		return err
+	}
+	for _, token := range []string{ann, robot} {
+		if err := renew(token); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.ok(secrets.Delete, "auth/userpass/users/ann", "")
+	h.ok(secrets.Delete, "auth/approle/role/app", "")
+	for token, who := range map[string]string{ann: `user "ann" is gone`, robot: `role "app" is gone`} {
+		if err := renew(token); !errkind.Is(err, errkind.Invalid) || !strings.Contains(errkind.Text(err), who) {
+			t.Errorf("a renewal where %s: %v", who, err)
+		}
+		if !h.alive(token) {
+			t.Errorf("where %s its token ended before its time", who)
+		}
+	}
+}

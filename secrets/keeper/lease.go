@@ -99,8 +99,7 @@ func (k *Keeper) grant(ctx context.Context, t *task, reply *Reply) (ops []storag
 			k.tree.RUnlock()
 		}
 	}()
-	if t.giveBack, err = t.st.quotas.Lease(quota.Place{Path: t.Path, Mount: t.entry.Path}); err != nil {
-		k.cfg.Metrics.Counter("quota.lease_count.violation").Add(1)
+	if err := k.takeRoom(t, quota.Place{Path: t.Path, Mount: t.entry.Path}); err != nil {
 		return nil, nil, err
 	}
 	limits := k.limits(t.entry)

@@ -60,6 +60,67 @@ func (st *state) leasePlace(id string) quota.Place {
 	return p
 }
 
+// takeRoom takes room for a lease, which goes back when the request fails.
+func (k *Keeper) takeRoom(t *task, p quota.Place) error {
+	giveBack, err := t.st.quotas.Lease(p)
+	if err != nil {
+		k.cfg.Metrics.Counter("quota.lease_count.violation").Add(1)
+		return err
+	}
+	if giveBack != nil {
+		t.giveBack = append(t.giveBack, giveBack)
+	}
+	return nil
+}
+
+// takeTokenRoom takes room for the lease of a token that is made. A root token is never refused: with one an operator gets
+// out of it. Of batch tokens none is made past the quota, and none is counted: they are stored nowhere.
+func (k *Keeper) takeTokenRoom(t *task, tok *token.Token) error {
+	if !t.st.quotas.CountsLeases() {
+		return nil
+	}
+	if tok.Batch {
+		giveBack, err := t.st.quotas.Lease(quota.Place{Path: tok.Path, Mount: t.entry.Path})
+		if giveBack != nil {
+			giveBack()
+		}
+		return err
+	}
+	id := tok.LeaseID()
+	switch {
+	case id == "":
+		return nil
+	case !tok.Root():
+		return k.takeRoom(t, t.st.leasePlace(id))
+	}
+	if giveBack := t.st.quotas.Count(t.st.leasePlace(id)); giveBack != nil {
+		t.giveBack = append(t.giveBack, giveBack)
+	}
+	return nil
+}
+
+// tokensGoing gives the ids of the tokens' leases that operations take away and that are there, for leaseGone once they
+// are committed: what ends a token may do so twice. Keeper.tree is held. Nothing is read where nothing is counted.
+func (k *Keeper) tokensGoing(ctx context.Context, st *state, ops []storage.Op) (ids []string, err error) {
+	if now := k.state.Load(); now == nil || !now.quotas.CountsLeases() && !st.quotas.CountsLeases() {
+		return nil, nil
+	}
+	seen := map[string]bool{}
+	for _, op := range ops {
+		id, ok := strings.CutPrefix(op.Key, leasePrefix)
+		if _, isToken := token.OfLease(id); !ok || !isToken || op.Value != nil || seen[id] {
+			continue
+		}
+		seen[id] = true
+		if _, there, err := k.cfg.Storage.Get(ctx, op.Key); err != nil {
+			return nil, err
+		} else if there {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
 // leaseGone gives the room of a lease back that has ended.
 func (k *Keeper) leaseGone(st *state, id string) {
 	if now := k.state.Load(); now != nil { // rules may have changed since
@@ -74,7 +135,7 @@ func (k *Keeper) leaseGone(st *state, id string) {
 func (k *Keeper) countLeases(ctx context.Context, st *state, q *quota.Quota) error {
 	one := quota.NewSet(quota.Settings{}, []*quota.Quota{q})
 	return k.eachLease(ctx, func(id string) error {
-		if _, isToken := token.OfLease(id); !isToken && one.Holds(st.leasePlace(id)) {
+		if one.Holds(st.leasePlace(id)) {
 			q.Leases.Add(1)
 		}
 		return nil

@@ -1,12 +1,15 @@
 package keeper
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/quota"
 )
 
 func (h *house) from(addr string, op secrets.Operation, path string) error {
@@ -83,4 +86,70 @@ func TestLeaseCountQuotas(t *testing.T) {
 	}
 	h.ok(secrets.Read, "db/creds/app", "")
 	h.refused(errkind.Overloaded, h.root, secrets.Read, "db/creds/app", "")
+}
+
+// Logins and tokens are leases: a quota counts them, refuses politely past it, and gives room back however they end.
+func TestLeaseCountQuotasOfTokens(t *testing.T) {
+	h := newHouse(t)
+	h.users("ann")
+	login := func() (*Reply, error) {
+		return h.as("", secrets.Update, "auth/userpass/login/ann", `{"password":"pw"}`)
+	}
+	first := h.loginAs("ann")
+	h.ok(secrets.Update, "sys/quotas/lease-count/logins", `{"path":"auth/userpass","max_leases":3}`)
+	counts := func(name string, want float64) {
+		t.Helper()
+		if got := field(t, h.ok(secrets.Read, "sys/quotas/lease-count/"+name, ""), "counter"); got != want {
+			t.Errorf("%v leases are counted, want %v", got, want)
+		}
+	}
+	counts("logins", 1)
+	second, third := h.loginAs("ann"), h.loginAs("ann")
+	var over *quota.Exceeded
+	if _, err := login(); !errkind.Is(err, errkind.Overloaded) || !errors.As(err, &over) {
+		t.Fatalf("a login past the quota: %v", err)
+	}
+	counts("logins", 3)
+	h.ok(secrets.Update, "auth/token/revoke-accessor", text(t, map[string]string{"accessor": first.Token.Accessor}))
+	counts("logins", 2)
+	h.Seal()
+	h.unseal()
+	counts("logins", 2)
+	h.ok(secrets.Update, "sys/leases/revoke", text(t, map[string]string{"lease_id": second.Token.LeaseID()}))
+	counts("logins", 1)
+	h.ok(secrets.Update, "sys/leases/revoke-prefix/auth/userpass/login", "")
+	counts("logins", 0)
+	if h.alive(third.ID) {
+		t.Error("a token lives whose prefix was revoked")
+	}
+
+	// Children that go with their parent, tokens that expire, and batch tokens and root tokens.
+	h.ok(secrets.Update, "sys/quotas/lease-count/tokens", `{"path":"auth/token","max_leases":4}`)
+	h.policy("maker", `path "auth/token/create" { capabilities = ["update"] }`)
+	parent := h.token(`{"policies":["maker"],"ttl":"1h"}`)
+	for range 2 {
+		if _, err := h.as(parent, secrets.Update, "auth/token/create", `{"ttl":"1h"}`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.token(`{"policies":["maker"],"ttl":"1m"}`)
+	counts("tokens", 4)
+	h.refused(errkind.Overloaded, h.root, secrets.Update, "auth/token/create", `{"policies":["maker"],"ttl":"1h"}`)
+	h.refused(errkind.Overloaded, h.root, secrets.Update, "auth/token/create", `{"policies":["maker"],"ttl":"1h","type":"batch"}`)
+	h.ok(secrets.Update, "auth/token/create", `{"policies":["root"]}`)
+	root := h.token(`{"policies":["root"],"ttl":"1h"}`)
+	counts("tokens", 5) // it has a lease, and was not refused
+	h.wait(2 * time.Minute)
+	h.expire()
+	counts("tokens", 4)
+	if _, err := h.as(parent, secrets.Update, "auth/token/revoke-self", ""); err != nil {
+		t.Fatal(err)
+	}
+	counts("tokens", 1)
+	h.token(`{"policies":["maker"],"ttl":"1h","type":"batch"}`)
+	counts("tokens", 1)
+	if _, err := h.as(root, secrets.Update, "auth/token/revoke-self", ""); err != nil {
+		t.Fatal(err)
+	}
+	counts("tokens", 0)
 }

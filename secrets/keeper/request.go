@@ -51,7 +51,7 @@ type task struct {
 	renewed   *token.Token // what a renewal left, for the reply
 	renewedID string       // its id; "" where only the accessor was given
 	leased    *Leased      // what a renewal of a lease left
-	giveBack  func()       // the room of a lease in its quota, where it does not come to be
+	giveBack  []func()     // the room of leases in their quotas, where they do not come to be
 	wrap      *WrapInfo    // what stands for the answer that was wrapped again
 }
 
@@ -193,16 +193,17 @@ func (k *Keeper) run(ctx context.Context, t *task) (answer *Reply, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if resp.Lease != nil {
-		defer func() {
-			if err != nil {
-				if t.giveBack != nil {
-					t.giveBack()
-				}
-				k.undo(ctx, t, resp.Lease)
-			}
-		}()
-	}
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, giveBack := range t.giveBack {
+			giveBack()
+		}
+		if resp.Lease != nil {
+			k.undo(ctx, t, resp.Lease)
+		}
+	}()
 	ops, err := t.view.ops(resp.Ops)
 	if err != nil {
 		return nil, err

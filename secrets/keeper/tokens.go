@@ -69,6 +69,9 @@ func (k *Keeper) issue(ctx context.Context, t *task, resp *secrets.Response) (ma
 		resp.Warnings = append(resp.Warnings, "TTL is capped by the maximum that holds here: "+tok.TTL.String())
 	}
 	if tok.Batch {
+		if err := k.takeTokenRoom(t, tok); err != nil {
+			return nil, nil, err
+		}
 		if tok.Workload != "" {
 			return nil, nil, errkind.New(errkind.Invalid, "field \"token_type\": a workload's token cannot be a batch token: nobody could end it with the workload")
 		}
@@ -82,6 +85,9 @@ func (k *Keeper) issue(ctx context.Context, t *task, resp *secrets.Response) (ma
 		return nil, nil, orTaken(err)
 	}
 	ops := t.st.book.Make(id, tok)
+	if err := k.takeTokenRoom(t, tok); err != nil {
+		return nil, nil, err
+	}
 	return &issued{&Issued{ID: id, Token: tok, Left: tok.Left(t.Now), Identity: who.policies}, append(ops, who.ops...)}, free, nil
 }
 

@@ -66,7 +66,17 @@ func (k *Keeper) commitEnd(ctx context.Context, st *state, ops []storage.Op, end
 	if err != nil {
 		return nil, err
 	}
-	return below, k.vault.Commit(ctx, k.epoch, ops)
+	gone, err := k.tokensGoing(ctx, st, ops)
+	if err != nil {
+		return nil, err
+	}
+	if err := k.vault.Commit(ctx, k.epoch, ops); err != nil {
+		return below, err
+	}
+	for _, id := range gone {
+		k.leaseGone(st, id)
+	}
+	return below, nil
 }
 
 // endBelow ends what is below tokens that ended. When it fails what is left is dealt with later.

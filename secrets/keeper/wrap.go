@@ -35,6 +35,9 @@ func (k *Keeper) wrap(t *task, answer []byte, ttl time.Duration, path, accessor 
 	tok.Begin(t.Now, ttl, token.Limits{})
 	info := &WrapInfo{Token: token.NewID(), TTL: ttl, Created: tok.Created, Path: path, Wrapped: accessor}
 	ops := t.st.book.Make(info.Token, tok)
+	if err := k.takeTokenRoom(t, tok); err != nil {
+		return nil, nil, err
+	}
 	info.Accessor = tok.Accessor
 	op, err := putJSON(responseKey(t.st, tok.Hash), map[string]string{"response": string(answer)})
 	return info, append(ops, op), err

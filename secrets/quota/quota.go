@@ -247,6 +247,16 @@ func (s *Set) Lease(p Place) (giveBack func(), err error) {
 	return func() { q.Leases.Add(-1) }, nil
 }
 
+// Count takes room for a lease that is never refused. giveBack is as of Lease.
+func (s *Set) Count(p Place) (giveBack func()) {
+	q := s.of(LeaseCount, p)
+	if q == nil {
+		return nil
+	}
+	q.Leases.Add(1)
+	return func() { q.Leases.Add(-1) }
+}
+
 // Gone gives the room of a lease back that had ended.
 func (s *Set) Gone(p Place) {
 	if q := s.of(LeaseCount, p); q != nil {

@@ -219,22 +219,25 @@ func Store(t *Token) secrets.Op { return storage.Put(idPrefix+t.Hash, t.encode()
 // HashOf returns the token that a storage key is the record of.
 func HashOf(key string) (hash string, ok bool) { return strings.CutPrefix(key, idPrefix) }
 
-// LeaseID is the id of the token's lease, "" of one that does not end.
+// LeaseID is the id of the token's lease, "" of one that does not end, or whose path is too long for a key.
 func (t *Token) LeaseID() string {
 	if t.Expires.IsZero() {
 		return ""
 	}
-	return leaseID(t.Path, t.Hash)
+	id := leaseID(t.Path, t.Hash)
+	if storage.CheckKey(LeasePrefix+id) != nil {
+		return ""
+	}
+	return id
 }
 
 func leaseID(path, hash string) string { return path + "/h" + hash }
 
 func (t *Token) leaseKey() string {
-	id := t.LeaseID()
-	if id == "" || storage.CheckKey(LeasePrefix+id) != nil {
-		return ""
+	if id := t.LeaseID(); id != "" {
+		return LeasePrefix + id
 	}
-	return LeasePrefix + id
+	return ""
 }
 
 // OfLease returns the token that a lease is, by the lease's id.

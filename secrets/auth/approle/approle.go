@@ -29,7 +29,7 @@ type Engine struct {
 	Hash    func(id string) string // the name of an id in storage, keyed
 }
 
-var _ engine.Engine = (*Engine)(nil)
+var _ engine.Renewer = (*Engine)(nil)
 
 const (
 	roles   = "role/"
@@ -84,6 +84,15 @@ func (e *Engine) Exists(ctx context.Context, view engine.View, r *secrets.Reques
 	}
 	found, err := find(ctx, view, strings.ToLower(name))
 	return found != nil, true, err
+}
+
+// Renewable implements engine.Renewer: a role that is gone renews nothing. The secret id is not asked for: it may have been good for one login.
+func (*Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Request, login []byte, _ string) error {
+	r, err := find(ctx, view, string(login))
+	if err == nil && r == nil {
+		err = auth.Gone("role", string(login))
+	}
+	return err
 }
 
 func find(ctx context.Context, view engine.View, name string) (*role, error) {

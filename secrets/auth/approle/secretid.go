@@ -224,6 +224,7 @@ func (c *call) login() (*secrets.Response, error) {
 	}
 	a := c.role.Tokens.Auth()
 	a.DisplayName, a.Alias, a.Metadata, a.Role = "approle", id, map[string]string{"role_name": c.role.Name}, c.role.Name
+	a.Login = []byte(c.role.Name)
 	resp := &secrets.Response{Auth: a}
 	if c.role.Bind {
 		if text == "" {

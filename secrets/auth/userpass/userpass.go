@@ -24,7 +24,7 @@ type Engine struct {
 	Mount   string        // what tells this mount's users from others' in Lockout
 }
 
-var _ engine.Engine = (*Engine)(nil)
+var _ engine.Renewer = (*Engine)(nil)
 
 const (
 	cost     = 10
@@ -63,6 +63,15 @@ func (e *Engine) Exists(ctx context.Context, view engine.View, r *secrets.Reques
 	}
 	u, err := find(ctx, view, strings.ToLower(name))
 	return u != nil, true, err
+}
+
+// Renewable implements engine.Renewer: a user who is gone renews nothing.
+func (*Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Request, login []byte, _ string) error {
+	u, err := find(ctx, view, string(login))
+	if err == nil && u == nil {
+		err = auth.Gone("user", string(login))
+	}
+	return err
 }
 
 func find(ctx context.Context, view engine.View, name string) (*user, error) {
@@ -223,5 +232,6 @@ func (e *Engine) login(ctx context.Context, view engine.View, r *secrets.Request
 	}
 	a := u.Auth()
 	a.DisplayName, a.Alias, a.Metadata = strings.TrimSuffix(strings.TrimPrefix(r.Mount, "auth/"), "/")+"-"+name, name, map[string]string{"username": name}
+	a.Login = []byte(name)
 	return &secrets.Response{Auth: a}, nil
 }
