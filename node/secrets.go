@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -113,7 +114,7 @@ func (p *secretsPlane) run(ctx context.Context) error {
 // begin joins the cluster that the configuration names, and unseals where nobody is needed for it. What an operator seals
 // later stays sealed.
 func (p *secretsPlane) begin(ctx context.Context) {
-	pause := backoff.Backoff{Min: 50 * time.Millisecond, Max: 5 * time.Second}
+	pause := backoff.Backoff{Min: 50 * time.Millisecond, Max: 2 * time.Second}
 	for n := 0; ctx.Err() == nil && !p.began(ctx, n); n++ {
 		t := time.NewTimer(pause.Next())
 		select {
@@ -131,12 +132,9 @@ func (p *secretsPlane) began(ctx context.Context, tries int) bool {
 		tell = slog.LevelWarn
 	}
 	if raft := p.store.raft; raft != nil && len(p.store.retry) > 0 && !raft.Member() && !raft.Invited() {
-		target := p.store.retry[tries%len(p.store.retry)]
-		if err := raft.Join(ctx, target); err != nil {
-			p.log.Log(ctx, tell, "secrets: cannot join the cluster yet: tried again", "server", target.APIAddr, "error", err)
+		if !p.join(ctx, raft, tell) {
 			return false
 		}
-		p.log.Info("secrets: this server may join a cluster once it is unsealed", "server", target.APIAddr)
 	}
 	if !p.auto {
 		return true
@@ -154,6 +152,22 @@ func (p *secretsPlane) began(ctx context.Context, tries int) bool {
 		return false
 	}
 	return !p.keeper.Sealed() // not initialized: another server may do it
+}
+
+// join asks the servers that the configuration names, one after another, and passes by this one, which may be among them.
+func (p *secretsPlane) join(ctx context.Context, raft *cluster.Node, tell slog.Level) bool {
+	for _, target := range p.store.retry {
+		if p.cluster != nil && strings.TrimSuffix(target.APIAddr, "/") == strings.TrimSuffix(p.cluster.Self().APIAddr, "/") {
+			continue
+		}
+		err := raft.Join(ctx, target)
+		if err == nil {
+			p.log.Info("secrets: this server may join a cluster once it is unsealed", "server", target.APIAddr)
+			return true
+		}
+		p.log.Log(ctx, tell, "secrets: cannot join the cluster yet: tried again", "server", target.APIAddr, "error", err)
+	}
+	return false
 }
 
 // secretsOf reads the block of the secrets plane.

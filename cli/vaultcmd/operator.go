@@ -71,14 +71,17 @@ func (c *call) status() error {
 		return err
 	}
 	var leader leaderStatus
-	if !st.Sealed {
-		l, err := c.do("GET", "sys/leader", nil)
-		if err != nil {
-			return doing("checking leader status", err)
-		}
+	l, err := c.do("GET", "sys/leader", nil)
+	var said *vault.Error
+	switch {
+	case err == nil:
 		if err := command.Decode(l.Raw, &leader); err != nil {
 			return err
 		}
+	case st.Sealed && errors.As(err, &said): // a server that could be one of several tells no more while it is sealed
+		leader.HAEnabled = true
+	default:
+		return doing("checking leader status", err)
 	}
 	if err := c.showStatus(&st, &leader); err != nil {
 		return err
@@ -158,7 +161,7 @@ func Operator(e *command.Env, cmd *cobra.Command) {
 			if _, err := c.do("PUT", "sys/rotate", nil); err != nil {
 				return doing("rotating key", err)
 			}
-			if err := c.success("Rotated key\n"); err != nil {
+			if err := c.success("Rotated key"); err != nil {
 				return err
 			}
 			return c.keyStatus(nil)

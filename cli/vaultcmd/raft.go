@@ -26,8 +26,8 @@ func operatorRaft(e *command.Env) *cobra.Command {
 	return command.Named("raft", "Look after the servers of a Raft cluster", raftJoin(e),
 		leaf(e, "list-peers", "List the servers of the cluster", 0, 0, (*call).listPeers),
 		peer("remove-peer", "Remove a server from the cluster", "Peer removed successfully!"),
-		peer("promote", "Give a server a vote", "Success! The server has a vote."),
-		peer("demote", "Take a server's vote away", "Success! The server has no vote."),
+		peer("promote", "Give a server a vote", "The server has a vote."),
+		peer("demote", "Take a server's vote away", "The server has no vote."),
 		command.Named("snapshot", "Save and restore the whole storage",
 			leaf(e, "save FILE", "Save the storage to a file", 1, 1, (*call).saveSnapshot), raftRestore(e)),
 		command.Named("autopilot", "How the cluster looks after itself",
@@ -136,7 +136,7 @@ func setPilot(e *command.Env) *cobra.Command {
 			if err != nil {
 				return doing("changing autopilot's configuration", err)
 			}
-			return c.changed(a, "Success! Autopilot has the new settings.")
+			return c.changed(a, "Autopilot has the new settings.")
 		}
 	})
 }
@@ -166,7 +166,7 @@ func (c *call) saveSnapshot(args []string) (err error) {
 		_ = os.Remove(temp)
 		return fmt.Errorf("the snapshot was not saved: %w", err)
 	}
-	return c.success("Success! Saved a snapshot to %s\n", args[0])
+	return c.success("Saved a snapshot to %s", args[0])
 }
 
 func raftRestore(e *command.Env) *cobra.Command {
@@ -187,7 +187,7 @@ func raftRestore(e *command.Env) *cobra.Command {
 				return doing("installing the snapshot", err)
 			}
 			_ = out.Close()
-			return c.success("Success! Restored the snapshot %s\n", args[0])
+			return c.success("Restored the snapshot %s", args[0])
 		}
 	})
 }

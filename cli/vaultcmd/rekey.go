@@ -98,7 +98,7 @@ func operatorRekey(e *command.Env) *cobra.Command {
 				if _, err := c.body("canceling rekey", "DELETE", path+step, nil); err != nil {
 					return err
 				}
-				return c.success("Success! Canceled rekeying (if it was started)\n")
+				return c.success("Canceled rekeying (if it was started)")
 			case *status:
 				return c.rekeyStep("reading rekey status", "GET", path+step, nil)
 			}
@@ -193,7 +193,7 @@ func operatorGenerateRoot(e *command.Env) *cobra.Command {
 				if _, err := c.body("canceling root generation", "DELETE", path+"attempt", nil); err != nil {
 					return err
 				}
-				return c.success("Success! Root token generation canceled (if it was started)\n")
+				return c.success("Root token generation canceled (if it was started)")
 			case *status:
 				return step(c, "reading root generation status", "GET", path+"attempt", nil)
 			}

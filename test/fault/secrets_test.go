@@ -57,3 +57,13 @@ func TestSecretsOutage(t *testing.T) {
 		})
 	}
 }
+
+// TestSecretsRoll rolls three servers under writes: whoever tries again fails nowhere and loses nothing.
+func TestSecretsRoll(t *testing.T) {
+	t.Parallel()
+	report, err := lab.RunSecretsRoll(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d writes, %d retries, longest write %s, at a step-down %s", report.Writes, report.Retried, report.Longest, report.StepDown)
+}

@@ -61,6 +61,7 @@ var rows = []row{
 	{"failover", "E: leader kill -9; time until the first acknowledged write", 1, 25 * time.Second, true, failover},
 	{"transfer", "E: planned change of leader; longest gap between writes", 1, 25 * time.Second, true, transfer},
 	{"rolling", "E: rolling restart of three; longest gap between consistent reads of clients that retry", 1, 8 * time.Second, true, rolling},
+	{"secrets-roll", "E, secrets plane: a step-down, then each of three servers stopped and started; longest write of clients that retry", 1, 12 * time.Second, true, secretsRoll},
 	{"cut", "E: the leader cut off in network namespaces; time until the next write", 1, 40 * time.Second, true, cut},
 }
 
@@ -183,6 +184,14 @@ func transfer(ctx context.Context, l *faultrun.Lab, _ uint64) (done, error) {
 func rolling(ctx context.Context, l *faultrun.Lab, _ uint64) (done, error) {
 	r, err := l.RunRolling(ctx)
 	return done{map[string]int{"restarts": 3, "reads": r.Reads, "retried": r.Retried, "failed": r.Failed}, []time.Duration{r.Longest}}, err
+}
+
+func secretsRoll(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+	r, err := l.RunSecretsRoll(ctx, seed)
+	if r == nil {
+		return done{}, err
+	}
+	return done{map[string]int{"restarts": 3, "writes": r.Writes, "retried": r.Retried}, []time.Duration{r.Longest}}, err
 }
 
 func cut(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
