@@ -68,6 +68,25 @@ func (c *Cursor) Each(f func(*Reading)) {
 	}
 }
 
+// EachOf is Each for the series that want names, whatever the naming lets through: what Naming hides from exporters is still there.
+// Series that it does not want are not read at all. Reading.Name is empty.
+func (c *Cursor) EachOf(want func(*Series) bool, f func(*Reading)) {
+	for _, s := range c.r.Series() {
+		if !want(s) {
+			continue
+		}
+		m := c.marks[s]
+		if m == nil {
+			m = &mark{}
+			c.marks[s] = m
+		}
+		reading := Reading{Series: s}
+		if c.advance(s, m, &reading) {
+			f(&reading)
+		}
+	}
+}
+
 // advance moves the mark to now and fills in what changed; false when nothing did.
 func (c *Cursor) advance(s *Series, m *mark, out *Reading) bool {
 	switch s.Kind {

@@ -1,0 +1,201 @@
+package probe
+
+import (
+	"cmp"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"corbel.dev/corbel/telemetry"
+	"github.com/safchain/ethtool"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// cards reads what the drivers of the network cards count.
+func (h *Host) cards(r *telemetry.Registry) error {
+	read := h.Cards
+	if read == nil {
+		read = h.drivers
+	}
+	all, err := read()
+	for nic, counters := range all {
+		queues := 0
+		for name, v := range counters {
+			switch queue, isQueue := transmitQueue(name); {
+			case strings.HasSuffix(name, "_allowance_exceeded"):
+				h.add(r, float64(v), "host.nic.exceeded", "nic", nic, "allowance", name)
+			case isQueue && queues < 64:
+				queues++
+				h.add(r, float64(v), "host.nic.queue_packets", "nic", nic, "queue", queue)
+			case isRingDrop(name):
+				h.add(r, float64(v), "host.nic.dropped", "nic", nic, "counter", name)
+			}
+		}
+	}
+	return err
+}
+
+// transmitQueues are how drivers call the packets that one transmit queue sent: ena and virtio, mlx5, ixgbe and i40e, gve.
+var transmitQueues = regexp.MustCompile(`^(?:queue_(\d+)_tx_cnt|tx_queue_(\d+)_packets|tx(\d+)_packets|tx-(\d+)\.packets|tx_packets\[(\d+)\])$`)
+
+func transmitQueue(name string) (string, bool) {
+	m := transmitQueues.FindStringSubmatch(name)
+	if m == nil {
+		return "", false
+	}
+	return strings.Join(m[1:], ""), true
+}
+
+// isRingDrop reports whether a counter says that the card's ring was full.
+func isRingDrop(name string) bool {
+	switch name {
+	case "rx_missed_errors", "rx_no_buffer_count", "rx_out_of_buffer", "rx_fifo_errors", "rx_drops", "rx_overruns":
+		return true
+	}
+	return false
+}
+
+// drivers asks the driver of each card that is up and no loopback. A driver without counters has the kernel's own.
+func (h *Host) drivers() (map[string]map[string]uint64, error) {
+	nics, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	et, err := ethtool.NewEthtool()
+	if err != nil {
+		return nil, err
+	}
+	defer et.Close()
+	out := map[string]map[string]uint64{}
+	for _, nic := range nics {
+		if nic.Flags&net.FlagLoopback != 0 || nic.Flags&net.FlagUp == 0 || len(out) >= 16 {
+			continue
+		}
+		counters, err := et.Stats(nic.Name)
+		if err != nil || counters == nil {
+			counters = map[string]uint64{}
+		}
+		for _, name := range []string{"rx_missed_errors", "rx_fifo_errors"} {
+			if b, err := os.ReadFile(filepath.Join(h.Sys, "class/net", nic.Name, "statistics", name)); err == nil {
+				if v, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64); err == nil {
+					counters[name] = max(counters[name], v)
+				}
+			}
+		}
+		out[nic.Name] = counters
+	}
+	return out, nil
+}
+
+// peerCount is what all connections with one peer have in common.
+type peerCount struct {
+	name           string
+	segments, lost float64 // since they were last counted
+}
+
+// peers asks the kernel about the TCP connections of this process's ports.
+func (h *Host) peers(r *telemetry.Registry) error {
+	if h.Ports == nil {
+		return nil
+	}
+	ports := h.Ports()
+	counts := map[string]*peerCount{}
+	low, high := h.portRange()
+	dialed := map[string]int{} // local ports in use, by whom they are used towards
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		sockets, err := netlink.SocketDiagTCPInfo(family)
+		if err != nil {
+			return err
+		}
+		for _, s := range sockets {
+			if s.InetDiagMsg == nil || s.TCPInfo == nil {
+				continue
+			}
+			id := s.InetDiagMsg.ID
+			local, remote := int(id.SourcePort), int(id.DestinationPort)
+			if local >= low && local <= high && remote != 0 && !slices.Contains(ports, local) {
+				dialed[id.Destination.String()+":"+strconv.Itoa(remote)]++
+			}
+			if remote == 0 || (!slices.Contains(ports, local) && !slices.Contains(ports, remote)) {
+				continue
+			}
+			h.countSocket(counts, id.Destination.String(), local, remote, id.Cookie, float64(s.TCPInfo.Segs_out), float64(s.TCPInfo.Total_retrans))
+		}
+	}
+	most := 0
+	for _, n := range dialed {
+		most = max(most, n)
+	}
+	if high > low {
+		r.Gauge("host.ports.used").Set(float64(most) / float64(high-low+1))
+	}
+	h.tellPeers(r, counts)
+	return nil
+}
+
+// countSocket adds what one connection sent since it was last seen; sockets come and go, so their own totals are followed.
+func (h *Host) countSocket(counts map[string]*peerCount, ip string, local, remote int, cookie [2]uint32, sent, resent float64) {
+	name := ""
+	if h.Peer != nil {
+		name = h.Peer(ip, remote)
+	}
+	if name == "" {
+		name = ip
+	}
+	c := counts[name]
+	if c == nil {
+		c = &peerCount{name: name}
+		counts[name] = c
+	}
+	key := "socket " + strconv.FormatUint(uint64(cookie[1])<<32|uint64(cookie[0]), 36)
+	newSent, known := h.grew(key+"s", sent)
+	newLost, _ := h.grew(key+"r", resent)
+	if !known { // it is new: all of it is
+		newSent, newLost = sent, resent
+	}
+	c.segments += max(newSent, 0)
+	c.lost += max(newLost, 0)
+}
+
+// tellPeers gives the peers that lose most series of their own, and joins the rest.
+func (h *Host) tellPeers(r *telemetry.Registry, counts map[string]*peerCount) {
+	all := make([]*peerCount, 0, len(counts))
+	for _, c := range counts {
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b *peerCount) int {
+		return cmp.Or(-cmp.Compare(a.lost, b.lost), -cmp.Compare(a.segments, b.segments), cmp.Compare(a.name, b.name))
+	})
+	for i, c := range all {
+		name := c.name
+		if i >= topPeers {
+			name = "others"
+		}
+		r.Counter("host.tcp.segments", "peer", name).Add(uint64(c.segments))
+		r.Counter("host.tcp.retransmits", "peer", name).Add(uint64(c.lost))
+	}
+}
+
+// portRange are the ports that the kernel gives to those who dial; zeros where it does not say. They run out for each address that is
+// dialed on its own.
+func (h *Host) portRange() (low, high int) {
+	b, err := os.ReadFile(h.Proc + "/sys/net/ipv4/ip_local_port_range")
+	if err != nil {
+		return 0, 0
+	}
+	f := strings.Fields(string(b))
+	if len(f) != 2 {
+		return 0, 0
+	}
+	low, err1 := strconv.Atoi(f[0])
+	high, err2 := strconv.Atoi(f[1])
+	if err1 != nil || err2 != nil {
+		return 0, 0
+	}
+	return low, high
+}

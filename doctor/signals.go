@@ -1,0 +1,24 @@
+package doctor
+
+// Signals are the names of the series that rules read (docs/internals/doctor.md says what each tells). A gatherer follows
+// these and no others, which bounds what evidence weighs.
+var Signals = []string{
+	"catalog.register",
+	"drain.new_connections",
+	"expire.num_revoking", "expire.revoke_failed", "expire.revoked",
+	"group.append", "group.apply", "group.leader", "group.leaderless_ms", "group.queue", "group.replicate", "group.shed", "group.stalls", "group.write.inflight_ms",
+	"host.cgroup.throttled", "host.conntrack.used", "host.cpu.busy", "host.fd.used", "host.ports.used", "host.psi",
+	"host.net.listen_overflows", "host.nic.dropped", "host.nic.exceeded", "host.nic.queue_packets", "host.softnet.dropped",
+	"host.tcp.peer_resets", "host.tcp.retransmits", "host.tcp.segments",
+	"monitor.stored",
+	"net.accept_errors",
+	"peer.clock_offset_ms",
+	"pipeline.merged", "pipeline.oldest_ms", "pipeline.queued",
+	"request.shed", "request.stage", "request.storage_ops", "request.total",
+	"runtime.gc_cpu", "runtime.num_goroutines",
+	"storage.call", "storage.errors", "storage.inflight_ms",
+	"subscriber.cut", "subscriber.lag_ms",
+	"telemetry.tap",
+	"tenant.requests",
+	"xds.nacks",
+}
