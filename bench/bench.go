@@ -94,7 +94,9 @@ type Row struct {
 	PerSecond float64            `json:"per_second,omitempty"`
 	Millis    map[string]float64 `json:"millis,omitempty"` // p50 p90 p99 p999 max mean
 	RSSBytes  int64              `json:"rss_bytes,omitempty"`
-	Note      string             `json:"note,omitempty"`
+	// LeaseBytes is the memory that one lease takes: what there is more of it with all leases than without, divided by them.
+	LeaseBytes int64  `json:"lease_bytes,omitempty"`
+	Note       string `json:"note,omitempty"`
 	// ServerCPUMicros is the processor time that the server took for a request, in user mode and in the kernel.
 	ServerCPUMicros float64 `json:"server_cpu_micros,omitempty"`
 	// FloorRatio is PerSecond over the floor that bounds the row; Floor names it.

@@ -16,6 +16,8 @@ type LeasesOptions struct {
 	SecretsOptions
 	// Leases are how many there are when the storm begins.
 	Leases int
+	// Prefix is how many logins the storm of that name ends; 0 is Leases.
+	Prefix int
 	// Storms are what is measured: some of LeaseStorms.
 	Storms []string
 }
@@ -28,8 +30,13 @@ func (o *LeasesOptions) complete() error {
 	if o.Leases == 0 {
 		o.Leases = 10_000
 	}
-	if o.Leases < 1 || o.Leases > 10_000_000 {
-		return fmt.Errorf("--leases: must be between 1 and 10000000, not %d", o.Leases)
+	if o.Prefix == 0 {
+		o.Prefix = o.Leases
+	}
+	for name, n := range map[string]int{"--leases": o.Leases, "--prefix": o.Prefix} {
+		if n < 1 || n > 10_000_000 {
+			return fmt.Errorf("%s: must be between 1 and 10000000, not %d", name, n)
+		}
 	}
 	if len(o.Storms) == 0 {
 		o.Storms = []string{"tree", "prefix"}
@@ -140,10 +147,10 @@ func (s *storm) prefix(ctx context.Context) error {
 	if err := s.call(ctx, "POST", "auth/"+secretsMount+"/login", login, &one); err != nil {
 		return err
 	}
-	if err := s.many(ctx, "approle logins", s.request("POST", "auth/"+secretsMount+"/login", "", mustJSON(login)), s.o.Leases-1); err != nil {
+	if err := s.many(ctx, "approle logins", s.request("POST", "auth/"+secretsMount+"/login", "", mustJSON(login)), s.o.Prefix-1); err != nil {
 		return err
 	}
-	return s.revoked(ctx, fmt.Sprintf("revoke a prefix of %d logins", s.o.Leases), one.Auth.Token, func(ctx context.Context) error {
+	return s.revoked(ctx, fmt.Sprintf("revoke a prefix of %d logins", s.o.Prefix), one.Auth.Token, func(ctx context.Context) error {
 		return s.call(ctx, "PUT", "sys/leases/revoke-prefix/auth/"+secretsMount+"/login", nil, nil)
 	})
 }
@@ -180,6 +187,9 @@ func (s *storm) many(ctx context.Context, what string, raw []byte, n int) error 
 	}
 	row := load.row(fmt.Sprintf("%s: %s -c%d", s.backend(), what, s.o.Connections), "")
 	row.ServerCPUMicros = (s.cpuSeconds() - cpu) * 1e6 / float64(n)
+	if server := s.active(); server != nil {
+		row.RSSBytes = server.proc.rssBytes()
+	}
 	s.r.Rows = append(s.r.Rows, row)
 	return nil
 }
@@ -250,8 +260,9 @@ func (s *storm) restart(ctx context.Context) error {
 		return err
 	}
 	full := s.active().proc.rssBytes()
-	s.r.Rows = append(s.r.Rows, Row{What: fmt.Sprintf("%s: kill -9 to ready with %d leases", s.backend(), s.o.Leases), Requests: 1, RSSBytes: full,
-		Millis: map[string]float64{"max": took.Seconds() * 1000}, Note: fmt.Sprintf("%d bytes of memory a lease beside %d MiB without", (full-empty)/int64(s.o.Leases), empty>>20)})
+	each := (full - empty) / int64(s.o.Leases)
+	s.r.Rows = append(s.r.Rows, Row{What: fmt.Sprintf("%s: kill -9 to ready with %d leases", s.backend(), s.o.Leases), Requests: 1, RSSBytes: full, LeaseBytes: each,
+		Millis: map[string]float64{"max": took.Seconds() * 1000}, Note: fmt.Sprintf("%d bytes of memory a lease beside %d MiB without", each, empty>>20)})
 	return nil
 }
 

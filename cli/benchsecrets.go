@@ -67,6 +67,8 @@ func (e *env) benchLeases() *cobra.Command {
 	c, b, shared := e.benchVault("leases", "Storms: many tokens end at once while reads go on, and starts with many leases")
 	o := bench.LeasesOptions{}
 	c.Flags().IntVar(&o.Leases, "leases", 10_000, "leases that there are when the storm begins")
+	c.Flags().IntVar(&o.Prefix, "prefix", 0, "logins that the storm of that name ends, beside the leases of the others (0 is as many as --leases)")
+	c.Example = "  corbel bench leases --leases 10000 --storm tree\n  corbel bench leases --leases 1000000 --prefix 100000 --storm start,prefix --json"
 	c.Flags().StringSliceVar(&o.Storms, "storm", []string{"tree", "prefix"}, "some of tree (a parent with its children), prefix (all logins of a method), start (a restart)")
 	e.runs(c, b, func(ctx context.Context) (report, error) {
 		o.SecretsOptions = *shared

@@ -11,20 +11,26 @@ import (
 // The collector's default doubles the live heap before it runs: a server with
 // 20 MiB live that makes 200 MB of garbage a second then collects ten times a
 // second, a quarter of its time. Below headroomBytes of live heap we let it make
-// that much garbage instead; above, less in proportion, down to leastPercent, so
-// that large catalogs cost less memory than by the default.
+// that much garbage instead; above, less in proportion, down to leastPercent of what
+// may have pointers, so that large catalogs cost less memory than by the default, and
+// deadPercent of what has none, which costs a collection next to nothing: a million
+// leases are texts of some records each.
 const (
 	headroomBytes  = 96 << 20
 	leastPercent   = 80
+	deadPercent    = 15
 	headroomPeriod = 100 * time.Millisecond
 	// headroomStep is the least change of the percentage that is worth setting it: doing so stops the world for a moment.
-	headroomStep = 15
+	headroomStep = 10
 )
 
-// gcPercent is the collector's setting for a live heap.
-func gcPercent(liveBytes uint64) int {
+// gcPercent is the collector's setting for a live heap of which a part may have pointers.
+func gcPercent(liveBytes, scanBytes uint64) int {
 	const least = 4 << 20
-	return int(max(headroomBytes*100/max(liveBytes, least), leastPercent))
+	liveBytes = max(liveBytes, least)
+	scanBytes = min(scanBytes, liveBytes)
+	garbage := max(headroomBytes, (scanBytes*leastPercent+(liveBytes-scanBytes)*deadPercent)/100)
+	return int((garbage*100 + liveBytes/2) / liveBytes)
 }
 
 // keepHeadroom sets the collector by the live heap until ctx ends, then back to
@@ -34,10 +40,10 @@ func keepHeadroom(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/heap:bytes"}}
 	read := func() int {
 		metrics.Read(sample)
-		return gcPercent(sample[0].Value.Uint64())
+		return gcPercent(sample[0].Value.Uint64(), sample[1].Value.Uint64())
 	}
 	now := read()
 	before := debug.SetGCPercent(now)

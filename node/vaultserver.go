@@ -174,6 +174,7 @@ func (s *VaultServer) open() (err error) {
 
 func (s *VaultServer) addParts() {
 	s.parts.Add("faults", s.faults.Run)
+	s.parts.Add("collector", keepHeadroom)
 	s.parts.Add("logs", s.logs.Run)
 	s.parts.Add("telemetry", s.metrics.Run)
 	s.parts.Add("sinks", s.sinks.Run)

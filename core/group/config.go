@@ -67,8 +67,10 @@ type Config struct {
 	RaftMultiplier int
 	// unit is the heartbeat timeout at multiplier 1; tests shorten it.
 	unit time.Duration
-	// SnapshotThreshold (16384 entries), SnapshotInterval (30 s), TrailingLogs (10240 entries) say when to compact.
+	// SnapshotThreshold (16384 entries), SnapshotInterval (30 s), TrailingLogs (10240 entries) say when to compact;
+	// so do SnapshotBytes (64 MiB) of entries, or as many as the newest snapshot has, where those are more.
 	SnapshotThreshold uint64
+	SnapshotBytes     int64
 	SnapshotInterval  time.Duration
 	TrailingLogs      uint64
 	// ScrubInterval (24 h) is how long after one reading of everything on disk the next one begins; negative: never.
@@ -118,6 +120,7 @@ func (c *Config) complete() error {
 	orDefault(&c.RaftMultiplier, 1)
 	orDefault(&c.unit, time.Second)
 	orDefault(&c.SnapshotThreshold, 16384)
+	orDefault(&c.SnapshotBytes, 64<<20)
 	orDefault(&c.SnapshotInterval, 30*time.Second)
 	orDefault(&c.TrailingLogs, 10240)
 	orDefault(&c.ScrubInterval, 24*time.Hour)

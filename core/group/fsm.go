@@ -26,6 +26,7 @@ type fsm struct {
 	fail func(error)
 
 	applied atomic.Uint64
+	grown   atomic.Int64 // bytes of entries applied since the newest snapshot was begun
 	cmds    [][]byte
 	counts  []int
 
@@ -50,9 +51,11 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 	began := time.Now()
 	f.cmds, f.counts = f.cmds[:0], f.counts[:0]
 	applied := f.applied.Load()
+	bytes := 0
 	for _, l := range logs {
 		before := len(f.cmds)
 		if l.Type == raft.LogCommand && l.Index > applied {
+			bytes += len(l.Data)
 			var err error
 			if f.cmds, err = splitEntry(f.cmds, l.Data); err != nil {
 				// To skip a committed entry would make this member differ from the others.
@@ -77,6 +80,7 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 		results = results[n:]
 	}
 	f.advance(logs[len(logs)-1].Index)
+	f.grown.Add(int64(bytes))
 	f.timing.Observe(time.Since(began))
 	return out
 }
@@ -111,7 +115,10 @@ func (f *fsm) next() <-chan struct{} {
 }
 
 // Snapshot implements raft.FSM.
-func (f *fsm) Snapshot() (raft.FSMSnapshot, error) { return fsmSnapshot{f.machine.Snapshot()}, nil }
+func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
+	f.grown.Store(0)
+	return fsmSnapshot{f.machine.Snapshot()}, nil
+}
 
 // Restore implements raft.FSM for snapshots that come while running, from a leader or an operator.
 func (f *fsm) Restore(r io.ReadCloser) error {

@@ -271,6 +271,7 @@ func (in *instance) run(ctx context.Context) error {
 	in.wg.Go(in.watch)
 	in.wg.Go(in.keepNotes)
 	in.wg.Go((&scrubber{in: in}).run)
+	in.wg.Go(compactor{in}.run)
 	g.trouble.Store(nil)
 	g.current.Store(in)
 	g.announce()
