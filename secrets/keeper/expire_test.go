@@ -88,10 +88,11 @@ func (h *house) modelRound(seed uint64) {
 		case 3: // renew, to longer or shorter
 			if live {
 				ttl := time.Duration(1+random.IntN(200)) * time.Minute
-				if _, err := h.as(one.id, secrets.Update, "auth/token/renew-self", fmt.Sprintf(`{"increment":"%v"}`, ttl)); err != nil {
+				r, err := h.as(one.id, secrets.Update, "auth/token/renew-self", fmt.Sprintf(`{"increment":"%v"}`, ttl))
+				if err != nil {
 					t.Fatal(err)
 				}
-				one.expires = h.now.Add(ttl)
+				one.expires = h.now.Add(r.Token.Left)
 			}
 		case 4:
 			if live {

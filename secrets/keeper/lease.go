@@ -35,7 +35,7 @@ type lease struct {
 	Issued  time.Time     `json:"issue_time"`
 	Expires time.Time     `json:"expire_time"`
 	Renewed time.Time     `json:"last_renewal,omitzero"`
-	Due     time.Time     `json:"due"` // where its entry in the expiry index is: its end, or the next try
+	Due     time.Time     `json:"due"` // where its entry in the expiry index is: its end, what that was before renewals, or the next try
 	TTL     time.Duration `json:"ttl"`
 	MaxTTL  time.Duration `json:"max_ttl,omitempty"`
 
@@ -71,6 +71,16 @@ func (l *lease) store(book *token.Book, due time.Time) ([]storage.Op, error) {
 	l.Due = due.UTC()
 	op, err := putJSON(leasePrefix+l.ID, l)
 	return append(ops, op, storage.Put(l.dueAt(book), []byte(l.ID))), err
+}
+
+// keep gives the operations that store the lease after a renewal. An entry in the index that is early stays: whoever
+// finds it due moves it (expireLease), so a renewal is one operation.
+func (l *lease) keep(book *token.Book) ([]storage.Op, error) {
+	if l.Expires.Before(l.Due) {
+		return l.store(book, l.Expires)
+	}
+	op, err := putJSON(leasePrefix+l.ID, l)
+	return []storage.Op{op}, err
 }
 
 // remove gives the operations that take the lease away.
@@ -188,11 +198,11 @@ func (k *Keeper) leaser(st *state, l *lease) (engine.Leaser, view) {
 
 // revokeLease ends a lease: first with its engine, then in storage, with what the engine wants
 // stored. A lease that is gone is no error. Two at once ask the engine one after the other.
-// due, where it is set, leaves a lease alone that is not due by then.
+// due, where it is set, leaves a lease alone that is not due by then, or lives on.
 func (k *Keeper) revokeLease(ctx context.Context, st *state, id string, force bool, due time.Time) error {
 	defer k.uses.take("lease\x00" + id)()
 	l, err := k.findLease(ctx, id)
-	if err != nil || l == nil || (!due.IsZero() && l.Due.After(due)) {
+	if err != nil || l == nil || (!due.IsZero() && (l.Due.After(due) || l.Expires.After(due))) {
 		return err
 	}
 	var ops []storage.Op
@@ -318,6 +328,10 @@ func (k *Keeper) renewLease(ctx context.Context, t *task, id string, increment t
 	if last := l.Issued.Add(most); end.After(last) {
 		end, capped = last, true
 	}
+	if token.Covered(t.Now, l.Renewed, l.Expires, end) { // what it is for lives as long: the engine did so when that was stored
+		k.cfg.Metrics.Counter("expire.renew.coalesced").Add(1)
+		return l, capped, nil
+	}
 	resp, err := leaser.Renew(ctx, v, engine.Lease{ID: l.ID, Internal: l.Internal, Expires: end})
 	if err != nil {
 		return nil, false, err
@@ -329,11 +343,27 @@ func (k *Keeper) renewLease(ctx context.Context, t *task, id string, increment t
 		}
 	}
 	l.Expires, l.Renewed = end, t.Now.UTC()
-	more, err := l.store(t.st.book, end)
+	more, err := l.keep(t.st.book)
 	if err != nil {
 		return nil, false, err
 	}
 	return l, capped, k.vault.Commit(ctx, k.epoch, append(ops, more...))
+}
+
+// moveLease puts a lease's entry in the index to its end, where it was renewed and nobody did so since.
+func (k *Keeper) moveLease(ctx context.Context, st *state, id string, now time.Time) error {
+	defer k.uses.take("lease\x00" + id)()
+	k.tree.RLock() // its token does not end meanwhile
+	defer k.tree.RUnlock()
+	l, err := k.findLease(ctx, id)
+	if err != nil || l == nil || l.Due.After(now) || !l.Expires.After(now) {
+		return err
+	}
+	ops, err := l.store(st.book, l.Expires)
+	if err != nil {
+		return err
+	}
+	return k.vault.Commit(ctx, k.epoch, ops)
 }
 
 // undo takes back what an engine made for a lease that did not come to be.

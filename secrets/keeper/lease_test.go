@@ -13,6 +13,7 @@ import (
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/mount"
+	"corbel.dev/corbel/secrets/storage"
 )
 
 // issuer is an engine that makes a credential for each read.
@@ -239,4 +240,71 @@ func TestTokenRoles(t *testing.T) {
 	h.refused(errkind.Denied, weak, secrets.Update, "auth/token/create-orphan", `{"period":"1h"}`)
 	h.ok(secrets.Delete, "auth/token/roles/app", "")
 	h.refused(errkind.NotFound, h.root, secrets.Read, "auth/token/roles/app", "")
+}
+
+// A renewal is one operation, and none where one came a moment before; the entry in the index of time follows when its time
+// comes. What a client was told lives on, over a restart too.
+func TestRenewalsAreCoalesced(t *testing.T) {
+	h, e := leaseHouse(t)
+	id := h.ok(secrets.Read, "db/creds/app", "").Lease.ID
+	token := h.token(`{"policies":["default"],"ttl":"1h"}`)
+	operations := func(do func()) (n int) {
+		next := h.vault.committed
+		defer func() { h.vault.committed = next }()
+		h.vault.committed = func(ops []storage.Op) { n += len(ops); next(ops) }
+		do()
+		return n
+	}
+	told := map[string]time.Duration{}
+	renewal := map[string]func(){
+		"lease": func() {
+			r := h.ok(secrets.Update, "sys/leases/renew", `{"lease_id":"`+id+`","increment":"1h"}`)
+			told["lease"] = r.Lease.Left
+		},
+		"token": func() {
+			r, err := h.as(token, secrets.Update, "auth/token/renew-self", `{"increment":"1h"}`)
+			if err != nil {
+				t.Fatal(err)
+			}
+			told["token"] = r.Token.Left
+		},
+	}
+	for _, what := range []string{"lease", "token"} {
+		renew := renewal[what]
+		for i, want := range []struct {
+			after      time.Duration
+			operations int
+			told       time.Duration
+		}{
+			{time.Second, 1, time.Hour}, {time.Second, 0, time.Hour - time.Second}, {59 * time.Second, 0, 59 * time.Minute},
+			{time.Second, 1, time.Hour}, {10 * time.Minute, 1, time.Hour},
+		} {
+			h.wait(want.after)
+			if n := operations(renew); n != want.operations || told[what] != want.told {
+				t.Errorf("%s, renewal %d: %d operations, told %v, want %d and %v", what, i, n, told[what], want.operations, want.told)
+			}
+		}
+	}
+	h.wait(30 * time.Second)
+	renewal["token"]() // within the minute, and the server stops before anything could be written down later
+	last := h.now.Add(told["token"])
+	h.Seal()
+	h.unseal()
+	h.wait(40 * time.Minute)
+	h.expireLeases() // the first entries in the index are long due
+	if h.expire(); e.count() != 1 || len(h.keysBelow(leaseDuePrefix)) != 1 {
+		t.Fatalf("%d leases live, with %q in the index", e.count(), h.keysBelow(leaseDuePrefix))
+	}
+	h.now = last.Add(-time.Millisecond)
+	if h.expire(); !h.alive(token) {
+		t.Error("a token ended before it was said to")
+	}
+	h.now = last
+	if h.expire(); h.alive(token) {
+		t.Error("a token lives longer than it was said to")
+	}
+	h.expireLeases()
+	if left := h.keysBelow("sys/lease/"); e.count() != 0 || len(left) != 0 {
+		t.Errorf("%d live at the engine, and of leases is left %q", e.count(), left)
+	}
 }

@@ -233,6 +233,9 @@ func (k *Keeper) expireLease(ctx context.Context, st *state, entry storage.Recor
 	if err == nil && (l == nil || l.Due.After(now)) { // it went, or was renewed, and the entry did not go with it
 		return k.vault.Commit(ctx, k.epoch, []storage.Op{storage.Delete(entry.Key)})
 	}
+	if err == nil && l.Expires.After(now) {
+		return k.moveLease(ctx, st, id, now)
+	}
 	if damage(err) { // no fault of the target's
 		k.tell(entry.Key, err)
 		return nil

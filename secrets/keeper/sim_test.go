@@ -37,8 +37,9 @@ type simLease struct {
 	name    string // at the engine
 	of      *simToken
 	expires time.Time
+	last    time.Time // past which nothing renews it
 	ended   bool
-	maybe   bool // a revocation failed after the engine had done its part
+	maybe   bool // a revocation or a renewal failed after the engine had done its part
 }
 
 func (m *simToken) gone(now time.Time) bool {
@@ -139,7 +140,7 @@ func pick[T any](r *rand.Rand, list []T) (one T, ok bool) {
 func (s *simulation) step() {
 	t, has := pick(s.r, s.tokens)
 	l, leased := pick(s.r, s.leases)
-	switch s.r.IntN(13) {
+	switch s.r.IntN(14) {
 	case 0, 1, 2:
 		s.makeToken(t)
 	case 3, 4:
@@ -200,6 +201,10 @@ func (s *simulation) step() {
 		}
 	case 12:
 		s.settleSome()
+	case 13:
+		if leased {
+			s.renewLease(l)
+		}
 	}
 }
 
@@ -280,7 +285,7 @@ func (s *simulation) lease(t *simToken) {
 		return
 	}
 	name := fmt.Sprint(field(s.t, r, "user"))
-	s.leases = append(s.leases, &simLease{id: r.Lease.ID, name: name, of: t, expires: s.now.Add(time.Hour)})
+	s.leases = append(s.leases, &simLease{id: r.Lease.ID, name: name, of: t, expires: s.now.Add(time.Hour), last: s.now.Add(3 * time.Hour)})
 	s.note("%s is leased to %.8s", name, t.id[4:])
 }
 
@@ -289,11 +294,39 @@ func (s *simulation) renew(t *simToken) {
 		return
 	}
 	ttl := time.Duration(1+s.r.IntN(90)) * time.Minute
-	_, err := s.as(t.id, secrets.Update, "auth/token/renew-self", fmt.Sprintf(`{"increment":"%v"}`, ttl))
+	r, err := s.as(t.id, secrets.Update, "auth/token/renew-self", fmt.Sprintf(`{"increment":"%v"}`, ttl))
 	s.judge("renew", t, err)
 	if err == nil {
-		t.expires = s.now.Add(ttl)
-		s.note("%.8s is renewed for %v", t.id[4:], ttl)
+		s.told("token", ttl, r.Token.Left)
+		t.expires = s.now.Add(r.Token.Left)
+		s.note("%.8s is renewed for %v", t.id[4:], r.Token.Left)
+	}
+}
+
+// told holds what a renewal promised against what was asked for: a little less, where that saved its write.
+func (s *simulation) told(what string, asked, got time.Duration) {
+	if got > asked || got < asked-asked/20 {
+		s.t.Errorf("a %s was to be renewed for %v and was for %v", what, asked, got)
+	}
+}
+
+func (s *simulation) renewLease(l *simLease) {
+	if !s.known(l.of) || l.maybe || l.ended || s.late(l.id) {
+		return
+	}
+	left := min(time.Duration(1+s.r.IntN(90))*time.Minute, l.last.Sub(s.now))
+	r, err := s.as(s.root, secrets.Update, "sys/leases/renew", fmt.Sprintf(`{"lease_id":%q,"increment":"%v"}`, l.id, left))
+	switch {
+	case err == nil && !s.now.Before(l.expires):
+		s.t.Errorf("the lease of %s was renewed after its end", l.name)
+	case err == nil:
+		s.told("lease", left, r.Lease.Left)
+		l.expires = s.now.Add(r.Lease.Left)
+		s.note("the lease of %s is renewed for %v", l.name, r.Lease.Left)
+	case s.ill(): // it may have been done
+		l.maybe, l.expires = true, s.now.Add(max(left, l.expires.Sub(s.now)))
+	case s.now.Before(l.expires) && !l.of.gone(s.now):
+		s.t.Errorf("the lease of %s, which lives, was not renewed: %v", l.name, err)
 	}
 }
 

@@ -277,11 +277,15 @@ func (e *tokens) renew(ctx context.Context, t *task, f *secrets.Fields, tok *tok
 	if err := e.k.renewable(ctx, t, fresh); err != nil {
 		return nil, err
 	}
+	stored := *fresh
 	capped, err := fresh.Renew(t.Now, increment, e.k.limits(t.entry))
 	if err != nil {
 		return nil, err
 	}
-	if err := e.k.vault.Commit(ctx, e.k.epoch, token.Renewed(fresh)); err != nil {
+	if token.Covered(t.Now, stored.Renewed, stored.Expires, fresh.Expires) {
+		fresh = &stored
+		e.k.cfg.Metrics.Counter("expire.renew.coalesced").Add(1)
+	} else if err := e.k.vault.Commit(ctx, e.k.epoch, token.Renewed(fresh)); err != nil {
 		return nil, err
 	}
 	resp := &secrets.Response{}

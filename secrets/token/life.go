@@ -66,6 +66,19 @@ func (t *Token) Renew(now time.Time, increment time.Duration, l Limits) (capped 
 	return capped, nil
 }
 
+// What a renewal may bring less than it was asked for, where that saves its write: a share of what is left, and at most a time.
+const (
+	coalesceShare = 20
+	coalesceMost  = time.Minute
+)
+
+// Covered reports whether a renewal to end needs nothing stored, because what is stored, after a renewal not long ago, lives
+// about as long. The answer is then the stored end: nobody is promised what a crash would take back. The first
+// renewal is always stored, and one that shortens.
+func Covered(now, renewed, stored, end time.Time) bool {
+	return !renewed.IsZero() && !end.Before(stored) && end.Sub(stored) <= min(end.Sub(now)/coalesceShare, coalesceMost)
+}
+
 func atMost(d time.Duration, limits ...time.Duration) time.Duration {
 	for _, l := range limits {
 		if l > 0 && d > l {
