@@ -12,7 +12,7 @@ var planes = []string{"catalog", "mesh", "secrets", "monitor", "jobs", "usage", 
 // pure packages decide and do nothing else: state in, state and effects out.
 var pure = []string{
 	"catalog", "catalog/acl", "catalog/chain", "catalog/entry", "catalog/filter", "catalog/gateway", "catalog/query", "mesh", "mesh/proxy", "mesh/envoy", "api/xds/session", "secrets", "secrets/policy", "secrets/lease", "secrets/mount",
-	"monitor", "monitor/objects", "monitor/substitute", "jobs", "jobs/scheduler", "usage", "usage/sketch", "doctor",
+	"monitor", "monitor/objects", "monitor/substitute", "monitor/agent/points", "monitor/agent/tally", "jobs", "jobs/scheduler", "usage", "usage/sketch", "doctor",
 }
 
 // pureMay are the packages beside their plane's pure ones that pure packages may
@@ -65,6 +65,7 @@ var doors = []struct {
 	{"github.com/vishvananda/netlink", []string{"kit/sockets", "doctor/probe", "kit/fault/netns"}, "Linux only"},
 	{"github.com/prometheus/procfs", []string{"doctor/probe"}, "host counters"},
 	{"github.com/anishathalye/porcupine", []string{"kit/fault/history"}, "judging is not for the binary"},
+	{"github.com/prometheus/common", []string{"monitor/agent/points"}, "what checks write in Prometheus' format is read in one place"},
 	{"github.com/prometheus/client_golang", []string{}, "tests only: our own metrics core is in the product"},
 	{"github.com/DataDog/datadog-go", []string{}, "tests only: the format oracle"},
 	{"github.com/sensu/sensu-go", []string{}, "tests only: the oracle of the monitor's objects"},
