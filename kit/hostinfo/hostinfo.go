@@ -95,25 +95,14 @@ func CPUs() ([]map[string]any, error) {
 func Host(now time.Time) (map[string]any, error) {
 	name, err := os.Hostname()
 	host := map[string]any{"hostname": name, "os": runtime.GOOS, "kernelArch": runtime.GOARCH,
-		"kernelVersion": firstLine("/proc/sys/kernel/osrelease"), "hostId": firstLine("/etc/machine-id"),
-		"platform": "", "platformFamily": "", "platformVersion": ""}
+		"kernelVersion": firstLine("/proc/sys/kernel/osrelease"), "hostId": firstLine("/etc/machine-id")}
 	up, _, _ := strings.Cut(firstLine("/proc/uptime"), " ")
 	if seconds, err := strconv.ParseFloat(up, 64); err == nil {
 		host["uptime"] = uint64(seconds)
 		host["bootTime"] = uint64(now.Unix()) - uint64(math.Min(seconds, float64(now.Unix())))
 	}
-	for line := range strings.SplitSeq(readSmall("/etc/os-release"), "\n") {
-		key, value, _ := strings.Cut(line, "=")
-		value = strings.Trim(value, `"`)
-		switch key {
-		case "ID":
-			host["platform"] = value
-		case "ID_LIKE":
-			host["platformFamily"] = value
-		case "VERSION_ID":
-			host["platformVersion"] = value
-		}
-	}
+	release := osRelease()
+	host["platform"], host["platformFamily"], host["platformVersion"] = release["ID"], release["ID_LIKE"], release["VERSION_ID"]
 	if procs, err := os.ReadDir("/proc"); err == nil {
 		count := 0
 		for _, p := range procs {
