@@ -19,6 +19,7 @@ type Frame struct {
 	Result
 	HasCheck    bool
 	Check       []byte // the check's name
+	Proxy       []byte // the entity that the result is of, where that is not the agent's own; Stable holds it too
 	Output      []byte
 	Stable      []byte // the fields of the check beside the others here, as they came
 	Hooks       []byte // results of hooks: fields of the check with their tags
@@ -35,6 +36,7 @@ type Frame struct {
 const (
 	eventTimestamp, eventEntity, eventCheck, eventMetrics, eventID, eventSequence = 1, 2, 3, 4, 6, 7
 
+	checkProxy                                                                                    = 13
 	checkDuration, checkExecuted, checkHistory, checkIssued, checkOutput, checkState, checkStatus = 22, 23, 24, 25, 26, 27, 28
 	checkChange, checkLastOK, checkOccurrences, checkWatermark, checkSilenced, checkHooks         = 29, 30, 31, 32, 33, 34
 	checkMeta, checkIsSilenced, checkProcessedBy                                                  = 38, 42, 45
@@ -106,6 +108,9 @@ func (f *Frame) cutCheck(b []byte) error {
 				return nil
 			})
 		default:
+			if n == checkProxy && v.text {
+				f.Proxy = v.bytes
+			}
 			f.stable = append(f.stable, whole...)
 		}
 		return nil

@@ -96,6 +96,7 @@ func (m *monitorPlane) openEvents() (err error) {
 		Lift:        func(namespace string, names []string) { m.upkeep.Lift(namespace, names) },
 		Deregisters: func(namespace, entity string) bool { return m.upkeep.Deregisters(namespace, entity) },
 		Deregister:  func(namespace, entity string) { m.upkeep.Deregister(namespace, entity) },
+		Proxy:       m.resources.Proxy,
 	})
 	if err != nil {
 		return err

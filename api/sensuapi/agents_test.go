@@ -76,7 +76,7 @@ func newBackend(t *testing.T) *backend {
 			}
 			b.published <- e
 		},
-		Lift: func(string, []string) {}, Deregisters: func(string, string) bool { return false }, Deregister: func(string, string) {},
+		Lift: func(string, []string) {}, Deregisters: func(string, string) bool { return false }, Deregister: func(string, string) {}, Proxy: b.resources.Proxy,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -204,6 +204,34 @@ func TestAnAgentComesAndIsKnown(t *testing.T) {
 	var got sensu.CheckRequest
 	if err := got.Unmarshal(body); err != nil || kind != "check_request" || got.Config.Name != "cpu" || got.Issued != 7 {
 		t.Fatal(kind, got, err)
+	}
+}
+
+func TestResultsOfOthersMakeProxyEntities(t *testing.T) {
+	b := newBackend(t)
+	c, _ := b.dial(t, header("web-1", "agent", users.AgentPassword))
+	for i := range int64(2) {
+		result := keepalive(t, "web-1", 1)
+		result.Check = &sensu.Check{ObjectMeta: sensu.ObjectMeta{Name: "ping", Namespace: "default"}, Interval: 10, Status: 1, Executed: 5 + i, ProxyEntityName: "router", ProcessedBy: "web-1"}
+		send(t, c, "event", marshal(t, result))
+	}
+	e := b.event(t, "router", "ping")
+	if e.Entity.Class != "proxy" || len(e.Entity.Subscriptions) != 1 || e.Entity.Subscriptions[0] != "entity:router" || e.Check.ProcessedBy != "web-1" {
+		t.Fatalf("%+v", e.Entity)
+	}
+	if item := b.resources.View().Get("entities", "default", "router"); item == nil || item.Object.(*monitor.EntityConfig).Class != "proxy" {
+		t.Fatal("the proxy entity is not there")
+	}
+	if b.resources.View().Get("entities", "default", "web-1") != nil {
+		t.Fatal("a result made an agent's entity")
+	}
+	result := keepalive(t, "web-1", 1)
+	result.Check = &sensu.Check{ObjectMeta: sensu.ObjectMeta{Name: "ping", Namespace: "default"}, Interval: 10, ProxyEntityName: "not valid"}
+	send(t, c, "event", marshal(t, result))
+	send(t, c, "keepalive", marshal(t, keepalive(t, "web-1", 2)))
+	b.event(t, "web-1", "keepalive")
+	if list := b.ingest.List("default", "not valid"); len(list) != 0 {
+		t.Fatal("an entity whose name is not valid")
 	}
 }
 

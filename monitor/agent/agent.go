@@ -31,6 +31,7 @@ import (
 	"corbel.dev/corbel/kit/life"
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/asset"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -64,11 +65,6 @@ type Timing struct {
 	MaxSession time.Duration
 	// Settle is how long a new session waits for the entity's configuration (10 s).
 	Settle time.Duration
-}
-
-// Assets makes the assets of a check there. The returned variables put them on the paths of its command.
-type Assets interface {
-	Environment(ctx context.Context, assets []monitor.Asset, entity *monitor.Entity) ([]string, error)
 }
 
 // Config of an agent.
@@ -109,8 +105,8 @@ type Config struct {
 
 	Allow         []Allowed // commands that may run; empty is all
 	DisableAssets bool
-	Assets        Assets // nil is as if they were disabled
-	MaxRunning    int    // commands at once (256)
+	Assets        *asset.Fetcher // nil is as if they were disabled
+	MaxRunning    int            // commands at once (256)
 
 	Version string
 	Log     *slog.Logger

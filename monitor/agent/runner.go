@@ -14,6 +14,7 @@ import (
 	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/agent/points"
+	"corbel.dev/corbel/monitor/asset"
 	"corbel.dev/corbel/monitor/substitute"
 )
 
@@ -245,11 +246,15 @@ func (x *execution) command(ctx context.Context, c commandOf) (shell.Result, err
 		if cfg.DisableAssets || cfg.Assets == nil {
 			return shell.Result{}, fmt.Errorf("%s requested assets, but they are disabled on this agent", c.what)
 		}
-		paths, err := cfg.Assets.Environment(ctx, c.assets, x.entity)
+		list := make([]*monitor.Asset, len(c.assets))
+		for i := range c.assets {
+			list[i] = &c.assets[i]
+		}
+		unpacked, err := cfg.Assets.FetchAll(ctx, list, x.entity)
 		if err != nil {
 			return shell.Result{}, fmt.Errorf("error getting assets for %s: %w", c.what, err)
 		}
-		env = append(env, paths...)
+		env = asset.Env(env, unpacked)
 	}
 	env = append(env, x.request.Secrets...)
 	if allowed == nil || allowed.EnableEnv {

@@ -3,6 +3,8 @@ package asset
 import (
 	"path/filepath"
 	"strings"
+
+	"corbel.dev/corbel/monitor/substitute"
 )
 
 // Env returns an environment (NAME=value each) in which a command finds what assets hold: their bin, lib and include folders come first in PATH,
@@ -20,7 +22,7 @@ func Env(base []string, list []*Unpacked) []string {
 		out = prepend(out, v.name, strings.Join(paths, string(filepath.ListSeparator)))
 	}
 	for _, u := range list {
-		out = append(out, PathVariable(u.Name)+"="+u.Dir)
+		out = append(out, substitute.AssetVariable(u.Name)+"="+u.Dir)
 	}
 	return out
 }
@@ -35,17 +37,4 @@ func prepend(env []string, name, paths string) []string {
 		}
 	}
 	return append(env, name+"="+paths)
-}
-
-// PathVariable returns the name of the variable that holds an asset's folder: sensu-plugins/check is SENSU_PLUGINS_CHECK_PATH.
-func PathVariable(name string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case 'a' <= r && r <= 'z':
-			return r - 'a' + 'A'
-		case 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '_':
-			return r
-		}
-		return '_'
-	}, name) + "_PATH"
 }

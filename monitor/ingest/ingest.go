@@ -45,6 +45,9 @@ type Config struct {
 	// something up. Deregister is called then, once the alarm is stored. It must not block.
 	Deregisters func(namespace, entity string) bool
 	Deregister  func(namespace, entity string)
+	// Proxy returns the message of the entity that a result is of which an agent reports for another, and makes the entity where there
+	// is none. Nil leaves results with their agents.
+	Proxy func(ctx context.Context, namespace, entity string) ([]byte, error)
 	// Gather is how long the first change waits for others before a commit, 0 for 5 ms.
 	Gather time.Duration
 	// PendingBytes bounds what waits to be committed, 0 for 16 MiB.
@@ -161,6 +164,13 @@ func (in *Ingest) Frame(ctx context.Context, namespace string, b []byte) error {
 	defer in.frames.Put(f)
 	if err := f.Cut(b); err != nil {
 		return errkind.E(errkind.Invalid, "event", err)
+	}
+	if len(f.Proxy) > 0 && in.cfg.Proxy != nil {
+		message, err := in.cfg.Proxy(ctx, namespace, string(f.Proxy))
+		if err != nil {
+			return err
+		}
+		f.Entity = message
 	}
 	return in.take(ctx, namespace, f)
 }

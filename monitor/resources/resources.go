@@ -14,6 +14,7 @@ import (
 
 	"corbel.dev/corbel/core/group"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/objects"
 )
@@ -196,4 +197,23 @@ func (r *Resources) Restore(in io.Reader) error {
 		r.watch(nil)
 	}
 	return nil
+}
+
+// Proxy returns the message of the entity that agents report results for in its place, and makes it a proxy entity where there is none (contract SK-13).
+func (r *Resources) Proxy(ctx context.Context, namespace, name string) ([]byte, error) {
+	item := r.View().Get("entities", namespace, name)
+	if item == nil {
+		if err := monitor.ValidateName(name); err != nil {
+			return nil, errkind.E(errkind.Invalid, "proxy_entity_name", err)
+		}
+		c := &monitor.EntityConfig{Meta: monitor.Meta{Name: name, Namespace: namespace}, Class: monitor.ClassProxy, Subscriptions: []string{monitor.EntitySubscription(name)}}
+		err := r.Write(ctx, objects.Op{Verb: objects.Create, Type: "entities", Namespace: namespace, Name: name, Encoded: tagproto.Append(nil, c)})
+		if err != nil && !errkind.Is(err, errkind.Conflict) {
+			return nil, err
+		}
+		if item = r.View().Get("entities", namespace, name); item == nil { // another server made it, or somebody removed it just now
+			return tagproto.Append(nil, monitor.Join(c, nil)), nil
+		}
+	}
+	return tagproto.Append(nil, monitor.Join(item.Object.(*monitor.EntityConfig), nil)), nil
 }
