@@ -50,6 +50,7 @@ type secretsConfig struct {
 	self        cluster.Server
 	wire        *wire.Wire // the cluster's; nil without one
 	encrypted   bool
+	standbys    bool // answer reads
 	clock       clock.Clock
 	log         *slog.Logger
 	metrics     *telemetry.Registry
@@ -67,7 +68,7 @@ func newSecretsPlane(c secretsConfig) (*secretsPlane, error) {
 	c.api.Version, c.api.StorageType = version.VaultContract, c.store.backend.Info().Name
 	if c.store.lock != nil {
 		p.cluster = cluster.New(cluster.Config{Self: c.self, Storage: c.store.backend, Lock: c.store.lock, Raft: c.store.raft, Wire: c.wire, Encrypted: c.encrypted,
-			Authority: c.store.raft == nil, Clock: c.clock, Log: c.log})
+			Authority: c.store.raft == nil, StandbyReads: c.standbys, Clock: c.clock, Log: c.log})
 		c.keeper.Reigns, c.keeper.StepDown, c.keeper.System = p.cluster.Reigns, p.cluster.StepDown, p.cluster.System
 		if c.store.raft != nil {
 			c.keeper.Joining = c.store.raft.Joining

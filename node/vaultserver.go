@@ -142,7 +142,7 @@ func (s *VaultServer) open() (err error) {
 	if store.raft != nil {
 		id = store.raft.ID()
 	}
-	c := secretsConfig{store: store, clock: s.faults.Clock(), log: s.log, metrics: s.metrics, wire: s.wire, encrypted: true, listen: listen,
+	c := secretsConfig{store: store, clock: s.faults.Clock(), log: s.log, metrics: s.metrics, wire: s.wire, encrypted: true, standbys: s.cfg.StandbyReads, listen: listen,
 		keeper: keeper.Config{DefaultTTL: s.cfg.DefaultLeaseTTL, MaxTTL: s.cfg.MaxLeaseTTL, ClusterName: s.cfg.ClusterName, Seal: seals.now, OldSeal: seals.old, Metrics: s.metrics,
 			Audit: audit.Rules{Folder: s.cfg.AuditDir, Unsafe: s.cfg.AuditAnywhere, Prefix: s.cfg.AuditPrefix}, Local: keeper.Local{Follow: s.logs.Follow, Settings: s.sanitized}},
 		self: cluster.Server{ID: id, Hostname: hostname(), APIAddr: s.apiAddr, ClusterAddr: s.peer, Version: version.VaultContract},

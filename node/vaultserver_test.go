@@ -162,15 +162,15 @@ func (v *vaultTest) awaitHealth(code int) {
 }
 
 // threeVaults is a cluster of three unsealed servers; the first is active.
-func threeVaults(t *testing.T) (list []*vaultTest, shares []string, token string) {
-	a := startVault(t, "a", "")
+func threeVaults(t *testing.T, more string) (list []*vaultTest, shares []string, token string) {
+	a := startVault(t, "a", more)
 	shares, token = keysOf(a.must(200, "PUT", "sys/init", "", obj{"secret_shares": 3, "secret_threshold": 2}))
 	a.unseal(shares[:2])
 	a.awaitHealth(200)
 	a.must(204, "PUT", "sys/storage/raft/autopilot/configuration", token, obj{"server_stabilization_time": "1s"})
 	list = []*vaultTest{a}
 	for _, id := range []string{"b", "c"} {
-		v := startVault(t, id, "")
+		v := startVault(t, id, more)
 		if out := v.must(200, "PUT", "sys/storage/raft/join", "", obj{"leader_api_addr": a.url}); out["joined"] != true {
 			t.Fatal(out)
 		}
@@ -196,9 +196,24 @@ func active(t *testing.T, list []*vaultTest) *vaultTest {
 	return found
 }
 
+// awaitVoters waits until three servers vote.
+func (v *vaultTest) awaitVoters(token string) {
+	v.t.Helper()
+	polltest.Within(v.t, 60*time.Second, func() bool {
+		out := v.must(200, "GET", "sys/storage/raft/configuration", token, nil)
+		n := 0
+		for _, s := range out["data"].(obj)["config"].(obj)["servers"].([]any) {
+			if s.(obj)["voter"] == true {
+				n++
+			}
+		}
+		return n == 3
+	}, "%s", "three voters")
+}
+
 // TestVaultCluster: three servers; standbys hand requests on; the active one is stopped, another takes over; step-down.
 func TestVaultCluster(t *testing.T) {
-	list, shares, token := threeVaults(t)
+	list, shares, token := threeVaults(t, "")
 	a, b, c := list[0], list[1], list[2]
 	b.must(204, "POST", "sys/mounts/secret", token, obj{"type": "kv"})
 	b.must(204, "PUT", "secret/x", token, obj{"v": "1"})
@@ -209,16 +224,7 @@ func TestVaultCluster(t *testing.T) {
 	if out := b.must(200, "GET", "sys/leader", "", nil); out["ha_enabled"] != true || out["is_self"] != false || out["leader_address"] != a.url {
 		t.Fatal(out)
 	}
-	polltest.Within(t, 60*time.Second, func() bool {
-		out := b.must(200, "GET", "sys/storage/raft/configuration", token, nil)
-		n := 0
-		for _, s := range out["data"].(obj)["config"].(obj)["servers"].([]any) {
-			if s.(obj)["voter"] == true {
-				n++
-			}
-		}
-		return n == 3
-	}, "%s", "three voters")
+	b.awaitVoters(token)
 	polltest.Within(t, 60*time.Second, func() bool {
 		return len(c.must(200, "GET", "sys/ha-status", token, nil)["data"].(obj)["nodes"].([]any)) == 3
 	}, "%s", "both standbys in ha-status")
@@ -250,7 +256,7 @@ func TestVaultCluster(t *testing.T) {
 
 // TestVaultKeys: new shares with a proof that they arrived, a root token from shares; old shares open nothing.
 func TestVaultKeys(t *testing.T) {
-	list, shares, token := threeVaults(t)
+	list, shares, token := threeVaults(t, "")
 	a, b := list[0], list[1]
 	start := b.must(200, "PUT", "sys/rekey/init", "", obj{"secret_shares": 2, "secret_threshold": 2, "require_verification": true})
 	b.must(400, "PUT", "sys/rekey/init", "", obj{"secret_shares": 1, "secret_threshold": 1})

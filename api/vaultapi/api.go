@@ -83,6 +83,9 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if a.cfg.Cluster != nil && a.cfg.Keeper.Standby() && !neverHanded(path) {
+		if a.readHere(w, r, path) {
+			return
+		}
 		a.handOn(w, r, nil)
 		return
 	}
@@ -97,6 +100,9 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 	reply, err := a.cfg.Keeper.Handle(r.Context(), q)
 	switch {
 	case err == nil:
+		if a.standbyReads() {
+			w.Header().Set(indexHeader, a.told())
+		}
 		answer(w, q, reply)
 	case a.cfg.Cluster != nil && errkind.Is(err, errkind.NotLeader) && !neverHanded(path): // nothing was done here
 		a.handOn(w, r, raw)

@@ -73,14 +73,19 @@ func (h *Hot) answer(c *hothttp.Call, q *secrets.Request, r *keeper.Reply, err e
 		a.failed(err)
 	} else {
 		a.of((*bp)[:0], q, r)
+		if h.api.standbyReads() {
+			a.more = append(a.more, indexHeader, h.api.told())
+		}
 		if a.contentType != nil && r.Raw == nil {
 			*bp = a.body
 		}
 	}
 	switch {
+	case a.status == http.StatusNoContent && a.more != nil:
+		_ = c.ReplyNoContent(a.head())
 	case a.status == http.StatusNoContent:
 		_ = c.ReplyNoContent([]byte(headNoContent)) // a client that left is noticed by hothttp
-	case a.status == http.StatusOK && a.contentType != nil && &a.contentType[0] == &jsonType[0]:
+	case a.status == http.StatusOK && a.contentType != nil && &a.contentType[0] == &jsonType[0] && a.more == nil:
 		_ = c.Reply([]byte(headOK), a.body)
 	default:
 		_ = c.Reply(a.head(), a.body)

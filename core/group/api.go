@@ -115,10 +115,24 @@ func (g *Group) VerifyLeader(ctx context.Context) error {
 		}
 	}
 	commit := in.raft.CommitIndex()
-	if err := in.await(ctx, in.raft.VerifyLeader()); err != nil {
-		return verifyError(err)
+	for {
+		// The library counts answers that come now to messages that were sent before it was asked. In a process that was stopped
+		// meanwhile such an answer is as old as the stop, and another leader may have written since: ask again until a
+		// quorum has answered what was sent after began.
+		began := in.peers.now()
+		if err := in.await(ctx, in.raft.VerifyLeader()); err != nil {
+			return verifyError(err)
+		}
+		if in.peers.confirmed.Load() >= began {
+			return g.awaitApplied(ctx, in, commit)
+		}
+		if !in.leads() {
+			return errNotLeader
+		}
+		if err := ctx.Err(); err != nil {
+			return errkind.E(errkind.Unavailable, "verify leader", err)
+		}
 	}
-	return g.awaitApplied(ctx, in, commit)
 }
 
 func verifyError(err error) error {

