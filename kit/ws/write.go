@@ -12,7 +12,10 @@ import (
 )
 
 // Message is a binary message as a server sends it, made once for all who get it.
-type Message struct{ frame []byte }
+type Message struct {
+	frame []byte
+	head  int // bytes before the payload
+}
 
 // NewMessage makes a message of parts, which it copies.
 func NewMessage(parts ...[]byte) Message {
@@ -21,11 +24,16 @@ func NewMessage(parts ...[]byte) Message {
 		n += len(p)
 	}
 	b := appendHeader(make([]byte, 0, n+maxHeader), opBinary, n, false)
+	m := Message{head: len(b)}
 	for _, p := range parts {
 		b = append(b, p...)
 	}
-	return Message{b}
+	m.frame = b
+	return m
 }
+
+// Payload returns the message without its header. It must not be changed.
+func (m Message) Payload() []byte { return m.frame[m.head:] }
 
 // Len returns how many bytes the message takes on the wire.
 func (m Message) Len() int { return len(m.frame) }

@@ -88,11 +88,23 @@ type Hub struct {
 	topics map[topic]map[*Session]struct{}
 	agents map[agent]*Session
 	turn   uint64
+	watch  func(namespace, subscription, agent string, joined bool)
 }
 
 // NewHub returns a hub without sessions.
 func NewHub() *Hub {
 	return &Hub{topics: map[topic]map[*Session]struct{}{}, agents: map[agent]*Session{}}
+}
+
+// Watch sets who is told which agent has a subscription, and which has not any more; before the first Join.
+// f is called under the hub's lock, in order: it must not block, and must not call the hub.
+func (h *Hub) Watch(f func(namespace, subscription, agent string, joined bool)) { h.watch = f }
+
+// Visit calls f with the agents that have a subscription now, in no order; what Watch tells follows on it. f is called as Watch's is.
+func (h *Hub) Visit(namespace, subscription string, f func(agents []string)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f(h.members(namespace, subscription))
 }
 
 // Join adds a session with its subscriptions, beside the one that is the agent's own. It returns
@@ -130,6 +142,9 @@ func (h *Hub) subscribe(s *Session, subscriptions []string) {
 			h.topics[t] = map[*Session]struct{}{}
 		}
 		h.topics[t][s] = struct{}{}
+		if h.watch != nil {
+			h.watch(s.Namespace, sub, s.Agent, true)
+		}
 	}
 }
 
@@ -139,6 +154,9 @@ func (h *Hub) unsubscribe(s *Session) {
 		delete(h.topics[t], s)
 		if len(h.topics[t]) == 0 {
 			delete(h.topics, t)
+		}
+		if h.watch != nil {
+			h.watch(s.Namespace, sub, s.Agent, false)
 		}
 	}
 }
@@ -191,15 +209,20 @@ func (h *Hub) subscribers(namespace string, subscriptions []string) (out []*Sess
 	return out
 }
 
-// Members returns the names of the agents that have a subscription, sorted: a ring for round robin.
+// Members returns the names of the agents that have a subscription, sorted: this server's part of a ring for round robin.
 func (h *Hub) Members(namespace, subscription string) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	out := h.members(namespace, subscription)
+	slices.Sort(out)
+	return out
+}
+
+func (h *Hub) members(namespace, subscription string) []string {
 	out := make([]string, 0, len(h.topics[topic{namespace, subscription}]))
 	for s := range h.topics[topic{namespace, subscription}] {
 		out = append(out, s.Agent)
 	}
-	slices.Sort(out)
 	return out
 }
 
