@@ -25,6 +25,8 @@ import (
 	"corbel.dev/corbel/monitor/ingest"
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/resources"
+	"corbel.dev/corbel/monitor/roster"
+	"corbel.dev/corbel/monitor/rounds"
 	"corbel.dev/corbel/monitor/upkeep"
 	"corbel.dev/corbel/monitor/users"
 	"corbel.dev/corbel/telemetry"
@@ -45,6 +47,8 @@ type monitorPlane struct {
 	hub       *hub.Hub
 	ingest    *ingest.Ingest
 	upkeep    *upkeep.Upkeep
+	rounds    *rounds.Rounds
+	roster    *roster.Roster
 	agents    *sensuapi.Agents
 	api       *httpx.Server // of the API's port; nil where it is off
 	sessions  *agentsPort   // of the agents' port; nil where it is off
@@ -66,6 +70,7 @@ func (p *Process) buildMonitor() error {
 	if err := m.openEvents(); err != nil {
 		return fmt.Errorf("monitor: events: %w", err)
 	}
+	m.buildRoster()
 	m.agents = sensuapi.NewAgents(sensuapi.AgentsConfig{Resources: m.resources, Users: m.users, Hub: m.hub, Ingest: m.ingest, Backend: p.cfg.Node.Name,
 		Limits: ws.Limits{MessageBytes: int64(p.cfg.Monitor.MessageMax), Write: p.cfg.Monitor.AgentWrite}, Ready: m.takesAgents, Log: p.log})
 	m.meter()
@@ -115,10 +120,11 @@ func (m *monitorPlane) publish(*ingest.Published) {}
 func (m *monitorPlane) changed(ops []objects.Op) {
 	if m.agents != nil {
 		m.agents.Changed(ops)
+		m.roster.Changed(ops)
 	}
 }
 
-// parts is what the plane runs; schedules and pipelines are added here.
+// parts is what the plane runs; pipelines are added here.
 func (m *monitorPlane) parts() []life.Part {
 	return []life.Part{
 		{Name: "metrics", Run: m.metrics.Run},
@@ -126,6 +132,8 @@ func (m *monitorPlane) parts() []life.Part {
 		{Name: "events", Run: m.ingest.Run},
 		{Name: "overdue results", Run: func(ctx context.Context) error { m.ingest.Watch(ctx); return nil }},
 		{Name: "upkeep", Run: m.upkeep.Run},
+		{Name: "rounds", Run: m.rounds.Run},
+		{Name: "roster", Run: m.roster.Run},
 		{Name: "seed", Run: m.seed},
 	}
 }

@@ -24,15 +24,15 @@ monitor { enabled = true, cluster_admin_username = "admin", cluster_admin_passwo
 ports { monitor = 0, monitor_agents = 0 }
 `
 
-// agent connects an agent by its name; the test's end closes it.
-func (m *testMember) agent(name string) *ws.Conn {
+// agent connects an agent by its name and subscriptions; the test's end closes it.
+func (m *testMember) agent(name string, subscriptions ...string) *ws.Conn {
 	m.t.Helper()
 	_, addr := m.MonitorAddrs()
 	var conn *ws.Conn
 	polltest.NoError(m.t, time.Minute, func() (err error) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		h := http.Header{"Sensu-Namespace": {"default"}, "Sensu-Agentname": {name}, "Accept": {"application/octet-stream"}}
+		h := http.Header{"Sensu-Namespace": {"default"}, "Sensu-Agentname": {name}, "Sensu-Subscriptions": {strings.Join(subscriptions, ",")}, "Accept": {"application/octet-stream"}}
 		h.Set("Authorization", "Basic YWdlbnQ6UEBzc3cwcmQh")
 		conn, _, err = ws.Dial(ctx, "ws://"+addr+"/", h, nil, nil)
 		return err

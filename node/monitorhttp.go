@@ -183,6 +183,15 @@ func (m *monitorPlane) meter() {
 	stat("store_changes", "Changes in these batches.", func() float64 { return float64(m.ingest.Stats().Store.Changes) })
 	stat("store_bytes", "Size of the event store on disk.", func() float64 { return float64(m.ingest.Stats().Store.Bytes) })
 	stat("upkeep_dropped", "Silences and entities that were to go, and were not since too many were.", func() float64 { return float64(m.upkeep.Dropped()) })
+	stat("checks_scheduled", "Checks that are published.", func() float64 { return float64(m.roster.Stats().Planned) })
+	stat("check_ticks", "Times at which a check was due.", func() float64 { return float64(m.roster.Stats().Ticks) })
+	stat("check_ticks_subdued", "Times at which a check was due and subdued.", func() float64 { return float64(m.roster.Stats().Subdued) })
+	stat("check_requests", "Check requests that were sent to agents of this server.", func() float64 { return float64(m.roster.Stats().Requests) })
+	stat("check_requests_failed", "Proxy requests that could not be made.", func() float64 { return float64(m.roster.Stats().Failed) })
+	stat("round_robin_dealt", "Requests that this server dealt to agents of all servers.", func() float64 { return float64(m.rounds.Stats().Dealt) })
+	stat("round_robin_passed", "Agents that were passed over, since they had gone.", func() float64 { return float64(m.rounds.Stats().Passed) })
+	stat("round_robin_unsure", "Requests of which a server did not say whether it sent them.", func() float64 { return float64(m.rounds.Stats().Unsure) })
+	stat("round_robin_lost", "Times at which a check was due that could be given to nobody.", func() float64 { return float64(m.rounds.Stats().Lost) })
 	r.Declare(telemetry.KindGauge, "agent_sessions", "Agents that are connected to this server.")
 }
 

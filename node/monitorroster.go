@@ -1,0 +1,49 @@
+package node
+
+import (
+	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/monitor/resources"
+	"corbel.dev/corbel/monitor/roster"
+	"corbel.dev/corbel/monitor/rounds"
+)
+
+// buildRoster makes what has agents run checks. It is for before the first session.
+func (m *monitorPlane) buildRoster() {
+	m.rounds = rounds.New(rounds.Config{
+		Self: m.p.id, Servers: m.roundServers, Leads: m.raft.LeaseHeld, Leader: m.raft.Leader, Changes: m.raft.LeaderChanges, Call: m.p.rpc.Call,
+		Hub: m.hub, Deliver: func(h rounds.Hand) []string { return m.roster.Deliver(h) }, Clock: m.p.clock, Log: m.log,
+	})
+	m.roster = roster.New(roster.Config{
+		View: func() *resources.View { return m.resources.View() }, Hub: m.hub, Rounds: m.rounds, Servers: m.otherBackends, Call: m.p.rpc.Call, Clock: m.p.clock, Log: m.log,
+	})
+	for name, f := range m.rounds.Methods() {
+		m.p.rpcSrv.Handle(name, f)
+	}
+	m.p.rpcSrv.Handle(roster.MethodExecute, m.roster.Executed)
+}
+
+// roundServers are the members of the plane's group.
+func (m *monitorPlane) roundServers() (out []rounds.Server) {
+	g := m.raft.group.Load()
+	if g == nil {
+		return nil
+	}
+	servers, _, err := g.Configuration()
+	if err != nil {
+		return nil
+	}
+	for _, s := range servers {
+		out = append(out, rounds.Server{ID: s.ID, Address: s.Address, Voter: s.Voter})
+	}
+	return out
+}
+
+// otherBackends are where the plane's other servers that are up are reached.
+func (m *monitorPlane) otherBackends() (out []string) {
+	for _, s := range serverMembers(m.p.pool) {
+		if s.Tags[tagMonitor] != "" && s.Status == member.Alive && s.Tags["id"] != m.p.id {
+			out = append(out, memberRPC(s))
+		}
+	}
+	return out
+}
