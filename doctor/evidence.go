@@ -50,8 +50,19 @@ type Evidence struct {
 	Floors *Floors       `json:"floors,omitempty"`
 	// Depends are the systems that its planes wait for.
 	Depends []Dependency `json:"depends,omitempty"`
+	// Past are findings that its own process alone led to, the newest first.
+	Past []Past `json:"past,omitempty"`
 	// Gaps says what could not be read, and why.
 	Gaps []string `json:"gaps,omitempty"`
+}
+
+// Past is a finding with its time. Until is zero while it lasts.
+type Past struct {
+	Code    string    `json:"code"`
+	Title   string    `json:"title"`
+	Culprit string    `json:"culprit"`
+	From    time.Time `json:"from"`
+	Until   time.Time `json:"until,omitzero"`
 }
 
 // Kind is what a series is.

@@ -5,6 +5,7 @@ import (
 	"net/http/pprof"
 	"strings"
 
+	"corbel.dev/corbel/api/corbelapi"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/kit/pack"
@@ -18,9 +19,9 @@ const reachPrefix = "/v1/internal/reach/"
 // reachable are the paths that may be asked of another member: what tells about its
 // process, and changes nothing. A / at the end stands for all below.
 var reachable = []string{"/v1/agent/self", "/v1/agent/host", "/v1/agent/version", "/v1/agent/metrics", "/v1/agent/metrics/stream",
-	"/v1/agent/monitor", "/debug/pprof/"}
+	"/v1/agent/monitor", "/v1/doctor", "/v1/doctor/evidence", "/debug/pprof/"}
 
-// withProfiles serves /debug/pprof and reachPrefix beside api.
+// withProfiles serves /debug/pprof, the doctor and reachPrefix beside api.
 func (p *Process) withProfiles(api http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -36,6 +37,8 @@ func (p *Process) withProfiles(api http.Handler) http.Handler {
 				return
 			}
 			mux.ServeHTTP(w, r)
+		case corbelapi.Serves(r.URL.Path):
+			p.doctor.api.ServeHTTP(w, r)
 		case strings.HasPrefix(r.URL.Path, reachPrefix):
 			p.reach(w, r)
 		default:

@@ -55,8 +55,9 @@ type Process struct {
 	dns        *dnsapi.Server
 	places     *coordinates
 	http       *httpx.Server
-	secrets    *secretsPlane              // of dev; nil where it is off
-	monitor    *monitorPlane              // nil where it is off
+	secrets    *secretsPlane // of dev; nil where it is off
+	monitor    *monitorPlane // nil where it is off
+	doctor     *physician
 	vault      *VaultServer               // the secrets plane of a server, nil where none is configured
 	hot        *consulapi.Hot             // nil where each request goes through net/http
 	https      atomic.Pointer[tls.Config] // of the HTTPS port; replaced by Reload
@@ -100,7 +101,7 @@ func New(cfg *config.Config) (*Process, error) {
 }
 
 // build makes the graph, in the order in which its parts start.
-func (p *Process) build() error {
+func (p *Process) build() (err error) {
 	promapi.Declare(p.metrics)
 	p.places = newCoordinates(p)
 	servers := &catalogServers{client: p.rpc, own: func() applier { return nil }, target: p.anyServer}
@@ -159,6 +160,9 @@ func (p *Process) build() error {
 	p.watches.api, p.watches.clock, p.watches.log = p.api, p.clock, p.log
 	p.watches.token = func() string { return p.tokens.get(tokenDefault) }
 	p.meter()
+	if p.doctor, err = newPhysician(p); err != nil {
+		return err
+	}
 	p.addParts()
 	return nil
 }
@@ -413,6 +417,7 @@ func (p *Process) addParts() {
 			p.parts.Add("hot path", p.hot.Run)
 		}
 	}
+	p.parts.Add("doctor", p.doctor.run)
 	p.parts.Add("ready", p.announce)
 	p.parts.Add("warm", p.warm)
 }

@@ -1,6 +1,9 @@
 package group
 
 import (
+	"sync/atomic"
+	"time"
+
 	"corbel.dev/corbel/core/logstore"
 	"corbel.dev/corbel/telemetry"
 )
@@ -49,6 +52,24 @@ func (m meters) bind(g *Group) {
 			return float64(in.stores.disk.InFlight().Milliseconds())
 		}
 		return 0
+	}, "group", m.name)
+	m.registry.GaugeFunc("group.leader", func() float64 {
+		if g.IsLeader() {
+			return 1
+		}
+		return 0
+	}, "group", m.name)
+	// The last moment at which a reader of this gauge found a leader known, in nanoseconds since now; it is as exact as it is read often.
+	var led atomic.Int64
+	begun := time.Now()
+	m.registry.GaugeFunc("group.leaderless_ms", func() float64 {
+		now := int64(time.Since(begun))
+		in := g.current.Load()
+		if _, addr := g.Leader(); addr != "" || in == nil || in.raft.LastIndex() == 0 { // nobody has founded or joined it yet
+			led.Store(now)
+			return 0
+		}
+		return float64(now-led.Load()) / float64(time.Millisecond)
 	}, "group", m.name)
 }
 

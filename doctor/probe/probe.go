@@ -51,6 +51,8 @@ type Config struct {
 	Stacks func() []doctor.Stack
 	// Host is read for series of the machine; nil reads none.
 	Host *Host
+	// Tell is given the evidence after each tick at which it led to findings; nil tells nobody. It must not block.
+	Tell func(doctor.Evidence)
 	// Dir is where what is usual is kept, and the disk whose floor is measured; "" keeps it in memory.
 	Dir   string
 	FS    vfs.FS
@@ -73,6 +75,7 @@ type Probe struct {
 	dropped int // series beyond MaxSeries
 	last    time.Time
 	gaps    []string
+	past    past
 }
 
 // New makes a Probe and reads what is usual from Dir.
@@ -124,6 +127,7 @@ func (p *Probe) Run(ctx context.Context) error {
 		}
 		p.pass()
 		p.takeFacts(facts)
+		p.judge()
 		if now := p.cfg.Clock.Now(); now.Sub(saved) >= saveEvery {
 			saved = now
 			select {
@@ -165,8 +169,11 @@ func (p *Probe) pass() {
 		t.shift()
 	}
 	p.dropped = 0
-	for _, c := range p.cursors {
-		c.EachOf(func(s *telemetry.Series) bool { return p.wanted[s.Name] }, func(r *telemetry.Reading) {
+	for i, c := range p.cursors {
+		// Each registry tells about the runtime; one is enough.
+		c.EachOf(func(s *telemetry.Series) bool {
+			return p.wanted[s.Name] && (i == 0 || !strings.HasPrefix(s.Name, "runtime."))
+		}, func(r *telemetry.Reading) {
 			t := p.tracks[r.Series]
 			if t == nil {
 				if len(p.tracks) >= MaxSeries {
@@ -239,7 +246,7 @@ func (p *Probe) Evidence() doctor.Evidence {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	e.Floors, e.Facts, e.Gaps = p.floors, slices.Clone(p.facts), slices.Clone(p.gaps)
+	e.Floors, e.Facts, e.Gaps, e.Past = p.floors, slices.Clone(p.facts), slices.Clone(p.gaps), p.past.list()
 	for _, t := range p.tracks {
 		e.Series = append(e.Series, t.evidence())
 	}

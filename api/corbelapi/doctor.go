@@ -1,0 +1,167 @@
+// Package corbelapi is Corbel's own API: what none of the wire contracts has a word for.
+//
+//	GET /v1/doctor            the report about the cluster: asked of all servers in parallel; ?local for this process alone
+//	GET /v1/doctor/evidence   what this process knows, and what agents told it of late
+//
+// Both need operator:read. Answers are JSON; errors are text, as in the catalog's contract. The report is there within GatherTimeout
+// and a little, whatever state the members are in: who has not answered by then is named in it.
+package corbelapi
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/doctor"
+)
+
+// GatherTimeout is how long a member may take to give its evidence.
+const GatherTimeout = 2 * time.Second
+
+const (
+	// atOnce bounds the members that are asked side by side.
+	atOnce = 16
+	// maxMembers bounds those that are asked at all: servers, which are few.
+	maxMembers = 64
+)
+
+// Member is another process to ask.
+type Member struct {
+	Name string
+	Role doctor.Role
+}
+
+// Config of a Doctor. All functions are needed.
+type Config struct {
+	// Evidence is this process's own, then what agents told it.
+	Evidence func() []doctor.Evidence
+	// Others are the servers besides this process.
+	Others func() []Member
+	// Ask fetches a member's evidence for the caller of a request.
+	Ask func(ctx context.Context, name string, r *http.Request) ([]doctor.Evidence, error)
+	// Allow says whether the caller may see it.
+	Allow func(*http.Request) bool
+}
+
+// Doctor serves its paths. It is safe for concurrent use.
+type Doctor struct {
+	cfg Config
+	// turns bounds gatherings at once: each asks all servers.
+	turns chan struct{}
+}
+
+// NewDoctor makes a Doctor.
+func NewDoctor(cfg Config) *Doctor { return &Doctor{cfg: cfg, turns: make(chan struct{}, 4)} }
+
+// Serves reports whether a path is the Doctor's.
+func Serves(path string) bool { return path == "/v1/doctor" || path == "/v1/doctor/evidence" }
+
+// ServeHTTP implements http.Handler.
+func (d *Doctor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "method "+r.Method+" not allowed", http.StatusMethodNotAllowed)
+		return
+	}
+	if !d.cfg.Allow(r) {
+		http.Error(w, "Permission denied: the doctor needs operator:read", http.StatusForbidden)
+		return
+	}
+	if r.URL.Path == "/v1/doctor/evidence" {
+		answer(w, d.cfg.Evidence())
+		return
+	}
+	select {
+	case d.turns <- struct{}{}:
+		defer func() { <-d.turns }()
+	default:
+		w.Header().Set("Retry-After", "2")
+		http.Error(w, "four reports are being made already", http.StatusTooManyRequests)
+		return
+	}
+	cluster := doctor.Cluster{At: time.Now(), Members: d.cfg.Evidence()}
+	if !r.URL.Query().Has("local") {
+		d.gather(r, &cluster)
+	}
+	report := doctor.Judge(&cluster)
+	answer(w, &report)
+}
+
+func answer(w http.ResponseWriter, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		http.Error(w, "evidence could not be written: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = w.Write(b)
+}
+
+// gather asks the other servers and adds what they say, or that they do not.
+func (d *Doctor) gather(r *http.Request, cluster *doctor.Cluster) {
+	ctx, cancel := context.WithTimeout(r.Context(), GatherTimeout)
+	defer cancel()
+	others := d.cfg.Others()
+	if len(others) > maxMembers {
+		others = others[:maxMembers]
+	}
+	type said struct {
+		evidence []doctor.Evidence
+		err      error
+	}
+	answers := make([]said, len(others))
+	slots := make(chan struct{}, atOnce)
+	var wg sync.WaitGroup
+	for i, m := range others {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			answers[i].evidence, answers[i].err = d.cfg.Ask(ctx, m.Name, r)
+		})
+	}
+	wg.Wait()
+	for i, m := range others {
+		switch a := answers[i]; {
+		case a.err != nil:
+			cluster.Silent = append(cluster.Silent, doctor.Silent{Member: m.Name, Role: m.Role, Reason: reason(a.err)})
+		default:
+			cluster.Members = append(cluster.Members, a.evidence...)
+		}
+	}
+	cluster.Members = newest(cluster.Members)
+}
+
+// reason is why a member did not answer, short enough for a line.
+func reason(err error) string {
+	text := err.Error()
+	if strings.Contains(text, context.DeadlineExceeded.Error()) {
+		return "no answer within " + GatherTimeout.String()
+	}
+	if len(text) > 200 {
+		text = text[:200]
+	}
+	return text
+}
+
+// newest keeps one evidence of each member: an agent may have told several servers.
+func newest(all []doctor.Evidence) []doctor.Evidence {
+	best := map[string]int{}
+	for i := range all {
+		if j, ok := best[all[i].Member]; !ok || all[i].At.After(all[j].At) {
+			best[all[i].Member] = i
+		}
+	}
+	var out []doctor.Evidence
+	for i := range all {
+		if best[all[i].Member] == i {
+			out = append(out, all[i])
+		}
+	}
+	slices.SortStableFunc(out, func(a, b doctor.Evidence) int { return strings.Compare(a.Member, b.Member) })
+	return out
+}

@@ -1,0 +1,102 @@
+package corbelapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"corbel.dev/corbel/doctor"
+)
+
+func get(t *testing.T, d *Doctor, method, path string) *httptest.ResponseRecorder {
+	t.Helper()
+	w := httptest.NewRecorder()
+	d.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+	return w
+}
+
+func report(t *testing.T, w *httptest.ResponseRecorder) (r doctor.Report) {
+	t.Helper()
+	if w.Code != http.StatusOK {
+		t.Fatalf("%d: %s", w.Code, w.Body)
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestGather: members that answer are judged together, those that refuse or hang are named, and nobody waits longer than GatherTimeout for them.
+func TestGather(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := time.Now()
+		sick := doctor.Evidence{Member: "web-7", Role: doctor.RoleAgent, At: at, Window: 10 * time.Second, Series: []doctor.Series{{Name: "xds.nacks", Kind: doctor.Counter, Now: doctor.Stat{Sum: 3}}}}
+		older := sick
+		older.At = at.Add(-time.Minute)
+		d := NewDoctor(Config{
+			Evidence: func() []doctor.Evidence { return []doctor.Evidence{{Member: "s1", Role: doctor.RoleServer}, older} },
+			Others: func() []Member {
+				return []Member{{"s2", doctor.RoleServer}, {"s3", doctor.RoleServer}, {"s4", doctor.RoleServer}}
+			},
+			Ask: func(ctx context.Context, name string, _ *http.Request) ([]doctor.Evidence, error) {
+				switch name {
+				case "s2":
+					return []doctor.Evidence{{Member: "s2", Role: doctor.RoleServer}, sick}, nil
+				case "s3":
+					return nil, errors.New("connection refused")
+				}
+				<-ctx.Done()
+				return nil, ctx.Err()
+			},
+			Allow: func(*http.Request) bool { return true },
+		})
+		r := report(t, get(t, d, "GET", "/v1/doctor"))
+		if took := time.Since(at); took > GatherTimeout {
+			t.Errorf("it took %s", took)
+		}
+		if r.Asked != 3 || len(r.Silent) != 2 || r.Silent[0].Reason != "connection refused" || r.Silent[1].Reason != "no answer within 2s" {
+			t.Errorf("asked %d, silent %+v", r.Asked, r.Silent)
+		}
+		codes := map[string]int{}
+		for _, f := range r.Findings {
+			codes[f.Code]++
+		}
+		if codes["member-silent"] != 2 || codes["config-refused"] != 1 {
+			t.Errorf("found %v", codes)
+		}
+		if r := report(t, get(t, d, "GET", "/v1/doctor?local")); r.Asked != 2 || len(r.Silent) != 0 {
+			t.Errorf("for itself it asked %d members", r.Asked)
+		}
+	})
+}
+
+func TestRefusals(t *testing.T) {
+	allowed := false
+	d := NewDoctor(Config{Evidence: func() []doctor.Evidence { return []doctor.Evidence{} }, Others: func() []Member { return nil }, Allow: func(*http.Request) bool { return allowed }})
+	for _, path := range []string{"/v1/doctor", "/v1/doctor/evidence"} {
+		if !Serves(path) {
+			t.Errorf("%s is nobody's", path)
+		}
+		if w := get(t, d, "GET", path); w.Code != http.StatusForbidden {
+			t.Errorf("%s without a right: %d", path, w.Code)
+		}
+		if w := get(t, d, "PUT", path); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") == "" {
+			t.Errorf("PUT %s: %d", path, w.Code)
+		}
+	}
+	allowed = true
+	for range cap(d.turns) {
+		d.turns <- struct{}{}
+	}
+	if w := get(t, d, "GET", "/v1/doctor"); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" {
+		t.Errorf("a fifth report at once: %d", w.Code)
+	}
+	if w := get(t, d, "GET", "/v1/doctor/evidence"); w.Code != http.StatusOK {
+		t.Errorf("evidence meanwhile: %d", w.Code)
+	}
+}

@@ -1,0 +1,325 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/api/corbelapi"
+	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/doctor"
+	"corbel.dev/corbel/doctor/probe"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/kit/version"
+)
+
+// The RPCs of the doctor: a server's wall clock, and the evidence of an agent that found something.
+const (
+	methodClock = "doctor.clock"
+	methodTell  = "doctor.tell"
+)
+
+const (
+	// maxTold bounds the agents whose evidence a server keeps, toldFor for how long, maxToldBytes how large one is.
+	maxTold      = 64
+	toldFor      = time.Minute
+	maxToldBytes = 1 << 20
+	// clockEvery is how often clocks are compared, clockTime how long a comparison may take to say anything.
+	clockEvery = 10 * time.Second
+	clockTime  = 200 * time.Millisecond
+)
+
+// physician is the doctor's part in a process: its probe, what agents told it, its clock among others.
+type physician struct {
+	p      *Process
+	probe  *probe.Probe
+	api    *corbelapi.Doctor
+	outbox chan doctor.Evidence // on agents; the newest alone
+
+	mu   sync.Mutex // guards told
+	told map[string]doctor.Evidence
+}
+
+func newPhysician(p *Process) (*physician, error) {
+	d := &physician{p: p, outbox: make(chan doctor.Evidence, 1), told: map[string]doctor.Evidence{}}
+	cfg := probe.Config{Member: p.cfg.Node.Name, Role: doctor.RoleAgent, Version: version.Number, Metrics: p.metrics, Dir: p.cfg.DataDir, FS: p.fs, Clock: p.clock, Log: p.log,
+		Addresses: d.addresses, Host: &probe.Host{Ports: d.ports, Peer: d.peer}}
+	if p.cfg.Server {
+		cfg.Role = doctor.RoleServer
+	} else {
+		cfg.Tell = d.tell
+	}
+	if p.monitor != nil {
+		cfg.Others = append(cfg.Others, p.monitor.metrics)
+	}
+	if p.secrets != nil {
+		cfg.Others = append(cfg.Others, p.secrets.metrics)
+	}
+	if p.vault != nil {
+		cfg.Others = append(cfg.Others, p.vault.metrics)
+	}
+	var err error
+	if d.probe, err = probe.New(cfg); err != nil {
+		return nil, err
+	}
+	d.api = corbelapi.NewDoctor(corbelapi.Config{Evidence: d.evidence, Others: d.others, Ask: d.ask, Allow: d.allow})
+	p.rpcSrv.Handle(methodClock, func(context.Context, []byte) ([]byte, error) {
+		return pack.Uint(nil, uint64(p.clock.Now().UnixNano())), nil
+	})
+	if p.cfg.Server {
+		p.rpcSrv.Handle(methodTell, d.listen)
+	}
+	return d, nil
+}
+
+// run gathers, compares clocks and, on agents, tells a server, until ctx ends.
+func (d *physician) run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { d.clocks(ctx) })
+	if !d.p.cfg.Server {
+		wg.Go(func() { d.report(ctx) })
+	}
+	return d.probe.Run(ctx)
+}
+
+// addresses are those at which others know this process.
+func (d *physician) addresses() []string {
+	cfg := d.p.cfg
+	out := []string{d.p.rpcAddr()}
+	for _, addrs := range [][]string{cfg.Listen.HTTP, cfg.Listen.HTTPS} {
+		for _, addr := range addrs {
+			out = append(out, addr)
+			if host, port, err := net.SplitHostPort(addr); err == nil {
+				if ip := net.ParseIP(host); host == "" || (ip != nil && ip.IsUnspecified()) {
+					out = append(out, net.JoinHostPort(cfg.Advertise.Addr, port), net.JoinHostPort("127.0.0.1", port))
+				}
+			}
+		}
+	}
+	return out
+}
+
+// ports are those whose connections are this process's: its own RPC port, and those of other members.
+func (d *physician) ports() []int {
+	seen := map[int]bool{d.p.rpcPort(): true}
+	out := []int{d.p.rpcPort()}
+	for _, m := range serverMembers(d.p.pool) {
+		if port, err := strconv.Atoi(m.Tags["port"]); err == nil && !seen[port] {
+			seen[port] = true
+			out = append(out, port)
+		}
+	}
+	return out
+}
+
+// peer names the member at an address: by address and port where it is dialed, by address alone where it is the only one there.
+func (d *physician) peer(ip string, port int) string {
+	name := ""
+	for _, m := range d.p.pool.Members() {
+		if m.Addr != ip {
+			continue
+		}
+		if m.Tags["port"] == strconv.Itoa(port) {
+			return m.Name
+		}
+		if name != "" {
+			return "" // several live there
+		}
+		name = m.Name
+	}
+	return name
+}
+
+func (d *physician) allow(r *http.Request) bool {
+	if !d.p.cfg.ACL.Enabled {
+		return true
+	}
+	grant, err := d.p.access.tokens.Grant(r.Context(), r.Header.Get("X-Consul-Token"))
+	return err == nil && grant.Allow(acl.Operator, "", acl.Read)
+}
+
+// evidence is this process's own, then what agents told it.
+func (d *physician) evidence() []doctor.Evidence {
+	out := []doctor.Evidence{d.probe.Evidence()}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name, e := range d.told {
+		if time.Since(e.At) > toldFor {
+			delete(d.told, name)
+			continue
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// others are the servers besides this process, those that gossip believes dead included: they are named as silent.
+func (d *physician) others() []corbelapi.Member {
+	var out []corbelapi.Member
+	for _, m := range serverMembers(d.p.pool) {
+		if m.Name != d.p.cfg.Node.Name && m.Status != member.Left {
+			out = append(out, corbelapi.Member{Name: m.Name, Role: doctor.RoleServer})
+		}
+	}
+	return out
+}
+
+// ask fetches a server's evidence with the rights of r.
+func (d *physician) ask(ctx context.Context, name string, r *http.Request) ([]doctor.Evidence, error) {
+	there := r.Clone(ctx)
+	there.URL.Path, there.URL.RawPath, there.URL.RawQuery = reachPrefix+name+"/v1/doctor/evidence", "", ""
+	there.Header.Del("Accept-Encoding")
+	var w capture
+	d.p.reach(&w, there)
+	if w.code != http.StatusOK {
+		return nil, errkind.Errorf(errkind.Unavailable, "%s", bytes.TrimSpace(w.body.Bytes()))
+	}
+	var out []doctor.Evidence
+	return out, json.Unmarshal(w.body.Bytes(), &out)
+}
+
+// maxAnswerBytes bounds what one member may answer: its own evidence and that of maxTold agents.
+const maxAnswerBytes = 64 << 20
+
+// capture keeps an answer. It implements http.ResponseWriter.
+type capture struct {
+	header http.Header
+	code   int
+	body   bytes.Buffer
+}
+
+// Header implements http.ResponseWriter.
+func (c *capture) Header() http.Header {
+	if c.header == nil {
+		c.header = http.Header{}
+	}
+	return c.header
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (c *capture) WriteHeader(code int) {
+	if c.code == 0 {
+		c.code = code
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (c *capture) Write(b []byte) (int, error) {
+	c.WriteHeader(http.StatusOK)
+	if c.body.Len()+len(b) > maxAnswerBytes {
+		return 0, errkind.Errorf(errkind.TooLarge, "an answer of more than %d bytes", maxAnswerBytes)
+	}
+	return c.body.Write(b)
+}
+
+// tell hands evidence to report; what is there already is older.
+func (d *physician) tell(e doctor.Evidence) {
+	for {
+		select {
+		case d.outbox <- e:
+			return
+		default:
+		}
+		select {
+		case <-d.outbox:
+		default:
+		}
+	}
+}
+
+// report brings what this agent found to a server.
+func (d *physician) report(ctx context.Context) {
+	for {
+		var e doctor.Evidence
+		select {
+		case <-ctx.Done():
+			return
+		case e = <-d.outbox:
+		}
+		b, err := json.Marshal(e)
+		if err != nil || len(b) > maxToldBytes {
+			continue
+		}
+		server, err := d.p.anyServer()
+		if err != nil {
+			continue
+		}
+		call, cancel := context.WithTimeout(ctx, corbelapi.GatherTimeout)
+		_, err = d.p.rpc.Call(call, server, methodTell, b)
+		cancel()
+		if err != nil {
+			d.p.log.Debug("doctor: a server could not be told", "server", server, "error", err)
+		}
+	}
+}
+
+// listen takes an agent's evidence; beyond maxTold the oldest goes.
+func (d *physician) listen(_ context.Context, req []byte) ([]byte, error) {
+	var e doctor.Evidence
+	if len(req) > maxToldBytes {
+		return nil, errkind.Errorf(errkind.TooLarge, "evidence of %d bytes", len(req))
+	}
+	if err := json.Unmarshal(req, &e); err != nil {
+		return nil, errkind.E(errkind.Invalid, "evidence", err)
+	}
+	if m, ok := d.p.pool.Member(e.Member); !ok || m.Tags["role"] == roleServer {
+		return nil, errkind.Errorf(errkind.Invalid, "%q is no agent of this cluster", e.Member)
+	}
+	e.At = time.Now() // by this server's clock, which says when it is too old
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, known := d.told[e.Member]; !known && len(d.told) >= maxTold {
+		oldest := ""
+		for name, o := range d.told {
+			if oldest == "" || o.At.Before(d.told[oldest].At) {
+				oldest = name
+			}
+		}
+		delete(d.told, oldest)
+	}
+	d.told[e.Member] = e
+	return nil, nil
+}
+
+// clocks compares this process's wall clock with those of servers.
+func (d *physician) clocks(ctx context.Context) {
+	for {
+		timer := time.NewTimer(clockEvery)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		for i, m := range serverMembers(d.p.pool) {
+			if m.Status != member.Alive || m.Name == d.p.cfg.Node.Name || (!d.p.cfg.Server && i > 2) {
+				continue
+			}
+			d.compare(ctx, m)
+		}
+	}
+}
+
+// compare asks one server for the time. An answer that took long says nothing.
+func (d *physician) compare(ctx context.Context, m member.Member) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	began := time.Now()
+	sent := d.p.clock.Now()
+	b, err := d.p.rpc.Call(ctx, memberRPC(m), methodClock, nil)
+	took := time.Since(began)
+	if err != nil || took > clockTime {
+		return
+	}
+	theirs := time.Unix(0, int64(pack.Read(b).Uint()))
+	offset := theirs.Sub(sent.Round(0)) - took/2
+	d.p.metrics.Gauge("peer.clock_offset_ms", "peer", m.Name).Set(float64(offset) / float64(time.Millisecond))
+}
