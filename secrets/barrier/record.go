@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -88,7 +89,7 @@ func (k *key) seal(at string, plain []byte) []byte {
 	record = append(record, versionKey)
 	record = k.nonce(record)
 	k.count.Add(1)
-	return k.aead.Seal(record, record[5:headBytes], plain, []byte(at))
+	return k.aead.Seal(record, record[5:headBytes], plain, bytesOf(at))
 }
 
 var errShort = errors.New("the record is too short")
@@ -107,7 +108,7 @@ func open(find func(term uint32) *key, at string, record []byte) ([]byte, error)
 	switch version {
 	case versionBare:
 	case versionKey:
-		bound = []byte(at)
+		bound = bytesOf(at)
 	default:
 		return nil, damaged(at, fmt.Errorf("the record has version %d", version))
 	}
@@ -120,6 +121,9 @@ func open(find func(term uint32) *key, at string, record []byte) ([]byte, error)
 	}
 	return plain, nil
 }
+
+// bytesOf gives the bytes of a text, for who reads them only: additional data is read.
+func bytesOf(text string) []byte { return unsafe.Slice(unsafe.StringData(text), len(text)) }
 
 // damaged is the error of a record that does not open. It never quotes the record.
 func damaged(at string, why error) error {

@@ -64,16 +64,32 @@ func appendJSON(out []byte, v any) []byte {
 	return append(out, text...)
 }
 
-func (t *Issued) shown() map[string]any {
-	all := slices.Concat(t.Policies, t.Identity)
-	slices.Sort(all)
-	out := map[string]any{"client_token": t.ID, "accessor": t.Accessor, "policies": slices.Compact(all), "token_policies": t.Policies, "metadata": t.Meta,
-		"lease_duration": seconds(t.Left), "renewable": t.Renewable && !t.Expires.IsZero(), "entity_id": t.Entity,
-		"token_type": t.Type(), "orphan": t.Parent == "", "mfa_requirement": nil, "num_uses": max(t.Uses, 0)}
+// shownAuth is a token as whoever gets it is told; a struct, since every login makes one.
+type shownAuth struct {
+	Accessor      string            `json:"accessor"`
+	ID            string            `json:"client_token"`
+	Entity        string            `json:"entity_id"`
+	Identity      []string          `json:"identity_policies,omitempty"`
+	Left          int64             `json:"lease_duration"`
+	Meta          map[string]string `json:"metadata"`
+	MFA           *struct{}         `json:"mfa_requirement"`
+	Uses          int               `json:"num_uses"`
+	Orphan        bool              `json:"orphan"`
+	Policies      []string          `json:"policies"`
+	Renewable     bool              `json:"renewable"`
+	TokenPolicies []string          `json:"token_policies"`
+	Type          string            `json:"token_type"`
+}
+
+func (t *Issued) shown() *shownAuth {
+	all := t.Policies
 	if len(t.Identity) > 0 {
-		out["identity_policies"] = t.Identity
+		all = slices.Concat(t.Policies, t.Identity)
+		slices.Sort(all)
+		all = slices.Compact(all)
 	}
-	return out
+	return &shownAuth{ID: t.ID, Accessor: t.Accessor, Policies: all, TokenPolicies: t.Policies, Meta: t.Meta, Left: seconds(t.Left), Identity: t.Identity,
+		Renewable: t.Renewable && !t.Expires.IsZero(), Entity: t.Entity, Type: t.Type(), Orphan: t.Parent == "", Uses: max(t.Uses, 0)}
 }
 
 // WrapInfo is what stands for an answer that was wrapped.

@@ -61,7 +61,7 @@ func BenchmarkRequests(b *testing.B) {
 func TestReadAllocations(t *testing.T) {
 	h, token := readers(t)
 	buf := make([]byte, 0, 4096)
-	for path, most := range map[string]float64{"secret/a": 12, "kv2/data/a": 36} {
+	for path, most := range map[string]float64{"secret/a": 12, "kv2/data/a": 24} {
 		n := testing.AllocsPerRun(200, func() { buf = h.ask(buf, secrets.Read, path, token, nil) })
 		if n > most && !raced {
 			t.Errorf("reading %s makes %v allocations, more than %v", path, n, most)

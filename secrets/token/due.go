@@ -15,7 +15,20 @@ const DuePrefix = "sys/expire/at/"
 
 // DueKey is the entry of what ends at a time.
 func DueKey(at time.Time, name string) string {
-	return fmt.Sprintf("%s%020d/%s", DuePrefix, max(at.UnixNano(), 0), name)
+	return string(append(append(appendTime(make([]byte, 0, len(DuePrefix)+timeDigits+1+len(name)), at), '/'), name...))
+}
+
+// timeDigits is the width of a time in the index, so that the order of texts is that of times.
+const timeDigits = 20
+
+func appendTime(key []byte, at time.Time) []byte {
+	var digits [timeDigits]byte
+	n := max(at.UnixNano(), 0)
+	for i := range digits {
+		digits[timeDigits-1-i] = byte('0' + n%10)
+		n /= 10
+	}
+	return append(append(key, DuePrefix...), digits[:]...)
 }
 
 // DueEnd is the end of the range of entries that are due by now, for a scan.

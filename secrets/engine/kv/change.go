@@ -158,11 +158,7 @@ func (c *call) mark(numbers []int, do change) (*secrets.Response, error) {
 		if !ok || !do(&v, now) {
 			continue
 		}
-		op, err := put(rowKey(c.path, n), v)
-		if err != nil {
-			return nil, err
-		}
-		ops = append(ops, op)
+		ops = append(ops, putRow(c.path, n, &v))
 	}
 	return &secrets.Response{Ops: ops}, nil
 }
@@ -265,7 +261,7 @@ func (c *call) writeMeta(patch bool) (*secrets.Response, error) {
 	if h.MaxVersions < 0 {
 		return nil, errkind.New(errkind.Invalid, `field "max_versions": must not be negative`)
 	}
-	return store(headKey(c.path), h)
+	return &secrets.Response{Ops: []storage.Op{putHead(c.path, &h)}}, nil
 }
 
 // custom is the custom metadata after a write, which replaces, or a patch, which merges.

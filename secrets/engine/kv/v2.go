@@ -154,7 +154,11 @@ func put(key string, v any) (storage.Op, error) {
 }
 
 func unmarshal(key string, raw []byte, into any) error {
-	if err := json.Unmarshal(raw, into); err != nil {
+	return damaged(key, json.Unmarshal(raw, into))
+}
+
+func damaged(key string, err error) error {
+	if err != nil {
 		return errkind.Errorf(errkind.Corrupt, "the record %s is not what was stored", key)
 	}
 	return nil

@@ -1,10 +1,10 @@
 package kv
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -48,7 +48,12 @@ func headKey(path string) string { return "meta/" + path }
 // rowKey names a version by its path's hash: a path may have others below itself, which would mix with numbers.
 func rowKey(path string, version int) string {
 	sum := sha256.Sum256([]byte(path))
-	return "ver/" + hex.EncodeToString(sum[:16]) + "/" + fmt.Sprintf("%010d", version)
+	key := make([]byte, 0, 4+32+1+10)
+	key = append(hex.AppendEncode(append(key, "ver/"...), sum[:16]), "/0000000000"...)
+	for at := len(key) - 1; version > 0; at, version = at-1, version/10 {
+		key[at] = byte('0' + version%10)
+	}
+	return string(key)
 }
 
 func (c *call) head() (h head, ok bool, err error) {
@@ -57,7 +62,10 @@ func (c *call) head() (h head, ok bool, err error) {
 	if err != nil || !ok {
 		return h, false, err
 	}
-	return h, true, unmarshal(key, raw, &h)
+	if bytes.HasPrefix(raw, []byte("{")) {
+		return h, true, unmarshal(key, raw, &h)
+	}
+	return h, true, damaged(key, h.unpack(raw))
 }
 
 func (c *call) row(version int) (v row, ok bool, err error) {
@@ -66,7 +74,10 @@ func (c *call) row(version int) (v row, ok bool, err error) {
 	if err != nil || !ok {
 		return v, false, err
 	}
-	return v, true, unmarshal(key, raw, &v)
+	if bytes.HasPrefix(raw, []byte("{")) {
+		return v, true, unmarshal(key, raw, &v)
+	}
+	return v, true, damaged(key, v.unpack(raw))
 }
 
 // asked returns the version that a read names, or the newest.
@@ -115,8 +126,13 @@ func appendVersion(out []byte, number int, v *row, custom map[string]string, who
 	out = v.Created.UTC().AppendFormat(out, time.RFC3339Nano)
 	if whole {
 		out = append(out, `","custom_metadata":`...)
-		text, _ := json.Marshal(custom) // of strings alone: cannot fail; nil is null
-		out = append(append(out, text...), `,"deletion_time":"`...)
+		if custom == nil {
+			out = append(out, "null"...)
+		} else {
+			text, _ := json.Marshal(custom) // of strings alone: cannot fail
+			out = append(out, text...)
+		}
+		out = append(out, `,"deletion_time":"`...)
 	} else {
 		out = append(out, `","deletion_time":"`...)
 	}
@@ -133,17 +149,14 @@ func appendVersion(out []byte, number int, v *row, custom map[string]string, who
 }
 
 func (c *call) write() (*secrets.Response, error) {
-	var body struct {
-		Data    json.RawMessage `json:"data"`
-		Options json.RawMessage `json:"options"`
+	data, options, err := bodyOf(c.r.Body)
+	if err != nil {
+		return nil, err
 	}
-	if err := json.Unmarshal(c.r.Body, &body); err != nil {
-		return nil, errkind.New(errkind.Invalid, "failed to parse JSON input: an object is expected")
-	}
-	if len(body.Data) == 0 || string(body.Data) == "null" {
+	if len(data) == 0 || string(data) == "null" {
 		return nil, errkind.New(errkind.Invalid, "no data provided")
 	}
-	if body.Data[0] != '{' {
+	if data[0] != '{' {
 		return nil, errkind.New(errkind.Invalid, `field "data": must be an object`)
 	}
 	h, _, err := c.head()
@@ -154,13 +167,16 @@ func (c *call) write() (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkCAS(body.Options, h, s); err != nil {
+	if err := checkCAS(options, h, s); err != nil {
 		return nil, err
 	}
-	return c.add(h, s, body.Data)
+	return c.add(h, s, data)
 }
 
 func checkCAS(options json.RawMessage, h head, s settings) error {
+	if len(options) == 0 && !h.CASRequired && !s.CASRequired {
+		return nil
+	}
 	f, err := secrets.ParseFields(options)
 	if err != nil {
 		return errkind.New(errkind.Invalid, `field "options": must be an object`)
@@ -190,18 +206,12 @@ func (c *call) add(h head, s settings, data json.RawMessage) (*secrets.Response,
 	if after := shorter(h.DeleteAfter, s.DeleteAfter); after > 0 {
 		v.Deleted = now.Add(after)
 	}
-	var ops []storage.Op
+	ops := make([]storage.Op, 0, 3)
 	for keep := c.kept(h, s); h.Current-h.Oldest+1 > keep && len(ops) < trimmedAtOnce; h.Oldest++ {
 		ops = append(ops, storage.Delete(rowKey(c.path, h.Oldest)))
 	}
-	for key, record := range map[string]any{headKey(c.path): h, rowKey(c.path, h.Current): v} {
-		op, err := put(key, record)
-		if err != nil {
-			return nil, err
-		}
-		ops = append(ops, op)
-	}
-	return &secrets.Response{Data: appendVersion(nil, h.Current, &v, h.Custom, true), Ops: ops}, nil
+	ops = append(ops, putHead(c.path, &h), putRow(c.path, h.Current, &v))
+	return &secrets.Response{Data: appendVersion(make([]byte, 0, 192), h.Current, &v, h.Custom, true), Ops: ops}, nil
 }
 
 func (c *call) kept(h head, s settings) int {
