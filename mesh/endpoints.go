@@ -14,7 +14,7 @@ import (
 
 // Endpoints lists what connects to the service of an endpoints subject in this datacenter.
 func (m *Maker) Endpoints(s Subject) *Endpoints {
-	return Collect(m.Cluster(s), m.instances(s.Service), m.Subset(s), false)
+	return Collect(m.Cluster(s), m.withChecks(m.connecting(s.Service)), m.Subset(s), false)
 }
 
 // Subset is what the service's resolver says of the subject's subset; one that is not there holds nothing.
@@ -38,11 +38,11 @@ type Subset struct {
 	Nothing bool
 }
 
-// instances yields what connects to a service, with nodes and checks. The yielded object is used again.
-func (m *Maker) instances(service string) iter.Seq[*filter.Entry] {
+// withChecks yields instances with nodes and checks. The yielded object is used again.
+func (m *Maker) withChecks(list iter.Seq[*catalog.Service]) iter.Seq[*filter.Entry] {
 	return func(yield func(*filter.Entry) bool) {
 		var e filter.Entry
-		for s := range m.State.ConnectInstances(service) {
+		for s := range list {
 			if e.Node = m.State.Node(s.Node); e.Node == nil {
 				continue
 			}

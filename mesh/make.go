@@ -8,6 +8,7 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/chain"
 	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/catalog/gateway"
 )
 
 // Maker makes the views of one State. It changes nothing and is made anew for each.
@@ -19,6 +20,10 @@ type Maker struct {
 	Get entry.Getter
 	// Has tells whether there is a config entry, whatever it says; nil asks Get.
 	Has func(kind, name string) bool
+	// Routes lists the routes of api gateways; nil reads them from the State.
+	Routes func() *gateway.Routes
+	// Names is told that a view was made of the list of all services' names; nil: nobody wants to know.
+	Names func()
 	// DefaultAllow is what holds for those whom no intention speaks of.
 	DefaultAllow bool
 }
@@ -28,6 +33,12 @@ func (m *Maker) get(kind, name string) entry.Entry {
 		return m.Get(kind, name)
 	}
 	return entry.Stored(m.State, kind, name)
+}
+
+func (m *Maker) looksAtNames() {
+	if m.Names != nil {
+		m.Names()
+	}
 }
 
 func (m *Maker) has(kind, name string) bool {
@@ -63,6 +74,12 @@ func (m *Maker) Service(name string) *Service {
 	}
 	if e, ok := m.get(entry.IngressGateway, name).(*entry.Ingress); ok {
 		s.Ingress = e
+	}
+	if e, ok := m.get(entry.TerminatingGateway, name).(*entry.Terminating); ok {
+		s.Linked = m.linked(e)
+	}
+	if e, ok := m.get(entry.APIGateway, name).(*entry.API); ok {
+		s.API = m.api(e)
 	}
 	return s
 }

@@ -20,9 +20,10 @@ const (
 	SubjectUpstream                         // how a service is reached: Upstream
 	SubjectRoots                            // what certificates are verified with: Roots
 	SubjectRules                            // who may reach a service: Rules
+	SubjectInstances                        // the instances of a service without the mesh: Instances
 )
 
-var subjectWords = map[string]SubjectKind{"endpoints": SubjectEndpoints, "service": SubjectService, "upstream": SubjectUpstream, "roots": SubjectRoots, "rules": SubjectRules}
+var subjectWords = map[string]SubjectKind{"endpoints": SubjectEndpoints, "service": SubjectService, "upstream": SubjectUpstream, "roots": SubjectRoots, "rules": SubjectRules, "instances": SubjectInstances}
 
 // Subject names a value of the plane. Its text has a fixed number of segments for
 // each kind, with what may hurt escaped, so that one value has one spelling:
@@ -32,6 +33,7 @@ var subjectWords = map[string]SubjectKind{"endpoints": SubjectEndpoints, "servic
 //	upstream/<dc>/<service>/<protocol>/<connect timeout in ms>/<gateway mode>
 //	roots
 //	rules/<service>
+//	instances/<dc>/<service>/<subset>
 //
 // Segments behind a service may be empty, and that of rules: they are then of all services that no intention names. The last three of an upstream are what the
 // one who calls it sets for itself: they are spelled out, so that all who
@@ -40,7 +42,7 @@ type Subject struct {
 	Kind       SubjectKind
 	Datacenter string
 	Service    string
-	Subset     string // of endpoints
+	Subset     string // of endpoints and instances
 	Override          // of upstreams
 }
 
@@ -68,6 +70,8 @@ func (s Subject) String() string {
 	switch s.Kind {
 	case SubjectEndpoints:
 		return "endpoints/" + esc(s.Datacenter) + "/" + esc(s.Service) + "/" + esc(s.Subset)
+	case SubjectInstances:
+		return "instances/" + esc(s.Datacenter) + "/" + esc(s.Service) + "/" + esc(s.Subset)
 	case SubjectService:
 		return "service/" + esc(s.Service)
 	case SubjectUpstream:
@@ -108,7 +112,7 @@ func ParseSubject(text string) (Subject, error) {
 func subjectOf(parts []string) (Subject, bool) {
 	s := Subject{Kind: subjectWords[parts[0]]}
 	switch {
-	case s.Kind == SubjectEndpoints && len(parts) == 4:
+	case (s.Kind == SubjectEndpoints || s.Kind == SubjectInstances) && len(parts) == 4:
 		s.Datacenter, s.Service, s.Subset = parts[1], parts[2], parts[3]
 		return s, s.Datacenter != "" && s.Service != ""
 	case s.Kind == SubjectService && len(parts) == 2:
@@ -148,5 +152,5 @@ func (o *Override) sound() bool {
 }
 
 func badSubject(text string) error {
-	return errkind.Errorf(errkind.Invalid, "subject %q is not one of endpoints/DC/SERVICE/SUBSET, service/SERVICE, upstream/DC/SERVICE/PROTOCOL/MILLISECONDS/GATEWAY, roots, rules/SERVICE", text)
+	return errkind.Errorf(errkind.Invalid, "subject %q is not one of endpoints/DC/SERVICE/SUBSET, service/SERVICE, upstream/DC/SERVICE/PROTOCOL/MILLISECONDS/GATEWAY, roots, rules/SERVICE, instances/DC/SERVICE/SUBSET", text)
 }

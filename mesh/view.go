@@ -76,6 +76,10 @@ type Service struct {
 	ValidateClusters     bool            `json:",omitempty"`
 	// Ingress is what the service lets in from outside of the mesh, when it is an ingress gateway.
 	Ingress *entry.Ingress `json:",omitempty"`
+	// Linked are the services outside of the mesh that the service stands for, when it is a terminating gateway.
+	Linked []Linked `json:",omitempty"`
+	// API is what the service lets in from outside of the mesh, when it is an api gateway.
+	API *API `json:",omitempty"`
 	// OwnRules says that intentions name the service: the rules of its proxies are then the value of a
 	// subject of its own (RulesSubject), else that of all services that none names.
 	OwnRules bool `json:",omitempty"`

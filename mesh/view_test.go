@@ -167,7 +167,7 @@ func TestEndpointAddresses(t *testing.T) {
 			w.instance("n1", c.s)
 			for wan, want := range map[bool]string{false: c.lan, true: c.wan} {
 				m := w.maker()
-				v := Collect("x", m.instances("web"), Subset{}, wan)
+				v := Collect("x", m.withChecks(m.State.ConnectInstances("web")), Subset{}, wan)
 				if want == "" {
 					if len(v.List) != 0 || v.LeftOut != 1 {
 						t.Errorf("wan %v: %+v", wan, v)

@@ -1,6 +1,7 @@
 package consulapi
 
 import (
+	"encoding/json"
 	"net/http"
 	"strconv"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/entry"
 	"corbel.dev/corbel/catalog/filter"
+	"corbel.dev/corbel/catalog/gateway"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -31,6 +33,12 @@ func configResource(kind, name string, l Level) (Resource, string) {
 	switch kind {
 	case entry.ServiceIntentions:
 		return ResIntention, name
+	case entry.InlineCertificate, entry.FileSystemCertificate, entry.HTTPRoute, entry.TCPRoute:
+		return ResMesh, ""
+	case entry.APIGateway:
+		if l == Write {
+			return ResMesh, ""
+		}
 	case entry.ProxyDefaults, entry.Mesh, entry.ExportedServices, entry.JWTProvider:
 		if l == Read {
 			return resNone, ""
@@ -204,9 +212,13 @@ func configGet(q *request) error {
 		return err
 	}
 	key := entry.Key(kind, name)
-	st, err := q.read(registry.RecordSubject(catalog.RecordConfigEntry, key), func(s *catalog.State) uint64 {
+	subject, index := registry.RecordSubject(catalog.RecordConfigEntry, key), func(s *catalog.State) uint64 {
 		return s.RecordIndex(catalog.RecordConfigEntry, key)
-	})
+	}
+	if hasStatus(kind) { // it says something of other entries, too
+		subject, index = registry.RecordsSubject(catalog.RecordConfigEntry), func(s *catalog.State) uint64 { return s.RecordsIndex(catalog.RecordConfigEntry) }
+	}
+	st, err := q.read(subject, index)
 	if err != nil {
 		return err
 	}
@@ -214,12 +226,24 @@ func configGet(q *request) error {
 	if r == nil {
 		return failWith(http.StatusNotFound, "Config entry not found for \""+kind+"\" / \""+name+"\"")
 	}
-	return q.replyScratch(appendConfigEntry(q.buffer(), r))
+	return q.replyScratch(appendConfigEntry(q.buffer(), st, kind, r))
 }
 
-// appendConfigEntry appends the stored object with its indexes at the end.
-func appendConfigEntry(b []byte, r *catalog.Record) []byte {
+// hasStatus tells whether entries of the kind are shown with how they stand.
+func hasStatus(kind string) bool {
+	return kind == entry.APIGateway || kind == entry.HTTPRoute || kind == entry.TCPRoute
+}
+
+// appendConfigEntry appends the stored object with its status, where it has one, and its indexes at the end.
+func appendConfigEntry(b []byte, st *catalog.State, kind string, r *catalog.Record) []byte {
 	b = append(b, r.Value[:len(r.Value)-1]...)
+	if hasStatus(kind) {
+		get := func(kind, name string) entry.Entry { return entry.Stored(st, kind, name) }
+		status, err := json.Marshal(gateway.Status(st, get, entry.Stored(st, kind, strings.TrimPrefix(r.Key, kind+"/"))))
+		if err == nil {
+			b = append(append(b, `,"Status":`...), status...)
+		}
+	}
 	b = append(b, `,"CreateIndex":`...)
 	b = strconv.AppendUint(b, r.CreateIndex, 10)
 	b = append(b, `,"ModifyIndex":`...)
@@ -255,7 +279,7 @@ func configList(q *request, kind string) error {
 				continue
 			}
 		}
-		list.b = appendConfigEntry(list.next(), r)
+		list.b = appendConfigEntry(list.next(), st, kind, r)
 	}
 	return q.replyScratch(list.end())
 }

@@ -349,13 +349,15 @@ func (e *MeshConfig) Normalize() {
 // Validate implements Entry.
 func (e *MeshConfig) Validate() error {
 	errs := []error{e.validate("mesh")}
-	versions := []string{"", "TLS_AUTO", "TLSv1_0", "TLSv1_1", "TLSv1_2", "TLSv1_3"}
 	if e.TLS != nil {
 		for name, d := range map[string]*TLSDirection{"Incoming": e.TLS.Incoming, "Outgoing": e.TLS.Outgoing} {
 			if d != nil {
-				errs = append(errs, oneOf("TLS."+name+".TLSMinVersion", d.TLSMinVersion, versions...), oneOf("TLS."+name+".TLSMaxVersion", d.TLSMaxVersion, versions...))
+				errs = append(errs, oneOf("TLS."+name+".TLSMinVersion", d.TLSMinVersion, tlsVersions...), oneOf("TLS."+name+".TLSMaxVersion", d.TLSMaxVersion, tlsVersions...))
 			}
 		}
 	}
 	return errors.Join(errs...)
 }
+
+// tlsVersions are the words for a bound of the version; "" is none.
+var tlsVersions = []string{"", "TLS_AUTO", "TLSv1_0", "TLSv1_1", "TLSv1_2", "TLSv1_3"}

@@ -59,6 +59,12 @@ var kinds = map[string]func() Entry{
 	TerminatingGateway: func() Entry { return &Terminating{} },
 	ExportedServices:   func() Entry { return &Exported{} },
 	JWTProvider:        func() Entry { return &JWT{} },
+
+	APIGateway:            func() Entry { return &API{} },
+	HTTPRoute:             func() Entry { return &HTTP{} },
+	TCPRoute:              func() Entry { return &TCP{} },
+	InlineCertificate:     func() Entry { return &Certificate{} },
+	FileSystemCertificate: func() Entry { return &CertificateFiles{} },
 }
 
 // New returns an empty entry of the kind, nil for a kind that is not known.

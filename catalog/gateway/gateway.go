@@ -1,4 +1,5 @@
-// Package gateway finds the ingress gateways through which a service is reached from outside of the mesh.
+// Package gateway finds the ingress gateways through which a service is reached from outside of the mesh,
+// and the terminating gateways through which the mesh reaches a service outside of it.
 //
 // A gateway's config entry names the services behind each listener, "*" being all services that
 // speak the listener's protocol. All functions are pure: they read a State and keep nothing.
@@ -69,4 +70,48 @@ func Exposes(get entry.Getter, g *entry.Ingress, service string) bool {
 		}
 	}
 	return false
+}
+
+// Terminating yields the names of the terminating gateways that stand for a service, in order. get reads config entries.
+func Terminating(st *catalog.State, get entry.Getter, service string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		const prefix = entry.TerminatingGateway + "/"
+		for r := range st.Records(catalog.RecordConfigEntry, prefix) {
+			name := strings.TrimPrefix(r.Key, prefix)
+			g, ok := get(entry.TerminatingGateway, name).(*entry.Terminating)
+			if ok && links(st, g, service) && !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+func links(st *catalog.State, g *entry.Terminating, service string) bool {
+	wildcard := false
+	for _, s := range g.Services {
+		if strings.EqualFold(s.Name, service) {
+			return true
+		}
+		wildcard = wildcard || s.Name == "*"
+	}
+	return wildcard && Outside(st, service)
+}
+
+// Outside tells whether a service is there, and nothing of the mesh stands before any of its instances: a wildcard of a terminating gateway means those.
+func Outside(st *catalog.State, service string) bool {
+	for range st.ConnectInstances(service) {
+		return false
+	}
+	for s := range st.Instances(service) {
+		return s.Kind == catalog.KindTypical && s.Name != catalog.ServerServiceName
+	}
+	return false
+}
+
+// TerminatingMark changes with every change of an entry that Terminating looks at. It is no index: it may go down.
+func TerminatingMark(st *catalog.State) (mark uint64) {
+	for r := range st.Records(catalog.RecordConfigEntry, entry.TerminatingGateway+"/") {
+		mark = mark*31 + r.ModifyIndex + 1
+	}
+	return mark
 }

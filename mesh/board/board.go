@@ -6,12 +6,14 @@ import (
 	"io"
 	"log/slog"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/entry"
 	"corbel.dev/corbel/core/feed"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
@@ -107,6 +109,11 @@ type Board struct {
 	newest  position
 	rights  uint64 // grows with each change that may change rights
 
+	// terminating is the index of the last change of an entry of a terminating gateway that was heard of; after another
+	// history began, of any entry. list is that of the names of services.
+	terminating atomic.Uint64
+	list        uint64 // guarded by mu
+
 	due     chan struct{} // something began to wait
 	recheck chan struct{} // rights may have changed
 }
@@ -151,6 +158,8 @@ func New(cfg Config) (*Board, error) {
 	defer b.mu.Unlock()
 	b.appliedLocked(st)
 	b.advanceLocked()
+	b.terminating.Store(st.RecordsIndex(catalog.RecordConfigEntry))
+	b.list = st.ServiceListIndex()
 	return b, nil
 }
 
@@ -208,6 +217,8 @@ func (b *Board) changed(next *catalog.State, c *catalog.Changes) {
 		for e := b.marks.Front(); e != nil; e = e.Next() {
 			e.Value.(*mark).index = 1 // of another history: it says nothing any more
 		}
+		b.terminating.Store(next.RecordsIndex(catalog.RecordConfigEntry))
+		b.list = next.ServiceListIndex()
 		b.markAllLocked(1, now)
 		b.rightsChangedLocked()
 		return
@@ -222,6 +233,10 @@ func (b *Board) changed(next *catalog.State, c *catalog.Changes) {
 			}
 		}
 	}
+	if list := next.ServiceListIndex(); list != b.list {
+		b.list = list
+		b.touchLocked(input{inputNames, ""}, from, now)
+	}
 	for i := range c.Records {
 		r := c.Records[i].After
 		if r == nil {
@@ -230,6 +245,13 @@ func (b *Board) changed(next *catalog.State, c *catalog.Changes) {
 		switch r.Kind {
 		case catalog.RecordConfigEntry:
 			b.touchLocked(input{inputEntry, r.Key}, from, now)
+			if strings.HasPrefix(r.Key, entry.HTTPRoute+"/") || strings.HasPrefix(r.Key, entry.TCPRoute+"/") {
+				b.touchLocked(input{inputRoutes, ""}, from, now)
+			}
+			if strings.HasPrefix(r.Key, entry.TerminatingGateway+"/") {
+				b.terminating.Store(next.RecordsIndex(catalog.RecordConfigEntry))
+				b.touchLocked(input{inputTerminating, ""}, from, now)
+			}
 			if c.Records[i].Before == nil || c.Records[i].After == nil {
 				b.touchLocked(input{inputPresence, r.Key}, from, now)
 			}

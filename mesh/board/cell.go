@@ -12,6 +12,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/catalog/gateway"
 	"corbel.dev/corbel/core/feed"
 	"corbel.dev/corbel/kit/coalesce"
 	"corbel.dev/corbel/mesh"
@@ -23,10 +24,13 @@ import (
 type inputKind uint8
 
 const (
-	inputService  inputKind = iota + 1 // instances, their checks and nodes; key: the name in lower case
-	inputEntry                         // key: of the config entry's record
-	inputRoots                         // the authority's records
-	inputPresence                      // whether there is a config entry; key: of its record
+	inputService     inputKind = iota + 1 // instances, their checks and nodes; key: the name in lower case
+	inputEntry                            // key: of the config entry's record
+	inputRoots                            // the authority's records
+	inputPresence                         // whether there is a config entry; key: of its record
+	inputTerminating                      // all entries of terminating gateways
+	inputRoutes                           // all routes of api gateways
+	inputNames                            // which services there are, and what of the mesh stands before them
 )
 
 // input is one thing that a value is made of.
@@ -35,7 +39,15 @@ type input struct {
 	key  string
 }
 
-// index is that of the input's last change in a State.
+// mark is another one when the input changed between two States.
+func (in input) mark(st *catalog.State) uint64 {
+	if in.kind == inputTerminating {
+		return gateway.TerminatingMark(st)
+	}
+	return in.index(st)
+}
+
+// index is that of the input's last change in a State; for terminating gateways the Board knows it.
 func (in input) index(st *catalog.State) uint64 {
 	switch in.kind {
 	case inputService:
@@ -49,6 +61,10 @@ func (in input) index(st *catalog.State) uint64 {
 			return r.CreateIndex
 		}
 		return st.RecordsIndex(catalog.RecordConfigEntry)
+	case inputRoutes:
+		return st.RecordsIndex(catalog.RecordConfigEntry)
+	case inputNames:
+		return st.ServiceListIndex()
 	}
 	return 1
 }
@@ -119,6 +135,9 @@ func (b *Board) buildMaking(c *cell, changed time.Time) *version {
 	next := &version{Value: feed.Value{Index: 1, At: changed, Body: m.body, Generation: generation(st)}}
 	for _, in := range m.from {
 		next.Index = max(next.Index, in.index(st))
+		if in.kind == inputTerminating {
+			next.Index = max(next.Index, b.terminating.Load())
+		}
 	}
 	if old != nil {
 		if m.err != nil {
@@ -161,7 +180,7 @@ func (b *Board) register(c *cell, st *catalog.State, from []input) bool {
 	// What is applied from now on is heard of. The State of now is at least as new as the last that was.
 	now := b.cfg.Catalog.State()
 	return now == st || !slices.ContainsFunc(from, func(in input) bool {
-		return !slices.Contains(was, in) && in.index(now) != in.index(st)
+		return !slices.Contains(was, in) && in.mark(now) != in.mark(st)
 	})
 }
 
@@ -213,12 +232,20 @@ func (b *Board) make(st *catalog.State, s mesh.Subject) *made {
 		Has: func(kind, name string) bool {
 			out.add(input{inputPresence, entry.Key(kind, name)})
 			return st.Record(catalog.RecordConfigEntry, entry.Key(kind, name)) != nil
-		}}
+		},
+		Routes: func() *gateway.Routes {
+			out.add(input{inputRoutes, ""})
+			return gateway.RoutesOf(st, func(kind, name string) entry.Entry { return b.entries.get(st, kind, name) })
+		},
+		Names: func() { out.add(input{inputNames, ""}) }}
 	switch s.Kind {
 	case mesh.SubjectEndpoints:
 		out.body, out.err = b.endpoints(out, &m, s)
 	case mesh.SubjectService:
 		out.body, out.err = m.Service(s.Service).Encode()
+	case mesh.SubjectInstances:
+		out.add(input{inputService, strings.ToLower(s.Service)})
+		out.body, out.err = m.Instances(s).Encode()
 	case mesh.SubjectRules:
 		out.body, out.err = rules(m.Rules(s.Service))
 	case mesh.SubjectUpstream:
@@ -252,6 +279,10 @@ func (b *Board) endpoints(out *made, m *mesh.Maker, s mesh.Subject) ([]byte, err
 	v := &mesh.Endpoints{Cluster: m.Cluster(s)}
 	if s.Datacenter == b.cfg.Datacenter {
 		out.add(input{inputService, strings.ToLower(s.Service)})
+		out.add(input{inputTerminating, ""})
+		for name := range gateway.Terminating(m.State, func(kind, name string) entry.Entry { return b.entries.get(m.State, kind, name) }, s.Service) {
+			out.add(input{inputService, strings.ToLower(name)})
+		}
 		v = m.Endpoints(s)
 	} else {
 		out.trouble = "instances of other datacenters are not known here, and their certificates could not be verified: it holds none"

@@ -59,8 +59,8 @@ func (p *packer) tail(protocol string) []*hcmv3.HttpFilter {
 	return append(list, p.httpFilter("envoy.filters.http.router", &routerv3.Router{}))
 }
 
-func httpRules() *hcmv3.HttpFilter {
-	return &hcmv3.HttpFilter{Name: mesh.HTTPRules, ConfigType: &hcmv3.HttpFilter_ConfigDiscovery{
+func httpRules(name string) *hcmv3.HttpFilter {
+	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_ConfigDiscovery{
 		ConfigDiscovery: &corev3.ExtensionConfigSource{ConfigSource: overADS(), TypeUrls: []string{urlOf(&httprbacv3.RBAC{})}}}}
 }
 
@@ -68,12 +68,12 @@ func httpRules() *hcmv3.HttpFilter {
 func (p *packer) secure(f *listenerv3.Filter) {
 	m := httpManager()
 	p.keep(f.GetTypedConfig().UnmarshalTo(m))
-	m.HttpFilters = append([]*hcmv3.HttpFilter{httpRules()}, m.HttpFilters...)
+	m.HttpFilters = append([]*hcmv3.HttpFilter{httpRules(mesh.HTTPRules)}, m.HttpFilters...)
 	f.ConfigType = &listenerv3.Filter_TypedConfig{TypedConfig: p.any(m)}
 }
 
 func (p *packer) publicHTTP(v *Public) *listenerv3.Filter {
-	m := p.newManager("public_listener", v.Protocol, v.Logs, v.Tracing)
+	m := p.guarded("public_listener", v.Protocol, mesh.HTTPRules, v.HTTP, v.Logs, v.Tracing)
 	action := toCluster(LocalApp)
 	if v.RequestTimeout > 0 {
 		action.Timeout = duration(v.RequestTimeout)
@@ -82,15 +82,21 @@ func (p *packer) publicHTTP(v *Public) *listenerv3.Filter {
 		action.IdleTimeout = duration(v.IdleTimeout)
 	}
 	m.RouteSpecifier = inlineRoutes("public_listener", &routev3.Route{Match: prefix("/"), Action: &routev3.Route_Route{Route: action}})
+	return p.filter(managerName, m)
+}
+
+// guarded is a connection manager of requests that came through the mesh: it tells who the caller is, and the rules decide.
+func (p *packer) guarded(stat, protocol, rules string, http *entry.MeshHTTP, logs *entry.AccessLogs, tracing string) *manager {
+	m := p.newManager(stat, protocol, logs, tracing)
 	m.ForwardClientCertDetails = hcmv3.HttpConnectionManager_APPEND_FORWARD
-	if v.HTTP != nil && v.HTTP.SanitizeXForwardedClientCert {
+	if http != nil && http.SanitizeXForwardedClientCert {
 		m.ForwardClientCertDetails = hcmv3.HttpConnectionManager_SANITIZE
 	} else {
 		m.SetCurrentClientCertDetails = &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{Subject: truth(true), Cert: true, Chain: true, Dns: true, Uri: true}
 	}
-	normalize(m, v.HTTP)
-	m.HttpFilters = append([]*hcmv3.HttpFilter{httpRules(), p.callerMetadata()}, p.tail(v.Protocol)...)
-	return p.filter(managerName, m)
+	normalize(m, http)
+	m.HttpFilters = append([]*hcmv3.HttpFilter{httpRules(rules), p.callerMetadata()}, p.tail(protocol)...)
+	return m
 }
 
 // normalize cleans paths before rules see them. It is on also without rules about

@@ -64,11 +64,11 @@ func PublicListener(v *Public) (*mesh.Resource, error) {
 	if v.Balance {
 		m.ConnectionBalanceConfig = exactBalance()
 	}
-	chain := &listenerv3.FilterChain{TransportSocket: p.downstreamTLS(v.TLS, alpn(v.Protocol))}
+	chain := &listenerv3.FilterChain{TransportSocket: p.downstreamTLS(LeafSecret, v.TLS, alpn(v.Protocol))}
 	if entry.IsHTTP(v.Protocol) {
 		chain.Filters = []*listenerv3.Filter{p.publicHTTP(v)}
 	} else {
-		chain.Filters = []*listenerv3.Filter{networkRules(), p.tcpProxy("public_listener", LocalApp, v.Logs, v.IdleTimeout)}
+		chain.Filters = []*listenerv3.Filter{networkRules(mesh.NetworkRules), p.tcpProxy("public_listener", LocalApp, v.Logs, v.IdleTimeout)}
 	}
 	if v.HandshakeTimeout > 0 {
 		chain.TransportSocketConnectTimeout = duration(v.HandshakeTimeout)
@@ -90,7 +90,7 @@ func (p *packer) customPublic(v *Public, name string) (*mesh.Resource, error) {
 		return nil, errkind.New(errkind.Invalid, "Proxy.Config.envoy_public_listener_json: filter_chains is required")
 	}
 	for _, chain := range m.FilterChains {
-		chain.TransportSocket = p.downstreamTLS(v.TLS, alpn(v.Protocol))
+		chain.TransportSocket = p.downstreamTLS(LeafSecret, v.TLS, alpn(v.Protocol))
 		secured := false
 		for _, f := range chain.Filters {
 			if f.GetTypedConfig().GetTypeUrl() == urlOf(httpManager()) {
@@ -99,7 +99,7 @@ func (p *packer) customPublic(v *Public, name string) (*mesh.Resource, error) {
 			}
 		}
 		if !secured {
-			chain.Filters = append([]*listenerv3.Filter{networkRules()}, chain.Filters...)
+			chain.Filters = append([]*listenerv3.Filter{networkRules(mesh.NetworkRules)}, chain.Filters...)
 		}
 	}
 	m.TrafficDirection = corev3.TrafficDirection_INBOUND
@@ -122,8 +122,8 @@ func exactBalance() *listenerv3.Listener_ConnectionBalanceConfig {
 }
 
 // networkRules refers to the rules, so that a change of them changes no listener and ends no connection.
-func networkRules() *listenerv3.Filter {
-	return &listenerv3.Filter{Name: mesh.NetworkRules, ConfigType: &listenerv3.Filter_ConfigDiscovery{
+func networkRules(name string) *listenerv3.Filter {
+	return &listenerv3.Filter{Name: name, ConfigType: &listenerv3.Filter_ConfigDiscovery{
 		ConfigDiscovery: &corev3.ExtensionConfigSource{ConfigSource: overADS(), TypeUrls: []string{urlOf(&netrbacv3.RBAC{})}}}}
 }
 

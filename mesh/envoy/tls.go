@@ -19,12 +19,20 @@ const (
 	RootsSecret = "roots"
 )
 
+// LeafSecretOf is the name under which a gateway asks for the certificate of a service that it stands for.
+func LeafSecretOf(service string) string { return LeafSecret + ":" + service }
+
 // Leaf is the certificate of a proxy's service, with the intermediates behind it, and its key.
 func Leaf(certPEM, keyPEM string) (*mesh.Resource, error) {
+	return Certificate(LeafSecret, certPEM, keyPEM)
+}
+
+// Certificate is a certificate and its key under a name.
+func Certificate(name, certPEM, keyPEM string) (*mesh.Resource, error) {
 	if certPEM == "" || keyPEM == "" {
-		return nil, errkind.New(errkind.Invalid, "secret \"leaf\": certificate and key are required")
+		return nil, errkind.Errorf(errkind.Invalid, "secret %q: certificate and key are required", name)
 	}
-	return encode(mesh.TypeSecret, LeafSecret, &tlsv3.Secret{Name: LeafSecret, Type: &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{
+	return encode(mesh.TypeSecret, name, &tlsv3.Secret{Name: name, Type: &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{
 		CertificateChain: inline(certPEM), PrivateKey: inline(keyPEM)}}})
 }
 
@@ -105,9 +113,9 @@ func (p *packer) upstreamTLS(sni string, names []string, params *entry.TLSDirect
 }
 
 // downstreamTLS lets in who has a certificate of the mesh.
-func (p *packer) downstreamTLS(params *entry.TLSDirection, alpn []string) *corev3.TransportSocket {
+func (p *packer) downstreamTLS(leaf string, params *entry.TLSDirection, alpn []string) *corev3.TransportSocket {
 	return p.socket(&tlsv3.DownstreamTlsContext{RequireClientCertificate: truth(true), CommonTlsContext: &tlsv3.CommonTlsContext{
-		TlsParams: tlsParameters(params), AlpnProtocols: alpn, TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{secret(LeafSecret)},
+		TlsParams: tlsParameters(params), AlpnProtocols: alpn, TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{secret(leaf)},
 		ValidationContextType: &tlsv3.CommonTlsContext_ValidationContextSdsSecretConfig{ValidationContextSdsSecretConfig: secret(RootsSecret)}}})
 }
 

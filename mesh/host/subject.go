@@ -30,9 +30,7 @@ type subject struct {
 // keyLocked is what a member follows under the text.
 func (m *member) subjectKey(text string) subjectKey {
 	k := subjectKey{text: text, token: m.key.token}
-	if text == proxy.LeafSubject {
-		k.service = m.proxy.Registration().Service()
-	}
+	k.service = proxy.LeafService(text, m.proxy.Registration().Service())
 	return k
 }
 
@@ -42,7 +40,7 @@ func (h *Host) joinLocked(m *member, text string, w *work) *subject {
 	s := h.subjects[k]
 	if s == nil {
 		s = &subject{key: k}
-		if text != proxy.LeafSubject {
+		if k.service == "" {
 			parsed, err := mesh.ParseSubject(text)
 			s.kind, s.err, s.known = parsed.Kind, err, err != nil // one that cannot be is known to hold nothing
 		}
@@ -80,7 +78,7 @@ func (h *Host) leaveLocked(m *member, text string, w *work) {
 // stopLocked has the stop called. That of a certificate waits for the call that is under way, which may be the
 // caller's own: Run does it.
 func (h *Host) stopLocked(k subjectKey, stop func(), w *work) {
-	if k.text == proxy.LeafSubject {
+	if k.service != "" {
 		h.later = append(h.later, stop)
 		return
 	}
@@ -104,7 +102,7 @@ func (h *Host) refusedLocked(m *member, s *subject, w *work) bool {
 		return false
 	}
 	switch {
-	case s.kind == mesh.SubjectService, s.kind == mesh.SubjectRules, s.key.text == proxy.LeafSubject:
+	case s.kind == mesh.SubjectService, s.kind == mesh.SubjectRules && s.key.text == m.proxy.RulesSubject(), s.key.text == proxy.LeafSubject:
 	default:
 		return false
 	}
@@ -123,7 +121,7 @@ func (h *Host) follow(s *subject) {
 	}
 	failed := func(err error) { h.failed(s, err) }
 	var stop func()
-	if s.key.text == proxy.LeafSubject {
+	if s.key.service != "" {
 		stop = h.cfg.Leaves.FollowSubject(leaf.Service(s.key.service), s.key.token, func(l leaf.Leaf) { h.setLeaf(s, l) }, failed)
 	} else {
 		stop = h.cfg.Follower.Follow(s.key.text, s.key.token, func(v feed.Value) { h.set(s, v) }, failed)
@@ -152,7 +150,7 @@ func (h *Host) set(s *subject, v feed.Value) {
 }
 
 func (h *Host) setLeaf(s *subject, l leaf.Leaf) {
-	r, err := envoy.Leaf(l.CertPEM, l.PrivateKeyPEM)
+	r, err := envoy.Certificate(proxy.LeafSecret(s.key.text), l.CertPEM, l.PrivateKeyPEM)
 	if err != nil {
 		h.cfg.Logger.Error("a leaf certificate cannot be given to proxies", "service", s.key.service, "err", err)
 		return
@@ -202,6 +200,8 @@ func decode(kind mesh.SubjectKind, v feed.Value) (any, error) {
 		return mesh.ReadUpstream(v.Body)
 	case mesh.SubjectRoots:
 		return mesh.ReadRoots(v.Body)
+	case mesh.SubjectInstances:
+		return mesh.ReadInstances(v.Body)
 	}
 	return nil, errkind.Errorf(errkind.Invalid, "subject kind %d", kind)
 }

@@ -79,6 +79,21 @@ func (o *options) millis(key string, otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
+func (o *options) flag(key string) bool {
+	switch v := o.m[key].(type) {
+	case nil:
+		return false
+	case bool:
+		return v
+	case string:
+		if b, err := strconv.ParseBool(v); err == nil {
+			return b
+		}
+	}
+	o.bad(key, o.m[key], "true or false")
+	return false
+}
+
 func (o *options) count(key string) *uint32 {
 	if n, set := o.number(key, math.MaxInt32); set {
 		v := uint32(n)

@@ -77,6 +77,36 @@ var goldens = []golden{
 			{"Port": 8080, "Protocol": "http", "Services": [{"Name": "api", "RequestHeaders": {"Set": {"x-from": "outside"}}}, {"Name": "admin", "Hosts": ["admin.example", "*.admin.example"], "MaxConnections": 5}]},
 			{"Port": 8443, "Protocol": "tcp", "TLS": {"Enabled": true, "TLSMinVersion": "TLSv1_2"}, "Services": [{"Name": "db"}]}]}`},
 		instances: map[string][]mesh.Endpoint{"endpoints/dc1/api/": twoInstances}},
+	{name: "terminating", kind: catalog.KindTerminatingGateway, fields: `{"Config": {"connect_timeout_ms": 2000, "envoy_gateway_bind_tagged_addresses": true, "envoy_gateway_bind_addresses": {"lan": {"address": "127.0.0.1", "port": 8445}}}}`, entries: []string{
+		`{"Kind": "service-defaults", "Name": "legacy", "Protocol": "http"}`, `{"Kind": "service-defaults", "Name": "rpc", "Protocol": "grpc"}`,
+		`{"Kind": "service-resolver", "Name": "legacy", "Subsets": {"v2": {"Filter": "Service.Meta.v == 2"}}, "LoadBalancer": {"Policy": "maglev", "HashPolicies": [{"Field": "header", "FieldValue": "x-user"}]}}`,
+		`{"Kind": "service-intentions", "Name": "db", "Sources": [{"Name": "web", "Action": "allow"}]}`,
+		`{"Kind": "service-intentions", "Name": "legacy", "Sources": [{"Name": "web", "Permissions": [{"Action": "allow", "HTTP": {"PathPrefix": "/v1"}}]}]}`,
+		`{"Kind": "terminating-gateway", "Name": "web-gateway", "Services": [{"Name": "db"}, {"Name": "legacy", "CAFile": "ca.pem", "SNI": "legacy.example"},
+			{"Name": "rpc", "CAFile": "ca.pem", "CertFile": "cert.pem", "KeyFile": "key.pem"}]}`},
+		instances: map[string][]mesh.Endpoint{"instances/dc1/db/": twoInstances, "instances/dc1/legacy/": {{Address: "legacy.example", Port: 443, Weight: 1, Health: mesh.Unhealthy}, {Address: "other.example", Port: 443, Weight: 1}}, "instances/dc1/rpc/": {{Address: "127.0.0.9", Port: 50051, Weight: 1}}}},
+	{name: "terminating-strict-dns", kind: catalog.KindTerminatingGateway, fields: `{"Config": {"envoy_dns_discovery_type": "STRICT_DNS", "envoy_gateway_no_default_bind": true, "envoy_gateway_bind_addresses": {"all": {"address": "0.0.0.0", "port": 8445}}}}`, entries: []string{
+		`{"Kind": "terminating-gateway", "Name": "web-gateway", "Services": [{"Name": "db"}]}`},
+		instances: map[string][]mesh.Endpoint{"instances/dc1/db/": {{Address: "a.example", Port: 5432, Weight: 3}, {Address: "b.example", Port: 5432, Weight: 1, Health: mesh.Draining}}}},
+	{name: "terminating-without-services", kind: catalog.KindTerminatingGateway, entries: []string{`{"Kind": "terminating-gateway", "Name": "web-gateway", "Services": []}`}, problems: 1},
+	{name: "api-gateway", kind: catalog.KindAPIGateway, entries: []string{
+		`{"Kind": "service-defaults", "Name": "api", "Protocol": "http"}`, `{"Kind": "service-defaults", "Name": "rpc", "Protocol": "grpc"}`, `{"Kind": "service-defaults", "Name": "spare", "Protocol": "http"}`,
+		`{"Kind": "service-splitter", "Name": "api", "Splits": [{"Weight": 50, "Service": "api"}, {"Weight": 50, "Service": "spare"}]}`,
+		`{"Kind": "file-system-certificate", "Name": "files", "Certificate": "cert.pem", "PrivateKey": "key.pem"}`,
+		`{"Kind": "api-gateway", "Name": "web-gateway", "Listeners": [
+			{"Name": "plain", "Port": 8080, "Protocol": "http"}, {"Name": "shop", "Port": 8080, "Protocol": "http", "Hostname": "shop.example"},
+			{"Name": "secure", "Port": 8443, "Protocol": "http", "Hostname": "*.example", "TLS": {"MinVersion": "TLSv1_2", "Certificates": [{"Kind": "file-system-certificate", "Name": "files"}]}},
+			{"Name": "db", "Port": 5432, "Protocol": "tcp"}]}`,
+		`{"Kind": "tcp-route", "Name": "db", "Parents": [{"Name": "web-gateway", "SectionName": "db"}], "Services": [{"Name": "db"}]}`,
+		`{"Kind": "http-route", "Name": "all", "Parents": [{"Name": "web-gateway"}], "Rules": [
+			{"Services": [{"Name": "api"}]},
+			{"Matches": [{"Path": {"Match": "prefix", "Value": "/v1"}, "Method": "GET", "Headers": [{"Match": "exact", "Name": "x-a", "Value": "1"}, {"Match": "present", "Name": "x-b"}], "Query": [{"Match": "regex", "Name": "q", "Value": "a+"}]},
+				{"Path": {"Match": "exact", "Value": "/one"}}],
+			 "Filters": {"URLRewrite": {"Path": "/"}, "Headers": [{"Set": {"x-from": "gateway"}, "Remove": ["x-gone"]}], "TimeoutFilter": {"RequestTimeout": "3s"}, "RetryFilter": {"NumRetries": 2, "RetryOnConnectFailure": true}},
+			 "ResponseFilters": {"Headers": [{"Add": {"x-by": "gateway"}}]},
+			 "Services": [{"Name": "api", "Weight": 3}, {"Name": "rpc", "Weight": 1, "Filters": {"Headers": [{"Add": {"x-to": "rpc"}}]}}]}]}`,
+		`{"Kind": "http-route", "Name": "shop", "Hostnames": ["shop.example"], "Parents": [{"Name": "web-gateway", "SectionName": "shop"}], "Rules": [{"Matches": [{"Path": {"Match": "regex", "Value": "/s.*"}}], "Services": [{"Name": "spare"}]}]}`},
+		instances: map[string][]mesh.Endpoint{"endpoints/dc1/api/": twoInstances}},
 	{name: "expose", fields: `{"Expose": {"Paths": [{"Path": "/health", "ListenerPort": 21500, "LocalPathPort": 8080, "Protocol": "http"}, {"Path": "/grpc.health.v1.Health/Check", "ListenerPort": 21501, "LocalPathPort": 9090, "Protocol": "http2"}]}}`},
 	{name: "upstream-settings", fields: `{"Upstreams": [
 		{"DestinationName": "api", "LocalBindAddress": "127.0.0.2", "LocalBindPort": 9191, "Config": {"connect_timeout_ms": "1500", "limits": {"max_connections": 10, "max_pending_requests": 20, "max_concurrent_requests": 30}, "passive_health_check": {"interval": "30s", "max_failures": 5, "enforcing_consecutive_5xx": 99, "max_ejection_percent": 50, "base_ejection_time": "20s"}, "balance_outbound_connections": "exact_balance"}},
@@ -105,7 +135,8 @@ func (g *golden) build(t testing.TB) *Proxy {
 	r := sidecar(t, g.fields)
 	if g.kind != "" {
 		var err error
-		if r, err = ReadRegistration(&catalog.Service{Kind: g.kind, ID: "gateway", Name: "web-gateway", Address: "127.0.0.1", Port: 8443}); err != nil {
+		if r, err = ReadRegistration(&catalog.Service{Kind: g.kind, ID: "gateway", Name: "web-gateway", Address: "127.0.0.1", Port: 8443, Proxy: []byte(g.fields),
+			TaggedAddresses: map[string]catalog.ServiceAddress{"wan": {Address: "127.0.0.1", Port: 8444}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -200,11 +231,16 @@ func TestEnvoyTakesTheGoldens(t *testing.T) {
 			for i := range goldens {
 				g := &goldens[i]
 				t.Run(g.name, func(t *testing.T) {
-					file := filepath.Join(t.TempDir(), "envoy.json")
-					if err := os.WriteFile(file, static(t, g.build(t)), 0o600); err != nil {
-						t.Fatal(err)
+					dir := t.TempDir() // with the files that entries name
+					cert, key := testLeaf(t)
+					for name, text := range map[string]string{"envoy.json": string(static(t, g.build(t))), "ca.pem": testRoot(t), "cert.pem": cert, "key.pem": key} {
+						if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+							t.Fatal(err)
+						}
 					}
-					out, err := exec.CommandContext(t.Context(), program, "--mode", "validate", "--disable-hot-restart", "--concurrency", "1", "-c", file).CombinedOutput()
+					c := exec.CommandContext(t.Context(), program, "--mode", "validate", "--disable-hot-restart", "--concurrency", "1", "-c", "envoy.json")
+					c.Dir = dir
+					out, err := c.CombinedOutput()
 					if err != nil || !strings.Contains(string(out), "OK") || strings.Contains(string(out), "deprecated") {
 						t.Errorf("%v\n%s", err, out)
 					}

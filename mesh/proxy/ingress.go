@@ -51,7 +51,7 @@ func ingressLimits(s *entry.IngressService, d *entry.IngressDefaults) map[string
 func (p *Proxy) ingress() []*mesh.Resource {
 	e := p.service.Ingress
 	if e == nil {
-		p.problem(errkind.Errorf(errkind.NotFound, "no config entry ingress-gateway %q: the gateway has no listeners until it is written", p.reg.Service()))
+		p.problem(noEntry("ingress-gateway", p.reg.Service(), "has no listeners"))
 		return nil
 	}
 	c := p.config()
@@ -90,6 +90,11 @@ func ingressTLS(gateway, listener *entry.GatewayTLS) *entry.TLSDirection {
 		t = listener
 	}
 	return &entry.TLSDirection{TLSMinVersion: t.TLSMinVersion, TLSMaxVersion: t.TLSMaxVersion, CipherSuites: t.CipherSuites}
+}
+
+// noEntry says that a gateway waits for its config entry.
+func noEntry(kind, name, so string) error {
+	return errkind.Errorf(errkind.NotFound, "no config entry %s %q: the gateway %s until it is written", kind, name, so)
 }
 
 // builtBehind finds what is built of a listener's service.

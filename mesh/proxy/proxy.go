@@ -54,6 +54,7 @@ type Proxy struct {
 	subject    string     // the service's
 	calls      []Upstream // what it calls: the registration's upstreams, or what a gateway's entry lists
 	upstreams  []upstream
+	gateway    *gate    // nil: the proxy needs none
 	follows    []string // in order
 	problems   []string
 }
@@ -66,7 +67,7 @@ type endpoints struct {
 
 // New returns a proxy that has nothing yet. Follows are the subjects to begin with.
 func New(r *Registration, datacenter string, cache *Cache) *Proxy {
-	p := &Proxy{cache: cache, datacenter: datacenter}
+	p := &Proxy{cache: cache, datacenter: datacenter, gateway: newGateway(r.Kind)}
 	p.Register(r)
 	return p
 }
@@ -102,6 +103,9 @@ func (p *Proxy) put(t mesh.Type, s mesh.Set) Delta {
 // Problems says what of the inputs could not be used, each with the field's name.
 func (p *Proxy) Problems() []string { return p.problems }
 
+// RulesSubject is where the rules of its own service are; "" while that is not known, and for gateways.
+func (p *Proxy) RulesSubject() string { return p.rulesAt }
+
 // Missing lists the subjects that a proxy waits for before it is ready, or an upstream before it changes.
 func (p *Proxy) Missing() []string {
 	var list []string
@@ -127,6 +131,9 @@ func (p *Proxy) Register(r *Registration) Delta {
 func (p *Proxy) Step(c Change) Delta {
 	if at, ok := p.find(c.Subject); ok {
 		return p.stepEndpoints(at, c)
+	}
+	if p.gateway != nil && p.gateway.take(c) {
+		return p.settle()
 	}
 	switch v := c.Value.(type) {
 	case *mesh.RulesValue:
@@ -171,7 +178,9 @@ func (p *Proxy) setService(v *mesh.Service) {
 		former.OwnRules = v.OwnRules
 		same = reflect.DeepEqual(&former, v)
 	}
-	p.service, p.rulesAt = v, textOf(v.RulesSubject())
+	if p.service = v; p.gateway == nil { // a gateway has no rules of its own
+		p.rulesAt = textOf(v.RulesSubject())
+	}
 	if !same {
 		p.ownStale = true
 		p.plan()
@@ -273,6 +282,10 @@ func (p *Proxy) known(subject string) bool {
 	if at, ok := p.find(subject); ok {
 		return p.endpoints[at].value != nil
 	}
+	if p.gateway != nil && p.gateway.wanted(subject) {
+		_, ok := p.gateway.values[subject]
+		return ok
+	}
 	return slices.ContainsFunc(p.upstreams, func(u upstream) bool { return u.subject == subject && u.known })
 }
 
@@ -283,8 +296,15 @@ func (p *Proxy) plan() {
 		return
 	}
 	before := p.upstreams
-	if p.calls = p.reg.Upstreams; p.reg.Kind == catalog.KindIngressGateway {
+	switch p.reg.Kind {
+	case catalog.KindIngressGateway:
 		p.calls = p.behindIngress()
+	case catalog.KindAPIGateway:
+		p.calls = p.behindAPI()
+	case catalog.KindTerminatingGateway:
+		p.calls = nil
+	default:
+		p.calls = p.reg.Upstreams
 	}
 	p.upstreams = make([]upstream, 0, len(p.calls))
 	for i := range p.calls {
@@ -332,6 +352,9 @@ func (p *Proxy) settle() Delta {
 		}
 	}
 	p.problems = append(p.problems, p.own.problems...)
+	if p.gateway != nil {
+		p.terminating()
+	}
 	next := p.collect()
 	for _, t := range mesh.Every {
 		if p.sets == nil || !slices.Equal(p.sets[t].All(), next[t].All()) {
@@ -352,7 +375,7 @@ func (p *Proxy) problem(err error) {
 
 // complete tells whether every first value is there.
 func (p *Proxy) complete() bool {
-	if p.service == nil || p.roots == nil || p.leaf == nil {
+	if p.service == nil || p.roots == nil || p.leaf == nil && p.gateway == nil {
 		return false
 	}
 	return !slices.ContainsFunc(p.follows, func(s string) bool { return !p.known(s) })
@@ -376,9 +399,15 @@ func (p *Proxy) targets() []string {
 func (p *Proxy) track() (follow, drop []string) {
 	targets := p.targets()
 	p.watch(targets)
-	need := append([]string{LeafSubject, rootsSubject, p.subject}, targets...)
+	need := append([]string{rootsSubject, p.subject}, targets...)
 	if p.rulesAt != "" {
 		need = append(need, p.rulesAt)
+	}
+	if p.gateway != nil {
+		p.gateway.want(p.gatewayWants())
+		need = append(need, p.gateway.wants...)
+	} else {
+		need = append(need, LeafSubject)
 	}
 	for i := range p.upstreams {
 		if s := p.upstreams[i].subject; s != "" {
@@ -432,10 +461,24 @@ func (p *Proxy) collect() *mesh.Sets {
 			}
 		}
 	}
-	add(p.leaf, p.roots)
+	switch { // only what listeners and clusters refer to: nobody asks for the rest
+	case p.gateway == nil:
+		add(p.leaf, p.roots)
+	case len(p.gateway.parts) > 0:
+		add(p.roots)
+	}
 	add(p.own.resources...)
-	if p.reg.Kind == catalog.KindIngressGateway {
+	switch p.reg.Kind {
+	case catalog.KindIngressGateway:
 		add(p.ingress()...)
+	case catalog.KindAPIGateway:
+		add(p.api()...)
+	}
+	if p.gateway != nil {
+		add(p.gateway.listeners...)
+		for _, name := range sortedKeys(p.gateway.parts) {
+			add(p.gateway.parts[name].resources...)
+		}
 	}
 	for _, name := range p.own.rules {
 		r := p.rules.Get(name)
@@ -471,7 +514,7 @@ func (p *Proxy) part(at int, err error) error {
 // pathOf is where an upstream is set up.
 func (p *Proxy) pathOf(at int) string {
 	if d := &p.calls[at]; d.listener > 0 {
-		return fmt.Sprintf("ingress-gateway %q: Listeners[%d], service %q", p.reg.Service(), d.listener-1, d.DestinationName)
+		return p.listenerOf(d)
 	}
 	return fmt.Sprintf("Proxy.Upstreams[%d]", at)
 }

@@ -219,7 +219,7 @@ func TestTheTimeOfAWriteIsThatOfTheNewestContent(t *testing.T) {
 }
 
 func TestRegistrationsThatAreNotServed(t *testing.T) {
-	for kind, want := range map[string]string{"": "no proxy", catalog.KindMeshGateway: "not served yet", catalog.KindConnectProxy: "DestinationServiceName"} {
+	for kind, want := range map[string]string{"": "no proxy", catalog.KindMeshGateway: "are not served", catalog.KindConnectProxy: "DestinationServiceName"} {
 		if _, err := ReadRegistration(&catalog.Service{Kind: kind, ID: "x"}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", kind, err, want)
 		}

@@ -31,6 +31,8 @@ type Registration struct {
 	AccessLogs             *entry.AccessLogs
 	Upstreams              []Upstream
 	Config                 map[string]any
+
+	tagged map[string]catalog.ServiceAddress // of the registration, by what they are for
 }
 
 // Upstream is a service that the proxy's application calls.
@@ -58,14 +60,15 @@ func ReadRegistration(s *catalog.Service) (*Registration, error) {
 		}
 	}
 	r.Kind, r.ID, r.Name, r.Address, r.Port, r.Socket = s.Kind, s.ID, s.Name, s.Address, s.Port, s.SocketPath
+	r.tagged = s.TaggedAddresses
 	switch s.Kind {
 	case catalog.KindConnectProxy:
 		if r.DestinationServiceName == "" {
 			return nil, errkind.Errorf(errkind.Invalid, "Proxy.DestinationServiceName of %q is required", s.ID)
 		}
-	case catalog.KindIngressGateway:
-	case catalog.KindMeshGateway, catalog.KindTerminatingGateway, catalog.KindAPIGateway:
-		return nil, errkind.Errorf(errkind.Invalid, "%q: proxies of kind %q are not served yet; sidecars and ingress gateways are", s.ID, s.Kind)
+	case catalog.KindIngressGateway, catalog.KindTerminatingGateway, catalog.KindAPIGateway:
+	case catalog.KindMeshGateway:
+		return nil, errkind.Errorf(errkind.Invalid, "%q: proxies of kind %q are not served: each datacenter has an authority of its own, so connections from another one could not be verified", s.ID, s.Kind)
 	default:
 		return nil, errkind.Errorf(errkind.Invalid, "%q is no proxy: its Kind is %q", s.ID, s.Kind)
 	}

@@ -3,12 +3,14 @@ package proxy
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/catalog/gateway"
 	"corbel.dev/corbel/mesh"
 	"corbel.dev/corbel/mesh/envoy"
 )
@@ -55,7 +57,19 @@ func (w *world) maker() *mesh.Maker {
 		}
 		return nil
 	}
-	return &mesh.Maker{Datacenter: "dc1", TrustDomain: testDomain, Get: get, DefaultAllow: w.allow}
+	routes := func() *gateway.Routes {
+		out := &gateway.Routes{}
+		for _, key := range sortedKeys(w.entries) {
+			switch e := w.entries[key].(type) {
+			case *entry.HTTP:
+				out.HTTP = append(out.HTTP, e)
+			case *entry.TCP:
+				out.TCP = append(out.TCP, e)
+			}
+		}
+		return out
+	}
+	return &mesh.Maker{Datacenter: "dc1", TrustDomain: testDomain, Get: get, Routes: routes, DefaultAllow: w.allow}
 }
 
 // change is the newest value of a subject, through the bytes that go over the network.
@@ -63,6 +77,14 @@ func (w *world) change(subject string) Change {
 	w.t.Helper()
 	if subject == LeafSubject {
 		return Change{subject, w.leaf}
+	}
+	if LeafService(subject, "") != "" {
+		cert, key := testLeaf(w.t)
+		r, err := envoy.Certificate(LeafSecret(subject), cert, key)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		return Change{subject, r}
 	}
 	s, err := mesh.ParseSubject(subject)
 	if err != nil {
@@ -95,6 +117,22 @@ func (w *world) change(subject string) Change {
 			w.t.Fatal(err)
 		}
 		if c.Value, err = mesh.ReadUpstream(body); err != nil {
+			w.t.Fatal(err)
+		}
+	case mesh.SubjectInstances:
+		v := &mesh.Instances{Cluster: m.Cluster(s)}
+		for _, e := range w.instances[subject] {
+			if _, err := netip.ParseAddr(e.Address); err == nil {
+				v.List = append(v.List, e)
+			} else {
+				v.Named = append(v.Named, e)
+			}
+		}
+		body, err := v.Encode()
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if c.Value, err = mesh.ReadInstances(body); err != nil {
 			w.t.Fatal(err)
 		}
 	case mesh.SubjectEndpoints:

@@ -24,7 +24,7 @@ var pureNever = []string{"os", "sync", "log", "math/rand", "net", "syscall", "ru
 
 // meshSees are the packages of the catalog that the mesh makes its views from: all are pure
 // (catalog/filter is too: what a subset's instances have in common is told in its language).
-var meshSees = []string{"catalog", "catalog/chain", "catalog/entry", "catalog/filter"}
+var meshSees = []string{"catalog", "catalog/chain", "catalog/entry", "catalog/filter", "catalog/gateway"}
 
 // pureNet are the packages below net that only read and write text.
 var pureNet = []string{"net/netip", "net/url"}
