@@ -2,10 +2,15 @@ package e2e
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"io/fs"
@@ -16,6 +21,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"corbel.dev/corbel/kit/polltest"
 )
@@ -104,6 +110,8 @@ func TestPlantedSecretsAreNowhereInPlain(t *testing.T) {
 			cmd := s.start(storage)
 			s.open()
 			s.fill()
+			s.fillKeys()
+			s.fillOthers()
 			s.misuse()
 			s.look()
 			_ = cmd.Process.Signal(syscall.SIGUSR2) // all stacks to the log
@@ -175,10 +183,10 @@ func (s *safe) open() {
 	}
 	polltest.Until(s.t, func() bool { return s.do("GET", "sys/health", "", 0)["standby"] == false }, "the server to be the active one")
 	s.do("PUT", "sys/audit/file", `{"type":"file","options":{"file_path":"`+s.dir+`/audit.log"}}`, 204)
-	for path, kind := range map[string]string{"kv": `{"type":"kv"}`, "kv2": `{"type":"kv-v2"}`, "pki": `{"type":"pki"}`} {
+	for path, kind := range map[string]string{"kv": `{"type":"kv"}`, "kv2": `{"type":"kv-v2"}`, "pki": `{"type":"pki"}`, "transit": `{"type":"transit"}`, "database": `{"type":"database"}`} {
 		s.do("POST", "sys/mounts/"+path, kind, 204)
 	}
-	for _, kind := range []string{"userpass", "approle"} {
+	for _, kind := range []string{"userpass", "approle", "jwt", "kubernetes", "cert"} {
 		s.do("POST", "sys/auth/"+kind, `{"type":"`+kind+`"}`, 204)
 	}
 	s.do("POST", "sys/quotas/rate-limit/all", `{"rate":100000}`, 204)
@@ -234,6 +242,75 @@ func (s *safe) fill() {
 	}
 }
 
+// fillKeys has transit make, take, use and show keys.
+func (s *safe) fillKeys() {
+	b64 := func() string { return base64.StdEncoding.EncodeToString([]byte(s.plant())) }
+	s.do("POST", "transit/keys/k", `{"exportable":true,"allow_plaintext_backup":true}`, 0)
+	s.do("POST", "transit/keys/sign", `{"type":"ecdsa-p256","exportable":true}`, 0)
+	for range 20 {
+		sealed := s.do("POST", "transit/encrypt/k", `{"plaintext":"`+b64()+`"}`, 200)
+		s.do("POST", "transit/decrypt/k", `{"ciphertext":`+quoted(member(sealed, "data", "ciphertext").(string))+`}`, 200)
+		s.do("POST", "transit/encrypt/k", `{"batch_input":[{"plaintext":"`+b64()+`"},{"plaintext":"`+b64()+`"}]}`, 200)
+		s.knows(member(s.do("POST", "transit/datakey/plaintext/k", `{}`, 200), "data", "plaintext"))
+		s.do("POST", "transit/hmac/k", `{"input":"`+b64()+`"}`, 200)
+		s.do("POST", "transit/sign/sign", `{"input":"`+b64()+`"}`, 200)
+	}
+	keys, _ := member(s.do("GET", "transit/export/encryption-key/k", "", 200), "data", "keys").(map[string]any)
+	for _, key := range keys {
+		s.knows(key)
+	}
+	keys, _ = member(s.do("GET", "transit/export/signing-key/sign", "", 200), "data", "keys").(map[string]any)
+	for _, key := range keys {
+		s.pem(key)
+	}
+	s.knows(member(s.do("GET", "transit/backup/k", "", 200), "data", "backup"))
+	s.do("POST", "transit/decrypt/k", `{"ciphertext":"vault:v1:`+b64()+`"}`, 400)
+	s.do("POST", "transit/encrypt/k", `{"plaintext":"`+s.plant()+`!"}`, 400)
+	s.do("POST", "transit/keys/wrong/import", `{"ciphertext":"`+b64()+`"}`, 0)
+}
+
+// fillOthers gives passwords and tokens to engines and methods that talk to others, who are away here, and logs in by JWT.
+func (s *safe) fillOthers() {
+	s.do("POST", "database/config/pg", `{"plugin_name":"postgresql-database-plugin","allowed_roles":"*","verify_connection":false,"username":"u","password":"`+s.plant()+`",
+		"connection_url":"postgresql://{{username}}:{{password}}@127.0.0.1:1/x?sslmode=disable"}`, 0)
+	s.do("POST", "database/config/url", `{"plugin_name":"postgresql-database-plugin","connection_url":"postgresql://u:`+s.plant()+`@127.0.0.1:1/x?sslmode=disable"}`, 0)
+	s.do("POST", "database/roles/app", `{"db_name":"pg","creation_statements":"CREATE ROLE x PASSWORD '`+s.plant()+`'"}`, 204)
+	for _, path := range []string{"database/config/pg", "database/creds/app"} {
+		s.do("GET", path, "", 0)
+	}
+	s.do("POST", "database/rotate-root/pg", `{}`, 0)
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	public := string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: must(x509.MarshalPKIXPublicKey(&key.PublicKey))}))
+	s.do("POST", "auth/jwt/config", `{"jwt_validation_pubkeys":[`+quoted(public)+`],"oidc_client_secret":"`+s.plant()+`"}`, 0)
+	s.do("POST", "auth/jwt/config", `{"jwt_validation_pubkeys":[`+quoted(public)+`]}`, 204)
+	s.do("POST", "auth/jwt/role/r", `{"role_type":"jwt","user_claim":"sub","bound_audiences":["us"],"token_policies":"default"}`, 0)
+	for range 10 {
+		in := s.do("POST", "auth/jwt/login", `{"role":"r","jwt":"`+s.jwt(key, "us")+`"}`, 200, "X-Vault-Token", "")
+		s.knows(member(in, "auth", "client_token"))
+		s.do("POST", "auth/jwt/login", `{"role":"r","jwt":"`+s.jwt(key, "others")+`"}`, 0, "X-Vault-Token", "")
+	}
+	s.do("POST", "auth/kubernetes/config", `{"kubernetes_host":"http://127.0.0.1:1","token_reviewer_jwt":"`+s.jwt(key, "us")+`"}`, 0)
+	s.do("POST", "auth/kubernetes/role/r", `{"bound_service_account_names":"*","bound_service_account_namespaces":"*","token_policies":"default"}`, 0)
+	s.do("POST", "auth/kubernetes/login", `{"role":"r","jwt":"`+s.jwt(key, "us")+`"}`, 0, "X-Vault-Token", "")
+	s.do("POST", "auth/cert/config", `{"mesh_address":"http://127.0.0.1:1","mesh_token":"`+s.plant()+`"}`, 0)
+	s.do("POST", "auth/cert/certs/c", `{"certificate":"`+s.plant()+`"}`, 400)
+	s.do("POST", "auth/cert/login", `{"name":"`+s.plant()+`"}`, 0, "X-Vault-Token", "")
+}
+
+// jwt is a token with a planted name of its own, which must not be found either.
+func (s *safe) jwt(key *ecdsa.PrivateKey, audience string) string {
+	part := base64.RawURLEncoding.EncodeToString
+	head := part([]byte(`{"alg":"ES256","typ":"JWT"}`)) + "." + part(fmt.Appendf(nil, `{"iss":"them","sub":"ann","aud":%q,"jti":%q,"exp":%d}`, audience, s.plant(), time.Now().Add(time.Hour).Unix()))
+	sum := sha256.Sum256([]byte(head))
+	r, v, err := ecdsa.Sign(rand.Reader, key, sum[:])
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	token := head + "." + part(append(r.FillBytes(make([]byte, 32)), v.FillBytes(make([]byte, 32))...))
+	s.knows(token)
+	return token
+}
+
 // pem remembers the lines of a private key, which are its base64.
 func (s *safe) pem(key any) {
 	text, _ := key.(string)
@@ -270,7 +347,7 @@ func (s *safe) look() {
 	for i, path := range []string{"sys/metrics", "sys/metrics?format=prometheus", "sys/pprof/goroutine?debug=2", "sys/pprof/heap?debug=1", "sys/pprof/heap", "sys/pprof/allocs?debug=1", "sys/pprof/block?debug=1",
 		"sys/pprof/mutex?debug=1", "sys/pprof/threadcreate?debug=1", "sys/pprof/cmdline", "sys/pprof/trace?seconds=1", "sys/in-flight-req", "sys/host-info", "sys/config/state/sanitized", "sys/internal/specs/openapi",
 		"sys/mounts", "sys/auth", "sys/audit", "sys/seal-status", "sys/health", "sys/leader", "sys/key-status", "sys/plugins/catalog", "sys/locked-users", "sys/internal/ui/resultant-acl", "auth/userpass/users/user0",
-		"auth/approle/role/app", "pki/ca/pem", "pki/crl/pem", "sys/policies/acl/default"} {
+		"auth/approle/role/app", "transit/keys/k", "database/config/pg", "auth/jwt/config", "auth/kubernetes/config", "auth/cert/config", "pki/ca/pem", "pki/crl/pem", "sys/policies/acl/default"} {
 		if err := os.WriteFile(filepath.Join(s.dir, fmt.Sprintf("answer-%d", i)), []byte(s.do("GET", path, "", 200)["raw"].(string)), 0o600); err != nil {
 			s.t.Fatal(err)
 		}
