@@ -110,7 +110,8 @@ func (b *Bucket) Info() storage.Info {
 	return storage.Info{Name: "s3", Durability: "a commit is an object that the service acknowledged before it returns: it outlives what the bucket outlives"}
 }
 
-// Check finds out whether the service keeps to conditions: it writes an object twice and removes it.
+// Check finds out whether the service keeps to conditions: it makes an object, must not be able to make it again or to replace what
+// it is not, must be able to replace what it is, and removes it.
 func (b *Bucket) Check(ctx context.Context) error {
 	var number [8]byte
 	_, _ = rand.Read(number[:])
@@ -118,12 +119,38 @@ func (b *Bucket) Check(ctx context.Context) error {
 	if err := b.Create(ctx, key, []byte("1")); err != nil {
 		return err
 	}
-	again := b.Create(ctx, key, []byte("2"))
-	err := b.Delete(ctx, key)
-	if !errkind.Is(again, errkind.Conflict) {
-		return errkind.Errorf(errkind.Invalid, "bucket %s: the service does not keep to If-None-Match, without which two servers could write at once: %v", b.cfg.Bucket, again)
+	err := b.conditions(ctx, key)
+	if gone := b.Delete(ctx, key); err == nil {
+		err = gone
 	}
 	return err
+}
+
+// conditions judges what the service does with conditions on an object that is there.
+func (b *Bucket) conditions(ctx context.Context, key string) error {
+	for header, refused := range map[string]error{
+		"If-None-Match": b.Create(ctx, key, []byte("2")),
+		"If-Match":      b.Replace(ctx, key, []byte("3"), "00000000000000000000000000000000"),
+	} {
+		switch errkind.Of(refused) {
+		case errkind.Conflict:
+		case errkind.Unavailable, errkind.Unknown, errkind.Denied:
+			return refused
+		default:
+			return errkind.Errorf(errkind.Invalid, "bucket %s: the service does not keep to %s, without which two servers could write at once: %v", b.cfg.Bucket, header, refused)
+		}
+	}
+	data, tag, err := b.Get(ctx, key)
+	if err != nil {
+		return err
+	}
+	if string(data) != "1" {
+		return errkind.Errorf(errkind.Invalid, "bucket %s: the service refused to replace an object and did it all the same", b.cfg.Bucket)
+	}
+	if err := b.Replace(ctx, key, []byte("4"), tag); err != nil {
+		return errkind.E(errkind.Of(err), "replace an object that nobody changed", err)
+	}
+	return nil
 }
 
 // callTime bounds one request.
@@ -142,7 +169,7 @@ func explain(err error, unclear errkind.Kind) error {
 		return errkind.E(errkind.NotFound, "s3", err)
 	case answer.StatusCode == http.StatusForbidden, answer.StatusCode == http.StatusUnauthorized:
 		return errkind.E(errkind.Denied, "s3", err)
-	case answer.StatusCode == http.StatusTooManyRequests, answer.StatusCode == http.StatusServiceUnavailable, answer.StatusCode == http.StatusConflict: // 409: two at once, ask again
+	case answer.StatusCode == http.StatusTooManyRequests, answer.StatusCode == http.StatusConflict: // 409: two at once, ask again. A 503 may have been done
 		return errkind.E(errkind.Unavailable, "s3", err)
 	case answer.StatusCode >= 400 && answer.StatusCode < 500:
 		return errkind.E(errkind.Invalid, "s3", err)

@@ -27,9 +27,9 @@ type service struct {
 	mu       sync.Mutex
 	objects  map[string]object
 	writes   int
-	careless bool // ignores conditions
-	status   int  // answers with this alone
-	lose     bool // does what it is asked to, and hangs up
+	careless string // ignores this condition
+	status   int    // answers with this alone
+	lose     bool   // does what it is asked to, and hangs up
 }
 
 type object struct {
@@ -61,7 +61,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case key == "":
 		s.list(w, r)
 	case r.Method == http.MethodPut:
-		if none, match := r.Header.Get("If-None-Match"), r.Header.Get("If-Match"); !s.careless && (none == "*" && ok || match != "" && (!ok || strings.Trim(match, `"`) != old.etag)) {
+		if none, match := r.Header.Get("If-None-Match"), r.Header.Get("If-Match"); none == "*" && ok && s.careless != "If-None-Match" || s.careless != "If-Match" && (match != "" && (!ok || strings.Trim(match, `"`) != old.etag)) {
 			refuse(w, http.StatusPreconditionFailed, "PreconditionFailed")
 			return
 		}
@@ -168,15 +168,21 @@ func TestOutcomes(t *testing.T) {
 	if keys, err := b.List(t.Context(), "", ""); err != nil || !slices.Equal(keys, []string{"k"}) {
 		t.Error(keys, err)
 	}
-	for status, want := range map[int]errkind.Kind{503: errkind.Unavailable, 429: errkind.Unavailable, 409: errkind.Unavailable, 500: errkind.Unknown, 403: errkind.Denied} {
+	for status, want := range map[int]errkind.Kind{503: errkind.Unknown, 429: errkind.Unavailable, 409: errkind.Unavailable, 500: errkind.Unknown, 403: errkind.Denied} {
 		s.status = status
 		if err := b.Create(t.Context(), "x", nil); !errkind.Is(err, want) {
 			t.Errorf("%d: %v", status, err)
 		}
 	}
-	s.status, s.careless = 0, true
-	if err := b.Check(t.Context()); !errkind.Is(err, errkind.Invalid) {
-		t.Error("a service that ignores conditions is taken:", err)
+	s.status = 503
+	if _, _, err := b.Get(t.Context(), "k"); !errkind.Is(err, errkind.Unavailable) {
+		t.Error(err)
+	}
+	s.status = 0
+	for _, s.careless = range []string{"If-None-Match", "If-Match"} {
+		if err := b.Check(t.Context()); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), s.careless) {
+			t.Errorf("a service that ignores %s is taken: %v", s.careless, err)
+		}
 	}
 }
 
