@@ -1,0 +1,126 @@
+package pipeline
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// runner is one handler's share of the process: its queues and the workers that they may use. It outlives changes of
+// its handler's definition, so that order holds over them. Workers exist while there is something to do.
+type runner struct {
+	name    runnerName
+	owner   *Pipelines
+	scripts stage // evaluates filters that need JavaScript
+	sends   stage // mutates and hands over
+
+	queued, done, failed, filtered, merged, shed atomic.Uint64
+}
+
+type runnerName struct{ namespace, handler string }
+
+// stage is a queue and those who work on it.
+type stage struct {
+	q       *queue
+	most    int
+	do      func(context.Context, *task)
+	mu      sync.Mutex
+	workers int
+	busy    atomic.Int64
+}
+
+func (p *Pipelines) newRunner(name runnerName) *runner {
+	r := &runner{name: name, owner: p}
+	r.scripts = stage{q: newQueue(p.cfg.Queue), most: 1, do: r.filter}
+	r.sends = stage{q: newQueue(p.cfg.Queue), most: p.cfg.Workers, do: r.send}
+	return r
+}
+
+// put gives a task to a stage and sees to it that somebody works.
+func (r *runner) put(s *stage, t *task) {
+	l := s.q.put(t)
+	r.merged.Add(uint64(l.merged))
+	r.shed.Add(uint64(l.shed))
+	r.wake(s)
+}
+
+// wake starts a worker when one may start and there is something to be done.
+func (r *runner) wake(s *stage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.workers >= s.most {
+		return
+	}
+	if _, ready := s.q.waiting(); !ready {
+		return
+	}
+	if r.owner.start(func(ctx context.Context) { r.work(ctx, s) }) {
+		s.workers++
+	}
+}
+
+// work does what there is to be done, and ends.
+func (r *runner) work(ctx context.Context, s *stage) {
+	for ctx.Err() == nil {
+		t := s.q.take()
+		if t == nil {
+			// Whoever puts something now sees one worker too many: so look again when none is counted any more.
+			s.mu.Lock()
+			s.workers--
+			s.mu.Unlock()
+			r.wake(s)
+			return
+		}
+		s.busy.Add(1)
+		s.do(ctx, t)
+		s.busy.Add(-1)
+		s.q.done(t)
+	}
+	s.mu.Lock()
+	s.workers--
+	s.mu.Unlock()
+}
+
+// filter lets a task on to the handler when its filters let it pass.
+func (r *runner) filter(ctx context.Context, t *task) {
+	if pass := t.w.slow(ctx, r.owner, t.item); !pass {
+		r.filtered.Add(1)
+		return
+	}
+	r.put(&r.sends, t.again())
+}
+
+// again is the task for another queue.
+func (t *task) again() *task { return &task{item: t.item, w: t.w} }
+
+// send mutates an event and hands it to its handler.
+func (r *runner) send(ctx context.Context, t *task) {
+	began := time.Now()
+	err := t.w.handle(ctx, r.owner, t.item)
+	r.owner.took(time.Since(began))
+	switch {
+	case err == nil:
+		r.done.Add(1)
+	case ctx.Err() != nil: // the process ends
+		r.shed.Add(1)
+	default:
+		r.failed.Add(1)
+		r.owner.say(r.name, "a handler did not take an event", "namespace", r.name.namespace, "handler", r.name.handler, "workflow", t.w.id,
+			"entity", t.p.Entity, "check", t.p.Check, "error", err)
+	}
+}
+
+// idle reports whether nothing waits and nobody works.
+func (r *runner) idle() bool {
+	for _, s := range []*stage{&r.scripts, &r.sends} {
+		s.mu.Lock()
+		n, _ := s.q.waiting()
+		working := s.workers
+		s.mu.Unlock()
+		if n+working > 0 {
+			return false
+		}
+	}
+	return true
+}
