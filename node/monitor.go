@@ -35,8 +35,8 @@ import (
 // monitorPlane is the monitor plane of a server. It fails alone: no error of its parts ends the process, and what it lacks makes its own
 // ports unready, not the others.
 //
-// Where the parts meet: routes (in monitorhttp.go) is what the API's port answers; wants and publish are where stored events go;
-// parts is what runs.
+// Where the parts meet: routes (in monitorhttp.go) is what the API's port answers; wants and publish (in monitorpipe.go) are where
+// stored events go; parts is what runs.
 type monitorPlane struct {
 	p         *Process
 	log       *slog.Logger
@@ -49,6 +49,7 @@ type monitorPlane struct {
 	upkeep    *upkeep.Upkeep
 	rounds    *rounds.Rounds
 	roster    *roster.Roster
+	pipes     *monitorPipes
 	agents    *sensuapi.Agents
 	api       *httpx.Server // of the API's port; nil where it is off
 	sessions  *agentsPort   // of the agents' port; nil where it is off
@@ -67,6 +68,9 @@ func (p *Process) buildMonitor() error {
 	m.resources.Serve(&monitorGroup{m})
 	m.resources.Watch(m.changed)
 	m.users = users.New(m.resources)
+	if err := m.openPipelines(); err != nil {
+		return fmt.Errorf("monitor: pipelines: %w", err)
+	}
 	if err := m.openEvents(); err != nil {
 		return fmt.Errorf("monitor: events: %w", err)
 	}
@@ -110,12 +114,6 @@ func (m *monitorPlane) openEvents() (err error) {
 	return nil
 }
 
-// wants says whether anything waits for a result's event, and publish is given those that something waits for, once they are stored.
-// The pipelines are plugged in here.
-func (m *monitorPlane) wants(string, *monitor.Kind, monitor.Outcome) bool { return false }
-
-func (m *monitorPlane) publish(*ingest.Published) {}
-
 // changed tells the parts of changes of the configuration. It must not block.
 func (m *monitorPlane) changed(ops []objects.Op) {
 	if m.agents != nil {
@@ -124,22 +122,22 @@ func (m *monitorPlane) changed(ops []objects.Op) {
 	}
 }
 
-// parts is what the plane runs; pipelines are added here.
+// parts is what the plane runs.
 func (m *monitorPlane) parts() []life.Part {
-	return []life.Part{
-		{Name: "metrics", Run: m.metrics.Run},
-		{Name: "raft", Run: m.raft.run},
+	first := append([]life.Part{{Name: "metrics", Run: m.metrics.Run}, {Name: "raft", Run: m.raft.run}}, m.pipeParts()...)
+	return append(first, []life.Part{
 		{Name: "events", Run: m.ingest.Run},
 		{Name: "overdue results", Run: func(ctx context.Context) error { m.ingest.Watch(ctx); return nil }},
 		{Name: "upkeep", Run: m.upkeep.Run},
 		{Name: "rounds", Run: m.rounds.Run},
 		{Name: "roster", Run: m.roster.Run},
 		{Name: "seed", Run: m.seed},
-	}
+	}...)
 }
 
 // run runs the parts and the ports until ctx ends. A part that fails ends the plane's service, not the process.
 func (m *monitorPlane) run(ctx context.Context) error {
+	defer m.pipes.close()
 	var group life.Group
 	for _, part := range m.parts() {
 		group.Add(part.Name, m.guarded(part))

@@ -193,12 +193,14 @@ func (m *monitorPlane) meter() {
 	stat("round_robin_unsure", "Requests of which a server did not say whether it sent them.", func() float64 { return float64(m.rounds.Stats().Unsure) })
 	stat("round_robin_lost", "Times at which a check was due that could be given to nobody.", func() float64 { return float64(m.rounds.Stats().Lost) })
 	r.Declare(telemetry.KindGauge, "agent_sessions", "Agents that are connected to this server.")
+	m.declarePipes()
 }
 
 // metricsHandler is /metrics, in Prometheus' text always.
 func (m *monitorPlane) metricsHandler() http.Handler {
 	text := promapi.New(m.metrics)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		m.meterPipes()
 		counts := m.hub.Counts()
 		m.resources.View().List("namespaces", "", "", "", func(i *objects.Item) bool {
 			m.metrics.Gauge("agent_sessions", "namespace", i.Name).Set(float64(counts[i.Name]))

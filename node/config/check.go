@@ -197,6 +197,10 @@ func (l *loader) monitor() {
 	for key, n := range map[string]int{"agent_message_max_size": m.MessageMax, "event_pending_max_size": m.PendingMax, "api_request_limit": m.RequestMax} {
 		l.failIf(n < 64<<10, fmt.Sprintf("monitor.%s %d must be at least %d", key, n, 64<<10))
 	}
+	for key, n := range map[string]int{"pipelined_buffer_size": m.HandlerBuffer, "pipelined_workers": m.HandlerWorkers, "assets_burst_limit": m.AssetsBurst, "event_log_buffer_size": m.EventLogBuffer} {
+		l.failIf(n < 1, fmt.Sprintf("monitor.%s %d must be at least 1", key, n))
+	}
+	l.failIf(m.AssetsRate <= 0, "monitor.assets_rate_limit must be more than 0")
 }
 
 // exposure holds Corbel's own promise: nothing in plain text leaves the host unless

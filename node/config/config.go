@@ -275,6 +275,13 @@ type Monitor struct {
 	PendingMax            int           `key:"event_pending_max_size" def:"16777216" doc:"bytes of events that may wait for the disk before agents wait"`
 	RequestMax            int           `key:"api_request_limit" def:"512000" doc:"largest body of a request to the API, in bytes"`
 	DeregistrationHandler string        `key:"deregistration_handler" doc:"handler of the event that tells of an entity's end, where the entity names none"`
+	HandlerBuffer         int           `key:"pipelined_buffer_size" def:"1000" doc:"events that may wait for each handler; beyond it the newest of each check stays"`
+	HandlerWorkers        int           `key:"pipelined_workers" def:"8" doc:"commands or connections that each handler has at once"`
+	CacheDir              string        `key:"cache_dir" doc:"folder of unpacked assets; default one in data_dir"`
+	AssetsRate            float64       `key:"assets_rate_limit" def:"1.39" doc:"downloads of assets per second"`
+	AssetsBurst           int           `key:"assets_burst_limit" def:"100" doc:"downloads of assets at once"`
+	EventLog              string        `key:"event_log_file" doc:"file that receives every stored event, one line of JSON each"`
+	EventLogBuffer        int           `key:"event_log_buffer_size" def:"100000" doc:"events that may wait for event_log_file before some are dropped"`
 	AdminName             string        `key:"cluster_admin_username" doc:"user that a new plane begins with; without it corbel sensu-backend init makes one"`
 	AdminSecret           string        `key:"cluster_admin_password" opt:"secret" doc:"that user's password"`
 	AdminKey              string        `key:"cluster_admin_api_key" opt:"secret" doc:"an API key of that user, a UUID"`
