@@ -21,7 +21,7 @@ type targets struct {
 	programs []*script.Program
 
 	verdicts map[string]verdict // by entity
-	seen     uint64             // Roster.entities when list was made whole
+	seen     uint64             // how often entities had changed when list was made whole; 0 is that it was not
 	list     []*monitor.EntityConfig
 	told     bool // that an expression fails
 }
@@ -137,20 +137,20 @@ func (r *Roster) match(ctx context.Context) error {
 // entitiesOf returns the entities that the check's expressions hold for, in order of their names.
 func (r *Roster) entitiesOf(ctx context.Context, c *check) []*monitor.EntityConfig {
 	r.mu.Lock()
-	generation := r.entities[c.key.namespace] + 1 // so that 0 is none
+	generation := r.restored + r.entities[c.key.namespace] + 1 // so that 0 is none
 	r.mu.Unlock()
 	t := c.targets
 	if t.seen == generation {
 		return t.list
 	}
-	until := r.cfg.Clock.Now()
+	began := r.cfg.Clock.Now()
 	r.matcher.pass++
 	var list []*monitor.EntityConfig
 	whole := true
 	r.cfg.View().List("entities", c.key.namespace, "", "", func(i *objects.Item) bool {
 		v, known := t.verdicts[i.Name]
 		if !known || v.index != i.Index {
-			if r.cfg.Clock.Since(until) > matchTime || ctx.Err() != nil {
+			if r.cfg.Clock.Since(began) > matchTime || ctx.Err() != nil {
 				whole = false
 				return ctx.Err() == nil
 			}

@@ -65,6 +65,7 @@ type Roster struct {
 	dirty    map[checkKey]struct{}
 	all      bool              // everything is to be looked at anew
 	entities map[string]uint64 // by namespace: grows with each change of its entities
+	restored uint64            // grows when everything may have changed
 	checks   map[checkKey]*check
 	stamps   map[checkKey]int64 // the second in which a check was issued last
 	posted   []*spread          // to be taken by the loop
@@ -98,29 +99,28 @@ func (r *Roster) Stats() Stats {
 // Changed tells of changes of the configuration, once they are in View; nil is everything (resources.Resources.Watch).
 func (r *Roster) Changed(ops []objects.Op) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if ops == nil {
 		r.all = true
+		r.restored++
 	}
 	for _, op := range ops {
 		switch op.Type {
 		case "checks":
 			r.dirty[checkKey{op.Namespace, op.Name}] = struct{}{}
 		case "entities":
-			r.entities[op.Namespace]++
-			continue // looked at when a check that is for proxies is due
+			r.entities[op.Namespace]++ // looked at when a check that is for proxies is due
 		case "assets", "hooks":
 			for key, c := range r.checks {
 				if key.namespace == op.Namespace {
 					c.request = nil
 				}
 			}
-			continue
-		default:
-			continue
 		}
 	}
-	r.mu.Unlock()
-	r.nudge()
+	if r.all || len(r.dirty) > 0 {
+		r.nudge()
+	}
 }
 
 func (r *Roster) nudge() {
@@ -171,7 +171,7 @@ func (r *Roster) absorb(p *plan, s *spreads, now moment) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, one := range r.posted {
-		s.add(one, now.mono)
+		r.failed.Add(uint64(s.add(one, now.mono)))
 	}
 	r.posted = nil
 	if !r.all && len(r.dirty) == 0 {
@@ -187,9 +187,6 @@ func (r *Roster) absorb(p *plan, s *spreads, now moment) {
 			r.dirty[checkKey{i.Namespace, i.Name}] = struct{}{}
 			return true
 		})
-		for namespace := range r.entities {
-			r.entities[namespace]++
-		}
 	}
 	for key := range r.dirty {
 		r.replan(p, key, view.Get("checks", key.namespace, key.name), now)

@@ -46,12 +46,15 @@ func (q *spreads) Pop() any {
 	return s
 }
 
-func (q *spreads) add(s *spread, now time.Duration) {
+// add takes over a tick's requests, and returns how many of another one had to give way.
+func (q *spreads) add(s *spread, now time.Duration) (dropped int) {
 	if len(q.list) >= maxSpreads {
-		heap.Pop(q) // the one that began first; its rest comes with the next tick
+		first := heap.Pop(q).(*spread)
+		dropped = len(first.items) - first.next
 	}
 	s.begin = now
 	heap.Push(q, s)
+	return dropped
 }
 
 // run sends what is to be sent by now; busy is that there is more.

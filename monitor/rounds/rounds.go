@@ -188,7 +188,6 @@ func (r *Rounds) now() time.Duration { return r.cfg.Clock.Since(r.start) }
 // Run takes part until ctx ends.
 func (r *Rounds) Run(ctx context.Context) error {
 	var g life.Group
-	g.Add("hands", func(ctx context.Context) error { <-ctx.Done(); r.hands.Wait(); return nil })
 	g.Add("tell", r.telling)
 	g.Add("deal", r.dealing)
 	return g.Run(ctx)

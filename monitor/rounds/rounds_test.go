@@ -357,3 +357,24 @@ func TestRoundsAtMostOnce(t *testing.T) {
 		t.Errorf("only %d requests were dealt in all: the test says little", total)
 	}
 }
+
+func BenchmarkDeal1000ProxiesOver10000Agents(b *testing.B) {
+	t := newTable()
+	in := &told{server: "s0", full: true}
+	for i := range 10_000 {
+		in.changes = append(in.changes, change{Ring{"default", "linux"}, fmt.Sprint("agent-", i), 1})
+	}
+	t.take(in, 1)
+	tick := &Tick{Namespace: "default", Check: "ping", Subscriptions: []string{"linux"}}
+	for i := range 1000 {
+		tick.Proxies = append(tick.Proxies, fmt.Sprint("proxy-", i))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		tick.Turn++
+		d := newDealt(tick)
+		if hands := d.deal(d.asks(), t.ring); len(hands["s0"].Shares) != 1000 {
+			b.Fatal(hands)
+		}
+	}
+}
