@@ -22,6 +22,7 @@ import (
 	"corbel.dev/corbel/cli/access"
 	"corbel.dev/corbel/cli/certs"
 	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/cli/doctorcmd"
 	"corbel.dev/corbel/cli/gossipcmd"
 	"corbel.dev/corbel/cli/meshcmd"
 	"corbel.dev/corbel/cli/snapshots"
@@ -173,6 +174,7 @@ var own = commandLine{
 		{"operator", "Look after the servers: Raft members, autopilot", groupCluster, (*env).operator},
 		{"info", "Show what an agent says about itself", groupCluster, (*env).info},
 		{"snapshot", "Save, restore and inspect the state of the servers", groupCluster, (*env).snapshot},
+		{"doctor", "Say what makes the cluster slow, and what to do", groupCluster, on(doctorcmd.Command)},
 		{"debug", "Gather profiles, logs, metrics and state into an archive", groupCluster, (*env).debug},
 		{"monitor", "Follow an agent's log", groupCluster, (*env).monitor},
 		{"reload", "Make the agent read its configuration again", groupCluster, (*env).reload},

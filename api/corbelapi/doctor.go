@@ -1,7 +1,7 @@
 // Package corbelapi is Corbel's own API: what none of the wire contracts has a word for.
 //
 //	GET /v1/doctor            the report about the cluster: asked of all servers in parallel; ?local for this process alone
-//	GET /v1/doctor/evidence   what this process knows, and what agents told it of late
+//	GET /v1/doctor/evidence   what this process knows, and what agents told it of late; ?cluster for what all servers know
 //
 // Both need operator:read. Answers are JSON; errors are text, as in the catalog's contract. The report is there within GatherTimeout
 // and a little, whatever state the members are in: who has not answered by then is named in it.
@@ -71,7 +71,9 @@ func (d *Doctor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Permission denied: the doctor needs operator:read", http.StatusForbidden)
 		return
 	}
-	if r.URL.Path == "/v1/doctor/evidence" {
+	query := r.URL.Query()
+	evidence := r.URL.Path == "/v1/doctor/evidence"
+	if evidence && !query.Has("cluster") {
 		answer(w, d.cfg.Evidence())
 		return
 	}
@@ -84,8 +86,12 @@ func (d *Doctor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	cluster := doctor.Cluster{At: time.Now(), Members: d.cfg.Evidence()}
-	if !r.URL.Query().Has("local") {
+	if evidence || !query.Has("local") {
 		d.gather(r, &cluster)
+	}
+	if evidence {
+		answer(w, &cluster)
+		return
 	}
 	report := doctor.Judge(&cluster)
 	answer(w, &report)

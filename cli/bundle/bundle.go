@@ -130,7 +130,7 @@ func (r *run) wants(kind string) bool { return slices.Contains(r.cfg.Captures, k
 func (r *run) cluster(ctx context.Context, cl *client.Client) {
 	for name, path := range map[string]string{"members": "/v1/agent/members", "members-wan": "/v1/agent/members?wan=1", "leader": "/v1/status/leader", "peers": "/v1/status/peers",
 		"raft-configuration": "/v1/operator/raft/configuration?stale", "autopilot-health": "/v1/operator/autopilot/health",
-		"autopilot-state": "/v1/operator/autopilot/state", "autopilot-configuration": "/v1/operator/autopilot/configuration", "nodes": "/v1/catalog/nodes?stale"} {
+		"autopilot-state": "/v1/operator/autopilot/state", "autopilot-configuration": "/v1/operator/autopilot/configuration", "doctor": "/v1/doctor/evidence?cluster", "nodes": "/v1/catalog/nodes?stale"} {
 		r.take(ctx, job{kind: "cluster", path: "cluster/" + name + ".json", source: path, client: cl, time: staticTime})
 	}
 }

@@ -1,0 +1,191 @@
+// Package doctorcmd holds `corbel doctor`: the whole cluster on one screen, worst first.
+//
+// It asks one member, which asks all servers; with --also members of other clusters that this one stores in; with --from it reads what
+// `corbel debug` gathered, and needs no server at all. Judging is done here, by package doctor, so that evidence of several clusters is
+// judged together and an archive is judged as it would be judged live.
+package doctorcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/client"
+	"corbel.dev/corbel/doctor"
+	"github.com/spf13/cobra"
+)
+
+// Exit codes beside 0 (nothing found), 1 (nobody could be asked) and 2 (called wrongly).
+const (
+	ExitWarning  command.ExitCode = 3
+	ExitCritical command.ExitCode = 4
+)
+
+const (
+	// askTime bounds the whole answer: a member gives others two seconds.
+	askTime = 5 * time.Second
+	// watchEvery is how often --watch looks.
+	watchEvery = 5 * time.Second
+)
+
+type options struct {
+	dial   command.Dial
+	env    *command.Env
+	also   []string
+	from   string
+	since  time.Duration
+	asJSON bool
+	watch  bool
+}
+
+// Command builds `corbel doctor`.
+func Command(e *command.Env, c *cobra.Command) {
+	o := &options{env: e}
+	c.Args = command.Between(0, 0, "flags only")
+	c.Long = `Say what makes the cluster slow, the true culprit first: since when, on what evidence, what
+it is not, and what to do. The member that is asked asks all servers, with two seconds each;
+who does not answer is named. Agents that found something told the servers.
+
+  corbel doctor                                  one screen about the cluster
+  corbel doctor --watch                          again whenever something changes
+  corbel doctor --also http://10.0.0.9:8500      with another cluster that this one stores in
+  corbel doctor --from incident.tar.gz           what an archive of corbel debug says
+  corbel doctor --since 6h                       with what was found and is over
+
+Exit codes: 0 nothing found, 3 a warning, 4 something critical, 1 nobody could be asked.
+docs/runbook has a page for each finding.`
+	o.dial.Flags(e, c)
+	f := c.Flags()
+	f.StringArrayVar(&o.also, "also", nil, "address of a member of another cluster to judge together with this one (repeat)")
+	f.StringVar(&o.from, "from", "", "read an archive or folder of corbel debug, or a file of evidence, and ask nobody")
+	f.DurationVar(&o.since, "since", 0, "also list findings that were there this long ago, and are over")
+	f.BoolVar(&o.asJSON, "json", false, "print the report as JSON")
+	f.BoolVar(&o.watch, "watch", false, "print again whenever the findings change, until interrupted")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		ctx, stop := command.Signals(c.Context())
+		defer stop()
+		switch {
+		case o.from != "" && (o.watch || len(o.also) > 0):
+			return command.Usagef("--from asks nobody: leave out --watch and --also")
+		case o.since < 0:
+			return command.Usagef("--since must be above 0")
+		case o.watch:
+			return o.follow(ctx)
+		}
+		cluster, err := o.cluster(ctx)
+		if err != nil {
+			return err
+		}
+		report, err := o.print(cluster)
+		if err != nil {
+			return err
+		}
+		return verdict(report)
+	}
+}
+
+// verdict is the exit code of a report.
+func verdict(r *doctor.Report) error {
+	if r.Healthy() {
+		return nil
+	}
+	for i := range r.Findings {
+		if r.Findings[i].Severity == doctor.Critical {
+			return ExitCritical
+		}
+	}
+	return ExitWarning
+}
+
+// cluster gathers, or reads, the evidence.
+func (o *options) cluster(ctx context.Context) (*doctor.Cluster, error) {
+	if o.from != "" {
+		return read(o.from)
+	}
+	cfg, err := o.dial.Config()
+	if err != nil {
+		return nil, err
+	}
+	all, err := ask(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("%w\nThe member that was asked did not answer. Name another one with --http-addr: any server or agent can tell about the cluster", err)
+	}
+	for _, addr := range o.also {
+		other := cfg
+		other.Address = addr
+		more, err := ask(ctx, other)
+		if err != nil {
+			all.Silent = append(all.Silent, doctor.Silent{Member: addr, Role: doctor.RoleServer, Reason: err.Error()})
+			continue
+		}
+		all.Members, all.Silent = append(all.Members, more.Members...), append(all.Silent, more.Silent...)
+	}
+	return all, nil
+}
+
+func ask(ctx context.Context, cfg client.Config) (*doctor.Cluster, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	cl, err := client.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer cl.Close()
+	var out doctor.Cluster
+	_, err = cl.Get(ctx, "/v1/doctor/evidence?cluster", client.Query{}, &out)
+	var refused *client.Error
+	if errors.As(err, &refused) && refused.Code == 404 {
+		return nil, fmt.Errorf("%s has no doctor: it is an older Corbel, or none", cl.Address())
+	}
+	return &out, err
+}
+
+func (o *options) print(cluster *doctor.Cluster) (*doctor.Report, error) {
+	report := doctor.Judge(cluster)
+	if o.asJSON {
+		return &report, command.WriteJSON(o.env.Out, &report, o.watch)
+	}
+	err := write(o.env.Out, &report)
+	if err == nil && o.since > 0 {
+		err = writePast(o.env.Out, cluster, o.since)
+	}
+	return &report, err
+}
+
+// follow prints whenever the findings change.
+func (o *options) follow(ctx context.Context) error {
+	last := "\x00"
+	for {
+		cluster, err := o.cluster(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && err.Error() != last:
+			last = err.Error()
+			_, _ = fmt.Fprintf(o.env.Err, "%s %v\n", time.Now().Format(time.TimeOnly), err)
+		case err == nil:
+			report := doctor.Judge(cluster)
+			if now := signature(&report); now != last {
+				last = now
+				if _, err := o.print(cluster); err != nil {
+					return err
+				}
+			}
+		}
+		command.Wait(ctx, watchEvery)
+	}
+}
+
+// signature is what makes a report another one: which findings, in which order, and who is silent.
+func signature(r *doctor.Report) string {
+	out := ""
+	for i := range r.Findings {
+		out += r.Findings[i].Code + " " + r.Findings[i].Member + " " + r.Findings[i].Culprit + "\n"
+	}
+	for _, s := range r.Silent {
+		out += "silent " + s.Member + "\n"
+	}
+	return out
+}
