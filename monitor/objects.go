@@ -4,8 +4,8 @@ package monitor
 type Type struct {
 	Name       string // in paths of the API and in rules of roles
 	Kind       string // in files of objects
-	APIVersion string
-	Scoped     bool // belongs to a namespace
+	APIVersion string // "": the plane's own, which no API shows
+	Scoped     bool   // belongs to a namespace
 	New        func() Object
 }
 
@@ -20,11 +20,16 @@ var Types = []Type{
 	{"filters", "EventFilter", "core/v2", true, func() Object { return new(EventFilter) }},
 	{"handlers", "Handler", "core/v2", true, func() Object { return new(Handler) }},
 	{"hooks", "HookConfig", "core/v2", true, func() Object { return new(HookConfig) }},
+	{"logins", "Login", "", false, func() Object { return new(Login) }},
 	{"mutators", "Mutator", "core/v2", true, func() Object { return new(Mutator) }},
 	{"namespaces", "Namespace", "core/v2", false, func() Object { return new(Namespace) }},
 	{"pipelines", "Pipeline", "core/v2", true, func() Object { return new(Pipeline) }},
+	{"provider", "PostgresConfig", "store/v1", false, func() Object { return new(Provider) }},
+	{"providers", "Provider", "secrets/v1", false, func() Object { return new(Provider) }},
 	{"rolebindings", "RoleBinding", "core/v2", true, func() Object { return new(RoleBinding) }},
 	{"roles", "Role", "core/v2", true, func() Object { return new(Role) }},
+	{"secrets", "Secret", "secrets/v1", true, func() Object { return new(SecretSource) }},
+	{"settings", "Setting", "", false, func() Object { return new(Setting) }},
 	{"silenced", "Silenced", "core/v2", true, func() Object { return new(Silenced) }},
 	{"users", "User", "core/v2", false, func() Object { return new(User) }},
 }
@@ -41,6 +46,9 @@ func TypeOf(name string) (Type, bool) {
 
 // Key returns the namespace and the name of an object.
 func (m *Meta) Key() (namespace, name string) { return m.Namespace, m.Name }
+
+// ObjectMeta returns the names, labels and annotations of an object that has them.
+func (m *Meta) ObjectMeta() *Meta { return m }
 
 // Key returns the namespace's name.
 func (n *Namespace) Key() (namespace, name string) { return "", n.Name }

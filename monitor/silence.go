@@ -37,6 +37,39 @@ func (s *Silenced) Active(now int64) bool {
 	return s.Begin <= now && (s.ExpireAt == 0 || s.ExpireAt > now)
 }
 
+// Complete fills in what a new silence, or one that replaces old (nil is none), leaves open: its name, who made it, when it
+// begins and when it ends. now is in Unix seconds.
+//
+// Whoever writes back what was read brings the seconds that were left then and the former end: the end stays, unless
+// the seconds were changed. What comes from a dump keeps its end too.
+func (s *Silenced) Complete(old *Silenced, creator string, now int64) {
+	s.Name = SilenceName(s.Subscription, s.Check)
+	if s.Creator == "" {
+		s.Creator = creator
+	}
+	if s.Begin == 0 {
+		s.Begin = now
+	}
+	const slack = 60 // seconds between reading and writing back
+	edited := old != nil && s.ExpireAt == old.ExpireAt && s.Expire > 0 && max(s.ExpireAt-now-s.Expire, s.Expire-(s.ExpireAt-now)) > slack
+	if s.Expire > 0 && (s.ExpireAt == 0 || edited) {
+		s.ExpireAt = s.Begin + s.Expire
+	}
+}
+
+// Over reports whether s has ended at now, in Unix seconds.
+func (s *Silenced) Over(now int64) bool { return s.ExpireAt != 0 && s.ExpireAt <= now }
+
+// Shown returns s as it is read at now: with the seconds that are left, -1 for no end.
+func (s *Silenced) Shown(now int64) *Silenced {
+	c := *s
+	c.Expire = -1
+	if s.ExpireAt != 0 {
+		c.Expire = max(s.ExpireAt-max(now, s.Begin), 0)
+	}
+	return &c
+}
+
 // Silences finds the silences of one namespace that hold for an event. It is made once
 // for each set of silences and never changed.
 type Silences struct {

@@ -1,9 +1,7 @@
 package ingest
 
 import (
-	"cmp"
 	"slices"
-	"strings"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/tagproto"
@@ -20,6 +18,7 @@ type Published struct {
 	entity, rest, hooks      []byte
 	output, metrics          []byte
 	processedBy              string
+	lastSeen                 int64 // of the entity's agent, 0 when it is not known
 }
 
 // Event makes the whole event.
@@ -41,6 +40,9 @@ func (p *Published) Event() (*monitor.Event, error) {
 		}
 	}
 	e.Timestamp, e.Sequence = p.state.Timestamp, p.state.Sequence
+	if p.lastSeen != 0 && e.Entity != nil {
+		e.Entity.LastSeen = p.lastSeen
+	}
 	if p.state.ID != [16]byte{} {
 		e.ID = slices.Clone(p.state.ID[:])
 	}
@@ -69,7 +71,7 @@ func (in *Ingest) publish(s *shard, e *entity, k *key, f *monitor.Frame, out mon
 func (in *Ingest) event(e *entity, k *key) *Published {
 	return &Published{
 		Namespace: e.namespace, Entity: e.entity, Check: k.res.Check, Kind: k.kind, state: k.res.State, entity: e.message,
-		rest: k.res.Rest, hooks: k.res.Hooks, output: k.res.Output, processedBy: k.res.ProcessedBy,
+		rest: k.res.Rest, hooks: k.res.Hooks, output: k.res.Output, processedBy: k.res.ProcessedBy, lastSeen: e.seen(),
 	}
 }
 
@@ -83,12 +85,18 @@ func (in *Ingest) metrics(namespace string, f *monitor.Frame) error {
 		return errkind.E(errkind.Invalid, "event", err)
 	}
 	in.results.Add(1)
-	if in.cfg.Wants(namespace, nil, monitor.Outcome{}) {
-		in.published.Add(1)
-		in.cfg.Publish(&Published{
+	p := func() *Published {
+		return &Published{
 			Namespace: namespace, Entity: whole.Entity.Name, state: monitor.State{Result: f.Result},
 			entity: slices.Clone(f.Entity), rest: slices.Clone(f.Rest), metrics: slices.Clone(f.Metrics),
-		})
+		}
+	}
+	if in.cfg.Wants(namespace, nil, monitor.Outcome{}) {
+		in.published.Add(1)
+		in.cfg.Publish(p())
+	}
+	if t := in.tail.Load(); t != nil && (*t).Wants(namespace, whole.Entity.Name, "", monitor.Outcome{}) {
+		(*t).Publish(p())
 	}
 	return nil
 }
@@ -108,28 +116,6 @@ func (in *Ingest) Get(namespace, entity, check string) (*monitor.Event, error) {
 		return nil, errkind.Errorf(errkind.NotFound, "no event of check %q on entity %q in namespace %q", check, entity, namespace)
 	}
 	return p.Event()
-}
-
-// List returns events of a namespace ("" is all) and an entity ("" is all), by namespace, entity and check.
-func (in *Ingest) List(namespace, entity string) []*Published {
-	var out []*Published
-	for i := range in.shards {
-		s := &in.shards[i]
-		s.mu.Lock()
-		for n, e := range s.byName {
-			if namespace != "" && n.namespace != namespace || entity != "" && n.entity != entity {
-				continue
-			}
-			for _, k := range e.checks {
-				out = append(out, in.event(e, k))
-			}
-		}
-		s.mu.Unlock()
-	}
-	slices.SortFunc(out, func(a, b *Published) int {
-		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Entity, b.Entity), strings.Compare(a.Check, b.Check))
-	})
-	return out
 }
 
 // Delete removes the event of a check, and the entity's state with the last one ("" is all checks). It reports whether there was any.

@@ -68,6 +68,7 @@ type Ingest struct {
 	roomMu  sync.Mutex
 	room    chan struct{} // closed and replaced after each commit
 	failed  atomic.Pointer[error]
+	tail    atomic.Pointer[Tail]
 
 	results   atomic.Uint64
 	steady    atomic.Uint64
@@ -282,6 +283,7 @@ func (in *Ingest) step(s *shard, e *entity, k *key, f *monitor.Frame, what event
 	if (k.kind.Handled || len(f.Rest) > 0 || f.Metrics != nil) && in.cfg.Wants(e.namespace, k.kind, out) {
 		in.publish(s, e, k, f, out)
 	}
+	in.tell(s, e, k, f, out)
 }
 
 // put keeps what the event says of its entity, where that is new.

@@ -43,7 +43,7 @@ func DecodeCommand(b []byte) ([]Op, error) {
 	ops := make([]Op, 0, min(r.Count(), 1024))
 	for r.More() {
 		op := Op{Verb: Verb(r.Uint()), Type: r.String(), Namespace: r.String(), Name: r.String(), If: r.Uint(), Encoded: r.Bytes()}
-		if op.Verb < Create || op.Verb > Delete {
+		if op.Verb < Create || op.Verb > Drop {
 			return nil, errkind.Errorf(errkind.Corrupt, "a command with verb %d", op.Verb)
 		}
 		ops = append(ops, op)

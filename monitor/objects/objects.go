@@ -83,6 +83,7 @@ const (
 	Create Verb = 1 + iota // must not be there
 	Put
 	Delete // must be there
+	Drop   // may be there
 )
 
 // Op is one change of a command.
@@ -130,7 +131,10 @@ func apply(e *table.Edit[*Item], op Op, index uint64) error {
 	if op.If != 0 && (old == nil || old.Index != op.If) {
 		return ErrPrecondition
 	}
-	if op.Verb == Delete {
+	if op.Verb == Drop && old == nil {
+		return nil
+	}
+	if op.Verb == Delete || op.Verb == Drop {
 		return remove(e, op, old)
 	}
 	if op.Verb == Create && old != nil {

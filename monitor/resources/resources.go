@@ -7,6 +7,7 @@ package resources
 
 import (
 	"context"
+	"crypto/sha256"
 	"io"
 	"log/slog"
 	"sync"
@@ -29,6 +30,7 @@ type View struct {
 	objects.State
 	access   *monitor.Access
 	silences map[string]*monitor.Silences // by namespace
+	keys     map[[sha256.Size]byte]*monitor.APIKey
 }
 
 // Access decides who may do what.
@@ -36,6 +38,9 @@ func (v *View) Access() *monitor.Access { return v.access }
 
 // Silences returns a namespace's silences; nil is none.
 func (v *View) Silences(namespace string) *monitor.Silences { return v.silences[namespace] }
+
+// APIKey returns the API key that somebody brought; nil is none. It is looked up by its hash, so the time that takes says nothing of the keys that there are.
+func (v *View) APIKey(key string) *monitor.APIKey { return v.keys[sha256.Sum256([]byte(key))] }
 
 // Resources is the configuration and the group's Machine. Make it, give it to group.Open, and the
 // group to Serve; before that writes are Unavailable. All methods may be called from any goroutine.
@@ -118,7 +123,7 @@ func (r *Resources) ApplyBatch(cmds [][]byte) []any {
 		done = append(done, ops...)
 	}
 	if len(done) > 0 {
-		r.show(&View{State: state, access: old.access, silences: old.silences}, touched)
+		r.show(&View{State: state, access: old.access, silences: old.silences, keys: old.keys}, touched)
 		if r.watch != nil {
 			r.watch(done)
 		}
@@ -148,6 +153,12 @@ func (r *Resources) show(v *View, touched map[string]bool) {
 		v.silences = map[string]*monitor.Silences{}
 		for namespace, list := range byNamespace {
 			v.silences[namespace] = monitor.NewSilences(list)
+		}
+	}
+	if has("apikeys") {
+		v.keys = map[[sha256.Size]byte]*monitor.APIKey{}
+		for _, k := range all[*monitor.APIKey](v, "apikeys") {
+			v.keys[sha256.Sum256([]byte(k.Name))] = k
 		}
 	}
 	r.view.Store(v)

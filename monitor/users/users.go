@@ -84,6 +84,17 @@ func (u *Users) Login(ctx context.Context, from, name, password string) (monitor
 	return caller, nil
 }
 
+// Hash makes what is kept of a new password. It waits for its turn as Login does.
+func (u *Users) Hash(ctx context.Context, from, password string) (string, error) {
+	permit, err := u.gate.Acquire(ctx, from)
+	if err != nil {
+		return "", err
+	}
+	defer permit.Release()
+	hash, err := bcrypt.GenerateFromPassword([]byte(password), hashCost)
+	return string(hash), errkind.E(errkind.Invalid, "password", err) // bcrypt takes 72 bytes at most
+}
+
 // digest tells one login from others; the hash is part of it, so a new password makes a new digest.
 func (u *Users) digest(name string, hash []byte, password string) (out [32]byte) {
 	mac := hmac.New(sha256.New, u.key[:])

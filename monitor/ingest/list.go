@@ -1,0 +1,120 @@
+package ingest
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/tagproto"
+	"corbel.dev/corbel/monitor"
+)
+
+// EntityName names an entity.
+type EntityName struct{ Namespace, Name string }
+
+// Names returns the entities of a namespace ("" is all) of which results are known, in order. It is what
+// listing begins with: events are then asked for entity by entity, so that no list is ever in memory as a whole.
+func (in *Ingest) Names(namespace string) []EntityName {
+	var out []EntityName
+	for i := range in.shards {
+		s := &in.shards[i]
+		s.mu.Lock()
+		for n := range s.byName {
+			if namespace == "" || n.namespace == namespace {
+				out = append(out, EntityName{n.namespace, n.entity})
+			}
+		}
+		s.mu.Unlock()
+	}
+	slices.SortFunc(out, func(a, b EntityName) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+// Events returns the newest events of an entity, by check.
+func (in *Ingest) Events(namespace, entity string) []*Published {
+	s := in.shardOf(name{namespace, entity})
+	s.mu.Lock()
+	e := s.byName[name{namespace, entity}]
+	if e == nil {
+		s.mu.Unlock()
+		return nil
+	}
+	out := make([]*Published, 0, len(e.checks))
+	for _, k := range e.checks {
+		out = append(out, in.event(e, k))
+	}
+	s.mu.Unlock()
+	slices.SortFunc(out, func(a, b *Published) int { return strings.Compare(a.Check, b.Check) })
+	return out
+}
+
+// List returns all events of a namespace ("" is all) and an entity ("" is all), by namespace, entity and check. It is for
+// such as are few: Names and Events go through many.
+func (in *Ingest) List(namespace, entity string) (out []*Published) {
+	for _, n := range in.Names(namespace) {
+		if entity == "" || n.Name == entity {
+			out = append(out, in.Events(n.Namespace, n.Name)...)
+		}
+	}
+	return out
+}
+
+// EntityState returns what the agent of an entity, or whoever sends results for it, said of it last; nil is nothing.
+func (in *Ingest) EntityState(namespace, entity string) (*monitor.EntityState, error) {
+	s := in.shardOf(name{namespace, entity})
+	s.mu.Lock()
+	e := s.byName[name{namespace, entity}]
+	if e == nil {
+		s.mu.Unlock()
+		return nil, nil
+	}
+	message, seen := e.message, e.seen()
+	s.mu.Unlock()
+	whole := new(monitor.Entity)
+	if err := tagproto.Unmarshal(message, whole); err != nil {
+		return nil, errkind.E(errkind.Corrupt, "entity", err)
+	}
+	whole.LastSeen = max(whole.LastSeen, seen)
+	_, state := monitor.Split(whole)
+	return state, nil
+}
+
+// seen returns when the entity's agent was heard of last, in Unix seconds: its newest keepalive that was not missed. 0 is never. The lock is held.
+func (e *entity) seen() int64 {
+	if k := e.checks[monitor.KeepaliveCheck]; k != nil {
+		return k.res.State.LastOK
+	}
+	return 0
+}
+
+// Tail is told of everything that is taken, while somebody follows it.
+type Tail interface {
+	// Wants says whether anybody wants an event; it is called for every result, under a lock, and must only look something up.
+	Wants(namespace, entity, check string, out monitor.Outcome) bool
+	// Publish is given what Wants asked for, once it is stored. It must not block.
+	Publish(*Published)
+}
+
+// Follow sets who is told; nil is nobody, and costs nothing.
+func (in *Ingest) Follow(t Tail) {
+	if t == nil {
+		in.tail.Store(nil)
+		return
+	}
+	in.tail.Store(&t)
+}
+
+// tell keeps an event for those who follow. The lock is held.
+func (in *Ingest) tell(s *shard, e *entity, k *key, f *monitor.Frame, out monitor.Outcome) {
+	t := in.tail.Load()
+	if t == nil || !(*t).Wants(e.namespace, e.entity, k.res.Check, out) {
+		return
+	}
+	p := in.event(e, k)
+	p.Outcome = out
+	p.metrics = slices.Clone(f.Metrics)
+	s.after = append(s.after, func() { (*t).Publish(p) })
+}
