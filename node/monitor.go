@@ -23,10 +23,12 @@ import (
 	"corbel.dev/corbel/monitor/eventstore/logevents"
 	"corbel.dev/corbel/monitor/hub"
 	"corbel.dev/corbel/monitor/ingest"
+	"corbel.dev/corbel/monitor/logins"
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/resources"
 	"corbel.dev/corbel/monitor/roster"
 	"corbel.dev/corbel/monitor/rounds"
+	"corbel.dev/corbel/monitor/tail"
 	"corbel.dev/corbel/monitor/upkeep"
 	"corbel.dev/corbel/monitor/users"
 	"corbel.dev/corbel/telemetry"
@@ -51,6 +53,8 @@ type monitorPlane struct {
 	roster    *roster.Roster
 	pipes     *monitorPipes
 	agents    *sensuapi.Agents
+	logins    *logins.Logins
+	tail      *tail.Tail
 	api       *httpx.Server // of the API's port; nil where it is off
 	sessions  *agentsPort   // of the agents' port; nil where it is off
 	began     time.Time
@@ -75,6 +79,10 @@ func (p *Process) buildMonitor() error {
 		return fmt.Errorf("monitor: events: %w", err)
 	}
 	m.buildRoster()
+	if err := m.openLogins(); err != nil {
+		return fmt.Errorf("monitor: %w", err)
+	}
+	m.tail = tail.New(tail.Config{}, m.ingest.Follow)
 	m.agents = sensuapi.NewAgents(sensuapi.AgentsConfig{Resources: m.resources, Users: m.users, Hub: m.hub, Ingest: m.ingest, Backend: p.cfg.Node.Name,
 		Limits: ws.Limits{MessageBytes: int64(p.cfg.Monitor.MessageMax), Write: p.cfg.Monitor.AgentWrite}, Ready: m.takesAgents, Log: p.log})
 	m.meter()
@@ -132,6 +140,7 @@ func (m *monitorPlane) parts() []life.Part {
 		{Name: "rounds", Run: m.rounds.Run},
 		{Name: "roster", Run: m.roster.Run},
 		{Name: "seed", Run: m.seed},
+		{Name: "what is over", Run: func(ctx context.Context) error { return m.resources.Reap(ctx, m.raft.IsLeader, m.p.clock.Now) }},
 	}...)
 }
 

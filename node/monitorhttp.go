@@ -27,11 +27,11 @@ type monitorRoute struct {
 	handler http.Handler
 }
 
-// routes is what the API's port answers: the REST API and the login are added here.
+// routes is what the API's port answers.
 func (m *monitorPlane) routes() []monitorRoute {
 	open := sensuapi.Open(sensuapi.OpenConfig{Cluster: m.cluster, Lacks: m.lacks, Version: version.SensuContract, Own: version.Number, Metrics: m.metricsHandler()})
 	return []monitorRoute{
-		{"/health", open}, {"/version", open}, {"/ready", open}, {"/metrics", open},
+		{"/health", open}, {"/version", open}, {"/ready", open}, {"/metrics", open}, {"/", m.rest()},
 	}
 }
 

@@ -26,6 +26,11 @@ type Cluster struct {
 	Members []Member
 }
 
+// Header is what answers about the cluster begin with.
+func (c *Cluster) Header() map[string]uint64 {
+	return map[string]uint64{"cluster_id": NumberOf(c.ID), "member_id": NumberOf(c.Self), "raft_term": c.Term}
+}
+
 // OpenConfig is what the endpoints are made of that need no login.
 type OpenConfig struct {
 	// Cluster is asked at each request of /health, and must not block.
@@ -61,8 +66,8 @@ func Open(cfg OpenConfig) http.Handler {
 	return mux
 }
 
-// numberOf is an id as the contract shows one: 64 bits.
-func numberOf(id string) uint64 {
+// NumberOf is an id as the contract shows one: 64 bits.
+func NumberOf(id string) uint64 {
 	b, err := hex.DecodeString(strings.ReplaceAll(id, "-", ""))
 	if err != nil || len(b) < 8 {
 		return 0
@@ -87,12 +92,12 @@ func writeHealth(w http.ResponseWriter, r *http.Request, c Cluster) {
 	}
 	members := make([]member, 0, len(c.Members))
 	for _, m := range c.Members {
-		id := numberOf(m.ID)
+		id := NumberOf(m.ID)
 		members = append(members, member{id, strconv.FormatUint(id, 16), m.Name, m.Err, m.Err == ""})
 	}
 	writeOpen(w, http.StatusOK, map[string]any{
 		"Alarms": []any{}, "ClusterHealth": members,
-		"Header": map[string]uint64{"cluster_id": numberOf(c.ID), "member_id": numberOf(c.Self), "raft_term": c.Term},
+		"Header": c.Header(),
 	})
 }
 

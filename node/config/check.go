@@ -191,7 +191,7 @@ func (l *loader) monitor() {
 	l.failIf((m.AdminName == "") != (m.AdminSecret == ""), "monitor needs cluster_admin_username and cluster_admin_password together")
 	l.failIf(m.AdminKey != "" && m.AdminName == "", "monitor.cluster_admin_api_key needs cluster_admin_username")
 	l.failIf(m.AdminKey != "" && !uuidForm.MatchString(m.AdminKey), "monitor.cluster_admin_api_key is not a UUID")
-	for key, d := range map[string]time.Duration{"agent_write_timeout": m.AgentWrite - time.Second, "agent_serve_wait_time": m.AgentWait} {
+	for key, d := range map[string]time.Duration{"agent_write_timeout": m.AgentWrite - time.Second, "api_write_timeout": m.WriteTime - time.Second, "agent_serve_wait_time": m.AgentWait} {
 		l.failIf(d < 0, "monitor."+key+" is too short")
 	}
 	for key, n := range map[string]int{"agent_message_max_size": m.MessageMax, "event_pending_max_size": m.PendingMax, "api_request_limit": m.RequestMax} {

@@ -274,6 +274,9 @@ type Monitor struct {
 	MessageMax            int           `key:"agent_message_max_size" def:"8388608" doc:"largest message of an agent, in bytes"`
 	PendingMax            int           `key:"event_pending_max_size" def:"16777216" doc:"bytes of events that may wait for the disk before agents wait"`
 	RequestMax            int           `key:"api_request_limit" def:"512000" doc:"largest body of a request to the API, in bytes"`
+	WriteTime             time.Duration `key:"api_write_timeout" def:"15s" doc:"longest time for a request to the API"`
+	JWTPrivateKey         string        `key:"jwt_private_key_file" doc:"EC key in PEM that signs access tokens; without it the servers share a secret"`
+	JWTPublicKey          string        `key:"jwt_public_key_file" doc:"its public half; alone it accepts tokens that others sign"`
 	DeregistrationHandler string        `key:"deregistration_handler" doc:"handler of the event that tells of an entity's end, where the entity names none"`
 	HandlerBuffer         int           `key:"pipelined_buffer_size" def:"1000" doc:"events that may wait for each handler; beyond it the newest of each check stays"`
 	HandlerWorkers        int           `key:"pipelined_workers" def:"8" doc:"commands or connections that each handler has at once"`

@@ -1,0 +1,194 @@
+package sensurest
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/objects"
+)
+
+// showEntity is an entity as core/v2 has it: what its operators decided and what its agent says, together.
+func showEntity(q *request, o monitor.Object) (any, error) {
+	c := o.(*monitor.EntityConfig)
+	state, err := q.cfg.Events.EntityState(c.Namespace, c.Name)
+	if err != nil {
+		return nil, err
+	}
+	return monitor.Join(c, state), nil
+}
+
+// showConfig is the half that operators decide (core/v3).
+func showConfig(_ *request, o monitor.Object) (any, error) {
+	c := *o.(*monitor.EntityConfig)
+	c.Meta = monitor.RedactMeta(c.Meta, c.Redact)
+	return &c, nil
+}
+
+// decodeEntity reads an entity of core/v2. What an agent would say of its host is left out: its agent says it.
+func decodeEntity(_ *request, b []byte) (monitor.Object, error) {
+	e := new(monitor.Entity)
+	if err := json.Unmarshal(b, e); err != nil {
+		return nil, err
+	}
+	c, _ := monitor.Split(e)
+	return c, nil
+}
+
+// admitEntity completes an entity: without a class it is a proxy, and hidden values that come back as they were shown stay what they are.
+func admitEntity(_ *request, old, o monitor.Object) error {
+	c := o.(*monitor.EntityConfig)
+	if c.Class == "" {
+		c.Class = monitor.ClassProxy
+	}
+	if former, ok := old.(*monitor.EntityConfig); ok {
+		unhide(c.Labels, former.Labels)
+		unhide(c.Annotations, former.Annotations)
+	}
+	return nil
+}
+
+func unhide(now, former map[string]string) {
+	for name, value := range now {
+		if v, ok := former[name]; ok && value == monitor.Redacted {
+			now[name] = v
+		}
+	}
+}
+
+// entity answers what is special about entities: those of core/v2 are answered with when they were written, and their events go with them.
+func (q *request) entity() error {
+	if len(q.rest) > 0 {
+		return errNotFound
+	}
+	if q.namespace == "" {
+		return errCommon
+	}
+	switch {
+	case q.r.Method == http.MethodDelete && q.name != "":
+		if err := q.may("delete", q.kind.resource, q.namespace, q.name); err != nil {
+			return err
+		}
+		return q.removeEntity()
+	case q.kind.wrapped():
+		return errCommon
+	case q.r.Method == http.MethodPost && q.name == "":
+		return q.writeEntity(objects.Create)
+	case q.r.Method == http.MethodPut && q.name != "":
+		return q.writeEntity(objects.Put)
+	}
+	return errCommon
+}
+
+func (q *request) writeEntity(verb objects.Verb) error {
+	if err := q.may(q.verb(), q.kind.resource, q.namespace, q.name); err != nil {
+		return err
+	}
+	b, err := q.body()
+	if err != nil {
+		return err
+	}
+	o, err := q.read(b)
+	if err != nil {
+		return invalid(err)
+	}
+	if err := q.place(o); err != nil {
+		return invalid(err)
+	}
+	_, q.name = o.Key()
+	old := q.cfg.Resources.View().Get(q.kind.Name, q.namespace, q.name)
+	if verb == objects.Create && old != nil {
+		return errExists
+	}
+	if err := q.ready(o, old); err != nil {
+		return err
+	}
+	op := q.op(verb, o)
+	if err := q.condition(&op, old); err != nil {
+		return err
+	}
+	if err := q.commit(op); err != nil {
+		return err
+	}
+	v, err := q.view(o)
+	if err != nil {
+		return err
+	}
+	return q.answer(http.StatusOK, v) // not 201 without a body: as the reference does
+}
+
+// removeEntity deletes an entity and its events; its agent's session ends, and makes the entity anew when it comes back.
+func (q *request) removeEntity() error {
+	item := q.cfg.Resources.View().Get(q.kind.Name, q.namespace, q.name)
+	op := objects.Op{Verb: objects.Drop, Type: q.kind.Name, Namespace: q.namespace, Name: q.name}
+	if err := q.condition(&op, item); err != nil {
+		return err
+	}
+	op.Verb = objects.Drop
+	if item != nil {
+		if err := q.cfg.Resources.Write(q.r.Context(), op); err != nil {
+			return err
+		}
+	}
+	if !q.cfg.Events.Delete(q.namespace, q.name, "") && item == nil {
+		return errNotFound
+	}
+	return q.done()
+}
+
+// entityStates answers with what agents say of their hosts (core/v3); nobody else can say it.
+func (q *request) entityStates() error {
+	if len(q.rest) > 0 {
+		return errNotFound
+	}
+	if err := q.may(q.verb(), q.kind.resource, q.namespace, q.name); err != nil {
+		return err
+	}
+	if q.r.Method != http.MethodGet && q.r.Method != http.MethodHead {
+		return q.notAllowed("GET")
+	}
+	if q.name == "" {
+		return q.listStates()
+	}
+	item, err := q.find()
+	if err != nil {
+		return err
+	}
+	v, err := q.state(item)
+	if err != nil {
+		return err
+	}
+	return q.answer(http.StatusOK, v)
+}
+
+func (q *request) state(item *objects.Item) (any, error) {
+	state, err := q.cfg.Events.EntityState(item.Namespace, item.Name)
+	if err != nil {
+		return nil, err
+	}
+	if state == nil {
+		return nil, errkind.Errorf(errkind.NotFound, "nothing is known of entity %q yet", item.Name)
+	}
+	return wrap(q.kind, state)
+}
+
+func (q *request) listStates() error {
+	c, err := q.chosen()
+	if err != nil {
+		return err
+	}
+	namespace, name, _ := c.begin()
+	return q.writeList(c, func(yield func(entry, error) bool) {
+		q.cfg.Resources.View().List(q.kind.Name, q.namespace, namespace, name, func(i *objects.Item) bool {
+			if !q.takes(&c, i.Object) {
+				return true
+			}
+			v, err := q.state(i)
+			if errkind.Is(err, errkind.NotFound) {
+				return true
+			}
+			return yield(entry{i.Namespace + "\x00" + i.Name, v}, err)
+		})
+	})
+}

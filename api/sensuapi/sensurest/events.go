@@ -1,0 +1,262 @@
+package sensurest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"strconv"
+
+	"github.com/google/uuid"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/tagproto"
+	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/ingest"
+	"corbel.dev/corbel/monitor/objects"
+)
+
+func eventFields() fieldSet {
+	event := field[*monitor.Event]
+	check := func(f func(*monitor.Check) string) func(monitor.Object) string {
+		return event(func(e *monitor.Event) string {
+			if e.Check == nil {
+				return ""
+			}
+			return f(e.Check)
+		})
+	}
+	entity := func(f func(*monitor.Entity) string) func(monitor.Object) string {
+		return event(func(e *monitor.Event) string { return f(e.Entity) })
+	}
+	silenced := func(c *monitor.Check) string { return strconv.FormatBool(c.IsSilenced) }
+	return fieldSet{
+		"event.name": event(func(e *monitor.Event) string {
+			if e.Check == nil {
+				return e.Entity.Name
+			}
+			return e.Entity.Name + "/" + e.Check.Name
+		}),
+		"event.namespace":            entity(func(e *monitor.Entity) string { return e.Namespace }),
+		"event.is_silenced":          check(silenced),
+		"event.check.is_silenced":    check(silenced),
+		"event.check.handlers":       check(func(c *monitor.Check) string { return join(c.Handlers) }),
+		"event.check.name":           check(func(c *monitor.Check) string { return c.Name }),
+		"event.check.publish":        check(func(c *monitor.Check) string { return strconv.FormatBool(c.Publish) }),
+		"event.check.round_robin":    check(func(c *monitor.Check) string { return strconv.FormatBool(c.RoundRobin) }),
+		"event.check.runtime_assets": check(func(c *monitor.Check) string { return join(c.RuntimeAssets) }),
+		"event.check.state":          check(func(c *monitor.Check) string { return c.State }),
+		"event.check.status":         check(func(c *monitor.Check) string { return strconv.FormatUint(uint64(c.Status), 10) }),
+		"event.check.subscriptions":  check(func(c *monitor.Check) string { return join(c.Subscriptions) }),
+		"event.entity.deregister":    entity(func(e *monitor.Entity) string { return strconv.FormatBool(e.Deregister) }),
+		"event.entity.entity_class":  entity(func(e *monitor.Entity) string { return e.Class }),
+		"event.entity.name":          entity(func(e *monitor.Entity) string { return e.Name }),
+		"event.entity.subscriptions": entity(func(e *monitor.Entity) string { return join(e.Subscriptions) }),
+	}
+}
+
+// events answers requests for events. An event is named by its entity and its check.
+func (q *request) events() error {
+	entity, check, name := q.name, "", q.name
+	if len(q.rest) > 1 {
+		return errNotFound
+	}
+	if len(q.rest) == 1 {
+		check, name = q.rest[0], q.name+"/"+q.rest[0]
+	}
+	verb := q.verb()
+	if verb == "get" && check == "" {
+		verb = "list"
+	}
+	if q.namespace == "" && entity != "" {
+		return errNotFound
+	}
+	if err := q.may(verb, "events", q.namespace, name); err != nil {
+		return err
+	}
+	switch q.r.Method {
+	case http.MethodGet, http.MethodHead:
+		if check == "" {
+			return q.listEvents(entity)
+		}
+		e, err := q.cfg.Events.Get(q.namespace, entity, check)
+		if errkind.Is(err, errkind.NotFound) {
+			return errNotFound
+		}
+		if err != nil {
+			return err
+		}
+		return q.answer(http.StatusOK, e)
+	case http.MethodPost, http.MethodPut:
+		if q.namespace == "" {
+			return q.notAllowed("GET")
+		}
+		return q.takeEvent(entity, check)
+	case http.MethodDelete:
+		if check == "" {
+			return q.notAllowed("GET, POST, PUT")
+		}
+		if !q.cfg.Events.Delete(q.namespace, entity, check) {
+			return errNotFound
+		}
+		return q.done()
+	}
+	return q.notAllowed("GET, POST, PUT, DELETE")
+}
+
+// walk goes through events in order, entity by entity, beginning behind a place.
+func (q *request) walk(c *choice, only string) iter.Seq2[entry, error] {
+	afterNamespace, afterEntity, afterCheck := c.begin()
+	return func(yield func(entry, error) bool) {
+		list := []ingest.EntityName{{Namespace: q.namespace, Name: only}}
+		if only == "" {
+			list = q.cfg.Events.Names(q.namespace)
+		}
+		for _, n := range list {
+			if n.Namespace < afterNamespace || n.Namespace == afterNamespace && n.Name < afterEntity {
+				continue
+			}
+			for _, p := range q.cfg.Events.Events(n.Namespace, n.Name) {
+				if n.Namespace == afterNamespace && n.Name == afterEntity && p.Check <= afterCheck {
+					continue
+				}
+				e, err := p.Event()
+				if err == nil && !q.takes(c, e) {
+					continue
+				}
+				if !yield(entry{n.Namespace + "\x00" + n.Name + "\x00" + p.Check, e}, err) {
+					return
+				}
+			}
+			if q.r.Context().Err() != nil && c.limit > 0 {
+				return
+			}
+		}
+	}
+}
+
+func (q *request) listEvents(entity string) error {
+	c, err := q.chosen()
+	if err != nil {
+		return err
+	}
+	return q.writeList(c, q.walk(&c, entity))
+}
+
+// takeEvent takes an event that somebody sends over the API.
+func (q *request) takeEvent(entity, check string) error {
+	b, err := q.body()
+	if err != nil {
+		return err
+	}
+	e := new(monitor.Event)
+	if err := json.Unmarshal(b, e); err != nil {
+		return invalid(err)
+	}
+	if err := q.fillEvent(e, entity, check); err != nil {
+		return invalid(err)
+	}
+	if err := e.Validate(); err != nil {
+		return invalid(err)
+	}
+	if q.cfg.Resources.View().Get("namespaces", "", q.namespace) == nil {
+		return errkind.Errorf(errkind.NotFound, "namespace %q does not exist", q.namespace)
+	}
+	if err := q.settle(e); err != nil {
+		return err
+	}
+	if err := q.cfg.Events.Frame(q.r.Context(), q.namespace, tagproto.Append(nil, e)); err != nil {
+		return err
+	}
+	return q.done()
+}
+
+// fillEvent completes an event with what the path, the caller and the clock say.
+func (q *request) fillEvent(e *monitor.Event, entity, check string) error {
+	if e.Entity == nil {
+		if entity == "" {
+			return errors.New("event must contain an entity")
+		}
+		e.Entity = &monitor.Entity{}
+	}
+	if e.Entity.Class == "" {
+		e.Entity.Class = monitor.ClassProxy
+	}
+	now := q.cfg.Now().Unix()
+	if e.Timestamp == 0 {
+		e.Timestamp = now
+	}
+	if len(e.ID) == 0 {
+		id := uuid.New()
+		e.ID = id[:]
+	}
+	e.CreatedBy, e.Entity.CreatedBy = q.who.User, q.who.User
+	for _, f := range []struct {
+		name        string
+		value, path *string
+	}{{"entity.metadata.name", &e.Entity.Name, &entity}, {"entity.metadata.namespace", &e.Entity.Namespace, &q.namespace}, {"metadata.namespace", &e.Namespace, &q.namespace}} {
+		if err := same(f.name, f.value, *f.path); err != nil {
+			return err
+		}
+	}
+	if e.Check == nil {
+		if check != "" {
+			return fmt.Errorf("event must contain check %q, which the path names", check)
+		}
+		return nil
+	}
+	e.Check.CreatedBy = q.who.User
+	if e.Check.Executed == 0 {
+		e.Check.Executed = e.Timestamp
+	}
+	if e.Check.Issued == 0 {
+		e.Check.Issued = e.Check.Executed
+	}
+	if err := same("check.metadata.namespace", &e.Check.Namespace, q.namespace); err != nil {
+		return err
+	}
+	return same("check.metadata.name", &e.Check.Name, check)
+}
+
+// settle decides whose event it is. One of a check with a proxy entity, or of an entity without an agent, belongs to an entity that is
+// made when there is none, and is stored with what is known of that one.
+func (q *request) settle(e *monitor.Event) error {
+	if e.Check != nil && e.Check.ProxyEntityName != "" && e.Check.ProxyEntityName != e.Entity.Name {
+		e.Check.ProcessedBy = e.Entity.Name
+		e.Entity = &monitor.Entity{Meta: monitor.Meta{Name: e.Check.ProxyEntityName, Namespace: q.namespace}, Class: monitor.ClassProxy}
+	} else if e.Entity.Class == monitor.ClassAgent {
+		return nil
+	}
+	e.Entity.Subscriptions = withOwn(e.Entity.Subscriptions, e.Entity.Name)
+	item := q.cfg.Resources.View().Get("entities", q.namespace, e.Entity.Name)
+	if item == nil {
+		c, _ := monitor.Split(e.Entity)
+		c.CreatedBy = q.who.User
+		op := objects.Op{Verb: objects.Create, Type: "entities", Namespace: q.namespace, Name: c.Name, Encoded: tagproto.Append(nil, c)}
+		if err := q.cfg.Resources.Write(q.r.Context(), op); err != nil && !errkind.Is(err, errkind.Conflict) {
+			return err
+		}
+		return nil
+	}
+	state, err := q.cfg.Events.EntityState(q.namespace, e.Entity.Name)
+	if err != nil {
+		return err
+	}
+	if state == nil {
+		_, state = monitor.Split(e.Entity)
+	}
+	e.Entity = monitor.Join(item.Object.(*monitor.EntityConfig), state)
+	return nil
+}
+
+// withOwn adds the subscription that every entity has to itself.
+func withOwn(list []string, entity string) []string {
+	own := monitor.EntitySubscription(entity)
+	for _, s := range list {
+		if s == own {
+			return list
+		}
+	}
+	return append(list, own)
+}

@@ -1,0 +1,229 @@
+package sensurest
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/tail"
+)
+
+// routeOwn finds who answers below /api/corbel/v1.
+func (q *request) routeOwn(words []string) func() error {
+	if len(words) >= 3 && words[0] == "namespaces" {
+		q.namespace, words = words[1], words[2:]
+	}
+	if len(words) != 2 || words[0] != "events" {
+		return nil
+	}
+	q.kind = eventKind
+	if namespace := httpx.Query(q.r.URL.RawQuery).Value("namespace"); q.namespace == "" {
+		q.namespace = namespace
+	}
+	serve := map[string]func(*request) error{"watch": (*request).watch, "export": (*request).export, "history": (*request).history}[words[1]]
+	if serve == nil {
+		return nil
+	}
+	return func() error {
+		if q.r.Method != http.MethodGet {
+			return q.notAllowed("GET")
+		}
+		if err := q.may("list", "events", q.namespace, ""); err != nil {
+			return err
+		}
+		return serve(q)
+	}
+}
+
+const (
+	beatEvery = 15 * time.Second
+	// beatTime is how long a follower may take for what it is sent.
+	beatTime = 15 * time.Second
+)
+
+// feed writes one thing after the other to a reader who stays: as lines of JSON, or as server-sent events.
+type feed struct {
+	w       *bufio.Writer
+	control *http.ResponseController
+	events  bool // server-sent
+}
+
+func (q *request) feed() *feed {
+	f := &feed{w: bufio.NewWriterSize(q.w, 16<<10), control: http.NewResponseController(q.w)}
+	f.events = strings.Contains(q.r.Header.Get("Accept"), "text/event-stream")
+	h := q.w.Header()
+	h["Content-Type"] = []string{"application/x-ndjson"}
+	if f.events {
+		h["Content-Type"] = []string{"text/event-stream"}
+	}
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	q.w.WriteHeader(http.StatusOK)
+	return f
+}
+
+// put writes one thing of a kind ("" is an event). It is sent with the next flush.
+func (f *feed) put(kind string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if f.events {
+		if kind != "" {
+			_, _ = f.w.WriteString("event: " + kind + "\n")
+		}
+		_, _ = f.w.WriteString("data: ")
+	}
+	_, _ = f.w.Write(b)
+	if f.events {
+		_ = f.w.WriteByte('\n')
+	}
+	return f.w.WriteByte('\n') // the first error stays
+}
+
+// beat says that the stream is alive: an empty line, or a comment.
+func (f *feed) beat() error {
+	if f.events {
+		_ = f.w.WriteByte(':')
+	}
+	_ = f.w.WriteByte('\n')
+	return f.flush()
+}
+
+func (f *feed) flush() error {
+	_ = f.control.SetWriteDeadline(time.Now().Add(beatTime)) // a reader that takes nothing is cut
+	if err := f.w.Flush(); err != nil {
+		return err
+	}
+	return f.control.Flush()
+}
+
+// end tells why there is no more.
+func (f *feed) end(err error) {
+	_ = f.put("error", map[string]any{"error": map[string]any{"message": err.Error(), "code": codeInternal}})
+	_ = f.flush()
+}
+
+// watch shows events as they are stored, until the reader leaves, is too slow, or may not see them any more.
+func (q *request) watch() error {
+	c, err := q.chosen()
+	if err != nil {
+		return err
+	}
+	query := httpx.Query(q.r.URL.RawQuery)
+	filter := tail.Filter{Namespace: q.namespace, Entity: query.Value("entity"), Check: query.Value("check")}
+	if text := query.Value("changes"); text != "" {
+		if filter.Changes, err = strconv.ParseBool(text); err != nil {
+			return invalid(errors.New("changes must be true or false"))
+		}
+	}
+	follower, err := q.cfg.Tail.Follow(filter)
+	if err != nil {
+		return err
+	}
+	defer follower.Close()
+	out := q.feed()
+	if out.beat() != nil {
+		return nil
+	}
+	for {
+		ctx, cancel := context.WithTimeout(q.r.Context(), beatEvery)
+		p, err := follower.Next(ctx)
+		cancel()
+		switch {
+		case q.r.Context().Err() != nil:
+			return nil
+		case errors.Is(err, context.DeadlineExceeded):
+			if err = q.still(); err == nil {
+				if out.beat() != nil {
+					return nil
+				}
+				continue
+			}
+			fallthrough
+		case err != nil:
+			out.end(err)
+			return nil
+		}
+		e, err := p.Event()
+		if err != nil {
+			q.cfg.Log.Error("an event cannot be shown", "namespace", p.Namespace, "entity", p.Entity, "check", p.Check, "error", err)
+			continue
+		}
+		if q.takes(&c, e) && out.put("", e) != nil {
+			return nil
+		}
+		if follower.Waiting() == 0 && out.w.Buffered() > 0 && out.flush() != nil { // none may come after this one for long
+			return nil
+		}
+	}
+}
+
+// still finds out again whether the follower is who it was, and may see events.
+func (q *request) still() error {
+	if user := q.cfg.Resources.View().Get("users", "", q.who.User); user == nil || user.Object.(*monitor.User).Disabled {
+		return errkind.New(errkind.Denied, "the user is not there any more")
+	}
+	return q.may("list", "events", q.namespace, "")
+}
+
+// export writes all events, one a line.
+func (q *request) export() error {
+	c, err := q.chosen()
+	if err != nil {
+		return err
+	}
+	out := q.feed()
+	for e, err := range q.walk(&c, "") {
+		if err != nil {
+			q.cfg.Log.Error("an event is left out of an export", "at", strings.ReplaceAll(e.at, "\x00", "/"), "error", err)
+			continue
+		}
+		if out.put("", e.value) != nil {
+			return nil
+		}
+		if out.w.Available() < out.w.Size()/4 && out.flush() != nil {
+			return nil
+		}
+	}
+	_ = out.flush()
+	return nil
+}
+
+// span is a time in which a check had one status.
+type span struct {
+	Status uint32 `json:"status"`
+	First  int64  `json:"first"` // Unix seconds of the first run
+	Last   int64  `json:"last"`  // and of the last one
+	Runs   int    `json:"runs"`
+}
+
+// history answers with what is kept of a check's past, oldest first: times of one status each.
+func (q *request) history() error {
+	query := httpx.Query(q.r.URL.RawQuery)
+	entity, check := query.Value("entity"), query.Value("check")
+	if q.namespace == "" || entity == "" || check == "" {
+		return invalid(errors.New("namespace, entity and check must be given"))
+	}
+	e, err := q.cfg.Events.Get(q.namespace, entity, check)
+	if err != nil {
+		return err
+	}
+	spans := []span{}
+	for _, r := range e.Check.History {
+		if n := len(spans); n > 0 && spans[n-1].Status == r.Status {
+			spans[n-1].Last, spans[n-1].Runs = r.Executed, spans[n-1].Runs+1
+			continue
+		}
+		spans = append(spans, span{r.Status, r.Executed, r.Executed, 1})
+	}
+	return q.answer(http.StatusOK, map[string]any{"namespace": q.namespace, "entity": entity, "check": check, "spans": spans})
+}

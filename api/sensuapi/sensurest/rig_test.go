@@ -1,0 +1,241 @@
+package sensurest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"corbel.dev/corbel/api/sensuapi"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/leaktest"
+	"corbel.dev/corbel/kit/vfs"
+	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/eventstore"
+	"corbel.dev/corbel/monitor/eventstore/logevents"
+	"corbel.dev/corbel/monitor/ingest"
+	"corbel.dev/corbel/monitor/logins"
+	"corbel.dev/corbel/monitor/resources"
+	"corbel.dev/corbel/monitor/tail"
+	"corbel.dev/corbel/monitor/users"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+const (
+	adminPassword = "P@ssw0rd!"
+	adminKey      = "1f5d9a1e-6f6c-4a0e-9f0b-0c6a2f6f9a01"
+)
+
+// direct applies commands at once, as a group of one would, and counts them.
+type direct struct {
+	r      *resources.Resources
+	writes *atomic.Int64
+}
+
+func (d direct) Propose(_ context.Context, cmd []byte) (any, error) {
+	d.writes.Add(1)
+	return d.r.ApplyBatch([][]byte{cmd})[0], nil
+}
+
+// rig is the API over a real plane without servers.
+type rig struct {
+	t         *testing.T
+	url       string
+	resources *resources.Resources
+	ingest    *ingest.Ingest
+	logins    *logins.Logins
+	tail      *tail.Tail
+	now       atomic.Int64 // seconds to add to the clock
+	writes    atomic.Int64
+	asked     chan string // checks to run now
+}
+
+func newRig(t *testing.T) *rig { return newRigOf(t, tail.Config{}) }
+
+func newRigOf(t *testing.T, followers tail.Config) *rig {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	g := &rig{t: t, resources: resources.New(log), asked: make(chan string, 10)}
+	clock := func() time.Time { return time.Now().Add(time.Duration(g.now.Load()) * time.Second) }
+	g.resources.Serve(direct{g.resources, &g.writes})
+	ops, err := users.Seed("admin", adminPassword, adminKey, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.resources.Write(t.Context(), ops...); err != nil {
+		t.Fatal(err)
+	}
+	g.ingest, err = ingest.New(ingest.Config{
+		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
+			return logevents.Open(logevents.Config{FS: vfs.NewMem(), Dir: "/e", Log: log}, l)
+		},
+		Log: log, Now: time.Now, Gather: time.Millisecond, Silences: func(ns string) *monitor.Silences { return g.resources.View().Silences(ns) },
+		Wants: func(string, *monitor.Kind, monitor.Outcome) bool { return false }, Publish: func(*ingest.Published) {},
+		Lift: func(string, []string) {}, Deregisters: func(string, string) bool { return false }, Deregister: func(string, string) {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.tail = tail.New(followers, g.ingest.Follow)
+	if g.logins, err = logins.New(logins.Config{Resources: g.resources, Now: clock}); err != nil {
+		t.Fatal(err)
+	}
+	api := New(Config{
+		Resources: g.resources, Users: users.New(g.resources), Logins: g.logins, Events: g.ingest, Tail: g.tail, Now: clock, Log: log,
+		Execute: func(_ context.Context, namespace, check string, subscriptions []string, creator, reason string) (int64, error) {
+			g.asked <- fmt.Sprintf("%s/%s %v by %s: %s", namespace, check, subscriptions, creator, reason)
+			return 77, nil
+		},
+		Cluster: func() sensuapi.Cluster {
+			id := "11111111-2222-3333-4444-555555555555"
+			return sensuapi.Cluster{ID: id, Self: id, Term: 3, Members: []sensuapi.Member{{ID: id, Name: "s1"}}}
+		},
+	})
+	server := httptest.NewServer(api)
+	g.url = server.URL
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- g.ingest.Run(ctx) }()
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+		cancel()
+		if err := <-done; err != nil && !errkind.Is(err, errkind.Unavailable) {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+// answer is what came of a request.
+type answer struct {
+	code   int
+	header http.Header
+	body   string
+}
+
+// as is who asks: the value of Authorization.
+func key(k string) string      { return "Key " + k }
+func bearer(tok string) string { return "Bearer " + tok }
+
+func (g *rig) send(method, path, auth, body string, headers ...string) answer {
+	g.t.Helper()
+	req, err := http.NewRequestWithContext(g.t.Context(), method, g.url+path, strings.NewReader(body))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	if auth != "" {
+		req.Header.Set("Authorization", auth)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return answer{resp.StatusCode, resp.Header, strings.TrimSpace(string(b))}
+}
+
+// do asks as the administrator.
+func (g *rig) do(method, path, body string, headers ...string) answer {
+	g.t.Helper()
+	return g.send(method, path, key(adminKey), body, headers...)
+}
+
+// want asks as the administrator and wants a status.
+func (g *rig) want(code int, method, path, body string, headers ...string) answer {
+	g.t.Helper()
+	a := g.do(method, path, body, headers...)
+	if a.code != code {
+		g.t.Errorf("%s %s: %d %s, not %d", method, path, a.code, a.body, code)
+	}
+	return a
+}
+
+func (a answer) into(t *testing.T, v any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(a.body), v); err != nil {
+		t.Fatalf("%s: %v", a.body, err)
+	}
+}
+
+// error returns an error body's text and code, whichever way its names are written.
+func (a answer) error(t *testing.T) (text string, code int) {
+	t.Helper()
+	var e struct {
+		Message string
+		Code    *int
+	}
+	a.into(t, &e)
+	if e.Code == nil || e.Message == "" {
+		t.Fatalf("%s is no error body", a.body)
+	}
+	return e.Message, *e.Code
+}
+
+// names lists metadata.name of a list.
+func (a answer) names(t *testing.T) (out []string) {
+	t.Helper()
+	var list []struct {
+		Name     string
+		Username string
+		Metadata struct{ Name string }
+	}
+	a.into(t, &list)
+	for _, o := range list {
+		out = append(out, o.Metadata.Name+o.Name+o.Username)
+	}
+	return out
+}
+
+func (g *rig) login(user, password string) logins.Tokens {
+	g.t.Helper()
+	a := g.send("GET", "/auth", basic(user, password), "")
+	if a.code != 200 {
+		g.t.Fatalf("login of %s: %d %s", user, a.code, a.body)
+	}
+	var tokens logins.Tokens
+	a.into(g.t, &tokens)
+	return tokens
+}
+
+func basic(user, password string) string {
+	r := http.Request{Header: http.Header{}}
+	r.SetBasicAuth(user, password)
+	return r.Header.Get("Authorization")
+}
+
+// user makes a user with rules in namespace default.
+func (g *rig) user(name string, rules string) logins.Tokens {
+	g.t.Helper()
+	g.want(201, "POST", "/api/core/v2/users", fmt.Sprintf(`{"username":%q,"password":"long enough"}`, name))
+	if rules != "" {
+		g.want(201, "PUT", "/api/core/v2/namespaces/default/roles/"+name, fmt.Sprintf(`{"rules":[%s]}`, rules))
+		g.want(201, "PUT", "/api/core/v2/namespaces/default/rolebindings/"+name, fmt.Sprintf(`{"subjects":[{"type":"User","name":%q}],"role_ref":{"type":"Role","name":%q}}`, name, name))
+	}
+	return g.login(name, "long enough")
+}
+
+func compact(t *testing.T, text string) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := json.Compact(&b, []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}

@@ -1,0 +1,218 @@
+// Package sensurest speaks the REST half of Sensu Go's contract: /auth and /api (sections 7 and 8), and what is
+// beside it in Corbel alone: /api/corbel/v1. What needs no login is in package sensuapi.
+//
+// It decodes, authorises, asks the plane, and encodes. Everybody who may be answered is known by an access token or an API key;
+// what is open to all is in one table (open). Every decision on access is made from memory. A body is bounded, and so is the time of a
+// request, except where somebody follows events. Lists are written as they are walked: nothing is as large in memory as a list
+// may be. Nothing is half applied: what is wrong with a body is found before anything is written, and a write is one command.
+package sensurest
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/api/sensuapi"
+	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/ingest"
+	"corbel.dev/corbel/monitor/logins"
+	"corbel.dev/corbel/monitor/resources"
+	"corbel.dev/corbel/monitor/tail"
+	"corbel.dev/corbel/monitor/users"
+)
+
+// Events is where results are: an *ingest.Ingest, or what finds the server that has them.
+type Events interface {
+	// Names lists the entities of a namespace ("" is all) that have events, in order.
+	Names(namespace string) []ingest.EntityName
+	// Events lists an entity's events by check.
+	Events(namespace, entity string) []*ingest.Published
+	Get(namespace, entity, check string) (*monitor.Event, error)
+	EntityState(namespace, entity string) (*monitor.EntityState, error)
+	// Frame takes an event in protobuf.
+	Frame(ctx context.Context, namespace string, b []byte) error
+	// Delete removes the event of a check, all of an entity's without one.
+	Delete(namespace, entity, check string) bool
+}
+
+// Config is what an API is made of. Zero limits are the contract's.
+type Config struct {
+	Resources *resources.Resources
+	Users     *users.Users
+	Logins    *logins.Logins
+	Events    Events
+	Tail      *tail.Tail
+	// Execute asks agents to run a check now, whether or not it is published: those of subscriptions, or of the check's own where there are
+	// none. It returns the Unix second that the requests bear.
+	Execute func(ctx context.Context, namespace, check string, subscriptions []string, creator, reason string) (issued int64, err error)
+	// Cluster describes the servers.
+	Cluster func() sensuapi.Cluster
+	Now     func() time.Time
+	Log     *slog.Logger
+
+	MaxBodyBytes   int64         // 512,000
+	MaxRequestTime time.Duration // 15 s
+}
+
+// API is the handler.
+type API struct{ cfg Config }
+
+// New makes the handler.
+func New(cfg Config) *API {
+	if cfg.MaxBodyBytes == 0 {
+		cfg.MaxBodyBytes = 512_000
+	}
+	if cfg.MaxRequestTime == 0 {
+		cfg.MaxRequestTime = 15 * time.Second
+	}
+	return &API{cfg}
+}
+
+// open are the paths that anybody may ask for.
+var open = map[string]func(*API, http.ResponseWriter, *http.Request){
+	"/":            (*API).root,
+	"/auth":        (*API).login,
+	"/auth/test":   (*API).testLogin,
+	"/auth/token":  (*API).refresh,
+	"/auth/logout": (*API).logout,
+}
+
+// ServeHTTP implements http.Handler.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	q := &request{API: a, w: w, r: r}
+	path := r.URL.EscapedPath()
+	if len(path) > 1 {
+		path = strings.TrimSuffix(path, "/")
+	}
+	if !strings.HasSuffix(path, "/events/watch") && !strings.HasSuffix(path, "/events/export") { // these last as long as their reader
+		ctx, cancel := context.WithTimeout(r.Context(), a.cfg.MaxRequestTime)
+		defer cancel()
+		q.r = r.WithContext(ctx)
+	}
+	if f := open[path]; f != nil {
+		f(a, w, q.r)
+		return
+	}
+	words, err := split(path)
+	if err != nil {
+		q.fail(err)
+		return
+	}
+	serve := q.route(words)
+	if serve == nil {
+		q.fail(errNotFound)
+		return
+	}
+	if q.who, err = a.authenticate(r); err != nil {
+		q.unauthenticated(err)
+		return
+	}
+	if err := serve(); err != nil {
+		q.fail(err)
+	}
+}
+
+// split takes a path apart; each element is unescaped by itself, so a name may hold what would part it.
+func split(path string) ([]string, error) {
+	words := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	for i, word := range words {
+		plain, err := url.PathUnescape(word)
+		if err != nil || plain == "" || plain == "." || plain == ".." || strings.ContainsFunc(plain, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }) {
+			return nil, errNotFound
+		}
+		words[i] = plain
+	}
+	return words, nil
+}
+
+// request is one request on its way.
+type request struct {
+	*API
+	w   http.ResponseWriter
+	r   *http.Request
+	who monitor.Caller
+
+	kind      *kind
+	namespace string // "" is none, or all of them
+	name      string // "" is none in particular
+	rest      []string
+}
+
+// route finds who answers a path; nil is nobody. It sets what the path names.
+func (q *request) route(words []string) func() error {
+	if len(words) < 4 || words[0] != "api" {
+		return nil
+	}
+	group, version := words[1], words[2]
+	words = words[3:]
+	if group == "corbel" && version == "v1" {
+		return q.routeOwn(words)
+	}
+	if group == "enterprise" {
+		if len(words) < 2 {
+			return nil
+		}
+		group, version, words = version, words[0], words[1:]
+	}
+	api := group + "/" + version
+	if words[0] == "namespaces" && len(words) >= 3 {
+		q.namespace, words = words[1], words[2:]
+	}
+	if len(words) > 1 {
+		q.name, q.rest = words[1], words[2:]
+	}
+	if api == "core/v2" && q.namespace == "" {
+		switch words[0] {
+		case "cluster":
+			return q.cluster
+		case "tessen":
+			return q.tessen
+		}
+	}
+	if api == "core/v2" && words[0] == "events" {
+		q.kind = eventKind
+		return q.events
+	}
+	for _, k := range kinds {
+		if k.APIVersion != api || k.path != words[0] {
+			continue
+		}
+		if k.Scoped != (q.namespace != "") && (!k.Scoped || q.name != "") {
+			return nil
+		}
+		q.kind = k
+		return q.object
+	}
+	return nil
+}
+
+// may refuses what the caller is not allowed to do; name is that of one object, "" for none in particular.
+func (q *request) may(verb, resource, namespace, name string) error {
+	if !q.cfg.Resources.View().Access().Allows(q.who, verb, resource, namespace, name) {
+		return errDenied
+	}
+	return nil
+}
+
+// verb is what the request's method does to objects, in the words of roles.
+func (q *request) verb() string {
+	switch q.r.Method {
+	case http.MethodPost:
+		return "create"
+	case http.MethodPut, http.MethodPatch:
+		return "update"
+	case http.MethodDelete:
+		return "delete"
+	}
+	if q.name == "" {
+		return "list"
+	}
+	return "get"
+}
+
+// body reads the request's body.
+func (q *request) body() ([]byte, error) { return httpx.ReadBody(q.r, nil, q.cfg.MaxBodyBytes) }

@@ -1,0 +1,39 @@
+package node
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+
+	"corbel.dev/corbel/api/sensuapi/sensurest"
+	"corbel.dev/corbel/monitor/logins"
+)
+
+// openLogins reads the keys that sign access tokens, where the configuration names any.
+func (m *monitorPlane) openLogins() (err error) {
+	cfg := logins.Config{Resources: m.resources, Now: m.p.clock.Now}
+	for _, key := range []struct {
+		name, file string
+		text       *[]byte
+	}{
+		{"monitor.jwt_private_key_file", m.p.cfg.Monitor.JWTPrivateKey, &cfg.PrivateKey},
+		{"monitor.jwt_public_key_file", m.p.cfg.Monitor.JWTPublicKey, &cfg.PublicKey},
+	} {
+		if key.file == "" {
+			continue
+		}
+		if *key.text, err = os.ReadFile(key.file); err != nil {
+			return fmt.Errorf("%s: %w", key.name, err)
+		}
+	}
+	m.logins, err = logins.New(cfg)
+	return err
+}
+
+// rest answers everything on the API's port that needs a login, and the login itself.
+func (m *monitorPlane) rest() http.Handler {
+	return sensurest.New(sensurest.Config{
+		Resources: m.resources, Users: m.users, Logins: m.logins, Events: m.ingest, Tail: m.tail, Cluster: m.cluster, Execute: m.roster.Execute, Now: m.p.clock.Now, Log: m.log,
+		MaxBodyBytes: int64(m.p.cfg.Monitor.RequestMax), MaxRequestTime: m.p.cfg.Monitor.WriteTime,
+	})
+}
