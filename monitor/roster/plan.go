@@ -58,6 +58,9 @@ func (p *plan) set(key checkKey, s *monitor.Schedule, now moment) {
 		e = &planned{key: key, place: -1}
 		p.byKey[key] = e
 	}
+	if e.schedule != nil && period(e.schedule, e.due) != period(s, s.Next(now.wall)) {
+		e.ran = false // its last run says nothing of the new schedule
+	}
 	e.schedule = s
 	p.next(e, now.wall)
 }

@@ -79,6 +79,30 @@ func TestPlanRunsEachTickOnce(t *testing.T) {
 	}
 }
 
+// A check that becomes a rarer one runs when that is due, however short ago it ran; one that is written again as it was does not run twice.
+func TestPlanChanges(t *testing.T) {
+	c := newPlanner(t)
+	key := c.add("check", 10, "")
+	c.pass(time.Minute)
+	hourly, err := monitor.NewSchedule("check", 3600, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for !hourly.Next(c.now.wall).Before(c.now.wall.Add(5 * time.Minute)) {
+		c.pass(10 * time.Second)
+	}
+	clear(c.runs)
+	c.plan.set(key, hourly, c.now)
+	if c.pass(6 * time.Minute); len(c.runs[key]) != 1 {
+		t.Errorf("%d runs, the hour's tick was within", len(c.runs[key]))
+	}
+	c.add("check", 3600, "")
+	c.set(-10 * time.Minute)
+	if c.pass(20 * time.Minute); len(c.runs[key]) != 1 {
+		t.Errorf("%d runs of one tick", len(c.runs[key]))
+	}
+}
+
 // most returns the largest number of runs within a time.
 func (c *plannerClock) most(within time.Duration) (most int) {
 	var all []time.Duration

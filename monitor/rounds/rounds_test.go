@@ -36,6 +36,8 @@ type fleet struct {
 	got     map[string][]string // by tick: the agents that got it
 }
 
+var wanted = map[Ring]struct{}{{"default", "linux"}: {}, {"default", "web"}: {}}
+
 type server struct {
 	*Rounds
 	id   string
@@ -82,7 +84,7 @@ func (f *fleet) start(id string) *server {
 		},
 		Deliver: func(h Hand) (refused []string) { return f.deliver(s, h) },
 	})
-	s.SetRings(map[Ring]struct{}{{"default", "linux"}: {}, {"default", "web"}: {}})
+	s.SetRings(wanted)
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	go func() {
@@ -330,6 +332,12 @@ func TestRoundsAtMostOnce(t *testing.T) {
 						}
 					}
 					f.join(rng.IntN(3), name, "linux")
+				case 5: // configuration reaches servers one after the other
+					f.servers[rng.IntN(3)].SetRings(map[Ring]struct{}{{"default", "web"}: {}})
+				case 6:
+					for _, s := range f.servers {
+						s.SetRings(wanted)
+					}
 				}
 				if n%3 == 0 {
 					f.tick("cpu", n)
@@ -342,7 +350,20 @@ func TestRoundsAtMostOnce(t *testing.T) {
 			f.loss, f.cut = 0, map[string]bool{}
 			f.mu.Unlock()
 			f.elect("s2", true)
+			for _, s := range f.servers {
+				s.SetRings(wanted)
+			}
 			time.Sleep(5 * time.Second)
+			there := map[string]bool{}
+			for _, s := range f.servers {
+				for _, a := range s.hub.Members("default", "linux") {
+					there[a] = true
+				}
+			}
+			ring := f.servers[2].ring(Ring{"default", "linux"})
+			if len(ring) != len(there) || slices.ContainsFunc(ring, func(m member) bool { return !there[m.agent] }) {
+				t.Fatalf("seed %d: the leader knows of %v, connected are %v", seed, ring, there)
+			}
 			f.reset()
 			for n := range 5 {
 				f.tick("cpu", n)
