@@ -8,10 +8,11 @@ import (
 // queue holds what waits for one handler, or for its filters. Tasks of one key leave in their order and one at a time: the next one only when the
 // one before was done with. Keys take turns.
 //
-// It is bounded. While there is room nothing is lost. When it is full, a new task takes the place of its key's newest one
-// that neither begins nor ends an incident; else the oldest such task of any key gives way; else, where all that wait begin or end
-// incidents, it takes the place of its key's newest one of any sort; else the oldest of all gives way, unless
-// the new one is of the lesser sort itself. So the newest state of a key stays as long as there are not more keys than room.
+// It is bounded. While there is room nothing is lost. When it is full, room is made for a new task by, in this order: its key's newest task, if
+// that neither begins nor ends an incident; the oldest such task of which a newer one of its key waits; the oldest task of any sort of
+// which a newer one of its key waits; its key's newest one. These are merged: the newest state of every key stays as long as
+// there are not more keys than room. When there are, some are shed: the oldest task that is no edge, else the new one if it is
+// none, else the oldest.
 type queue struct {
 	most int
 
@@ -19,8 +20,8 @@ type queue struct {
 	n     int
 	lanes map[laneKey]*lane
 	ready *list.List // of lanes that have tasks and of which none is being done
-	plain *list.List // of waiting tasks that are no edges, oldest first
-	all   *list.List // of all waiting tasks, oldest first
+	// Waiting tasks, oldest first: all, those that are no edges, and those of either sort of which a newer one of their key waits.
+	all, plain, olderPlain, olderEdges *list.List
 }
 
 // laneKey tells apart what must not be merged: one handler may be in several workflows.
@@ -41,11 +42,12 @@ type task struct {
 	*item
 	w    *workflow
 	lane *lane
-	in   [3]*list.Element // in its lane, plain (nil for an edge) and all
+	// Where it is in its lane, in all, in plain (nil for an edge) and in one of the older ones (nil for its key's newest).
+	inLane, inAll, inPlain, inOlder *list.Element
 }
 
 func newQueue(most int) *queue {
-	return &queue{most: most, lanes: map[laneKey]*lane{}, ready: list.New(), plain: list.New(), all: list.New()}
+	return &queue{most: most, lanes: map[laneKey]*lane{}, ready: list.New(), all: list.New(), plain: list.New(), olderPlain: list.New(), olderEdges: list.New()}
 }
 
 // lost says what became of tasks that gave way.
@@ -59,49 +61,32 @@ func (q *queue) put(t *task) (l lost) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	k := laneKey{t.item.key(), t.w.id}
-	ln := q.lanes[k]
 	if q.n >= q.most {
-		var newest *task
-		if ln != nil && ln.tasks.Len() > 0 {
-			newest = ln.tasks.Back().Value.(*task)
-		}
-		switch {
-		case newest != nil && newest.in[1] != nil:
-			q.removeLocked(newest)
+		gives, merged := q.givesWayLocked(q.lanes[k], t)
+		if merged {
 			l.merged++
-		case q.plain.Len() > 0:
-			oldest := q.plain.Front().Value.(*task)
-			if oldest.lane.tasks.Back().Value.(*task) != oldest {
-				l.merged++
-			} else {
-				l.shed++
-			}
-			q.removeLocked(oldest)
-		case newest != nil:
-			q.removeLocked(newest)
-			l.merged++
-		case !t.edge():
+		} else {
 			l.shed++
-			return l
-		default:
-			oldest := q.all.Front().Value.(*task)
-			if oldest.lane.tasks.Back().Value.(*task) != oldest {
-				l.merged++
-			} else {
-				l.shed++
-			}
-			q.removeLocked(oldest)
 		}
-		ln = q.lanes[k] // it may have gone with its last task
+		if gives == t {
+			return l
+		}
+		q.removeLocked(gives)
 	}
+	ln := q.lanes[k]
 	if ln == nil {
 		ln = &lane{key: k, tasks: list.New()}
 		q.lanes[k] = ln
 	}
+	if back := ln.tasks.Back(); back != nil {
+		if older := back.Value.(*task); older.inOlder == nil { // else its newer one gave way just now
+			older.inOlder = q.olderOf(older).PushBack(older)
+		}
+	}
 	t.lane = ln
-	t.in[0], t.in[2] = ln.tasks.PushBack(t), q.all.PushBack(t)
+	t.inLane, t.inAll = ln.tasks.PushBack(t), q.all.PushBack(t)
 	if !t.edge() {
-		t.in[1] = q.plain.PushBack(t)
+		t.inPlain = q.plain.PushBack(t)
 	}
 	q.n++
 	if !ln.busy && ln.turn == nil {
@@ -110,13 +95,47 @@ func (q *queue) put(t *task) (l lost) {
 	return l
 }
 
+// givesWayLocked says which task makes room for t in a lane (nil is none yet), and whether a newer one of its key stays.
+func (q *queue) givesWayLocked(ln *lane, t *task) (gives *task, merged bool) {
+	var newest *task
+	if ln != nil && ln.tasks.Len() > 0 {
+		newest = ln.tasks.Back().Value.(*task)
+	}
+	first := func(l *list.List) *task { return l.Front().Value.(*task) }
+	switch {
+	case newest != nil && newest.inPlain != nil:
+		return newest, true
+	case q.olderPlain.Len() > 0:
+		return first(q.olderPlain), true
+	case q.olderEdges.Len() > 0:
+		return first(q.olderEdges), true
+	case newest != nil:
+		return newest, true
+	case q.plain.Len() > 0:
+		return first(q.plain), false
+	case !t.edge():
+		return t, false
+	}
+	return first(q.all), false
+}
+
+func (q *queue) olderOf(t *task) *list.List {
+	if t.inPlain != nil {
+		return q.olderPlain
+	}
+	return q.olderEdges
+}
+
 // removeLocked takes a waiting task out.
 func (q *queue) removeLocked(t *task) {
 	ln := t.lane
-	ln.tasks.Remove(t.in[0])
-	q.all.Remove(t.in[2])
-	if t.in[1] != nil {
-		q.plain.Remove(t.in[1])
+	if t.inOlder != nil {
+		q.olderOf(t).Remove(t.inOlder)
+	}
+	ln.tasks.Remove(t.inLane)
+	q.all.Remove(t.inAll)
+	if t.inPlain != nil {
+		q.plain.Remove(t.inPlain)
 	}
 	q.n--
 	if ln.tasks.Len() == 0 && ln.turn != nil {

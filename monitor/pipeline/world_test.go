@@ -145,7 +145,7 @@ func pipe(name, command string, filters ...string) *monitor.Handler {
 
 // writes is a handler that appends what it gets to a file of its name, a line each.
 func writes(name string, filters ...string) *monitor.Handler {
-	return pipe(name, `{ cat; echo; } >> "$OUT/`+name+`"`, filters...)
+	return pipe(name, `printf '%s\n' "$(cat)" >> "$OUT/`+name+`"`, filters...)
 }
 
 func result(entity, check string, status uint32, handlers ...string) *monitor.Event {
