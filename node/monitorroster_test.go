@@ -2,8 +2,12 @@ package node
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -166,4 +170,69 @@ func TestMonitorClusterRounds(t *testing.T) {
 		t.Error(err)
 	}
 	more(t, slices.Delete(agents, 2*leader, 2*leader+2), "shared", 2)
+}
+
+// rest asks the plane's API as its first user does.
+func (m *testMember) rest(method, path, body string) (int, string) {
+	m.t.Helper()
+	api, _ := m.MonitorAddrs()
+	ask := func(method, path, body string, authorize func(*http.Request)) (int, string) {
+		req, err := http.NewRequestWithContext(m.t.Context(), method, "http://"+api+path, strings.NewReader(body))
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		authorize(req)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return -1, err.Error()
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			return -1, err.Error()
+		}
+		return resp.StatusCode, string(b)
+	}
+	var login struct {
+		Token string `json:"access_token"`
+	}
+	code, text := ask("GET", "/auth", "", func(r *http.Request) { r.SetBasicAuth("admin", "P@ssw0rd!") })
+	if err := json.Unmarshal([]byte(text), &login); err != nil || code != http.StatusOK {
+		m.t.Fatalf("login: %d %q", code, text)
+	}
+	return ask(method, path, body, func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+login.Token) })
+}
+
+// TestMonitorChecksOverREST: what sensuctl does to have a check run: write it with its asset and hook, deal its entities out, execute it.
+func TestMonitorChecksOverREST(t *testing.T) {
+	m := startServer(t, "mon", monitorOn+"bootstrap = true")
+	a, b := m.runs("web-1", "linux"), m.runs("web-2", "linux")
+	put := func(path, body string) {
+		t.Helper()
+		if code, text := m.rest("PUT", "/api/core/v2/namespaces/default/"+path, body); code/100 != 2 {
+			t.Fatalf("%s: %d %s", path, code, text)
+		}
+	}
+	put("hooks/ps", `{"metadata":{"name":"ps","namespace":"default"},"command":"ps","timeout":5}`)
+	put("assets/sensu-disk", `{"metadata":{"name":"sensu-disk","namespace":"default"},"url":"https://example.com/a.tgz","sha512":"`+strings.Repeat("a", 128)+`"}`)
+	for _, name := range []string{"site-1", "site-2"} {
+		put("entities/"+name, `{"metadata":{"name":"`+name+`","namespace":"default","labels":{"url":"https://`+name+`"}},"entity_class":"proxy"}`)
+	}
+	put("checks/http", `{"metadata":{"name":"http","namespace":"default"},"command":"check-http {{ .labels.url }} {{ .labels.path | default \"/\" }}","interval":1,"publish":true,
+		"round_robin":true,"subscriptions":["linux"],"runtime_assets":["sensu"],"check_hooks":[{"non-zero":["ps"]}],"proxy_requests":{"entity_attributes":["entity.entity_class == 'proxy'"]}}`)
+	more(t, []*runner{a, b}, "http", 3)
+	q := a.last("http")
+	if name := q.Config.ProxyEntityName; q.Config.Command != "check-http https://"+name+" /" || len(q.Assets) != 1 || len(q.Hooks) != 1 {
+		t.Errorf("%+v", q)
+	}
+	put("checks/once", `{"metadata":{"name":"once","namespace":"default"},"command":"true","interval":60,"publish":false,"subscriptions":["none"]}`)
+	code, text := m.rest("POST", "/api/core/v2/namespaces/default/checks/once/execute", `{"check":"once","subscriptions":["entity:web-2"],"reason":"a try"}`)
+	if code != http.StatusAccepted || !strings.Contains(text, `"issued":`) {
+		t.Fatalf("%d %s", code, text)
+	}
+	polltest.Until(t, func() bool { return b.count("once") == 1 }, "the request that was asked for")
+	if a.count("once") != 0 || !strings.Contains(text, fmt.Sprint(b.last("once").Issued)) {
+		t.Errorf("%s, issued %d", text, b.last("once").Issued)
+	}
 }
