@@ -21,9 +21,10 @@ const (
 	SubjectRoots                            // what certificates are verified with: Roots
 	SubjectRules                            // who may reach a service: Rules
 	SubjectInstances                        // the instances of a service without the mesh: Instances
+	SubjectVirtual                          // by which addresses a service is meant: Virtual
 )
 
-var subjectWords = map[string]SubjectKind{"endpoints": SubjectEndpoints, "service": SubjectService, "upstream": SubjectUpstream, "roots": SubjectRoots, "rules": SubjectRules, "instances": SubjectInstances}
+var subjectWords = map[string]SubjectKind{"endpoints": SubjectEndpoints, "service": SubjectService, "upstream": SubjectUpstream, "roots": SubjectRoots, "rules": SubjectRules, "instances": SubjectInstances, "virtual": SubjectVirtual}
 
 // Subject names a value of the plane. Its text has a fixed number of segments for
 // each kind, with what may hurt escaped, so that one value has one spelling:
@@ -34,6 +35,7 @@ var subjectWords = map[string]SubjectKind{"endpoints": SubjectEndpoints, "servic
 //	roots
 //	rules/<service>
 //	instances/<dc>/<service>/<subset>
+//	virtual/<dc>/<service>
 //
 // Segments behind a service may be empty, and that of rules: they are then of all services that no intention names. The last three of an upstream are what the
 // one who calls it sets for itself: they are spelled out, so that all who
@@ -72,6 +74,8 @@ func (s Subject) String() string {
 		return "endpoints/" + esc(s.Datacenter) + "/" + esc(s.Service) + "/" + esc(s.Subset)
 	case SubjectInstances:
 		return "instances/" + esc(s.Datacenter) + "/" + esc(s.Service) + "/" + esc(s.Subset)
+	case SubjectVirtual:
+		return "virtual/" + esc(s.Datacenter) + "/" + esc(s.Service)
 	case SubjectService:
 		return "service/" + esc(s.Service)
 	case SubjectUpstream:
@@ -115,6 +119,9 @@ func subjectOf(parts []string) (Subject, bool) {
 	case (s.Kind == SubjectEndpoints || s.Kind == SubjectInstances) && len(parts) == 4:
 		s.Datacenter, s.Service, s.Subset = parts[1], parts[2], parts[3]
 		return s, s.Datacenter != "" && s.Service != ""
+	case s.Kind == SubjectVirtual && len(parts) == 3:
+		s.Datacenter, s.Service = parts[1], parts[2]
+		return s, s.Datacenter != "" && s.Service != ""
 	case s.Kind == SubjectService && len(parts) == 2:
 		s.Service = parts[1]
 		return s, s.Service != ""
@@ -152,5 +159,5 @@ func (o *Override) sound() bool {
 }
 
 func badSubject(text string) error {
-	return errkind.Errorf(errkind.Invalid, "subject %q is not one of endpoints/DC/SERVICE/SUBSET, service/SERVICE, upstream/DC/SERVICE/PROTOCOL/MILLISECONDS/GATEWAY, roots, rules/SERVICE, instances/DC/SERVICE/SUBSET", text)
+	return errkind.Errorf(errkind.Invalid, "subject %q is not one of endpoints/DC/SERVICE/SUBSET, service/SERVICE, upstream/DC/SERVICE/PROTOCOL/MILLISECONDS/GATEWAY, roots, rules/SERVICE, instances/DC/SERVICE/SUBSET, virtual/DC/SERVICE", text)
 }

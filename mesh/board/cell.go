@@ -243,6 +243,9 @@ func (b *Board) make(st *catalog.State, s mesh.Subject) *made {
 		out.body, out.err = b.endpoints(out, &m, s)
 	case mesh.SubjectService:
 		out.body, out.err = m.Service(s.Service).Encode()
+	case mesh.SubjectVirtual:
+		out.add(input{inputService, strings.ToLower(s.Service)})
+		out.body, out.err = m.Virtual(s).Encode()
 	case mesh.SubjectInstances:
 		out.add(input{inputService, strings.ToLower(s.Service)})
 		out.body, out.err = m.Instances(s).Encode()

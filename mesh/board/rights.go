@@ -24,7 +24,7 @@ func (b *Board) judge(token string, s mesh.Subject) (*acl.Grant, error) {
 
 func may(g *acl.Grant, s mesh.Subject) error {
 	switch s.Kind {
-	case mesh.SubjectEndpoints, mesh.SubjectUpstream, mesh.SubjectInstances:
+	case mesh.SubjectEndpoints, mesh.SubjectUpstream, mesh.SubjectInstances, mesh.SubjectVirtual:
 		return g.Check(acl.Service, s.Service, acl.Read)
 	case mesh.SubjectService:
 		return g.Check(acl.Service, s.Service, acl.Write)

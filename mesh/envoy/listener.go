@@ -180,11 +180,7 @@ func OutboundListener(v *Outbound) (*mesh.Resource, error) {
 	if v.Balance {
 		m.ConnectionBalanceConfig = exactBalance()
 	}
-	f := p.tcpProxy(v.Stat, v.Cluster, v.Logs, 0)
-	if entry.IsHTTP(v.Protocol) {
-		f = p.upstreamHTTP(v)
-	}
-	m.FilterChains = []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{f}}}
+	m.FilterChains = []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{p.outboundFilter(v)}}}
 	if v.Server {
 		m.FilterChains[0].TransportSocket = p.serverTLS(v.TLS, alpn(v.Protocol))
 	}

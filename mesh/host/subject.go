@@ -200,6 +200,8 @@ func decode(kind mesh.SubjectKind, v feed.Value) (any, error) {
 		return mesh.ReadUpstream(v.Body)
 	case mesh.SubjectRoots:
 		return mesh.ReadRoots(v.Body)
+	case mesh.SubjectVirtual:
+		return mesh.ReadVirtual(v.Body)
 	case mesh.SubjectInstances:
 		return mesh.ReadInstances(v.Body)
 	}

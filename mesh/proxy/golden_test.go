@@ -107,6 +107,11 @@ var goldens = []golden{
 			 "Services": [{"Name": "api", "Weight": 3}, {"Name": "rpc", "Weight": 1, "Filters": {"Headers": [{"Add": {"x-to": "rpc"}}]}}]}]}`,
 		`{"Kind": "http-route", "Name": "shop", "Hostnames": ["shop.example"], "Parents": [{"Name": "web-gateway", "SectionName": "shop"}], "Rules": [{"Matches": [{"Path": {"Match": "regex", "Value": "/s.*"}}], "Services": [{"Name": "spare"}]}]}`},
 		instances: map[string][]mesh.Endpoint{"endpoints/dc1/api/": twoInstances}},
+	{name: "transparent", fields: `{"Mode": "transparent", "TransparentProxy": {"OutboundListenerPort": 15009}, "Upstreams": [{"DestinationName": "api"}, {"DestinationName": "db"}, {"DestinationName": "cache", "LocalBindPort": 9191}, {"DestinationName": "unnumbered"}]}`,
+		entries: []string{`{"Kind": "service-defaults", "Name": "api", "Protocol": "http"}`}, instances: map[string][]mesh.Endpoint{"endpoints/dc1/api/": twoInstances,
+			"virtual/dc1/api": {{Address: "240.0.0.1"}, {Address: "10.96.0.5"}}, "virtual/dc1/db": {{Address: "2001:db8::9"}}}},
+	{name: "transparent-mesh-only", fields: `{"Upstreams": [{"DestinationName": "db"}]}`, entries: []string{`{"Kind": "service-defaults", "Name": "web", "Mode": "transparent"}`, `{"Kind": "mesh", "TransparentProxy": {"MeshDestinationsOnly": true}}`},
+		instances: map[string][]mesh.Endpoint{"virtual/dc1/db": {{Address: "240.0.0.2"}}}},
 	{name: "expose", fields: `{"Expose": {"Paths": [{"Path": "/health", "ListenerPort": 21500, "LocalPathPort": 8080, "Protocol": "http"}, {"Path": "/grpc.health.v1.Health/Check", "ListenerPort": 21501, "LocalPathPort": 9090, "Protocol": "http2"}]}}`},
 	{name: "upstream-settings", fields: `{"Upstreams": [
 		{"DestinationName": "api", "LocalBindAddress": "127.0.0.2", "LocalBindPort": 9191, "Config": {"connect_timeout_ms": "1500", "limits": {"max_connections": 10, "max_pending_requests": 20, "max_concurrent_requests": 30}, "passive_health_check": {"interval": "30s", "max_failures": 5, "enforcing_consecutive_5xx": 99, "max_ejection_percent": 50, "base_ejection_time": "20s"}, "balance_outbound_connections": "exact_balance"}},

@@ -83,7 +83,11 @@ func (p *Proxy) unserved() []string {
 		}
 	}
 	v := p.service
-	note(p.reg.Mode == "transparent" || p.reg.Mode == "" && v.Mode == "transparent", "Mode \"transparent\": redirected traffic is not served; upstreams with a LocalBindPort are")
+	direct := v.TransparentProxy
+	if p.reg.TransparentProxy != nil {
+		direct = p.reg.TransparentProxy
+	}
+	note(direct != nil && direct.DialedDirectly, "TransparentProxy.DialedDirectly: instances are not reached by their own addresses through the mesh")
 	note(p.reg.MutualTLSMode == "permissive" || p.reg.MutualTLSMode == "" && v.MutualTLSMode == "permissive", "MutualTLSMode \"permissive\": only connections with a certificate are let in")
 	note(p.reg.Expose.Checks || v.Expose.Checks, "Expose.Checks: list the paths under Expose.Paths")
 	note(v.RateLimits != nil, "RateLimits: requests are not limited")

@@ -54,8 +54,9 @@ type Proxy struct {
 	subject    string     // the service's
 	calls      []Upstream // what it calls: the registration's upstreams, or what a gateway's entry lists
 	upstreams  []upstream
-	gateway    *gate    // nil: the proxy needs none
-	follows    []string // in order
+	virtual    map[string]*mesh.Virtual // of a transparent proxy, by subject; nil for others
+	gateway    *gate                    // nil: the proxy needs none
+	follows    []string                 // in order
 	problems   []string
 }
 
@@ -132,7 +133,7 @@ func (p *Proxy) Step(c Change) Delta {
 	if at, ok := p.find(c.Subject); ok {
 		return p.stepEndpoints(at, c)
 	}
-	if p.gateway != nil && p.gateway.take(c) {
+	if p.gateway != nil && p.gateway.take(c) || p.takeVirtual(c) {
 		return p.settle()
 	}
 	switch v := c.Value.(type) {
@@ -282,6 +283,10 @@ func (p *Proxy) known(subject string) bool {
 	if at, ok := p.find(subject); ok {
 		return p.endpoints[at].value != nil
 	}
+	if strings.HasPrefix(subject, "virtual/") {
+		_, ok := p.virtual[subject]
+		return ok
+	}
 	if p.gateway != nil && p.gateway.wanted(subject) {
 		_, ok := p.gateway.values[subject]
 		return ok
@@ -403,6 +408,7 @@ func (p *Proxy) track() (follow, drop []string) {
 	if p.rulesAt != "" {
 		need = append(need, p.rulesAt)
 	}
+	need = append(need, p.virtualWants()...)
 	if p.gateway != nil {
 		p.gateway.want(p.gatewayWants())
 		need = append(need, p.gateway.wants...)
@@ -474,6 +480,7 @@ func (p *Proxy) collect() *mesh.Sets {
 	case catalog.KindAPIGateway:
 		add(p.api()...)
 	}
+	add(p.redirected()...)
 	if p.gateway != nil {
 		add(p.gateway.listeners...)
 		for _, name := range sortedKeys(p.gateway.parts) {

@@ -39,6 +39,9 @@ func placeOf(d *Upstream) place {
 type built struct {
 	from      *mesh.Upstream
 	resources []*mesh.Resource // clusters, listener, routes
+	// Where it has no listener: what leads to it from that of redirected traffic, and the routes that this refers to.
+	out    *envoy.Outbound
+	routes *mesh.Resource
 }
 
 func (u *upstream) from() *mesh.Upstream {
@@ -141,10 +144,14 @@ func (p *Proxy) buildUpstream(d *Upstream, v *mesh.Upstream, c *calling) (*built
 		return nil, err
 	}
 	if routes != nil {
-		b.resources = append(b.resources, p.cache.one(routes))
+		routes = p.cache.one(routes)
 	}
-	if out == nil {
+	if out.Bind == (envoy.Bind{}) {
+		b.out, b.routes = out, routes
 		return b, nil
+	}
+	if routes != nil {
+		b.resources = append(b.resources, routes)
 	}
 	listener, err := envoy.OutboundListener(out)
 	if err != nil {
@@ -228,7 +235,7 @@ func (p *Proxy) identity(t *chain.Target) string {
 	return "spiffe://" + p.service.TrustDomain + "/ns/default/dc/" + url.PathEscape(t.Datacenter) + "/svc/" + url.PathEscape(t.Service)
 }
 
-// outbound is the listener of an upstream, nil for one without an address of its
+// outbound is the listener of an upstream, without an address where it has none of its
 // own, and the routes that it refers to, nil when it needs none.
 func (p *Proxy) outbound(d *Upstream, v *mesh.Upstream, c *calling) (*envoy.Outbound, *mesh.Resource, error) {
 	ch := v.Chain
@@ -260,7 +267,7 @@ func (p *Proxy) outbound(d *Upstream, v *mesh.Upstream, c *calling) (*envoy.Outb
 	}
 	bind, err := bindOf(d)
 	if err != nil || bind == nil {
-		return nil, routes, err
+		return out, routes, err
 	}
 	out.Bind = *bind
 	return out, routes, nil

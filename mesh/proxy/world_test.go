@@ -119,6 +119,12 @@ func (w *world) change(subject string) Change {
 		if c.Value, err = mesh.ReadUpstream(body); err != nil {
 			w.t.Fatal(err)
 		}
+	case mesh.SubjectVirtual:
+		v := &mesh.Virtual{Service: s.Service}
+		for _, e := range w.instances[subject] {
+			v.Addresses = append(v.Addresses, e.Address)
+		}
+		c.Value = v
 	case mesh.SubjectInstances:
 		v := &mesh.Instances{Cluster: m.Cluster(s)}
 		for _, e := range w.instances[subject] {

@@ -171,3 +171,19 @@ func TestAPIGateway(t *testing.T) {
 	r.await("no route", func() bool { status, _ := r.get(r.port("plain"), "/"); return status == http.StatusNotFound })
 	r.synced(4)
 }
+
+// TestTransparentUpstreams: what comes to the listener of redirected traffic goes to the upstream whose virtual address it was for.
+// Nothing is redirected here: the address is one that reaches the listener by itself.
+func TestTransparentUpstreams(t *testing.T) {
+	r := newMeshRig(t, fetch.Need(t, "envoy"))
+	r.must("PUT", "/v1/agent/service/register", fmt.Sprintf(`{"Name":"db","Address":"127.0.0.1","Port":%d,"TaggedAddresses":{"consul-virtual":{"Address":"127.0.0.1","Port":1}},
+		"Connect":{"SidecarService":{"Port":%d,"Checks":[{"Name":"alias","AliasService":"db"}]}}}`, echo(t), r.port("db public")))
+	r.must("PUT", "/v1/agent/service/register", fmt.Sprintf(`{"Name":"web","Address":"127.0.0.1","Port":%d,"Connect":{"SidecarService":{"Port":%d,"Checks":[{"Name":"alias","AliasService":"web"}],
+		"Proxy":{"Mode":"transparent","TransparentProxy":{"OutboundListenerPort":%d},"Upstreams":[{"DestinationName":"db"}]}}}}`, backend(t, "web"), r.port("web public"), r.port("redirected")))
+	r.proxy("db")
+	r.proxy("web")
+	r.await("a connection to a virtual address", func() bool { return echoed(r.port("redirected")) })
+	r.must("PUT", "/v1/connect/intentions/exact?source=web&destination=db", `{"Action":"deny"}`)
+	r.await("the intention", func() bool { return !echoed(r.port("redirected")) })
+	r.synced(2)
+}
