@@ -60,8 +60,10 @@ var kinds = map[string]kind{
 	"pki": {secret, func(k *Keeper, e *mount.Entry, _ []byte) engine.Engine {
 		return pki.New(pki.Config{Now: k.cfg.Now, TTLs: k.ttls(e), Keys: k.keygen})
 	}},
-	"transit":  {secret, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &transit.Engine{Keys: k.keygen} }},
-	"database": {secret, func(k *Keeper, e *mount.Entry, _ []byte) engine.Engine { return &database.Engine{TTLs: k.ttls(e)} }},
+	"transit": {secret, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &transit.Engine{Keys: k.keygen} }},
+	"database": {secret, func(k *Keeper, e *mount.Entry, _ []byte) engine.Engine {
+		return &database.Engine{TTLs: k.ttls(e), Password: k.passwordBy}
+	}},
 	"userpass": {login, func(k *Keeper, e *mount.Entry, _ []byte) engine.Engine {
 		return &userpass.Engine{Hashing: k.hashing, Lockout: &k.lockout, Mount: e.UUID}
 	}},

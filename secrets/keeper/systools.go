@@ -127,6 +127,22 @@ func (s *system) passwordNames(c *sysCall) (any, error) {
 	return map[string]any{"keys": names}, err
 }
 
+// passwordBy draws a password by a named policy, for engines.
+func (k *Keeper) passwordBy(ctx context.Context, name string) (string, error) {
+	raw, ok, err := k.vault.Get(ctx, passwordPrefix+name)
+	if err != nil {
+		return "", err
+	}
+	if !ok {
+		return "", errkind.Errorf(errkind.Invalid, "password policy %q is not there: see sys/policies/password", name)
+	}
+	p, err := policy.ParsePasswords(string(raw))
+	if err != nil {
+		return "", errkind.Errorf(errkind.Corrupt, "the password policy %s cannot be read: %w", name, err)
+	}
+	return p.Generate(rand.Reader)
+}
+
 func (s *system) passwordText(c *sysCall, key string) (string, error) {
 	raw, ok, err := s.k.vault.Get(c, key)
 	if err == nil && !ok {

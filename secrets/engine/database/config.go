@@ -33,6 +33,8 @@ type config struct {
 	Lifetime time.Duration `json:"max_connection_lifetime,omitempty"`
 	Auth     string        `json:"password_authentication"`
 	Raw      bool          `json:"disable_escaping,omitempty"`
+	Policy   string        `json:"password_policy,omitempty"`
+	Template string        `json:"username_template,omitempty"`
 }
 
 const (
@@ -43,7 +45,7 @@ const (
 func (cfg *config) params() record.Params {
 	return record.Params{{Name: "connection_url", At: &cfg.URL}, {Name: "username", At: &cfg.User}, {Name: "max_open_connections", At: &cfg.Open},
 		{Name: "max_idle_connections", At: &cfg.Idle}, {Name: "max_connection_lifetime", At: &cfg.Lifetime}, {Name: "password_authentication", At: &cfg.Auth},
-		{Name: "disable_escaping", At: &cfg.Raw}}
+		{Name: "disable_escaping", At: &cfg.Raw}, {Name: "username_template", At: &cfg.Template}}
 }
 
 func (c *call) config(name string) (*config, error) {
@@ -66,7 +68,7 @@ func (c *call) readConfig() (*secrets.Response, error) {
 	cfg.params().Show(details)
 	details["connection_url"] = hidden(cfg.URL)
 	return answer(map[string]any{"plugin_name": plugin, "plugin_version": "", "connection_details": details, "allowed_roles": listed(cfg.Roles),
-		"root_credentials_rotate_statements": listed(cfg.Rotate), "password_policy": ""})
+		"root_credentials_rotate_statements": listed(cfg.Rotate), "password_policy": cfg.Policy})
 }
 
 // hidden is a URL without the password that it may hold.
@@ -98,6 +100,9 @@ func (c *call) writeConfig() (*secrets.Response, error) {
 	if c.f.Has("password") {
 		cfg.Password, cfg.Pending = c.f.String("password"), ""
 	}
+	if c.f.Has("password_policy") {
+		cfg.Policy = c.f.String("password_policy")
+	}
 	if c.f.Has("allowed_roles") {
 		cfg.Roles = c.f.Strings("allowed_roles")
 	}
@@ -105,11 +110,6 @@ func (c *call) writeConfig() (*secrets.Response, error) {
 	kind, verify := c.f.String("plugin_name"), c.f.Bool("verify_connection", true)
 	if err := c.f.Err(); err != nil {
 		return nil, err
-	}
-	for _, name := range []string{"password_policy", "username_template"} {
-		if c.f.String(name) != "" {
-			return nil, invalid("field %q: is not supported yet", name)
-		}
 	}
 	switch {
 	case kind != plugin && (kind != "" || !ok):
@@ -122,6 +122,9 @@ func (c *call) writeConfig() (*secrets.Response, error) {
 		return nil, invalid("field \"max_open_connections\": must be 1 to %d", connectsMax)
 	}
 	if _, err := cfg.connection(cfg.Password); err != nil {
+		return nil, err
+	}
+	if err := c.fits(cfg); err != nil {
 		return nil, err
 	}
 	c.e.links.forget(c.name)
@@ -183,7 +186,9 @@ func (c *call) rotateRoot() (*secrets.Response, error) {
 			return nil, err
 		}
 	}
-	cfg.Pending = newPassword()
+	if cfg.Pending, err = c.password(&cfg); err != nil {
+		return nil, err
+	}
 	resp, err := store("config/"+c.name, cfg)
 	if err != nil {
 		return nil, err

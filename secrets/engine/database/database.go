@@ -25,6 +25,8 @@ import (
 type Engine struct {
 	// TTLs are the default and the longest lifetime of the mount.
 	TTLs func() (standard, longest time.Duration)
+	// Password draws one by a named policy; nil: there are none.
+	Password func(ctx context.Context, policy string) (string, error)
 
 	configs record.Cache[*config]
 	roles   record.Cache[*role]
@@ -310,7 +312,14 @@ func (c *call) creds() (*secrets.Response, error) {
 		longest = min(longest, r.MaxTTL)
 	}
 	ttl = min(ttl, longest)
-	user, password := newUser(c.r.Holder, c.name, c.r.Now), newPassword()
+	user, err := c.userName(cfg)
+	if err != nil {
+		return nil, err
+	}
+	password, err := c.password(cfg)
+	if err != nil {
+		return nil, err
+	}
 	l := live{DB: r.DB, User: user, Revoke: r.Revoke, Renew: r.Renew}
 	entry := dueKey(walPrefix, c.r.Now.Add(walWait), user)
 	resp, err := store(entry, l)

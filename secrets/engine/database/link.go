@@ -216,7 +216,7 @@ type values struct {
 // place stands in quotes, and in which, is the statement's to say.
 func (v values) expand(statement string) (string, error) {
 	for _, text := range []string{v.user, v.password} {
-		if strings.ContainsAny(text, "\"'\\;\x00\r\n") {
+		if strings.ContainsAny(text, unfit) {
 			return "", invalid("a name or password with quotes, backslashes, semicolons or line ends cannot stand in statements")
 		}
 	}

@@ -128,7 +128,11 @@ func (c *call) save(s *static, was time.Time) (*secrets.Response, error) {
 // change sets a new password: stored as pending, set, stored. What a crash leaves pending is set anew,
 // by the entry that is stored with it.
 func (c *call) change(cfg *config, s *static, was time.Time) (*secrets.Response, error) {
-	s.Pending, s.Next = newPassword(), c.r.Now.UTC().Add(walWait)
+	var err error
+	if s.Pending, err = c.password(cfg); err != nil {
+		return nil, err
+	}
+	s.Next = c.r.Now.UTC().Add(walWait)
 	resp, err := c.save(s, was)
 	if err != nil {
 		return nil, err
