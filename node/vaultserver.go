@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"strconv"
@@ -161,15 +162,42 @@ func (s *VaultServer) open() (err error) {
 	if first.UnauthenticatedMetrics {
 		c.api.OpenMetrics = metricsOf(s.metrics)
 	}
-	if s.plane, err = newSecretsPlane(c); err != nil {
+	var headers *vaultapi.ResponseHeaders
+	if c.api.ForwardedFor, err = forwardedFor(&first.ForwardedFor); err == nil {
+		headers, err = vaultapi.NewResponseHeaders(first.ResponseHeaders)
+	}
+	if err == nil {
+		s.plane, err = newSecretsPlane(c)
+	}
+	if err != nil {
 		_ = store.backend.Close()
 		return err
 	}
+	s.plane.api.SetHeaders(headers)
 	if err := s.plane.http.Bind(); err != nil {
 		return fmt.Errorf("listener: %w", err)
 	}
 	s.addParts()
 	return nil
+}
+
+// forwardedFor reads whose X-Forwarded-For is believed.
+func forwardedFor(f *vaultconf.ForwardedFor) (out vaultapi.ForwardedFor, err error) {
+	out.HopSkips, out.RejectNotPresent, out.RejectNotAuthorized = f.HopSkips, f.RejectNotPresent, f.RejectNotAuthorized
+	if f.HopSkips < 0 {
+		return out, errors.New("listener: x_forwarded_for_hop_skips: must not be negative")
+	}
+	for _, text := range f.Authorized {
+		p, err := netip.ParsePrefix(text)
+		if addr, bad := netip.ParseAddr(text); bad == nil {
+			p, err = netip.PrefixFrom(addr, addr.BitLen()), nil
+		}
+		if err != nil {
+			return out, fmt.Errorf("listener: x_forwarded_for_authorized_addrs: %q is neither an address nor a block of them", text)
+		}
+		out.Authorized = append(out.Authorized, p)
+	}
+	return out, nil
 }
 
 func (s *VaultServer) addParts() {
@@ -320,10 +348,15 @@ func (s *VaultServer) Reload(cfg *vaultconf.Config) error {
 			return err
 		}
 	}
+	headers, err := vaultapi.NewResponseHeaders(cfg.Listeners[0].ResponseHeaders)
+	if err != nil {
+		return fmt.Errorf("listener: %w", err)
+	}
 	settings := vaultTelemetry(&cfg.Telemetry)
 	if err := s.sinks.Reload(settings); err != nil {
 		return err
 	}
+	s.plane.api.SetHeaders(headers)
 	for i, l := range s.tls {
 		l.now.Store(fresh[i])
 	}
@@ -331,7 +364,7 @@ func (s *VaultServer) Reload(cfg *vaultconf.Config) error {
 	if err := s.plane.keeper.ReopenAudits(); err != nil {
 		s.log.Error("an audit device could not be opened again", "error", err)
 	}
-	s.log.Info("configuration reloaded: log level, certificates of listeners, telemetry, audit files")
+	s.log.Info("configuration reloaded: log level, certificates and headers of listeners, telemetry, audit files")
 	return nil
 }
 

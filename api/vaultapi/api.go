@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/api/httpx"
@@ -34,11 +35,15 @@ type Config struct {
 	MaxBodyBytes   int64         // 32 MiB
 	MaxRequestTime time.Duration // 90 s
 	// OpenMetrics, where it is set, answers sys/metrics to everybody, on standbys and while sealed too.
-	OpenMetrics func(prometheus bool) (contentType string, body []byte, err error)
+	OpenMetrics  func(prometheus bool) (contentType string, body []byte, err error)
+	ForwardedFor ForwardedFor
 }
 
 // API is the handler.
-type API struct{ cfg Config }
+type API struct {
+	cfg     Config
+	headers atomic.Pointer[ResponseHeaders] // on all answers; nil: none
+}
 
 // New makes the handler.
 func New(cfg Config) *API {
@@ -48,11 +53,23 @@ func New(cfg Config) *API {
 	if cfg.MaxRequestTime == 0 {
 		cfg.MaxRequestTime = 90 * time.Second
 	}
-	return &API{cfg}
+	return &API{cfg: cfg}
 }
+
+// SetHeaders puts other headers on all answers from now on; nil is none.
+func (a *API) SetHeaders(h *ResponseHeaders) { a.headers.Store(h) }
 
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h := a.headers.Load(); h != nil {
+		w = &headed{ResponseWriter: w, headers: h}
+	}
+	if a.cfg.ForwardedFor.on() && !cluster.Handed(r.Context()) { // another server has looked at the header
+		if err := a.cfg.ForwardedFor.apply(r); err != nil {
+			fail(w, err)
+			return
+		}
+	}
 	if !strings.HasPrefix(r.URL.Path, "/v1/") {
 		writeError(w, http.StatusNotFound)
 		return
@@ -73,6 +90,10 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimPrefix(r.URL.Path, "/v1/")
 	if own := openPaths[strings.TrimSuffix(path, "/")]; own != nil {
 		own(a, w, r)
+		return
+	}
+	if err := checkNamespace(r); err != nil {
+		fail(w, err)
 		return
 	}
 	if path == "sys/metrics" && a.cfg.OpenMetrics != nil {

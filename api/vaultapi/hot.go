@@ -37,7 +37,7 @@ func (h *Hot) Serve(c *hothttp.Call, r *hothttp.Request) hothttp.Outcome {
 		return hothttp.Decline
 	}
 	k := h.api.cfg.Keeper
-	if !k.Active() {
+	if !k.Active() || h.api.cfg.ForwardedFor.on() {
 		return hothttp.Decline
 	}
 	q := &secrets.Request{ID: requestID(), Path: string(path), Token: string(r.VaultToken), Remote: c.Remote().Addr(), RemotePort: c.Remote().Port()}
@@ -79,6 +79,9 @@ func (h *Hot) answer(c *hothttp.Call, q *secrets.Request, r *keeper.Reply, err e
 		if a.contentType != nil && r.Raw == nil {
 			*bp = a.body
 		}
+	}
+	for name, value := range h.api.headers.Load().of(a.status) {
+		a.more = append(a.more, name, value)
 	}
 	switch {
 	case a.status == http.StatusNoContent && a.more != nil:

@@ -29,6 +29,7 @@ func httpMain() {
 	method := flag.String("X", "GET", "method")
 	body := flag.String("d", "", "body")
 	status := flag.Int("s", 200, "status that must come")
+	head := flag.Bool("i", false, "the headers too")
 	flag.Parse()
 	req, err := http.NewRequest(*method, "http://"+os.Getenv("CORBEL_HTTP_ADDR")+flag.Arg(0), strings.NewReader(*body))
 	if err != nil {
@@ -40,6 +41,9 @@ func httpMain() {
 		fail("%v", err)
 	}
 	defer resp.Body.Close()
+	if *head {
+		_ = resp.Header.Write(os.Stdout) // to who reads this command's output
+	}
 	if _, err := io.Copy(os.Stdout, resp.Body); err != nil {
 		fail("%v", err)
 	}

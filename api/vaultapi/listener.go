@@ -1,0 +1,155 @@
+package vaultapi
+
+import (
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"corbel.dev/corbel/kit/errkind"
+)
+
+// ForwardedFor says whose X-Forwarded-For is believed. Without Authorized nobody's is.
+type ForwardedFor struct {
+	Authorized []netip.Prefix
+	HopSkips   int // how many addresses at the end are of proxies in between
+	// RejectNotPresent refuses requests without the header, RejectNotAuthorized those with one from somebody else.
+	RejectNotPresent, RejectNotAuthorized bool
+}
+
+func (f *ForwardedFor) on() bool { return len(f.Authorized) > 0 }
+
+// apply puts the client's address in the place of the proxy's.
+func (f *ForwardedFor) apply(r *http.Request) error {
+	values := r.Header.Values("X-Forwarded-For")
+	if len(values) == 0 {
+		if f.RejectNotPresent {
+			return withStatus(http.StatusBadRequest, "missing x-forwarded-for header and configured to reject when not present")
+		}
+		return nil
+	}
+	from := remote(r)
+	if !slices.ContainsFunc(f.Authorized, func(p netip.Prefix) bool { return p.Contains(from.Addr().Unmap()) }) {
+		if f.RejectNotAuthorized {
+			return withStatus(http.StatusBadRequest, "client address not authorized for x-forwarded-for and configured to reject connection")
+		}
+		return nil
+	}
+	var chain []string
+	for _, v := range values {
+		chain = append(chain, strings.Split(v, ",")...)
+	}
+	at := len(chain) - 1 - f.HopSkips
+	if at < 0 {
+		return withStatus(http.StatusBadRequest, "malformed x-forwarded-for configuration or request, hops to skip ("+strconv.Itoa(f.HopSkips)+
+			") would skip before earliest chain link (chain length "+strconv.Itoa(len(chain))+")")
+	}
+	client, err := netip.ParseAddr(strings.TrimSpace(chain[at]))
+	if err != nil {
+		return withStatus(http.StatusBadRequest, "malformed x-forwarded-for: an entry is no address")
+	}
+	r.RemoteAddr = net.JoinHostPort(client.String(), strconv.Itoa(int(from.Port())))
+	return nil
+}
+
+// ResponseHeaders are headers for each status, as names and values in turn. Immutable.
+type ResponseHeaders struct {
+	base    map[string]string
+	classes [6]map[string]string // by the first digit
+	exact   map[int]map[string]string
+}
+
+// NewResponseHeaders reads headers by "default", "2xx" or "200"; nil when there are none.
+func NewResponseHeaders(by map[string]map[string]string) (*ResponseHeaders, error) {
+	if len(by) == 0 {
+		return nil, nil
+	}
+	out := &ResponseHeaders{exact: map[int]map[string]string{}}
+	for _, at := range slices.Sorted(maps.Keys(by)) {
+		set := map[string]string{}
+		for name, value := range by[at] {
+			name = http.CanonicalHeaderKey(name)
+			if strings.HasPrefix(name, "X-Vault-") || strings.ContainsAny(name, " :\r\n") || strings.ContainsAny(value, "\r\n") {
+				return nil, errkind.Errorf(errkind.Invalid, "custom_response_headers: %q: cannot be set", name)
+			}
+			set[name] = value
+		}
+		status, err := strconv.Atoi(at)
+		switch {
+		case at == "default":
+			out.base = set
+		case len(at) == 3 && at[1:] == "xx" && at[0] >= '1' && at[0] <= '5':
+			out.classes[at[0]-'0'] = set
+		case err == nil && status >= 100 && status <= 599:
+			out.exact[status] = set
+		default:
+			return nil, errkind.Errorf(errkind.Invalid, "custom_response_headers: %q is no status, no class of them (2xx) and not default", at)
+		}
+	}
+	return out, nil
+}
+
+// of gives the headers of a status: what is more exact wins.
+func (h *ResponseHeaders) of(status int) map[string]string {
+	if h == nil {
+		return nil
+	}
+	out := maps.Clone(h.base)
+	if out == nil {
+		out = map[string]string{}
+	}
+	if class := status / 100; class >= 0 && class < len(h.classes) {
+		maps.Copy(out, h.classes[class])
+	}
+	maps.Copy(out, h.exact[status])
+	return out
+}
+
+// headed adds headers when the status is known.
+type headed struct {
+	http.ResponseWriter
+	headers *ResponseHeaders
+	done    bool
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *headed) WriteHeader(status int) {
+	if !w.done && status >= http.StatusOK {
+		w.done = true
+		for name, value := range w.headers.of(status) {
+			w.Header().Set(name, value)
+		}
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (w *headed) Write(b []byte) (int, error) {
+	if !w.done {
+		w.WriteHeader(http.StatusOK)
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Flush implements http.Flusher.
+func (w *headed) Flush() {
+	if f, ok := w.ResponseWriter.(http.Flusher); ok {
+		f.Flush()
+	}
+}
+
+// Unwrap is for http.ResponseController.
+func (w *headed) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// checkNamespace refuses a request that is meant for another namespace than the root one: there are no others, and what is
+// meant for one must not come to be elsewhere.
+func checkNamespace(r *http.Request) error {
+	name := strings.Trim(r.Header.Get("X-Vault-Namespace"), "/ ")
+	if name == "" || name == "root" {
+		return nil
+	}
+	return withStatus(http.StatusNotFound, "no namespace \""+name+"/\": there is the root namespace alone; unset VAULT_NAMESPACE")
+}
