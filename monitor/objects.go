@@ -1,5 +1,7 @@
 package monitor
 
+import "corbel.dev/corbel/kit/tagproto"
+
 // Type is a type of objects that are the plane's configuration.
 type Type struct {
 	Name       string // in paths of the API and in rules of roles
@@ -34,14 +36,45 @@ var Types = []Type{
 	{"users", "User", "core/v2", false, func() Object { return new(User) }},
 }
 
+// own are types that the plane keeps for itself beside Types: nobody asks for them by their names.
+var own = []Type{
+	{ShardTableType, "ShardTable", "corbel/v1", false, func() Object { return new(ShardTable) }},
+}
+
 // TypeOf returns the type of a name.
 func TypeOf(name string) (Type, bool) {
-	for _, t := range Types {
-		if t.Name == name {
-			return t, true
+	for _, list := range [][]Type{Types, own} {
+		for _, t := range list {
+			if t.Name == name {
+				return t, true
+			}
 		}
 	}
 	return Type{}, false
+}
+
+// ShardTableType and ShardTableName are where the one ShardTable is.
+const (
+	ShardTableType = "shardtables"
+	ShardTableName = "events"
+)
+
+// ShardTable says which server has which part of the events, as it is replicated.
+type ShardTable struct {
+	Meta   `pb:"1"`
+	Shards []*ShardPlace  `pb:"2"`
+	Extra  tagproto.Extra `json:"-"`
+}
+
+// Validate implements Object: nobody but the plane itself writes one.
+func (t *ShardTable) Validate() error { return nil }
+
+// ShardPlace is who has one part: ids of servers.
+type ShardPlace struct {
+	Owner   string         `pb:"1"`
+	Replica string         `pb:"2"`
+	Epoch   uint64         `pb:"3"`
+	Extra   tagproto.Extra `json:"-"`
 }
 
 // Key returns the namespace and the name of an object.

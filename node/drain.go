@@ -68,6 +68,9 @@ func (p *Process) drainServer(ctx context.Context) {
 			p.log.Warn("cannot hand the leadership over", "error", err)
 		}
 	}
+	if p.monitor != nil {
+		p.monitor.spread.HandOver(ctx)
+	}
 	p.part()
 	if p.mesh == nil || p.mesh.server == nil {
 		return

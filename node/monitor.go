@@ -28,6 +28,7 @@ import (
 	"corbel.dev/corbel/monitor/resources"
 	"corbel.dev/corbel/monitor/roster"
 	"corbel.dev/corbel/monitor/rounds"
+	"corbel.dev/corbel/monitor/spread"
 	"corbel.dev/corbel/monitor/tail"
 	"corbel.dev/corbel/monitor/upkeep"
 	"corbel.dev/corbel/monitor/users"
@@ -47,7 +48,8 @@ type monitorPlane struct {
 	resources *resources.Resources
 	users     *users.Users
 	hub       *hub.Hub
-	ingest    *ingest.Ingest
+	ingest    *ingest.Ingest // of the shards that this server has
+	spread    *spread.Spread // of all, wherever they are
 	upkeep    *upkeep.Upkeep
 	rounds    *rounds.Rounds
 	roster    *roster.Roster
@@ -72,6 +74,7 @@ func (p *Process) buildMonitor() error {
 	m.resources.Serve(&monitorGroup{m})
 	m.resources.Watch(m.changed)
 	m.users = users.New(m.resources)
+	m.spread = newMonitorSpread(m)
 	if err := m.openPipelines(); err != nil {
 		return fmt.Errorf("monitor: pipelines: %w", err)
 	}
@@ -83,13 +86,16 @@ func (p *Process) buildMonitor() error {
 		return fmt.Errorf("monitor: %w", err)
 	}
 	m.tail = tail.New(tail.Config{}, m.ingest.Follow)
-	m.agents = sensuapi.NewAgents(sensuapi.AgentsConfig{Resources: m.resources, Users: m.users, Hub: m.hub, Ingest: m.ingest, Backend: p.cfg.Node.Name,
+	m.agents = sensuapi.NewAgents(sensuapi.AgentsConfig{Resources: m.resources, Users: m.users, Hub: m.hub, Events: m.spread, Backend: p.cfg.Node.Name,
 		Limits: ws.Limits{MessageBytes: int64(p.cfg.Monitor.MessageMax), Write: p.cfg.Monitor.AgentWrite}, Ready: m.takesAgents, Log: p.log})
 	m.meter()
 	if err := m.openPorts(); err != nil {
 		return err
 	}
 	p.rpcSrv.Handle(methodMonitorPropose, m.propose)
+	for method, handle := range m.spread.Handlers() {
+		p.rpcSrv.Handle(method, handle)
+	}
 	p.monitor = m
 	return nil
 }
@@ -109,7 +115,7 @@ func (m *monitorPlane) openEvents() (err error) {
 		},
 		Log: m.log, Now: m.p.clock.Now, PendingBytes: int64(m.p.cfg.Monitor.PendingMax),
 		Silences: func(namespace string) *monitor.Silences { return m.resources.View().Silences(namespace) },
-		Wants:    m.wants, Publish: m.publish,
+		Wants:    m.wants, Publish: m.publish, Spread: true, Replicate: m.spread.Replicate,
 		Lift:        func(namespace string, names []string) { m.upkeep.Lift(namespace, names) },
 		Deregisters: func(namespace, entity string) bool { return m.upkeep.Deregisters(namespace, entity) },
 		Deregister:  func(namespace, entity string) { m.upkeep.Deregister(namespace, entity) },
@@ -118,6 +124,7 @@ func (m *monitorPlane) openEvents() (err error) {
 	if err != nil {
 		return err
 	}
+	m.spread.Use(m.ingest)
 	m.upkeep = upkeep.New(upkeep.Config{Resources: m.resources, Events: m.ingest, DeregistrationHandler: m.p.cfg.Monitor.DeregistrationHandler, Log: m.log, Now: m.p.clock.Now})
 	return nil
 }
@@ -136,6 +143,7 @@ func (m *monitorPlane) parts() []life.Part {
 	return append(first, []life.Part{
 		{Name: "events", Run: m.ingest.Run},
 		{Name: "overdue results", Run: func(ctx context.Context) error { m.ingest.Watch(ctx); return nil }},
+		{Name: "shards", Run: m.spread.Run},
 		{Name: "upkeep", Run: m.upkeep.Run},
 		{Name: "rounds", Run: m.rounds.Run},
 		{Name: "roster", Run: m.roster.Run},
@@ -193,6 +201,8 @@ func (m *monitorPlane) lacks() (list []string) {
 		list = append(list, "the leader was not heard for "+m.raft.LastContact().Round(time.Second).String())
 	case m.resources.View().Get("namespaces", "", "default") == nil:
 		list = append(list, "the plane has not been initialized: sensu-backend init does it")
+	default:
+		list = m.spread.Lacks()
 	}
 	return list
 }

@@ -16,6 +16,7 @@ import (
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/resources"
+	"corbel.dev/corbel/monitor/spread"
 	"corbel.dev/corbel/monitor/users"
 )
 
@@ -243,4 +244,21 @@ func (m *monitorPlane) initialize(ctx context.Context, admin, password, apiKey s
 		return errInitialized
 	}
 	return err
+}
+
+// newMonitorSpread makes the plane's sharing of events among servers.
+func newMonitorSpread(m *monitorPlane) *spread.Spread {
+	return spread.New(spread.Config{Self: m.p.id, Resources: m.resources, Members: m.members, Call: m.p.rpc.Call, Log: m.log, Now: m.p.clock.Now,
+		Leads: func() bool { g := m.raft.group.Load(); return g != nil && g.LeaseHeld() },
+		Ready: func() bool { return m.raft.leaderAddr() != "" && m.raft.LastContact() <= silentLeader }})
+}
+
+// members lists the servers of the plane.
+func (m *monitorPlane) members() (list []spread.Member) {
+	for _, s := range serverMembers(m.p.pool) {
+		if s.Tags[tagMonitor] != "" {
+			list = append(list, spread.Member{ID: s.Tags["id"], Name: s.Name, Addr: memberRPC(s), Left: s.Status == member.Left, Leaving: s.Tags[tagAway] == "drains"})
+		}
+	}
+	return list
 }

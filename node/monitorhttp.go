@@ -2,6 +2,7 @@ package node
 
 import (
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,6 +19,7 @@ import (
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/version"
 	"corbel.dev/corbel/monitor/objects"
+	"corbel.dev/corbel/monitor/spread"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -32,7 +34,18 @@ func (m *monitorPlane) routes() []monitorRoute {
 	open := sensuapi.Open(sensuapi.OpenConfig{Cluster: m.cluster, Lacks: m.lacks, Version: version.SensuContract, Own: version.Number, Metrics: m.metricsHandler()})
 	return []monitorRoute{
 		{"/health", open}, {"/version", open}, {"/ready", open}, {"/metrics", open}, {"/", m.rest()},
+		{"GET /api/corbel/v1/events/stored", http.HandlerFunc(m.stored)},
 	}
+}
+
+// stored tells which shards this server has, and the newest sequence of each that is durable here: what a crash cannot lose.
+func (m *monitorPlane) stored(w http.ResponseWriter, r *http.Request) {
+	body, err := json.Marshal(map[string]any{"server": m.p.cfg.Node.Name, "id": m.p.id, "shards": m.spread.Stored()})
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	httpx.Write(w, r, http.StatusOK, httpx.JSONType, append(body, '\n'))
 }
 
 // door is an open port.
@@ -182,6 +195,7 @@ func (m *monitorPlane) meter() {
 	stat("store_commits", "Batches of events that were made durable.", func() float64 { return float64(m.ingest.Stats().Store.Commits) })
 	stat("store_changes", "Changes in these batches.", func() float64 { return float64(m.ingest.Stats().Store.Changes) })
 	stat("store_bytes", "Size of the event store on disk.", func() float64 { return float64(m.ingest.Stats().Store.Bytes) })
+	m.meterShards(stat)
 	stat("upkeep_dropped", "Silences and entities that were to go, and were not since too many were.", func() float64 { return float64(m.upkeep.Dropped()) })
 	stat("checks_scheduled", "Checks that are published.", func() float64 { return float64(m.roster.Stats().Planned) })
 	stat("check_ticks", "Times at which a check was due.", func() float64 { return float64(m.roster.Stats().Ticks) })
@@ -194,6 +208,25 @@ func (m *monitorPlane) meter() {
 	stat("round_robin_lost", "Times at which a check was due that could be given to nobody.", func() float64 { return float64(m.rounds.Stats().Lost) })
 	r.Declare(telemetry.KindGauge, "agent_sessions", "Agents that are connected to this server.")
 	m.declarePipes()
+}
+
+// meterShards exports how the events are shared among the servers.
+func (m *monitorPlane) meterShards(stat func(name, help string, f func() float64, labels ...string)) {
+	of := func(pick func(spread.Stats) float64) func() float64 {
+		return func() float64 { return pick(m.spread.Stats()) }
+	}
+	stat("shards_owned", "Shards whose results this server takes.", of(func(s spread.Stats) float64 { return float64(s.Owned) }))
+	stat("shards_followed", "Shards that this server is the replica of.", of(func(s spread.Stats) float64 { return float64(s.Followed) }))
+	stat("shards_behind", "Owned shards whose replica lacks something, or that have none.", of(func(s spread.Stats) float64 { return float64(s.ReplicaBehind) }))
+	stat("shards_taken_over", "Shards that came to this server from another one.", of(func(s spread.Stats) float64 { return float64(s.Takeovers) }))
+	stat("shards_moved", "Shards that this server, as the leader, had handed over in order.", of(func(s spread.Stats) float64 { return float64(s.Moved) }))
+	stat("shards_begun_anew", "Shards whose state no server had any more, as this server, as the leader, saw it.", of(func(s spread.Stats) float64 { return float64(s.Adopted) }))
+	stat("shards_resent", "Shards that were sent to a replica as a whole.", of(func(s spread.Stats) float64 { return float64(s.Resent) }))
+	stat("replicated_bytes", "Bytes that were sent to replicas.", of(func(s spread.Stats) float64 { return float64(s.Replicated) }))
+	stat("replica_pending_bytes", "Bytes that wait to be sent to replicas.", of(func(s spread.Stats) float64 { return float64(s.ReplicaWaiting) }))
+	stat("events_forwarded", "Events that went to the server that has their entity.", of(func(s spread.Stats) float64 { return float64(s.Forwarded) }))
+	stat("events_forward_pending_bytes", "Bytes of events on their way to other servers.", of(func(s spread.Stats) float64 { return float64(s.Waiting) }))
+	stat("events_dropped", "Events for which no server was found in time.", of(func(s spread.Stats) float64 { return float64(s.Dropped) }))
 }
 
 // metricsHandler is /metrics, in Prometheus' text always.

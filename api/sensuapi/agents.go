@@ -20,7 +20,6 @@ import (
 	"corbel.dev/corbel/kit/ws"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/hub"
-	"corbel.dev/corbel/monitor/ingest"
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/resources"
 	"corbel.dev/corbel/monitor/users"
@@ -41,12 +40,20 @@ const (
 	managedByAgent = "sensu-agent"
 )
 
+// Taker takes what agents send, here or at the server that has the entity: a *spread.Spread, or a *ingest.Ingest.
+type Taker interface {
+	// Frame takes an event in protobuf. ctx bounds the wait for room.
+	Frame(ctx context.Context, namespace string, b []byte) error
+	// Announce publishes an event that is not stored.
+	Announce(*monitor.Event) error
+}
+
 // AgentsConfig is what the agents' port is made of.
 type AgentsConfig struct {
 	Resources *resources.Resources
 	Users     *users.Users
 	Hub       *hub.Hub
-	Ingest    *ingest.Ingest
+	Events    Taker
 	// Backend is this server's name, which agents log.
 	Backend string
 	Limits  ws.Limits
@@ -327,7 +334,7 @@ func (a *Agents) message(s *session, b []byte) error {
 		}
 		payload = tagproto.Append(nil, e)
 	}
-	return a.cfg.Ingest.Frame(ctx, s.Namespace, payload)
+	return a.cfg.Events.Frame(ctx, s.Namespace, payload)
 }
 
 // maxKind is more than the longest type of a message has.
@@ -364,7 +371,7 @@ func (a *Agents) keepalive(ctx context.Context, s *session, e *monitor.Event) er
 	if len(c.Handlers) == 0 {
 		c.Handlers = []string{monitor.KeepaliveCheck}
 	}
-	return a.cfg.Ingest.Frame(ctx, s.Namespace, tagproto.Append(nil, e))
+	return a.cfg.Events.Frame(ctx, s.Namespace, tagproto.Append(nil, e))
 }
 
 // register stores the configuration of an entity that is new, or that its agent manages.
@@ -386,7 +393,7 @@ func (a *Agents) register(ctx context.Context, s *session, e *monitor.Event) err
 	if stored != nil {
 		return nil
 	}
-	return a.cfg.Ingest.Announce(&monitor.Event{
+	return a.cfg.Events.Announce(&monitor.Event{
 		Timestamp: e.Timestamp, Entity: e.Entity,
 		Check: &monitor.Check{Meta: monitor.Meta{Name: "registration", Namespace: s.Namespace}, Interval: 1, Status: 1, Issued: e.Timestamp, Executed: e.Timestamp, Handlers: []string{"registration"}},
 	})

@@ -84,7 +84,7 @@ func newBackend(t *testing.T) *backend {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- b.ingest.Run(ctx) }()
-	b.Agents = NewAgents(AgentsConfig{Resources: b.resources, Users: users.New(b.resources), Hub: hub.NewHub(), Ingest: b.ingest, Backend: "backend-1",
+	b.Agents = NewAgents(AgentsConfig{Resources: b.resources, Users: users.New(b.resources), Hub: hub.NewHub(), Events: b.ingest, Backend: "backend-1",
 		Ready: b.ready.Load, Log: log})
 	b.resources.Watch(b.Agents.Changed)
 	s := httptest.NewServer(b.Agents)

@@ -113,7 +113,7 @@ func (b *backend) serve(t *testing.T) {
 	t.Cleanup(s.Close)
 	b.url = "ws" + strings.TrimPrefix(s.URL, "http")
 	b.up = func() {
-		current.Store(sensuapi.NewAgents(sensuapi.AgentsConfig{Resources: b.resources, Users: b.users, Hub: b.hub, Ingest: b.ingest, Backend: "backend-1",
+		current.Store(sensuapi.NewAgents(sensuapi.AgentsConfig{Resources: b.resources, Users: b.users, Hub: b.hub, Events: b.ingest, Backend: "backend-1",
 			Ready: func() bool { return true }, Log: slog.New(slog.DiscardHandler)}))
 	}
 	b.down = func() {

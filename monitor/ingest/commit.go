@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"time"
@@ -11,6 +12,9 @@ import (
 
 // refreshMost is how many keys are put whole again with one commit, so that compaction never makes one large.
 const refreshMost = 2000
+
+// resendMost is of how many shards all is written out with one commit.
+const resendMost = 2
 
 // retryPause is how long a commit that was refused waits before it is tried again.
 const retryPause = 200 * time.Millisecond
@@ -68,30 +72,45 @@ type taken struct {
 	batch eventstore.Batch
 	until uint64
 	after []func()
+	reset bool   // all of the shard was asked for,
+	whole []byte // and is this
+	owned bool
 }
 
 // commit makes what gathered durable, and then does what waits for it.
 func (in *Ingest) commit(ctx context.Context) error {
 	var all []taken
-	var bytes int64
+	var size int64
+	resent := 0
 	for i := range in.shards {
 		s := &in.shards[i]
 		s.mu.Lock()
-		if s.batch != nil {
-			all = append(all, taken{s, s.batch, s.sequence, s.after})
-			bytes += int64(s.batch.Bytes())
+		if s.batch != nil || s.resend && resent < resendMost {
+			t := taken{shard: s, batch: s.batch, until: s.sequence, after: s.after, owned: s.owned}
+			if s.resend && resent < resendMost {
+				t.whole, t.reset, s.resend = s.whole(), true, false
+				resent++
+			}
+			all = append(all, t)
 			s.batch, s.after = nil, nil
 		}
 		s.mu.Unlock()
 	}
+	if resent == resendMost {
+		in.poke()
+	}
 	if len(all) == 0 {
 		return nil
 	}
-	batches, until := make([]eventstore.Batch, len(all)), make([]uint64, len(all))
-	for i, t := range all {
-		batches[i], until[i] = t.batch, t.until
+	var batches []eventstore.Batch
+	var until []uint64
+	for _, t := range all {
+		if t.batch != nil {
+			batches, until = append(batches, t.batch), append(until, t.until)
+			size += int64(t.batch.Bytes())
+		}
 	}
-	for {
+	for len(batches) > 0 {
 		err := in.store.Commit(ctx, batches, until)
 		if err == nil {
 			break
@@ -106,19 +125,35 @@ func (in *Ingest) commit(ctx context.Context) error {
 		case <-time.After(retryPause):
 		}
 	}
-	in.pending.Add(-bytes)
+	in.pending.Add(-size)
 	in.makeRoom()
 	for _, t := range all {
+		in.replicate(t) // before it counts as stored: who waits for that finds it on its way
 		t.shard.stored.Store(t.until)
-		t.batch.Reset()
-		t.shard.mu.Lock()
-		t.shard.spare = t.batch
-		t.shard.mu.Unlock()
+		if t.batch != nil {
+			t.batch.Reset()
+			t.shard.mu.Lock()
+			t.shard.spare = t.batch
+			t.shard.mu.Unlock()
+		}
 		for _, do := range t.after {
 			do()
 		}
 	}
 	return nil
+}
+
+// replicate tells what is durable now.
+func (in *Ingest) replicate(t taken) {
+	switch {
+	case in.cfg.Replicate == nil || !t.owned:
+	case t.reset:
+		in.cfg.Replicate(t.shard.number, true, t.until, t.whole)
+	default:
+		if b, ok := t.batch.(interface{ Records() []byte }); ok {
+			in.cfg.Replicate(t.shard.number, false, t.until, bytes.Clone(b.Records()))
+		}
+	}
 }
 
 // refresh puts again what the store asks for.

@@ -55,6 +55,13 @@ func (in *Ingest) alarm(ctx context.Context) {
 	for i := range in.shards {
 		s := &in.shards[i]
 		s.mu.Lock()
+		if !s.owned {
+			s.looked = now
+		}
+		if s.frozen {
+			s.mu.Unlock()
+			continue
+		}
 		for ; s.looked < now; s.looked++ {
 			at := s.looked + 1
 			list := s.due[at]
@@ -113,14 +120,16 @@ func (in *Ingest) overdue(k *key, silent int64) *monitor.Frame {
 	}
 }
 
-// expect gives everything that was loaded its whole time anew, spread over an interval, so that
+// expect gives everything that was loaded, or taken over, its whole time anew, spread over an interval, so that
 // neither those who are alive nor those who were missed before raise an alarm together.
 func (in *Ingest) expect(s *shard) {
+	now := in.seconds()
 	for n, k := range s.keys {
 		if k == nil || k.kind.Lifetime.Warn == 0 {
 			continue
 		}
 		spread := int64(max(k.kind.Check.Interval, 1))
-		s.list(k, int64(k.kind.Lifetime.Warn)+(int64(n)+int64(s.number)*7919)%spread)
+		k.heard = now
+		s.list(k, now+int64(k.kind.Lifetime.Warn)+(int64(n)+int64(s.number)*7919)%spread)
 	}
 }

@@ -124,7 +124,7 @@ func (in *Ingest) Delete(namespace, entity, check string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.byName[name{namespace, entity}]
-	if e == nil {
+	if e == nil || !s.owned {
 		return false
 	}
 	found := false

@@ -48,6 +48,11 @@ type Config struct {
 	// Proxy returns the message of the entity that a result is of which an agent reports for another, and makes the entity where there
 	// is none. Nil leaves results with their agents.
 	Proxy func(ctx context.Context, namespace, entity string) ([]byte, error)
+	// Spread says that other servers have shards too: none is owned before Own. Otherwise all are.
+	Spread bool
+	// Replicate is given what a commit made durable of an owned shard: its records, or all of the shard (reset), and the sequence after it. It is
+	// called from one goroutine, in order; the records are its own. It must not block. nil is nobody.
+	Replicate func(shard uint16, reset bool, until uint64, records []byte)
 	// Gather is how long the first change waits for others before a commit, 0 for 5 ms.
 	Gather time.Duration
 	// PendingBytes bounds what waits to be committed, 0 for 16 MiB.
@@ -80,6 +85,9 @@ type shard struct {
 	number uint16
 
 	mu       sync.Mutex
+	owned    bool
+	frozen   bool // owned, and takes nothing at the moment
+	resend   bool // all of it goes to Replicate with the next commit
 	byName   map[name]*entity
 	entities []*entity // by number; nil is free
 	keys     []*key
@@ -132,6 +140,7 @@ func New(cfg Config) (*Ingest, error) {
 		in.shards[i].number = uint16(i)
 		in.shards[i].byName = map[name]*entity{}
 		in.shards[i].due = map[int64][]uint32{}
+		in.shards[i].owned = !cfg.Spread
 	}
 	var l loading
 	store, err := cfg.Open(eventstore.Loaded{Result: l.result, Entity: l.entity, Sequence: l.sequence})
@@ -146,7 +155,9 @@ func New(cfg Config) (*Ingest, error) {
 }
 
 // shardOf returns the shard of an entity. The hash must be the same in every process: stores keep numbers that hold it.
-func (in *Ingest) shardOf(n name) *shard {
+func (in *Ingest) shardOf(n name) *shard { return &in.shards[shardNumber(n)] }
+
+func shardNumber(n name) uint16 {
 	h := uint64(14695981039346656037) // FNV-1a
 	for _, text := range [2]string{n.namespace, n.entity} {
 		for i := range len(text) {
@@ -154,52 +165,62 @@ func (in *Ingest) shardOf(n name) *shard {
 		}
 		h = (h ^ 0xff) * 1099511628211
 	}
-	return &in.shards[(h^h>>32)%Shards]
+	return uint16((h ^ h>>32) % Shards)
 }
 
 // Frame takes an event as an agent sent it, in protobuf. namespace is the agent's; the entity is the one that the event names. ctx bounds the wait for room.
 //
 // Errors: Invalid, what is wrong with the event; Unavailable, nothing can be stored.
 func (in *Ingest) Frame(ctx context.Context, namespace string, b []byte) error {
+	_, err := in.Take(ctx, namespace, b)
+	return err
+}
+
+// Take is Frame, and tells which shard the event belongs to when that is not taken here: ErrElsewhere.
+func (in *Ingest) Take(ctx context.Context, namespace string, b []byte) (shard uint16, err error) {
 	f := in.frames.Get().(*monitor.Frame)
 	defer in.frames.Put(f)
 	if err := f.Cut(b); err != nil {
-		return errkind.E(errkind.Invalid, "event", err)
+		return 0, errkind.E(errkind.Invalid, "event", err)
 	}
 	if len(f.Proxy) > 0 && in.cfg.Proxy != nil {
 		message, err := in.cfg.Proxy(ctx, namespace, string(f.Proxy))
 		if err != nil {
-			return err
+			return 0, err
 		}
 		f.Entity = message
 	}
 	return in.take(ctx, namespace, f)
 }
 
-func (in *Ingest) take(ctx context.Context, namespace string, f *monitor.Frame) error {
+func (in *Ingest) take(ctx context.Context, namespace string, f *monitor.Frame) (uint16, error) {
 	if err := in.admit(ctx); err != nil {
-		return err
+		return 0, err
 	}
 	entityName, err := monitor.EntityName(f.Entity)
 	if err != nil {
-		return errkind.E(errkind.Invalid, "event", err)
+		return 0, errkind.E(errkind.Invalid, "event", err)
 	}
 	if !f.HasCheck {
-		return in.metrics(namespace, f)
+		return 0, in.metrics(namespace, f)
 	}
 	s := in.shardOf(name{namespace, string(entityName)})
 	s.mu.Lock()
+	if !s.takes() {
+		s.mu.Unlock()
+		return s.number, ErrElsewhere
+	}
 	e := s.byName[name{namespace, string(entityName)}]
 	if e != nil {
 		if k := e.checks[string(f.Check)]; k != nil && string(k.kind.Stable) == string(f.Stable) {
 			in.heard(s, k)
 			in.step(s, e, k, f, 0)
 			s.mu.Unlock()
-			return nil
+			return s.number, nil
 		}
 	}
 	s.mu.Unlock()
-	return in.unknown(namespace, s, f)
+	return s.number, in.unknown(namespace, s, f)
 }
 
 // unknown takes a result of a check that is new, or has another configuration than before.
@@ -220,6 +241,10 @@ func (in *Ingest) unknown(namespace string, s *shard, f *monitor.Frame) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.takes() {
+		in.kinds.drop(kind)
+		return ErrElsewhere
+	}
 	e := in.entityOf(s, name{namespace, whole.Entity.Name}, f.Entity)
 	k := e.checks[whole.Check.Name]
 	if k == nil {

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 
@@ -20,6 +21,10 @@ func (in *Ingest) Names(namespace string) []EntityName {
 	for i := range in.shards {
 		s := &in.shards[i]
 		s.mu.Lock()
+		if !s.owned {
+			s.mu.Unlock()
+			continue
+		}
 		for n := range s.byName {
 			if namespace == "" || n.namespace == namespace {
 				out = append(out, EntityName{n.namespace, n.entity})
@@ -33,22 +38,10 @@ func (in *Ingest) Names(namespace string) []EntityName {
 	return out
 }
 
-// Events returns the newest events of an entity, by check.
+// Events returns the newest events of an entity, by check; none where its shard is not owned here.
 func (in *Ingest) Events(namespace, entity string) []*Published {
-	s := in.shardOf(name{namespace, entity})
-	s.mu.Lock()
-	e := s.byName[name{namespace, entity}]
-	if e == nil {
-		s.mu.Unlock()
-		return nil
-	}
-	out := make([]*Published, 0, len(e.checks))
-	for _, k := range e.checks {
-		out = append(out, in.event(e, k))
-	}
-	s.mu.Unlock()
-	slices.SortFunc(out, func(a, b *Published) int { return strings.Compare(a.Check, b.Check) })
-	return out
+	list, _ := in.Of(namespace, entity)
+	return list
 }
 
 // List returns all events of a namespace ("" is all) and an entity ("" is all), by namespace, entity and check. It is for
@@ -117,4 +110,32 @@ func (in *Ingest) tell(s *shard, e *entity, k *key, f *monitor.Frame, out monito
 	p.Outcome = out
 	p.metrics = slices.Clone(f.Metrics)
 	s.after = append(s.after, func() { (*t).Publish(p) })
+}
+
+// Local is an Ingest that has all shards, as those see it who ask whichever server has an event.
+type Local struct{ *Ingest }
+
+// Names is Ingest.Names.
+func (l Local) Names(_ context.Context, namespace string) ([]EntityName, error) {
+	return l.Ingest.Names(namespace), nil
+}
+
+// Events is Ingest.Events.
+func (l Local) Events(_ context.Context, namespace, entity string) ([]*Published, error) {
+	return l.Of(namespace, entity)
+}
+
+// Get is Ingest.Get.
+func (l Local) Get(_ context.Context, namespace, entity, check string) (*monitor.Event, error) {
+	return l.Ingest.Get(namespace, entity, check)
+}
+
+// EntityState is Ingest.EntityState.
+func (l Local) EntityState(_ context.Context, namespace, entity string) (*monitor.EntityState, error) {
+	return l.Ingest.EntityState(namespace, entity)
+}
+
+// Delete is Ingest.Delete.
+func (l Local) Delete(_ context.Context, namespace, entity, check string) (bool, error) {
+	return l.Ingest.Delete(namespace, entity, check), nil
 }

@@ -177,7 +177,9 @@ func (l *loading) into(in *Ingest) error {
 		s.sequence = l.sequences[s.number]
 		s.stored.Store(s.sequence)
 		s.freeE, s.freeK = holes(s.entities), holes(s.keys)
-		in.expect(s)
+		if s.owned {
+			in.expect(s)
+		}
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 // showEntity is an entity as core/v2 has it: what its operators decided and what its agent says, together.
 func showEntity(q *request, o monitor.Object) (any, error) {
 	c := o.(*monitor.EntityConfig)
-	state, err := q.cfg.Events.EntityState(c.Namespace, c.Name)
+	state, err := q.cfg.Events.EntityState(q.r.Context(), c.Namespace, c.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +131,11 @@ func (q *request) removeEntity() error {
 			return err
 		}
 	}
-	if !q.cfg.Events.Delete(q.namespace, q.name, "") && item == nil {
+	found, err := q.cfg.Events.Delete(q.r.Context(), q.namespace, q.name, "")
+	if err != nil {
+		return err
+	}
+	if !found && item == nil {
 		return errNotFound
 	}
 	return q.done()
@@ -163,7 +167,7 @@ func (q *request) entityStates() error {
 }
 
 func (q *request) state(item *objects.Item) (any, error) {
-	state, err := q.cfg.Events.EntityState(item.Namespace, item.Name)
+	state, err := q.cfg.Events.EntityState(q.r.Context(), item.Namespace, item.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -80,7 +80,7 @@ func (q *request) events() error {
 		if check == "" {
 			return q.listEvents(entity)
 		}
-		e, err := q.cfg.Events.Get(q.namespace, entity, check)
+		e, err := q.cfg.Events.Get(q.r.Context(), q.namespace, entity, check)
 		if errkind.Is(err, errkind.NotFound) {
 			return errNotFound
 		}
@@ -97,7 +97,11 @@ func (q *request) events() error {
 		if check == "" {
 			return q.notAllowed("GET, POST, PUT")
 		}
-		if !q.cfg.Events.Delete(q.namespace, entity, check) {
+		found, err := q.cfg.Events.Delete(q.r.Context(), q.namespace, entity, check)
+		if err != nil {
+			return err
+		}
+		if !found {
 			return errNotFound
 		}
 		return q.done()
@@ -111,13 +115,22 @@ func (q *request) walk(c *choice, only string) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		list := []ingest.EntityName{{Namespace: q.namespace, Name: only}}
 		if only == "" {
-			list = q.cfg.Events.Names(q.namespace)
+			var err error
+			if list, err = q.cfg.Events.Names(q.r.Context(), q.namespace); err != nil {
+				yield(entry{}, err)
+				return
+			}
 		}
 		for _, n := range list {
 			if n.Namespace < afterNamespace || n.Namespace == afterNamespace && n.Name < afterEntity {
 				continue
 			}
-			for _, p := range q.cfg.Events.Events(n.Namespace, n.Name) {
+			events, err := q.cfg.Events.Events(q.r.Context(), n.Namespace, n.Name)
+			if err != nil {
+				yield(entry{}, err)
+				return
+			}
+			for _, p := range events {
 				if n.Namespace == afterNamespace && n.Name == afterEntity && p.Check <= afterCheck {
 					continue
 				}
@@ -239,7 +252,7 @@ func (q *request) settle(e *monitor.Event) error {
 		}
 		return nil
 	}
-	state, err := q.cfg.Events.EntityState(q.namespace, e.Entity.Name)
+	state, err := q.cfg.Events.EntityState(q.r.Context(), q.namespace, e.Entity.Name)
 	if err != nil {
 		return err
 	}

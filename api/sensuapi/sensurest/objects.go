@@ -333,7 +333,11 @@ func (q *request) namespaces() error {
 }
 
 func (q *request) removeNamespace() error {
-	if left := q.cfg.Events.Names(q.name); len(left) > 0 && q.cfg.Resources.View().Get("namespaces", "", q.name) != nil {
+	left, err := q.cfg.Events.Names(q.r.Context(), q.name)
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 && q.cfg.Resources.View().Get("namespaces", "", q.name) != nil {
 		return errkind.Errorf(errkind.Conflict, "namespace %q is not empty: there are events of entity %q in it", q.name, left[0].Name)
 	}
 	return q.remove()

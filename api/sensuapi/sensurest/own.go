@@ -213,7 +213,7 @@ func (q *request) history() error {
 	if q.namespace == "" || entity == "" || check == "" {
 		return invalid(errors.New("namespace, entity and check must be given"))
 	}
-	e, err := q.cfg.Events.Get(q.namespace, entity, check)
+	e, err := q.cfg.Events.Get(q.r.Context(), q.namespace, entity, check)
 	if err != nil {
 		return err
 	}

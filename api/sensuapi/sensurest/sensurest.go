@@ -25,18 +25,20 @@ import (
 	"corbel.dev/corbel/monitor/users"
 )
 
-// Events is where results are: an *ingest.Ingest, or what finds the server that has them.
+// Events is where results are, whichever server has them: a *spread.Spread, or an ingest.Local. An error of kind Unavailable names the
+// server that does not answer.
 type Events interface {
 	// Names lists the entities of a namespace ("" is all) that have events, in order.
-	Names(namespace string) []ingest.EntityName
+	Names(ctx context.Context, namespace string) ([]ingest.EntityName, error)
 	// Events lists an entity's events by check.
-	Events(namespace, entity string) []*ingest.Published
-	Get(namespace, entity, check string) (*monitor.Event, error)
-	EntityState(namespace, entity string) (*monitor.EntityState, error)
+	Events(ctx context.Context, namespace, entity string) ([]*ingest.Published, error)
+	Get(ctx context.Context, namespace, entity, check string) (*monitor.Event, error)
+	// EntityState returns what the agent of an entity, or whoever sends results for it, said of it last; nil is nothing.
+	EntityState(ctx context.Context, namespace, entity string) (*monitor.EntityState, error)
 	// Frame takes an event in protobuf.
 	Frame(ctx context.Context, namespace string, b []byte) error
-	// Delete removes the event of a check, all of an entity's without one.
-	Delete(namespace, entity, check string) bool
+	// Delete removes the event of a check, all of an entity's without one, and reports whether there was any.
+	Delete(ctx context.Context, namespace, entity, check string) (bool, error)
 }
 
 // Config is what an API is made of. Zero limits are the contract's.

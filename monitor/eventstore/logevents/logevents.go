@@ -18,8 +18,8 @@ import (
 	"corbel.dev/corbel/kit/journal"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/vfs"
-	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/eventstore"
+	"corbel.dev/corbel/monitor/eventstore/eventrecord"
 )
 
 // Config of a store.
@@ -40,10 +40,10 @@ type Store struct {
 	frame   []byte
 
 	mu      sync.Mutex
-	bases   map[owner][]base // by index: where a number's whole form is
-	counts  map[uint64]int   // of numbers whose whole form is in a segment, by Segment.Before
-	oldest  []size           // to be refreshed: what is left of the oldest segment
-	live    int64            // bytes of all whole forms
+	bases   map[owner][]base   // by index: where a number's whole form is
+	counts  map[uint64]int     // of numbers whose whole form is in a segment, by Segment.Before
+	oldest  []eventrecord.Size // to be refreshed: what is left of the oldest segment
+	live    int64              // bytes of all whole forms
 	commits uint64
 	changes uint64
 }
@@ -68,12 +68,12 @@ func Open(cfg Config, l eventstore.Loaded) (*Store, error) {
 		cfg.Slack = 3
 	}
 	s := &Store{cfg: cfg, bases: map[owner][]base{}, counts: map[uint64]int{}}
-	h := &held{map[eventstore.Number]*eventstore.Result{}, map[eventstore.Number]monitor.Thresholds{}, map[eventstore.Number]*eventstore.Entity{}, map[uint16]uint64{}}
+	h := newHeld()
 	// The frames of a segment are read before the segment is listed: where they are is known afterwards.
 	var read []tagged
 	j, err := journal.Open(journal.Config{FS: cfg.FS, Dir: cfg.Dir, Prefix: "events", Log: cfg.Log, SegmentBytes: cfg.SegmentBytes, Ahead: ahead(cfg.SegmentBytes)},
 		func(sequence uint64, content []byte) error {
-			return h.apply(content, func(b *batch) { read = append(read, tagged{sequence, b.touched}) })
+			return h.apply(content, func(touched []eventrecord.Size) { read = append(read, tagged{sequence, touched}) })
 		})
 	if err != nil {
 		return nil, err
@@ -109,24 +109,24 @@ func ahead(segmentBytes int64) int64 {
 // tagged is what a batch that was read did.
 type tagged struct {
 	sequence uint64
-	touched  []size
+	touched  []eventrecord.Size
 }
 
 // place notes that numbers are whole in a segment, or gone.
-func (s *Store) place(segment uint64, touched []size) {
+func (s *Store) place(segment uint64, touched []eventrecord.Size) {
 	for _, t := range touched {
-		of := owner{t.number.Shard(), t.entity}
+		of := owner{t.Number.Shard(), t.Entity}
 		list := s.bases[of]
-		for int(t.number.Index()) >= len(list) {
+		for int(t.Number.Index()) >= len(list) {
 			list = append(list, base{})
 		}
 		s.bases[of] = list
-		b := &list[t.number.Index()]
+		b := &list[t.Number.Index()]
 		s.forget(b)
-		if t.bytes > 0 {
-			*b = base{segment, t.bytes}
+		if t.Bytes > 0 {
+			*b = base{segment, t.Bytes}
 			s.counts[segment]++
-			s.live += int64(t.bytes)
+			s.live += int64(t.Bytes)
 		}
 	}
 }
@@ -143,19 +143,19 @@ func (s *Store) forget(b *base) {
 }
 
 // NewBatch makes an empty batch.
-func (s *Store) NewBatch(shard uint16) eventstore.Batch { return &batch{shard: shard} }
+func (s *Store) NewBatch(shard uint16) eventstore.Batch { return eventrecord.NewBatch(shard) }
 
 // Commit writes all batches as one frame.
 func (s *Store) Commit(_ context.Context, batches []eventstore.Batch, until []uint64) error {
 	frame := s.frame[:0]
 	changes := 0
 	for i, b := range batches {
-		b := b.(*batch)
+		b := b.(*eventrecord.Batch)
 		frame = pack.Uint(frame, version)
-		frame = pack.Uint(frame, uint64(b.shard))
+		frame = pack.Uint(frame, uint64(b.Shard()))
 		frame = pack.Uint(frame, until[i])
-		frame = pack.Bytes(frame, b.records)
-		changes += b.n
+		frame = pack.Bytes(frame, b.Records())
+		changes += b.Len()
 	}
 	s.frame = frame
 	if len(frame) > journal.MaxFrameBytes {
@@ -168,7 +168,7 @@ func (s *Store) Commit(_ context.Context, batches []eventstore.Batch, until []ui
 	segment := segments[len(segments)-1].Before
 	s.mu.Lock()
 	for _, b := range batches {
-		s.place(segment, b.(*batch).touched)
+		s.place(segment, b.(*eventrecord.Batch).Touched())
 	}
 	s.commits++
 	s.changes += uint64(changes)
@@ -201,21 +201,21 @@ func (s *Store) Refresh(most int) (results, entities []eventstore.Number) {
 	for ; most > 0 && len(s.oldest) > 0; most-- {
 		one := s.oldest[0]
 		s.oldest = s.oldest[1:]
-		if one.entity {
-			entities = append(entities, one.number)
+		if one.Entity {
+			entities = append(entities, one.Number)
 		} else {
-			results = append(results, one.number)
+			results = append(results, one.Number)
 		}
 	}
 	return results, entities
 }
 
 // based lists what is whole in a segment.
-func (s *Store) based(segment uint64) (out []size) {
+func (s *Store) based(segment uint64) (out []eventrecord.Size) {
 	for of, list := range s.bases {
 		for i, b := range list {
 			if b.bytes > 0 && b.segment == segment {
-				out = append(out, size{eventstore.NumberOf(of.shard, uint32(i)), b.bytes, of.entity})
+				out = append(out, eventrecord.Size{Number: eventstore.NumberOf(of.shard, uint32(i)), Bytes: b.bytes, Entity: of.entity})
 			}
 		}
 	}

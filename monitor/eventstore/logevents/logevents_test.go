@@ -9,6 +9,7 @@ import (
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/eventstore"
+	"corbel.dev/corbel/monitor/eventstore/eventrecord"
 	"corbel.dev/corbel/monitor/eventstore/eventstoretest"
 )
 
@@ -138,21 +139,21 @@ func round(f *eventstoretest.Fleet, s *Store) eventstore.Batch {
 func FuzzApply(f *testing.F) {
 	s := &Store{}
 	fleet := eventstoretest.NewFleet(3)
-	b := s.NewBatch(2).(*batch)
+	b := s.NewBatch(2).(*eventrecord.Batch)
 	for range 40 {
 		fleet.Change(b, 2)
 	}
-	f.Add(b.records)
+	f.Add(b.Records())
 	f.Fuzz(func(t *testing.T, records []byte) {
-		h := &held{map[eventstore.Number]*eventstore.Result{}, map[eventstore.Number]monitor.Thresholds{}, map[eventstore.Number]*eventstore.Entity{}, map[uint16]uint64{}}
-		_ = h.records(&batch{shard: 2}, records)
+		h := newHeld()
+		_ = eventrecord.Read(2, records, h)
 	})
 }
 
 // A result that changes nothing but itself.
 func BenchmarkDelta(b *testing.B) {
 	s := &Store{}
-	batch := s.NewBatch(1).(*batch)
+	batch := s.NewBatch(1)
 	r := &eventstore.Result{State: monitor.State{Result: monitor.Result{Executed: 1_700_000_000, Issued: 1_700_000_000, Timestamp: 1_700_000_001, Sequence: 100, Duration: 0.01}}}
 	for b.Loop() {
 		if batch.Put(5, r, 0); batch.Len() == 10000 {

@@ -1,0 +1,52 @@
+package ingest
+
+import (
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/eventstore"
+	"corbel.dev/corbel/monitor/eventstore/eventrecord"
+)
+
+// AppendPublished writes an event of a check behind b, for another server.
+func AppendPublished(b []byte, p *Published) []byte {
+	batch := eventrecord.NewBatch(0)
+	batch.PutEntity(0, &eventstore.Entity{Namespace: p.Namespace, Name: p.Entity, Message: p.entity, LastSeen: p.lastSeen})
+	batch.Put(0, &eventstore.Result{Key: eventstore.Key{Namespace: p.Namespace, Entity: p.Entity, Check: p.Check}, Stable: p.Kind.Stable,
+		Rest: p.rest, Hooks: p.hooks, Output: p.output, ProcessedBy: p.processedBy, State: p.state}, eventstore.Whole)
+	return pack.Bytes(b, batch.Records())
+}
+
+// ReadPublished reads what AppendPublished wrote.
+func ReadPublished(r *pack.Reader) (*Published, error) {
+	c := carried{}
+	if err := eventrecord.Read(0, r.Bytes(), &c); err != nil {
+		return nil, err
+	}
+	if c.result == nil || c.entity == nil {
+		return nil, errkind.Errorf(errkind.Corrupt, "an event that is none")
+	}
+	kind, err := monitor.NewKind(c.result.Stable)
+	if err != nil {
+		return nil, errkind.E(errkind.Corrupt, "a check's configuration", err)
+	}
+	x := c.result
+	return &Published{Namespace: x.Namespace, Entity: x.Entity, Check: x.Check, Kind: kind, state: x.State, entity: c.entity.Message,
+		rest: x.Rest, hooks: x.Hooks, output: x.Output, processedBy: x.ProcessedBy, lastSeen: c.entity.LastSeen}, nil
+}
+
+// carried is one event on its way between servers.
+type carried struct {
+	entity *eventstore.Entity
+	result *eventstore.Result
+}
+
+func (c *carried) Whole(_ eventstore.Number, r *eventstore.Result, _ uint32) error {
+	c.result = r
+	return nil
+}
+func (c *carried) Entity(_ eventstore.Number, e *eventstore.Entity, _ uint32) { c.entity = e }
+func (c *carried) Delta(eventstore.Number, *eventrecord.Delta) error          { return nil }
+func (c *carried) Delete(eventstore.Number)                                   {}
+func (c *carried) Seen(eventstore.Number, int64)                              {}
+func (c *carried) DeleteEntity(eventstore.Number)                             {}

@@ -1,0 +1,220 @@
+// Package shards decides which server owns which part of the events, and which one follows as its replica.
+//
+// It is pure: a table and what is known of the servers make the next table. What always holds of a planned table:
+// a shard has one owner, and a replica that is another server; a shard whose owner is gone goes to
+// its replica; only with a new owner does the epoch rise, by one. Shards move to even out the load by
+// few at a time, and only by way of a replica that has everything.
+package shards
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Count is into how many parts entities are spread.
+const Count = 256
+
+// Shard is who has a part. Names are those of Server.
+type Shard struct {
+	Owner   string
+	Replica string // "" is none
+	Epoch   uint64 // of the owner
+}
+
+// Table is all shards.
+type Table [Count]Shard
+
+// Server is what is known of one.
+type Server struct {
+	ID string
+	// Gone: it was not heard of for so long that its shards go to others. Lost: for so long that nobody waits for what it alone has.
+	Gone, Lost bool
+	// Leaving: it is to end, and its shards go to others in order.
+	Leaving bool
+}
+
+// moving bounds how many replicas may be behind while shards are moved for the load's sake.
+const moving = 16
+
+// plan is a table that is worked on.
+type plan struct {
+	table    Table
+	servers  []Server // by name
+	known    map[string]Server
+	owners   map[string]int
+	replicas map[string]int
+	behind   int
+}
+
+// Plan returns the next table, and the shards whose owner should hand over to their replica in order. synced says whether a shard's replica
+// has everything. Servers that are not listed are as if they were lost.
+func Plan(t Table, servers []Server, synced func(shard int) bool) (next Table, handOver []int) {
+	p := &plan{table: t, servers: slices.Clone(servers), known: map[string]Server{}, owners: map[string]int{}, replicas: map[string]int{}}
+	slices.SortFunc(p.servers, func(a, b Server) int { return cmp.Compare(a.ID, b.ID) })
+	for _, s := range p.servers {
+		p.known[s.ID] = s
+	}
+	if p.least(p.owners, "") == "" {
+		return t, nil // nobody to give anything to
+	}
+	for i := range p.table {
+		s := &p.table[i]
+		switch {
+		case p.gone(s.Owner) && !p.gone(s.Replica):
+			s.Owner, s.Replica, s.Epoch = s.Replica, "", s.Epoch+1
+		case !p.gone(s.Owner) && p.gone(s.Replica):
+			s.Replica = ""
+		}
+		p.owners[s.Owner]++
+		p.replicas[s.Replica]++
+		if s.Replica != "" && !synced(i) {
+			p.behind++
+		}
+	}
+	p.adopt()
+	p.pair()
+	handOver = p.even(synced)
+	p.evenReplicas()
+	return p.table, handOver
+}
+
+// gone reports whether a server has no part in anything for now.
+func (p *plan) gone(id string) bool {
+	s, ok := p.known[id]
+	return !ok || s.Gone
+}
+
+// lost reports whether nobody waits for a server.
+func (p *plan) lost(id string) bool {
+	s, ok := p.known[id]
+	return !ok || s.Lost
+}
+
+// least returns the server with the fewest shards of a count that may get more, but not the one named; "" is nobody.
+func (p *plan) least(counts map[string]int, but string) (id string) {
+	for _, s := range p.servers {
+		if !s.Gone && !s.Leaving && s.ID != but && (id == "" || counts[s.ID] < counts[id]) {
+			id = s.ID
+		}
+	}
+	return id
+}
+
+// adopt gives shards an owner of which nobody who has anything would come back.
+func (p *plan) adopt() {
+	for i := range p.table {
+		s := &p.table[i]
+		if !p.lost(s.Owner) || s.Replica != "" && !p.lost(s.Replica) {
+			continue
+		}
+		p.owners[s.Owner]--
+		p.replicas[s.Replica]--
+		s.Owner, s.Replica, s.Epoch = p.least(p.owners, ""), "", s.Epoch+1
+		p.owners[s.Owner]++
+		p.replicas[""]++
+	}
+}
+
+// pair gives shards a replica that have none.
+func (p *plan) pair() {
+	for i := range p.table {
+		s := &p.table[i]
+		if s.Replica != "" || p.gone(s.Owner) {
+			continue
+		}
+		p.replicas[""]--
+		s.Replica = p.least(p.replicas, s.Owner)
+		p.replicas[s.Replica]++
+	}
+}
+
+// most returns the server with the most of a count, one that leaves before all others; "" is nobody with any.
+func (p *plan) most(counts map[string]int) (id string, leaving bool) {
+	for _, s := range p.servers {
+		switch n := counts[s.ID]; {
+		case s.Gone || n == 0 || leaving && !s.Leaving:
+		case id == "" || s.Leaving && !leaving || n > counts[id]:
+			id, leaving = s.ID, s.Leaving
+		}
+	}
+	return id, leaving
+}
+
+// even moves shards from those who own many to those who own few: by handing over to a replica that has
+// everything, or, where it has not, by making it the replica first.
+func (p *plan) even(synced func(int) bool) (handOver []int) {
+	taken := map[int]bool{}
+	for {
+		from, leaving := p.most(p.owners)
+		to := p.least(p.owners, from)
+		if from == "" || to == "" || !leaving && p.owners[from]-p.owners[to] < 2 {
+			return handOver
+		}
+		at := p.pick(from, to, taken, synced)
+		if at < 0 {
+			return handOver
+		}
+		taken[at] = true
+		if s := &p.table[at]; s.Replica == to {
+			if synced(at) {
+				handOver = append(handOver, at)
+			}
+		} else {
+			p.replicas[s.Replica]--
+			s.Replica = to
+			p.replicas[to]++
+			p.behind++
+		}
+		p.owners[from]--
+		p.owners[to]++
+	}
+}
+
+// pick returns the shard of from that is best moved to to; -1 when none is for now.
+func (p *plan) pick(from, to string, taken map[int]bool, synced func(int) bool) int {
+	other := -1
+	for i, s := range p.table {
+		if s.Owner != from || taken[i] {
+			continue
+		}
+		if s.Replica == to && synced(i) {
+			return i
+		}
+		if other < 0 || s.Replica == to {
+			other = i
+		}
+	}
+	if other >= 0 && p.table[other].Replica != to && p.behind >= moving {
+		return -1
+	}
+	return other
+}
+
+// evenReplicas moves replicas from servers that follow many shards to those that follow few.
+func (p *plan) evenReplicas() {
+	for p.behind < moving {
+		from, leaving := p.most(p.replicas)
+		to := p.least(p.replicas, from)
+		if from == "" || to == "" || !leaving && p.replicas[from]-p.replicas[to] < 2 {
+			return
+		}
+		at := slices.IndexFunc(p.table[:], func(s Shard) bool { return s.Replica == from && s.Owner != to && !p.gone(s.Owner) })
+		if at < 0 {
+			return
+		}
+		p.table[at].Replica = to
+		p.replicas[from]--
+		p.replicas[to]++
+		p.behind++
+	}
+}
+
+// HandOver makes the replicas of shards their owners, and the owners their replicas.
+func HandOver(t Table, list []int) Table {
+	for _, i := range list {
+		if s := &t[i]; s.Replica != "" {
+			s.Owner, s.Replica, s.Epoch = s.Replica, s.Owner, s.Epoch+1
+		}
+	}
+	return t
+}

@@ -1,0 +1,190 @@
+package shards
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func servers(n int) (list []Server) {
+	for i := range n {
+		list = append(list, Server{ID: fmt.Sprintf("s%d", i)})
+	}
+	return list
+}
+
+func all(int) bool { return true }
+
+// settle plans until nothing changes, with replicas that catch up at once.
+func settle(t testing.TB, table Table, list []Server) Table {
+	t.Helper()
+	for range 2000 {
+		next, hand := Plan(table, list, all)
+		check(t, table, next, list)
+		done := HandOver(next, hand)
+		check(t, next, done, list)
+		if done == table {
+			return done
+		}
+		table = done
+	}
+	t.Fatal("the plan does not come to rest")
+	return table
+}
+
+type failer interface {
+	Helper()
+	Fatalf(string, ...any)
+}
+
+// check holds what always holds from one table to the next.
+func check(t failer, old, next Table, list []Server) {
+	t.Helper()
+	gone := map[string]bool{"": true}
+	alive := false
+	for _, s := range list {
+		gone[s.ID] = s.Gone
+		alive = alive || !s.Gone
+	}
+	for i, s := range next {
+		if s.Owner != "" && s.Owner == s.Replica {
+			t.Fatalf("shard %d has %s twice", i, s.Owner)
+		}
+		if rose := s.Epoch - old[i].Epoch; rose > 1 || (rose == 1) != (s.Owner != old[i].Owner) {
+			t.Fatalf("shard %d: %+v after %+v", i, s, old[i])
+		}
+		if s.Owner != old[i].Owner && gone[s.Owner] {
+			t.Fatalf("shard %d went to %s, which is gone", i, s.Owner)
+		}
+		if g, known := gone[old[i].Owner]; known && !g && s.Owner != old[i].Owner && s.Owner != old[i].Replica {
+			t.Fatalf("shard %d was taken from %s, which is there, for %s, which was not its replica", i, old[i].Owner, s.Owner)
+		}
+	}
+}
+
+func counts(table Table) (owners, replicas map[string]int) {
+	owners, replicas = map[string]int{}, map[string]int{}
+	for _, s := range table {
+		owners[s.Owner]++
+		replicas[s.Replica]++
+	}
+	return owners, replicas
+}
+
+func even(t testing.TB, table Table, list []Server) {
+	t.Helper()
+	owners, replicas := counts(table)
+	for _, count := range []map[string]int{owners, replicas} {
+		least, most := Count, 0
+		for _, s := range list {
+			if !s.Gone && !s.Leaving {
+				least, most = min(least, count[s.ID]), max(most, count[s.ID])
+			}
+		}
+		if most-least > 1 {
+			t.Errorf("uneven: %v, %v", owners, replicas)
+		}
+	}
+}
+
+func TestFirstAndOneMore(t *testing.T) {
+	one := settle(t, Table{}, servers(1))
+	if owners, replicas := counts(one); owners["s0"] != Count || replicas[""] != Count {
+		t.Errorf("one server: %v %v", owners, replicas)
+	}
+	table := one
+	for n := 2; n <= 5; n++ {
+		table = settle(t, table, servers(n))
+		even(t, table, servers(n))
+	}
+}
+
+func TestTakeOver(t *testing.T) {
+	list := servers(3)
+	table := settle(t, Table{}, list)
+	list[1].Gone = true
+	next, hand := Plan(table, list, all)
+	for i, s := range next {
+		switch {
+		case s.Owner == "s1" || s.Replica == "s1":
+			t.Fatalf("shard %d still is of the server that is gone: %+v", i, s)
+		case table[i].Owner == "s1" && (s.Owner != table[i].Replica || s.Epoch != table[i].Epoch+1):
+			t.Fatalf("shard %d went from %+v to %+v", i, table[i], s)
+		case table[i].Owner != "s1" && s.Owner != table[i].Owner:
+			t.Fatalf("shard %d was taken from %s", i, table[i].Owner)
+		}
+	}
+	even(t, HandOver(next, hand), list)
+	list[1].Gone = false
+	even(t, settle(t, next, list), list)
+}
+
+// TestBothGone: nobody adopts what its owner or its replica may bring back.
+func TestBothGone(t *testing.T) {
+	list := servers(3)
+	table := settle(t, Table{}, list)
+	list[0].Gone, list[1].Gone = true, true
+	next, _ := Plan(table, list, all)
+	for i, s := range next {
+		if table[i].Owner != "s2" && table[i].Replica != "s2" && s != table[i] {
+			t.Fatalf("shard %d: %+v became %+v", i, table[i], s)
+		}
+	}
+	list[0].Lost, list[1].Lost = true, true
+	next, _ = Plan(next, list, all)
+	if owners, _ := counts(next); owners["s2"] != Count {
+		t.Errorf("owners %v", owners)
+	}
+}
+
+func TestLeaving(t *testing.T) {
+	list := servers(3)
+	table := settle(t, Table{}, list)
+	list[2].Leaving = true
+	table = settle(t, table, list)
+	if owners, replicas := counts(table); owners["s2"] != 0 || replicas["s2"] != 0 {
+		t.Errorf("%v %v", owners, replicas)
+	}
+}
+
+// TestBehind: a replica that lacks something gets nothing, and few are behind at a time.
+func TestBehind(t *testing.T) {
+	table := settle(t, Table{}, servers(2))
+	next, hand := Plan(table, servers(3), func(i int) bool { return table[i].Replica != "s2" })
+	changed := 0
+	for i := range next {
+		if next[i] != table[i] {
+			changed++
+		}
+	}
+	if len(hand) != 0 || changed == 0 || changed > moving {
+		t.Errorf("%d handed over, %d changed", len(hand), changed)
+	}
+	if again, hand := Plan(next, servers(3), func(i int) bool { return next[i].Replica != "s2" }); again != next || len(hand) != 0 {
+		t.Error("more were begun while those are behind")
+	}
+}
+
+// TestRandom: servers come and go as they like; the rules hold at each step, and all is even once they stay.
+func TestRandom(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		list := servers(rapid.IntRange(1, 5).Draw(r, "servers"))
+		var table Table
+		for range rapid.IntRange(1, 20).Draw(r, "steps") {
+			s := &list[rapid.IntRange(0, len(list)-1).Draw(r, "which")]
+			s.Gone = rapid.Bool().Draw(r, "gone")
+			s.Lost = s.Gone && rapid.Bool().Draw(r, "lost")
+			s.Leaving = rapid.Bool().Draw(r, "leaving")
+			lag := rapid.IntRange(1, 4).Draw(r, "lag")
+			next, hand := Plan(table, list, func(i int) bool { return i%lag == 0 })
+			check(r, table, next, list)
+			table = HandOver(next, hand)
+			check(r, next, table, list)
+		}
+		for i := range list {
+			list[i].Gone, list[i].Lost, list[i].Leaving = false, false, false
+		}
+		even(t, settle(t, table, list), list)
+	})
+}

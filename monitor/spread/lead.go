@@ -1,0 +1,332 @@
+package spread
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/kit/tagproto"
+	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/objects"
+	"corbel.dev/corbel/monitor/shards"
+)
+
+// The leader's part: it pings all servers, and plans the table by what it hears.
+
+const (
+	pingEvery   = 250 * time.Millisecond
+	pingTime    = time.Second
+	writeTime   = 5 * time.Second
+	releaseTime = 3 * time.Second
+	// handOverMost is how many shards are handed over together.
+	handOverMost = 16
+)
+
+// heard is what the leader knows of one server.
+type heard struct {
+	// since is when the oldest question was asked that has no answer; zero is none: a leader that pauses takes nobody's silence for it.
+	since  time.Time
+	asking bool
+	synced [shards.Count / 8]byte // of the shards that it owns
+}
+
+type watch struct {
+	mu    sync.Mutex
+	heard map[string]*heard
+	pings sync.WaitGroup
+}
+
+// lead plans while this server leads.
+func (s *Spread) lead(ctx context.Context) error {
+	tick := time.NewTicker(pingEvery)
+	defer tick.Stop()
+	defer s.watch.pings.Wait()
+	last := s.cfg.Now()
+	for {
+		now := s.cfg.Now()
+		if late := now.Sub(last); late > s.cfg.GoneAfter/2 {
+			s.forgive(now) // this process stood still, and may not have read what the others answered
+		}
+		last = now
+		if s.cfg.Leads() && s.cfg.Ready() {
+			members := s.everybody()
+			s.ping(ctx, members)
+			s.plan(ctx, members)
+		} else {
+			s.watch.mu.Lock()
+			clear(s.watch.heard)
+			s.watch.mu.Unlock()
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// forgive begins to count silences anew.
+func (s *Spread) forgive(now time.Time) {
+	s.watch.mu.Lock()
+	defer s.watch.mu.Unlock()
+	for _, h := range s.watch.heard {
+		if !h.since.IsZero() {
+			h.since = now
+		}
+	}
+}
+
+// everybody lists the plane's servers, and those of the table that the pool does not know (yet, or any more).
+func (s *Spread) everybody() []Member {
+	list := s.cfg.Members()
+	known := map[string]bool{"": true}
+	for _, m := range list {
+		known[m.ID] = true
+	}
+	if item := s.item(); item != nil {
+		for _, p := range item.Object.(*monitor.ShardTable).Shards {
+			for _, id := range []string{p.Owner, p.Replica} {
+				if !known[id] {
+					known[id] = true
+					list = append(list, Member{ID: id})
+				}
+			}
+		}
+	}
+	return list
+}
+
+// ping asks each server, one question at a time, without waiting for answers.
+func (s *Spread) ping(ctx context.Context, members []Member) {
+	w := &s.watch
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, m := range members {
+		h := w.heard[m.ID]
+		if h == nil {
+			h = &heard{}
+			w.heard[m.ID] = h
+		}
+		switch {
+		case m.ID == s.cfg.Self:
+			h.synced = s.syncedBits()
+			continue
+		case h.since.IsZero():
+			h.since = s.cfg.Now()
+		}
+		if !h.asking && !m.Left && m.Addr != "" {
+			h.asking = true
+			w.pings.Go(func() { s.pingOne(ctx, m, h) })
+		}
+	}
+}
+
+func (s *Spread) pingOne(ctx context.Context, m Member, h *heard) {
+	ctx, cancel := context.WithTimeout(ctx, pingTime)
+	defer cancel()
+	reply, err := s.cfg.Call(ctx, m.Addr, methodPing, nil)
+	s.watch.mu.Lock()
+	defer s.watch.mu.Unlock()
+	h.asking = false
+	if err == nil && len(reply) == len(h.synced) {
+		h.since = time.Time{}
+		copy(h.synced[:], reply)
+	}
+}
+
+// pong answers a ping: which of the shards owned here have a replica that has everything.
+func (s *Spread) pong(context.Context, []byte) ([]byte, error) {
+	if s.table.Load() == nil && !s.cfg.Ready() {
+		return nil, errkind.Errorf(errkind.Unavailable, "this server is not ready")
+	}
+	bits := s.syncedBits()
+	return bits[:], nil
+}
+
+func (s *Spread) syncedBits() (bits [shards.Count / 8]byte) {
+	for i := range shards.Count {
+		if s.back.synced(uint16(i)) {
+			bits[i/8] |= 1 << (i % 8)
+		}
+	}
+	return bits
+}
+
+// judge makes of what was heard what the plan needs.
+func (s *Spread) judge(members []Member) (list []shards.Server, synced func(id string, shard int) bool) {
+	w := &s.watch
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := s.cfg.Now()
+	bits := map[string][shards.Count / 8]byte{}
+	for _, m := range members {
+		h := w.heard[m.ID]
+		silent := time.Duration(0)
+		if !h.since.IsZero() {
+			silent = now.Sub(h.since)
+		}
+		bits[m.ID] = h.synced
+		list = append(list, shards.Server{ID: m.ID, Gone: m.Left || silent > s.cfg.GoneAfter, Lost: m.Left || silent > s.cfg.LostAfter, Leaving: m.Leaving})
+	}
+	return list, func(id string, shard int) bool { b := bits[id]; return b[shard/8]&(1<<(shard%8)) != 0 }
+}
+
+// plan writes the next table, where it is another.
+func (s *Spread) plan(ctx context.Context, members []Member) {
+	item := s.item()
+	var table shards.Table
+	index := uint64(0)
+	if item != nil {
+		table, index = tableOf(item.Object.(*monitor.ShardTable)), item.Index
+	}
+	servers, synced := s.judge(members)
+	next, handOver := shards.Plan(table, servers, func(i int) bool { return synced(table[i].Owner, i) })
+	if next != table {
+		for i := range next {
+			if table[i].Owner != "" && next[i].Owner != table[i].Owner && next[i].Owner != table[i].Replica {
+				s.adopted.Add(1)
+			}
+		}
+		s.write(ctx, index, &next)
+		return // hand over by what the servers say of the new table
+	}
+	if len(handOver) > 0 {
+		s.handOver(ctx, index, table, handOver[:min(len(handOver), handOverMost)])
+	}
+}
+
+func (s *Spread) write(ctx context.Context, index uint64, t *shards.Table) {
+	ctx, cancel := context.WithTimeout(ctx, writeTime)
+	defer cancel()
+	op := objects.Op{Verb: objects.Put, Type: monitor.ShardTableType, Name: monitor.ShardTableName, Encoded: tagproto.Append(nil, objectOf(t)), If: index}
+	if index == 0 {
+		op.Verb = objects.Create
+	}
+	if err := s.cfg.Resources.Write(ctx, op); err != nil && ctx.Err() == nil && !errkind.Is(err, errkind.Conflict) {
+		s.cfg.Log.Warn("the table of shards could not be written yet", "error", err)
+	}
+}
+
+// handOver moves shards to their replicas in order: their owners stop taking results, and send what they have, before the table changes.
+func (s *Spread) handOver(ctx context.Context, index uint64, t shards.Table, list []int) {
+	byOwner := map[string][]int{}
+	for _, i := range list {
+		byOwner[t[i].Owner] = append(byOwner[t[i].Owner], i)
+	}
+	var released []int
+	for id, of := range byOwner {
+		m, err := s.member(id)
+		if err != nil {
+			continue
+		}
+		req := pack.Uint(nil, index)
+		for _, i := range of {
+			req = pack.Uint(req, uint64(i))
+		}
+		reply, err := s.ask(ctx, m, methodRelease, req, releaseTime)
+		if err != nil {
+			s.cfg.Log.Debug("shards were not released", "server", m.Name, "error", err)
+			continue
+		}
+		for r := pack.Read(reply); r.More(); {
+			if n := r.Uint(); n < shards.Count {
+				released = append(released, int(n))
+			}
+		}
+	}
+	if len(released) == 0 {
+		return
+	}
+	next := shards.HandOver(t, released)
+	s.moved.Add(uint64(len(released)))
+	s.write(ctx, index, &next)
+}
+
+// ask calls a server, this one too.
+func (s *Spread) ask(ctx context.Context, m Member, method string, req []byte, within time.Duration) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	if m.ID == s.cfg.Self {
+		return s.Handlers()[method](ctx, req)
+	}
+	return s.cfg.Call(ctx, m.Addr, method, req)
+}
+
+// frozenFor is how long a released shard waits for the table that gives it away.
+const frozenFor = 2 * releaseTime
+
+// release has shards take no results, waits until the replica has all that was taken, and answers with those of which it has.
+func (s *Spread) release(ctx context.Context, req []byte) ([]byte, error) {
+	r := pack.Read(req)
+	index := r.Uint()
+	if item := s.item(); item == nil || item.Index != index {
+		return nil, errkind.Errorf(errkind.Conflict, "this server has another table")
+	}
+	var list []uint16
+	for r.More() {
+		if n := r.Uint(); n < shards.Count && s.owner(uint16(n)) == s.cfg.Self {
+			list = append(list, uint16(n))
+		}
+	}
+	if r.Err() != nil {
+		return nil, errkind.E(errkind.Invalid, methodRelease, r.Err())
+	}
+	s.mu.Lock()
+	for _, n := range list {
+		s.frozen[n] = s.cfg.Now().Add(frozenFor)
+		s.cfg.Ingest.Freeze(n)
+	}
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, releaseTime*2/3)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	settled := func(n uint16) bool { return s.cfg.Ingest.Settled(n) && s.back.drained(n) }
+	for waiting := true; waiting && ctx.Err() == nil; {
+		waiting = false
+		for _, n := range list {
+			waiting = waiting || !settled(n)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+	var out []byte
+	for _, n := range list {
+		if settled(n) {
+			out = pack.Uint(out, uint64(n))
+		} else {
+			s.unfreeze(n)
+			s.cfg.Ingest.Own(n)
+		}
+	}
+	return out, nil
+}
+
+func (s *Spread) unfreeze(n uint16) {
+	s.mu.Lock()
+	delete(s.frozen, n)
+	s.mu.Unlock()
+}
+
+// thaw lets shards take results again whose new table did not come.
+func (s *Spread) thaw() {
+	now := s.cfg.Now()
+	s.mu.Lock()
+	var list []uint16
+	for n, until := range s.frozen {
+		if now.After(until) {
+			list = append(list, n)
+			delete(s.frozen, n)
+		}
+	}
+	s.mu.Unlock()
+	for _, n := range list {
+		if s.owner(n) == s.cfg.Self {
+			s.cfg.Ingest.Own(n)
+		}
+	}
+}
