@@ -122,6 +122,7 @@ func TestFiltersComeFirst(t *testing.T) {
 		for range 50 {
 			w.send(result(entity, "cpu", 2, "once"))
 		}
+		polltest.Until(t, func() bool { return w.of("once").Busy == 1 }, "the handler to be stuck") // with the first, so that there is room for the others
 	}
 	polltest.Until(t, func() bool { s := w.of("once"); return s.Queued+s.Filtered == 150 }, "all to be looked at")
 	if err := os.Remove(filepath.Join(w.dir, "stuck")); err != nil {

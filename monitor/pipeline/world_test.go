@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,6 +35,8 @@ type world struct {
 	intake    *ingest.Ingest
 	dir       string // for what handlers write
 	log       *logLines
+
+	wanted atomic.Int64 // events that are to be published yet
 
 	mu       sync.Mutex
 	silences *monitor.Silences
@@ -82,7 +85,15 @@ func start(t testing.TB, change func(*Config), list ...monitor.Object) *world {
 		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
 			return logevents.Open(logevents.Config{FS: vfs.NewMem(), Dir: "/events", Log: log}, l)
 		},
-		Log: log, Now: time.Now, Gather: time.Millisecond, Wants: w.Wants, Publish: w.Publish,
+		Log: log, Now: time.Now, Gather: time.Millisecond,
+		Wants: func(namespace string, k *monitor.Kind, out monitor.Outcome) bool {
+			wants := w.Wants(namespace, k, out)
+			if wants {
+				w.wanted.Add(1)
+			}
+			return wants
+		},
+		Publish: func(p *ingest.Published) { w.Publish(p); w.wanted.Add(-1) },
 		Silences: func(string) *monitor.Silences {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -176,7 +187,7 @@ func (w *world) of(handler string) HandlerStats {
 // settled waits until everything sent was stored and handled.
 func (w *world) settled() {
 	w.t.Helper()
-	polltest.Until(w.t, func() bool { return w.intake.Stats().Pending == 0 }, "everything to be stored")
+	polltest.Until(w.t, func() bool { return w.wanted.Load() == 0 }, "everything to be stored")
 	polltest.Until(w.t, func() bool {
 		for _, s := range w.Stats() {
 			if s.Waiting+s.Busy > 0 {
