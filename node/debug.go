@@ -19,14 +19,17 @@ const reachPrefix = "/v1/internal/reach/"
 // reachable are the paths that may be asked of another member: what tells about its
 // process, and changes nothing. A / at the end stands for all below.
 var reachable = []string{"/v1/agent/self", "/v1/agent/host", "/v1/agent/version", "/v1/agent/metrics", "/v1/agent/metrics/stream",
-	"/v1/agent/monitor", "/v1/doctor", "/v1/doctor/evidence", "/debug/pprof/"}
+	"/v1/agent/monitor", "/v1/doctor", "/v1/doctor/evidence", "/v1/doctor/profile", "/debug/pprof/"}
 
 // withProfiles serves /debug/pprof, the doctor and reachPrefix beside api.
 func (p *Process) withProfiles(api http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/profile", func(w http.ResponseWriter, r *http.Request) {
+		defer p.doctor.profiler.Yield()()
+		pprof.Profile(w, r)
+	})
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"net"
 	"net/http"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/doctor"
 	"corbel.dev/corbel/doctor/probe"
+	"corbel.dev/corbel/doctor/profile"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/version"
@@ -38,19 +40,20 @@ const (
 
 // physician is the doctor's part in a process: its probe, what agents told it, its clock among others.
 type physician struct {
-	p      *Process
-	probe  *probe.Probe
-	api    *corbelapi.Doctor
-	outbox chan doctor.Evidence // on agents; the newest alone
+	p        *Process
+	probe    *probe.Probe
+	profiler *profile.Profiler
+	api      *corbelapi.Doctor
+	outbox   chan doctor.Evidence // on agents; the newest alone
 
 	mu   sync.Mutex // guards told
 	told map[string]doctor.Evidence
 }
 
 func newPhysician(p *Process) (*physician, error) {
-	d := &physician{p: p, outbox: make(chan doctor.Evidence, 1), told: map[string]doctor.Evidence{}}
+	d := &physician{p: p, profiler: profile.New(profile.Config{Log: p.log}), outbox: make(chan doctor.Evidence, 1), told: map[string]doctor.Evidence{}}
 	cfg := probe.Config{Member: p.cfg.Node.Name, Role: doctor.RoleAgent, Version: version.Number, Metrics: p.metrics, Dir: p.cfg.DataDir, FS: p.fs, Clock: p.clock, Log: p.log,
-		Addresses: d.addresses, Host: &probe.Host{Ports: d.ports, Peer: d.peer}}
+		Addresses: d.addresses, Stacks: d.profiler.Stacks, Look: d.profiler.Slow, Host: &probe.Host{Ports: d.ports, Peer: d.peer}}
 	if p.cfg.Server {
 		cfg.Role = doctor.RoleServer
 	} else {
@@ -69,7 +72,7 @@ func newPhysician(p *Process) (*physician, error) {
 	if d.probe, err = probe.New(cfg); err != nil {
 		return nil, err
 	}
-	d.api = corbelapi.NewDoctor(corbelapi.Config{Evidence: d.evidence, Others: d.others, Ask: d.ask, Allow: d.allow})
+	d.api = corbelapi.NewDoctor(corbelapi.Config{Evidence: d.evidence, Others: d.others, Ask: d.ask, Allow: d.allow, Profile: d.profile})
 	p.rpcSrv.Handle(methodClock, func(context.Context, []byte) ([]byte, error) {
 		return pack.Uint(nil, uint64(p.clock.Now().UnixNano())), nil
 	})
@@ -84,10 +87,24 @@ func (d *physician) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { d.clocks(ctx) })
+	wg.Go(func() { _ = d.profiler.Run(ctx) }) // it ends with ctx alone
 	if !d.p.cfg.Server {
 		wg.Go(func() { d.report(ctx) })
 	}
 	return d.probe.Run(ctx)
+}
+
+// profile writes the newest profile of a kind, as pprof reads it or drawn; false when there is none.
+func (d *physician) profile(w io.Writer, kind string, drawn bool) (bool, error) {
+	taken, ok := d.profiler.Newest(doctor.StackKind(kind))
+	if !ok {
+		return false, nil
+	}
+	if drawn {
+		return true, profile.Flame(w, taken.Bytes, d.p.cfg.Node.Name+" "+kind+" "+taken.At.UTC().Format(time.RFC3339))
+	}
+	_, err := w.Write(taken.Bytes)
+	return true, err
 }
 
 // addresses are those at which others know this process.

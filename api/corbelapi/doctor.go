@@ -2,16 +2,20 @@
 //
 //	GET /v1/doctor            the report about the cluster: asked of all servers in parallel; ?local for this process alone
 //	GET /v1/doctor/evidence   what this process knows, and what agents told it of late; ?cluster for what all servers know
+//	GET /v1/doctor/profile    the newest profile, ?kind=cpu, blocked, mutex, waiting or heap; for pprof, or ?format=svg as a flame graph
 //
-// Both need operator:read. Answers are JSON; errors are text, as in the catalog's contract. The report is there within GatherTimeout
+// All need operator:read. Answers are JSON; errors are text, as in the catalog's contract. The report is there within GatherTimeout
 // and a little, whatever state the members are in: who has not answered by then is named in it.
 package corbelapi
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -43,6 +47,8 @@ type Config struct {
 	Others func() []Member
 	// Ask fetches a member's evidence for the caller of a request.
 	Ask func(ctx context.Context, name string, r *http.Request) ([]doctor.Evidence, error)
+	// Profile writes the newest profile of a kind; false when there is none.
+	Profile func(w io.Writer, kind string, drawn bool) (bool, error)
 	// Allow says whether the caller may see it.
 	Allow func(*http.Request) bool
 }
@@ -58,7 +64,9 @@ type Doctor struct {
 func NewDoctor(cfg Config) *Doctor { return &Doctor{cfg: cfg, turns: make(chan struct{}, 4)} }
 
 // Serves reports whether a path is the Doctor's.
-func Serves(path string) bool { return path == "/v1/doctor" || path == "/v1/doctor/evidence" }
+func Serves(path string) bool {
+	return path == "/v1/doctor" || path == "/v1/doctor/evidence" || path == "/v1/doctor/profile"
+}
 
 // ServeHTTP implements http.Handler.
 func (d *Doctor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -72,6 +80,10 @@ func (d *Doctor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	query := r.URL.Query()
+	if r.URL.Path == "/v1/doctor/profile" {
+		d.profile(w, query.Get("kind"), query.Get("format"))
+		return
+	}
 	evidence := r.URL.Path == "/v1/doctor/evidence"
 	if evidence && !query.Has("cluster") {
 		answer(w, d.cfg.Evidence())
@@ -95,6 +107,39 @@ func (d *Doctor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	report := doctor.Judge(&cluster)
 	answer(w, &report)
+}
+
+// kinds are the profiles that there are.
+var kinds = []string{string(doctor.StackCPU), string(doctor.StackBlocked), string(doctor.StackMutex), string(doctor.StackWaiting), string(doctor.StackHeap)}
+
+func (d *Doctor) profile(w http.ResponseWriter, kind, format string) {
+	if kind == "" {
+		kind = string(doctor.StackCPU)
+	}
+	if !slices.Contains(kinds, kind) {
+		http.Error(w, "kind: "+strconv.Quote(kind)+" is none of "+strings.Join(kinds, ", "), http.StatusBadRequest)
+		return
+	}
+	if format != "" && format != "pprof" && format != "svg" {
+		http.Error(w, "format: "+strconv.Quote(format)+" is neither pprof nor svg", http.StatusBadRequest)
+		return
+	}
+	var b bytes.Buffer
+	found, err := d.cfg.Profile(&b, kind, format == "svg")
+	switch {
+	case err != nil:
+		http.Error(w, "the profile cannot be drawn: "+err.Error(), http.StatusInternalServerError)
+		return
+	case !found:
+		http.Error(w, "no profile of "+kind+" was taken yet: CPU, blocking and memory come each minute, waiting when something is slow", http.StatusNotFound)
+		return
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	if format == "svg" {
+		w.Header().Set("Content-Type", "image/svg+xml")
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+	}
+	_, _ = w.Write(b.Bytes())
 }
 
 func answer(w http.ResponseWriter, v any) {

@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,7 +81,7 @@ func TestGather(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	allowed := false
 	d := NewDoctor(Config{Evidence: func() []doctor.Evidence { return []doctor.Evidence{} }, Others: func() []Member { return nil }, Allow: func(*http.Request) bool { return allowed }})
-	for _, path := range []string{"/v1/doctor", "/v1/doctor/evidence"} {
+	for _, path := range []string{"/v1/doctor", "/v1/doctor/evidence", "/v1/doctor/profile"} {
 		if !Serves(path) {
 			t.Errorf("%s is nobody's", path)
 		}
@@ -98,5 +101,23 @@ func TestRefusals(t *testing.T) {
 	}
 	if w := get(t, d, "GET", "/v1/doctor/evidence"); w.Code != http.StatusOK {
 		t.Errorf("evidence meanwhile: %d", w.Code)
+	}
+}
+
+func TestProfiles(t *testing.T) {
+	d := NewDoctor(Config{Allow: func(*http.Request) bool { return true }, Profile: func(w io.Writer, kind string, drawn bool) (bool, error) {
+		_, err := fmt.Fprint(w, kind, drawn)
+		return kind != "waiting", err
+	}})
+	for path, want := range map[string]struct {
+		code int
+		body string
+	}{
+		"?kind=heap": {200, "heapfalse"}, "": {200, "cpufalse"}, "?kind=mutex&format=svg": {200, "mutextrue"},
+		"?kind=waiting": {404, "no profile of waiting"}, "?kind=x": {400, "none of cpu"}, "?format=png": {400, "neither pprof nor svg"},
+	} {
+		if w := get(t, d, "GET", "/v1/doctor/profile"+path); w.Code != want.code || !strings.Contains(w.Body.String(), want.body) {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
 	}
 }

@@ -31,13 +31,15 @@ const (
 )
 
 type options struct {
-	dial   command.Dial
-	env    *command.Env
-	also   []string
-	from   string
-	since  time.Duration
-	asJSON bool
-	watch  bool
+	dial command.Dial
+	env  *command.Env
+	also []string
+	from string
+	// profiles is a folder to save them in.
+	profiles string
+	since    time.Duration
+	asJSON   bool
+	watch    bool
 }
 
 // Command builds `corbel doctor`.
@@ -60,6 +62,7 @@ docs/runbook has a page for each finding.`
 	f := c.Flags()
 	f.StringArrayVar(&o.also, "also", nil, "address of a member of another cluster to judge together with this one (repeat)")
 	f.StringVar(&o.from, "from", "", "read an archive or folder of corbel debug, or a file of evidence, and ask nobody")
+	f.StringVar(&o.profiles, "profiles", "", "save the profiles of the member of the first finding in this folder, for pprof and as flame graphs")
 	f.DurationVar(&o.since, "since", 0, "also list findings that were there this long ago, and are over")
 	f.BoolVar(&o.asJSON, "json", false, "print the report as JSON")
 	f.BoolVar(&o.watch, "watch", false, "print again whenever the findings change, until interrupted")
@@ -67,8 +70,8 @@ docs/runbook has a page for each finding.`
 		ctx, stop := command.Signals(c.Context())
 		defer stop()
 		switch {
-		case o.from != "" && (o.watch || len(o.also) > 0):
-			return command.Usagef("--from asks nobody: leave out --watch and --also")
+		case o.from != "" && (o.watch || len(o.also) > 0 || o.profiles != ""):
+			return command.Usagef("--from asks nobody: leave out --watch, --also and --profiles")
 		case o.since < 0:
 			return command.Usagef("--since must be above 0")
 		case o.watch:
@@ -81,6 +84,11 @@ docs/runbook has a page for each finding.`
 		report, err := o.print(cluster)
 		if err != nil {
 			return err
+		}
+		if o.profiles != "" {
+			if err := o.saveProfiles(ctx, report); err != nil {
+				return err
+			}
 		}
 		return verdict(report)
 	}

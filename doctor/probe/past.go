@@ -84,7 +84,13 @@ func (p *Probe) judge() {
 		}
 		p.cfg.Metrics.Gauge("doctor.findings", "code", code).Set(float64(n))
 	}
-	if len(report.Findings) > 0 && p.cfg.Tell != nil {
+	if len(report.Findings) == 0 {
+		return
+	}
+	if p.cfg.Look != nil {
+		p.cfg.Look()
+	}
+	if p.cfg.Tell != nil {
 		p.cfg.Tell(e)
 	}
 }

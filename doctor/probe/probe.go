@@ -49,6 +49,8 @@ type Config struct {
 	Slow func() []doctor.Slow
 	// Stacks gives what profiles say; nil is none.
 	Stacks func() []doctor.Stack
+	// Look is called after each tick at which something was found: a closer look is worth its cost; nil looks at nothing. It must not block.
+	Look func()
 	// Host is read for series of the machine; nil reads none.
 	Host *Host
 	// Tell is given the evidence after each tick at which it led to findings; nil tells nobody. It must not block.
