@@ -20,6 +20,8 @@ const (
 	leastPercent   = 80
 	deadPercent    = 15
 	headroomPeriod = 100 * time.Millisecond
+	// startedAfter is when what a start read and threw away (logs, snapshots: more than the state itself) is given back.
+	startedAfter = 5 * time.Second
 	// headroomStep is the least change of the percentage that is worth setting it: doing so stops the world for a moment.
 	headroomStep = 10
 )
@@ -50,10 +52,14 @@ func keepHeadroom(ctx context.Context) error {
 	defer debug.SetGCPercent(before)
 	tick := time.NewTicker(headroomPeriod)
 	defer tick.Stop()
+	started := time.After(startedAfter)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-started:
+			debug.FreeOSMemory()
+			continue
 		case <-tick.C:
 		}
 		if next := read(); next < now-headroomStep || next > now+headroomStep {

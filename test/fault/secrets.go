@@ -36,8 +36,8 @@ type Secrets struct {
 
 // SecretsReport is what a run did.
 type SecretsReport struct {
-	Cycles, Acked, Unknown, Revoked, Logins, Unwrapped, Limited, Roles, Fenced int
-	Starts                                                                     []time.Duration // from the start, or the kill, until everything could be read
+	Cycles, Acked, Unknown, Revoked, Logins, Renewed, Unwrapped, Limited, Roles, Fenced int
+	Starts                                                                              []time.Duration // from the start, or the kill, until everything could be read
 }
 
 const secretsConf = `

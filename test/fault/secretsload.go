@@ -26,6 +26,13 @@ type secretsLedger struct {
 	logins  []string       // tokens of logins that were acknowledged
 	wraps   []*wrapOf
 	limited []*limitedOf
+	renewed []renewedOf
+}
+
+// renewedOf is a token with the time until which an acknowledged renewal said that it lives.
+type renewedOf struct {
+	token string
+	until time.Time
 }
 
 // wrapOf is an answer that was wrapped.
@@ -44,7 +51,7 @@ const usesOfLimited = 4
 
 // reset forgets everything: each cycle has keys and tokens of its own.
 func (l *secretsLedger) reset() {
-	l.acked, l.sent, l.revoked, l.logins, l.wraps, l.limited = map[string]int{}, map[string]int{}, nil, nil, nil, nil
+	l.acked, l.sent, l.revoked, l.logins, l.wraps, l.limited, l.renewed = map[string]int{}, map[string]int{}, nil, nil, nil, nil, nil
 }
 
 // write does what clients do until ctx ends.
@@ -65,6 +72,8 @@ func (r *secretsRun) write(ctx context.Context, cycle, w int, rng *rand.Rand) {
 			if r.pg != nil {
 				r.role(ctx, s, rng)
 			}
+		case 5:
+			r.renew(ctx, s)
 		default:
 			lost += r.put(ctx, s, fmt.Sprintf("w%d/k%d-%d-%d", w, rng.IntN(4), cycle, lost))
 		}
@@ -135,6 +144,34 @@ func (r *secretsRun) login(ctx context.Context, s *Server) {
 	}
 }
 
+// renew renews the token of a login to ever later ends, some of which are so near each other that nothing is written.
+func (r *secretsRun) renew(ctx context.Context, s *Server) {
+	of := renewedOf{token: r.made(ctx, s, "auth/approle/login", "", map[string]any{"role_id": secretsRoleID})}
+	for _, seconds := range []int{3600, 3610, 3620, 3900} {
+		if of.token == "" {
+			return
+		}
+		begun := time.Now()
+		code, body, err := r.do(ctx, s, "POST", "auth/token/renew-self", of.token, map[string]any{"increment": seconds})
+		var got struct {
+			Auth struct {
+				Left int `json:"lease_duration"`
+			} `json:"auth"`
+		}
+		if err != nil || code != http.StatusOK || json.Unmarshal(body, &got) != nil {
+			break
+		}
+		of.until = begun.Add(time.Duration(got.Auth.Left-1) * time.Second) // it is told in whole seconds
+	}
+	if of.until.IsZero() {
+		return
+	}
+	r.mu.Lock()
+	r.renewed = append(r.renewed, of)
+	r.report.Renewed++
+	r.mu.Unlock()
+}
+
 // wrap wraps a content; every second one is unwrapped at once.
 func (r *secretsRun) wrap(ctx context.Context, s *Server, rng *rand.Rand) {
 	content := strconv.FormatUint(rng.Uint64(), 36)
@@ -203,7 +240,7 @@ func (r *secretsRun) role(ctx context.Context, s *Server, rng *rand.Rand) {
 }
 
 // compare reads everything back: nothing that was acknowledged is lost, no value came from nowhere, no token that was
-// ended opens anything, no content is unwrapped twice, no token is used too often.
+// ended opens anything, none ends before a renewal said, no content is unwrapped twice, no token is used too often.
 func (r *secretsRun) compare(ctx context.Context) error {
 	defer r.reset()
 	s := r.servers[0]
@@ -252,6 +289,28 @@ func (r *secretsRun) compare(ctx context.Context) error {
 			return fmt.Errorf("a token of %d uses was used %d times", usesOfLimited, of.used)
 		}
 		r.report.Limited += of.used
+	}
+	return r.compareRenewed(ctx, s)
+}
+
+// compareRenewed holds the ends of tokens against what renewals said.
+func (r *secretsRun) compareRenewed(ctx context.Context, s *Server) error {
+	for _, of := range r.renewed {
+		_, body, err := r.steady(ctx, s, "GET", "auth/token/lookup-self", of.token, http.StatusOK)
+		if err != nil {
+			return err
+		}
+		var got struct {
+			Data struct {
+				TTL int `json:"ttl"`
+			} `json:"data"`
+		}
+		if err := json.Unmarshal(body, &got); err != nil {
+			return err
+		}
+		if end := time.Now().Add(time.Duration(got.Data.TTL+1) * time.Second); end.Before(of.until) {
+			return fmt.Errorf("a token that a renewal said to live until %s ends at %s", of.until, end)
+		}
 	}
 	return nil
 }
