@@ -24,7 +24,6 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 type fleet struct {
 	t       *testing.T
 	servers []*server
-	wg      sync.WaitGroup
 
 	mu      sync.Mutex
 	rng     *rand.Rand
