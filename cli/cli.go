@@ -25,6 +25,7 @@ import (
 	"corbel.dev/corbel/cli/doctorcmd"
 	"corbel.dev/corbel/cli/gossipcmd"
 	"corbel.dev/corbel/cli/meshcmd"
+	"corbel.dev/corbel/cli/sensucmd"
 	"corbel.dev/corbel/cli/snapshots"
 	"corbel.dev/corbel/cli/trouble"
 	"github.com/spf13/cobra"
@@ -122,6 +123,7 @@ const (
 	groupMesh    = "mesh"
 	groupAccess  = "access"
 	groupSecrets = "secrets"
+	groupMonitor = "monitor"
 	groupCluster = "cluster"
 	groupTools   = "tools"
 )
@@ -164,6 +166,11 @@ var own = commandLine{
 		{"login", "Turn a proof of identity into a token", groupAccess, on(access.Login)},
 		{"logout", "End the token of a login", groupAccess, on(access.Logout)},
 		{"secrets", "Read and write secrets", groupSecrets, (*env).ownSecrets},
+		{"events", "List, follow and resolve events of checks", groupMonitor, on(sensucmd.Events)},
+		{"checks", "List, show, run and delete checks", groupMonitor, on(sensucmd.Checks)},
+		{"entities", "List, show and delete what is monitored", groupMonitor, on(sensucmd.Entities)},
+		{"silence", "Silence entities and checks", groupMonitor, on(sensucmd.Silence)},
+		{"create", "Create or replace objects of the monitor from files", groupMonitor, on(sensucmd.Create)},
 		{"event", "Send an event to all nodes", groupCluster, on(gossipcmd.Event)},
 		{"keyring", "Look after the keys of gossip encryption", groupCluster, on(gossipcmd.Keyring)},
 		{"rtt", "Estimate the round trip between two nodes", groupCluster, on(gossipcmd.RTT)},
@@ -227,7 +234,7 @@ func (e *env) root(args []string) *cobra.Command {
 	all := slices.Contains([]string{"help", "completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}, called)
 	for _, g := range []cobra.Group{{ID: groupRun, Title: "Run:"}, {ID: groupCatalog, Title: "Catalog:"}, {ID: groupMesh, Title: "Mesh:"},
 		{ID: groupAccess, Title: "Access:"},
-		{ID: groupSecrets, Title: "Secrets:"}, {ID: groupCluster, Title: "Cluster:"}, {ID: groupTools, Title: "Tools:"}} {
+		{ID: groupSecrets, Title: "Secrets:"}, {ID: groupMonitor, Title: "Monitor:"}, {ID: groupCluster, Title: "Cluster:"}, {ID: groupTools, Title: "Tools:"}} {
 		if slices.ContainsFunc(line.entries, func(en entry) bool { return en.group == g.ID }) {
 			root.AddGroup(&g)
 		}
