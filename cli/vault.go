@@ -30,6 +30,7 @@ func (e *env) vaultLine() commandLine {
 			{"token", "Look after tokens", groupAccess, on(vaultcmd.Token)},
 			{"policy", "Look after policies", groupAccess, on(vaultcmd.Policy)},
 			{"auth", "Look after auth methods", groupAccess, on(vaultcmd.Auth)},
+			{"audit", "Look after audit devices", groupCluster, on(vaultcmd.Audit)},
 			{"print", "Show what commands use", groupAccess, on(vaultcmd.Print)},
 			{"secrets", "Look after secrets engines", groupCluster, on(vaultcmd.Secrets)},
 			{"lease", "Look after leases", groupCluster, on(vaultcmd.Lease)},

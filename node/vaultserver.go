@@ -148,6 +148,9 @@ func (s *VaultServer) open() (err error) {
 			Audit: audit.Rules{Folder: s.cfg.AuditDir, Unsafe: s.cfg.AuditAnywhere, Prefix: s.cfg.AuditPrefix}, Local: keeper.Local{Follow: s.logs.Follow, Settings: s.sanitized}},
 		self: cluster.Server{ID: id, Hostname: hostname(), APIAddr: s.apiAddr, ClusterAddr: s.peer, Version: version.VaultContract},
 	}
+	for _, a := range s.cfg.Audits {
+		c.keeper.Audits = append(c.keeper.Audits, audit.Config{Path: a.Path, Type: a.Type, Description: a.Description, Options: a.Options, Local: a.Local})
+	}
 	if s.cfg.DisableCache {
 		c.keeper.CacheBytes = -1
 	}

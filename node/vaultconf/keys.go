@@ -195,16 +195,22 @@ func (k *Keys) Blocks(name string) (list []*Keys) {
 // Labelled takes the stanzas of a name that have a type: name "type" { ... }.
 func (k *Keys) Labelled(name string) (list []Block) {
 	for _, outer := range k.Blocks(name) {
-		for _, kind := range slices.Sorted(maps.Keys(outer.values)) {
-			path := outer.path + kind + "."
-			for _, item := range asList(outer.values[kind]) {
-				object, ok := item.(map[string]any)
-				if !ok {
-					k.fail(name, `a type and a block, as in `+name+` "type" { }`, item)
-					continue
-				}
-				list = append(list, Block{Type: kind, Keys: &Keys{r: k.r, path: path, values: lower(object)}})
+		list = append(list, outer.labels()...)
+	}
+	return list
+}
+
+// labels takes all of k as blocks under their labels.
+func (k *Keys) labels() (list []Block) {
+	for _, label := range slices.Sorted(maps.Keys(k.values)) {
+		path := k.path + label + "."
+		for _, item := range asList(k.values[label]) {
+			object, ok := item.(map[string]any)
+			if !ok {
+				k.fail(label, `a block under a label`, item)
+				continue
 			}
+			list = append(list, Block{Type: label, Keys: &Keys{r: k.r, path: path, values: lower(object)}})
 		}
 	}
 	return list

@@ -1,6 +1,7 @@
 package vaultconf
 
 import (
+	"maps"
 	"net"
 	"strconv"
 	"strings"
@@ -47,14 +48,32 @@ func (r *reader) top(k *Keys) {
 	c.AuditDir = k.String("audit_dir", "")
 	c.AuditAnywhere, c.AuditPrefix = k.Bool("unsafe_allow_api_audit_creation", false), k.Bool("allow_audit_log_prefixing", false)
 	c.RawStorageEndpoint, c.Introspection = k.Bool("raw_storage_endpoint", false), k.Bool("introspection_endpoint", false)
+	r.audits(k)
 	r.telemetry(k)
 	k.Ignore("disable_mlock", "cache_size", "disable_performance_standby", "disable_sealwrap", "disable_printable_check", "license_path", "experiments",
 		"detect_deadlocks", "imprecise_lease_role_tracking", "log_rotate_bytes", "log_rotate_duration", "log_rotate_max_files", "log_requests_level",
 		"plugin_file_uid", "plugin_file_permissions", "plugin_tmpdir", "enable_post_unseal_trace", "post_unseal_trace_directory", "reporting")
-	k.Warn("service_registration", "plugin_directory", "plugin", "plugin_auto_download", "plugin_auto_register", "plugin_download_behavior", "audit", "initialize",
+	k.Warn("service_registration", "plugin_directory", "plugin", "plugin_auto_download", "plugin_auto_register", "plugin_download_behavior", "initialize",
 		"user_lockout", "administrative_namespace_path", "request_limiter", "kms_library", "entropy", "enable_response_header_hostname",
 		"enable_response_header_raft_node_id", "sentinel")
 	k.Done()
+}
+
+// audits reads stanzas as in audit "file" "to-disk" { options = { file_path = "..." } }.
+func (r *reader) audits(k *Keys) {
+	for _, kind := range k.Labelled("audit") {
+		for _, named := range kind.Keys.labels() {
+			b := named.Keys
+			a := Audit{Type: kind.Type, Path: strings.Trim(named.Type, "/") + "/", Description: b.String("description", ""), Local: b.Bool("local", false), Options: map[string]string{}}
+			for _, o := range b.Blocks("options") {
+				for name := range maps.Clone(o.values) {
+					a.Options[name] = o.String(name, "")
+				}
+			}
+			b.Done()
+			r.cfg.Audits = append(r.cfg.Audits, a)
+		}
+	}
 }
 
 // storage reads where records are kept. A stanza of its own for the lock is refused: the epoch of the lock is

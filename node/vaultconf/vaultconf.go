@@ -54,7 +54,8 @@ type Config struct {
 
 	AuditDir      string // where audit devices that are made over the API may have files
 	AuditAnywhere bool   // they may anywhere, and sockets
-	AuditPrefix   bool   // and text in front of their lines
+	Audits        []Audit
+	AuditPrefix   bool // and text in front of their lines
 }
 
 // Listener is one place to serve clients at.
@@ -76,6 +77,13 @@ type Listener struct {
 	ResponseHeaders                    map[string]map[string]string // by "default", "2xx" or "200"
 	MetricsOnly, UnauthenticatedPprof  bool
 	UnauthenticatedInFlight, NoMetrics bool
+}
+
+// Audit is a device that is there from the beginning.
+type Audit struct {
+	Type, Path, Description string // the path has its '/'
+	Options                 map[string]string
+	Local                   bool
 }
 
 // ForwardedFor says whose X-Forwarded-For is believed.

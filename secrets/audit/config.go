@@ -20,6 +20,13 @@ type Config struct {
 	UUID        string            `json:"uuid"`
 	Accessor    string            `json:"accessor"`
 	Salt        []byte            `json:"salt"`
+	Declared    bool              `json:"declared,omitempty"` // by the configuration
+}
+
+// Check judges a device of the configuration, which may write anywhere.
+func Check(c *Config) error {
+	_, err := read(c, Rules{Unsafe: true, Prefix: true})
+	return err
 }
 
 // Rules bound what devices may be made over the API: who may make one makes the server write somewhere.

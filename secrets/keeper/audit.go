@@ -223,6 +223,9 @@ func (s *system) disableAudit(c *sysCall) (any, error) {
 		var ops []storage.Op
 		kept := []*audit.Device{}
 		for _, d := range st.audits {
+			if d.Config.Path == path && d.Config.Declared {
+				return nil, nil, errkind.Errorf(errkind.Invalid, "the audit device %s is declared in the configuration: it goes when it is taken out there", path)
+			}
 			if d.Config.Path == path {
 				gone, ops = append(gone, d), append(ops, storage.Delete(auditPrefix+d.Config.UUID))
 			} else {

@@ -44,7 +44,8 @@ type Config struct {
 	ClusterName string
 	Log         *slog.Logger // what the background finds wrong; nil: slog.Default
 	Metrics     *telemetry.Registry
-	Audit       audit.Rules // for devices that are made over the API
+	Audit       audit.Rules    // for devices that are made over the API
+	Audits      []audit.Config // that the configuration declares: Path, Type, Description, Options and Local of each
 
 	// Reigns is set where several servers share the storage: Unseal makes a standby then, and Activate the
 	// active server. It is asked by each request whether this server is still the active one, and costs
@@ -84,7 +85,7 @@ func (c *Config) complete() error {
 	if c.CacheBytes == 0 {
 		c.CacheBytes = 64 << 20
 	}
-	return nil
+	return checkDeclared(c.Audits)
 }
 
 // Keeper answers the requests of the secrets plane.
@@ -256,6 +257,9 @@ func (k *Keeper) load(ctx context.Context) (*state, error) {
 		return nil, err
 	}
 	if err := errors.Join(k.loadQuotas(ctx, st), k.loadCORS(ctx, st)); err != nil {
+		return nil, err
+	}
+	if err := k.declare(ctx); err != nil {
 		return nil, err
 	}
 	return st, k.openAudits(ctx, st) // last: what it starts is ended with the state

@@ -1,0 +1,77 @@
+package keeper
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets/audit"
+	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/token"
+)
+
+// checkDeclared judges the audit devices of the configuration: two of one path, or options that nobody knows.
+func checkDeclared(list []audit.Config) error {
+	for i := range list {
+		if err := audit.Check(&list[i]); err != nil {
+			return errkind.Errorf(errkind.Of(err), "audit %q %q: %s", list[i].Type, list[i].Path, errkind.Text(err))
+		}
+		for j := range i {
+			if list[j].Path == list[i].Path {
+				return errkind.Errorf(errkind.Invalid, "audit: there are two devices at %s", list[i].Path)
+			}
+		}
+	}
+	return nil
+}
+
+// declare makes the stored audit devices fit those of the configuration, before any of them is opened: what is new comes, what
+// changed is changed (its hashes stay the same), what was declared once and is not any more goes. Devices that
+// were made over the API stay, unless the configuration has one at their path.
+func (k *Keeper) declare(ctx context.Context) error {
+	records, err := k.vault.Scan(ctx, auditPrefix, storage.After(auditPrefix), 0)
+	if err != nil {
+		return err
+	}
+	have := map[string]*audit.Config{}
+	for _, r := range records {
+		c := &audit.Config{}
+		if json.Unmarshal(r.Value, c) != nil {
+			return errkind.Errorf(errkind.Corrupt, "the audit device %s cannot be read", r.Key)
+		}
+		have[c.Path] = c
+	}
+	var ops []storage.Op
+	for i := range k.cfg.Audits {
+		want := k.cfg.Audits[i]
+		want.Declared = true
+		old := have[want.Path]
+		delete(have, want.Path)
+		if old != nil {
+			want.UUID, want.Accessor, want.Salt = old.UUID, old.Accessor, old.Salt
+			if old.Declared && old.Type == want.Type && old.Description == want.Description && old.Local == want.Local && maps.Equal(old.Options, want.Options) {
+				continue
+			}
+		} else {
+			want.UUID, want.Accessor, want.Salt = uuid.NewString(), fmt.Sprintf("audit_%s_%x", want.Type, random(4)), token.NewSalt()
+		}
+		op, err := putJSON(auditPrefix+want.UUID, &want)
+		if err != nil {
+			return err
+		}
+		ops = append(ops, op)
+		k.cfg.Log.Info("secrets: an audit device is as the configuration declares it", "path", want.Path, "type", want.Type)
+	}
+	for _, path := range slices.Sorted(maps.Keys(have)) {
+		if old := have[path]; old.Declared {
+			ops = append(ops, storage.Delete(auditPrefix+old.UUID))
+			k.cfg.Log.Info("secrets: an audit device is gone that the configuration declares no more", "path", path)
+		}
+	}
+	return k.vault.Commit(ctx, k.epoch, ops)
+}
