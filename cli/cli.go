@@ -56,6 +56,8 @@ func (e *env) dispatch(ctx context.Context, args []string) int {
 		e.Consul = true
 	case "vault", "bao":
 		e.Vault = name
+	case sensuAgent:
+		e.Sensu = name
 	}
 	return e.run(ctx, args)
 }
@@ -86,6 +88,9 @@ func (e *env) run(ctx context.Context, args []string) int {
 	case e.Vault != "":
 		fmt.Fprintln(e.Err, err)
 		return 1
+	case e.Sensu != "":
+		fmt.Fprintf(e.Err, "%s: %v\n", e.Sensu, err)
+		return 1
 	}
 	fmt.Fprintf(e.Err, "corbel: %v\n", err)
 	return 1
@@ -97,11 +102,13 @@ func (e *env) wrongCall(cmd *cobra.Command, err error) int {
 	return e.codeOfWrongCall(cmd)
 }
 
-// codeOfWrongCall is 2; in Consul's and Vault's command lines 1, and 127 where there is no such command.
+// codeOfWrongCall is 2; in the command lines of others 1, and in Consul's and Vault's 127 where there is no such command.
 func (e *env) codeOfWrongCall(cmd *cobra.Command) int {
 	switch {
-	case !e.Consul && e.Vault == "":
+	case !e.Consul && e.Vault == "" && e.Sensu == "":
 		return 2
+	case e.Sensu != "":
+		return 1
 	case !cmd.HasParent():
 		return 127
 	}
@@ -203,6 +210,8 @@ func (e *env) line() commandLine {
 		return consulLine
 	case e.Vault != "":
 		return e.vaultLine()
+	case e.Sensu != "":
+		return sensuAgentLine
 	}
 	return own
 }

@@ -18,6 +18,7 @@ var names = []struct{ name, what string }{
 	{"consul", "Consul's agent and command line"},
 	{"vault", "Vault's command line"},
 	{"bao", "OpenBao's, the same"},
+	{sensuAgent, "Sensu Go's agent"},
 }
 
 // nameList is the names alone.

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"corbel.dev/corbel/api/httpx"
-	"corbel.dev/corbel/api/promapi"
 	"corbel.dev/corbel/api/sensuapi"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/core/member"
@@ -231,7 +230,7 @@ func (m *monitorPlane) meterShards(stat func(name, help string, f func() float64
 
 // metricsHandler is /metrics, in Prometheus' text always.
 func (m *monitorPlane) metricsHandler() http.Handler {
-	text := promapi.New(m.metrics)
+	text := prometheusText(m.metrics)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		m.meterPipes()
 		counts := m.hub.Counts()
@@ -239,12 +238,6 @@ func (m *monitorPlane) metricsHandler() http.Handler {
 			m.metrics.Gauge("agent_sessions", "namespace", i.Name).Set(float64(counts[i.Name]))
 			return true
 		})
-		asked := r.Clone(r.Context())
-		q := asked.URL.Query()
-		if !q.Has("format") {
-			q.Set("format", "prometheus")
-		}
-		asked.URL.RawQuery = q.Encode()
-		text.ServeHTTP(w, asked)
+		text.ServeHTTP(w, r)
 	})
 }

@@ -35,6 +35,8 @@ type Env struct {
 	Consul bool
 	// Vault is the name, vault or bao, when the command line is Vault's.
 	Vault string
+	// Sensu is the name, such as sensu-agent, when the command line is that of one of Sensu's programs.
+	Sensu string
 
 	closers []func()
 }
@@ -46,6 +48,8 @@ func (e *Env) Program() string {
 		return "consul"
 	case e.Vault != "":
 		return e.Vault
+	case e.Sensu != "":
+		return e.Sensu
 	}
 	return "corbel"
 }
