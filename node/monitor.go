@@ -92,6 +92,9 @@ func (p *Process) buildMonitor() error {
 	if err := m.openPorts(); err != nil {
 		return err
 	}
+	if scheme, port := m.agentsDoor(); port != "" {
+		p.added[tagMonitorAgents] = scheme + ":" + port // told with the next change of tags, at the latest when this server is ready
+	}
 	p.rpcSrv.Handle(methodMonitorPropose, m.propose)
 	for method, handle := range m.spread.Handlers() {
 		p.rpcSrv.Handle(method, handle)

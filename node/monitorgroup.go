@@ -26,6 +26,9 @@ const monitorGroupID = 3
 // tagMonitor in a server's gossip tags says that it is to be a member of the monitor plane.
 const tagMonitor = "monitor"
 
+// tagMonitorAgents tells where a server takes agents: ws or wss, a colon, and the port.
+const tagMonitorAgents = "monitor_agents"
+
 // methodMonitorPropose is the RPC by which a command reaches the leader of the plane.
 const methodMonitorPropose = "monitor.propose"
 

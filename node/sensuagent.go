@@ -39,15 +39,15 @@ func NewSensuAgent(cfg *agentconf.Config, out io.Writer) (*SensuAgent, error) {
 		log.Warn(w)
 	}
 	var err error
-	if c.Assets, err = agentAssets(&c, cfg.AssetsRate, cfg.AssetsBurst); err != nil {
+	if c.Assets, err = newAssets(&c, cfg.AssetsRate, cfg.AssetsBurst); err != nil {
 		return nil, err
 	}
 	a.agent, err = agent.New(c)
 	return a, err
 }
 
-// agentAssets makes what fetches an agent's assets; nil where they are off.
-func agentAssets(c *agent.Config, rate float64, burst int) (*asset.Fetcher, error) {
+// newAssets makes what fetches an agent's assets; nil where they are off.
+func newAssets(c *agent.Config, rate float64, burst int) (*asset.Fetcher, error) {
 	if c.DisableAssets || c.CacheDir == "" {
 		return nil, nil
 	}

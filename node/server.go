@@ -25,6 +25,7 @@ import (
 	"corbel.dev/corbel/mesh/ca"
 	"corbel.dev/corbel/mesh/issue"
 	"corbel.dev/corbel/mesh/leaf"
+	"corbel.dev/corbel/monitor/agent"
 	"corbel.dev/corbel/node/config"
 )
 
@@ -57,6 +58,7 @@ type Process struct {
 	http       *httpx.Server
 	secrets    *secretsPlane // of dev; nil where it is off
 	monitor    *monitorPlane // nil where it is off
+	watcher    *agent.Agent  // the monitor plane's agent of this host; nil where it is off
 	doctor     *physician
 	vault      *VaultServer               // the secrets plane of a server, nil where none is configured
 	hot        *consulapi.Hot             // nil where each request goes through net/http
@@ -93,6 +95,9 @@ func New(cfg *config.Config) (*Process, error) {
 		}
 		if p.monitor != nil {
 			p.monitor.close()
+		}
+		if p.watcher != nil {
+			_ = p.watcher.Close() // nothing was written
 		}
 		_ = b.wire.Close()
 		return nil, err
@@ -346,6 +351,9 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 	if err := p.buildMonitor(); err != nil {
 		return err
 	}
+	if err := p.buildMonitorAgent(); err != nil {
+		return err
+	}
 	return p.buildHTTP()
 }
 
@@ -410,6 +418,9 @@ func (p *Process) addParts() {
 	}
 	if p.monitor != nil {
 		p.parts.Add("monitor plane", p.monitor.run)
+	}
+	if p.watcher != nil {
+		p.parts.Add("monitor agent", p.watcher.Run)
 	}
 	if p.http != nil {
 		p.parts.Add("http", p.http.Run)

@@ -276,6 +276,15 @@ func (a *Agent) APIAddr() net.Addr {
 	return a.api.Addr()
 }
 
+// Close gives back what New opened, where Run is never called.
+func (a *Agent) Close() error {
+	err := errors.Join(a.results.close(), a.handed.close())
+	if a.api != nil {
+		err = errors.Join(err, a.api.Close())
+	}
+	return err
+}
+
 // Run runs the agent until ctx ends.
 func (a *Agent) Run(ctx context.Context) error {
 	var g life.Group

@@ -71,7 +71,7 @@ func Load(flags []Given, getenv func(string) string) (*Config, error) {
 	if c.Agent.Allow, err = AllowList(s.text("allow-list")); err != nil {
 		s.wrong = append(s.wrong, fmt.Errorf("allow-list: %w", err))
 	}
-	if c.Agent.TLS, err = clientTLS(c.TrustedCA, c.Cert, c.CertKey, s.bool("insecure-skip-tls-verify")); err != nil {
+	if c.Agent.TLS, err = ClientTLS(c.TrustedCA, c.Cert, c.CertKey, s.bool("insecure-skip-tls-verify")); err != nil {
 		s.wrong = append(s.wrong, err)
 	}
 	c.Agent.ByCertificate = c.Cert != ""
@@ -163,7 +163,8 @@ func AllowList(path string) (list []agent.Allowed, err error) {
 	return list, err
 }
 
-func clientTLS(ca, cert, key string, insecure bool) (*tls.Config, error) {
+// ClientTLS is how an agent checks backends, and who it says it is: by a certificate where there is one.
+func ClientTLS(ca, cert, key string, insecure bool) (*tls.Config, error) {
 	c := &tls.Config{InsecureSkipVerify: insecure, MinVersion: tls.VersionTLS12} // only where the operator asks for it
 	if ca != "" {
 		text, err := os.ReadFile(ca)

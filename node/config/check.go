@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"math"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -187,7 +189,7 @@ func monitorPort(c *Config, port int) int {
 func (l *loader) monitor() {
 	c := l.cfg
 	m := &c.Monitor
-	l.failIf(m.Enabled && !c.Server, "monitor.enabled is for servers: a host runs checks with sensu-agent, or `corbel agent`")
+	l.failIf(m.Enabled && !c.Server, "monitor.enabled is for servers: a host runs checks with monitor.agent.enabled, or sensu-agent")
 	l.failIf((m.AdminName == "") != (m.AdminSecret == ""), "monitor needs cluster_admin_username and cluster_admin_password together")
 	l.failIf(m.AdminKey != "" && m.AdminName == "", "monitor.cluster_admin_api_key needs cluster_admin_username")
 	l.failIf(m.AdminKey != "" && !uuidForm.MatchString(m.AdminKey), "monitor.cluster_admin_api_key is not a UUID")
@@ -201,6 +203,27 @@ func (l *loader) monitor() {
 		l.failIf(n < 1, fmt.Sprintf("monitor.%s %d must be at least 1", key, n))
 	}
 	l.failIf(m.AssetsRate <= 0, "monitor.assets_rate_limit must be more than 0")
+	l.monitorAgent()
+}
+
+// monitorAgent checks the keys of the host's agent; its own package names what else is wrong.
+func (l *loader) monitorAgent() {
+	c := l.cfg
+	a := &c.Monitor.Agent
+	if c.Dev && !c.Monitor.Enabled && !c.Given("monitor.agent.enabled") {
+		a.Enabled = false // it was on for dev's own plane
+	}
+	if c.Dev && len(a.Subscriptions) == 0 {
+		a.Subscriptions = []string{"linux", "system", "dev"}
+	}
+	for key, n := range map[string]int{"keepalive_interval": a.Interval, "keepalive_warning_timeout": a.Warning, "keepalive_critical_timeout": a.Critical} {
+		l.failIf(n < 0 || n > math.MaxInt32, fmt.Sprintf("monitor.agent.%s %d is no number of seconds", key, n))
+	}
+	for key, addr := range map[string]string{"api": a.API, "sockets": a.Sockets, "statsd": a.Statsd} {
+		if _, _, err := net.SplitHostPort(addr); addr != "" && err != nil {
+			l.fail(fmt.Sprintf("monitor.agent.%s %q is not host:port", key, addr))
+		}
+	}
 }
 
 // exposure holds Corbel's own promise: nothing in plain text leaves the host unless

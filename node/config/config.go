@@ -288,6 +288,33 @@ type Monitor struct {
 	AdminName             string        `key:"cluster_admin_username" doc:"user that a new plane begins with; without it corbel sensu-backend init makes one"`
 	AdminSecret           string        `key:"cluster_admin_password" opt:"secret" doc:"that user's password"`
 	AdminKey              string        `key:"cluster_admin_api_key" opt:"secret" doc:"an API key of that user, a UUID"`
+	Agent                 MonitorAgent  `key:"agent"`
+}
+
+// MonitorAgent is the monitor plane's agent of this host. Its entity has the node's name.
+type MonitorAgent struct {
+	Enabled        bool              `key:"enabled" doc:"run monitoring checks on this host, as an entity of the node's name; on in dev"`
+	Backends       []string          `key:"backend_urls" doc:"ws:// and wss:// URLs of backends; default the cluster's servers that have the plane"`
+	Namespace      string            `key:"namespace" def:"default" doc:"namespace of the entity"`
+	User           string            `key:"user" def:"agent" doc:"who the agent logs in as"`
+	Password       string            `key:"password" opt:"secret" doc:"its password; default the one that a new plane has"`
+	Subscriptions  []string          `key:"subscriptions" doc:"what checks this host runs; in dev linux, system and dev when none is given"`
+	Labels         map[string]string `key:"labels" doc:"labels of the entity"`
+	Annotations    map[string]string `key:"annotations" doc:"annotations of the entity"`
+	Redact         []string          `key:"redact" doc:"names of labels and annotations whose values are hidden; replaces the usual list"`
+	Managed        bool              `key:"agent_managed_entity" doc:"this configuration decides on the entity, not the API"`
+	Deregister     bool              `key:"deregister" doc:"the entity goes when this host is missed"`
+	Deregistration string            `key:"deregistration_handler" doc:"handler of the event that tells of that"`
+	Interval       int               `key:"keepalive_interval" def:"20" doc:"seconds between keepalives"`
+	Warning        int               `key:"keepalive_warning_timeout" def:"120" doc:"seconds after which this host is missed"`
+	Critical       int               `key:"keepalive_critical_timeout" def:"0" doc:"seconds after which that is critical; 0 is never"`
+	Handlers       []string          `key:"keepalive_handlers" doc:"handlers of keepalives"`
+	API            string            `key:"api" doc:"host:port of the HTTP API for events of programs on this host; off when empty (Sensu's agent has 127.0.0.1:3031)"`
+	Sockets        string            `key:"sockets" doc:"host:port of the TCP and UDP sockets; off when empty (127.0.0.1:3030)"`
+	Statsd         string            `key:"statsd" doc:"host:port of the statsd listener; off when empty (127.0.0.1:8125)"`
+	StatsdHandlers []string          `key:"statsd_event_handlers" doc:"handlers of statsd metrics"`
+	AllowList      string            `key:"allow_list" doc:"file of the commands that may run, YAML or JSON; default all"`
+	DisableAssets  bool              `key:"disable_assets" doc:"fetch no runtime assets"`
 }
 
 // Leave is how the process ends.

@@ -100,7 +100,7 @@ func (l *loader) defaults(o Options) {
 	}
 	if o.Style == Corbel && o.Dev {
 		c.ACL.Enabled, c.ACL.InitialManagement = true, "root"
-		c.Ports.Secrets, c.Monitor.Enabled = 8200, true
+		c.Ports.Secrets, c.Monitor.Enabled, c.Monitor.Agent.Enabled = 8200, true, true
 	}
 	if o.Dev {
 		c.Addresses.Bind, c.Addresses.Client = "127.0.0.1", "127.0.0.1"

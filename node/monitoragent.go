@@ -1,0 +1,118 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/kit/version"
+	"corbel.dev/corbel/monitor/agent"
+	"corbel.dev/corbel/monitor/asset"
+	"corbel.dev/corbel/node/agentconf"
+)
+
+// buildMonitorAgent makes the monitor plane's agent of this host. Its entity has the node's name, so that the catalog and the plane
+// mean one thing by it.
+func (p *Process) buildMonitorAgent() error {
+	cfg := &p.cfg.Monitor.Agent
+	if !cfg.Enabled {
+		return nil
+	}
+	for _, u := range cfg.Backends {
+		if err := agent.CheckURL(u); err != nil {
+			return fmt.Errorf("monitor.agent.backend_urls: %w", err)
+		}
+	}
+	allow, err := agentconf.AllowList(cfg.AllowList)
+	if err != nil {
+		return fmt.Errorf("monitor.agent.allow_list: %w", err)
+	}
+	secure, err := agentconf.ClientTLS(p.cfg.TLS.Monitor.CAFile, "", "", false)
+	if err != nil {
+		return fmt.Errorf("tls.monitor: %w", err)
+	}
+	c := agent.Config{
+		Name: p.cfg.Node.Name, Namespace: cfg.Namespace, Backends: p.monitorBackends, User: cfg.User, Password: cfg.Password, TLS: secure,
+		Subscriptions: cfg.Subscriptions, Labels: cfg.Labels, Annotations: cfg.Annotations, Redact: cfg.Redact, Managed: cfg.Managed,
+		Deregister: cfg.Deregister, Deregistration: cfg.Deregistration,
+		Keepalive: agent.Keepalive{Interval: uint32(cfg.Interval), Warning: uint32(cfg.Warning), Critical: uint32(cfg.Critical), Handlers: cfg.Handlers},
+		API:       cfg.API, Sockets: cfg.Sockets, Statsd: agent.Statsd{Address: cfg.Statsd, Handlers: cfg.StatsdHandlers}, MetricsHandler: prometheusText(p.metrics),
+		Allow: allow, DisableAssets: cfg.DisableAssets, Version: version.SensuContract, FS: p.fs, CacheDir: inDir(p.cfg.DataDir, "monitor", "agent"),
+		Log: p.log, Metrics: p.metrics, Now: p.clock.Now,
+	}
+	if c.Assets, err = p.agentAssets(&c); err != nil {
+		return fmt.Errorf("monitor.agent: %w", err)
+	}
+	if p.watcher, err = agent.New(c); err != nil {
+		return fmt.Errorf("monitor.agent: %w", err)
+	}
+	return nil
+}
+
+// agentAssets unpacks assets in the data folder; without one, in dev, in a folder of the system's that goes with the process.
+func (p *Process) agentAssets(c *agent.Config) (*asset.Fetcher, error) {
+	if c.DisableAssets || c.CacheDir != "" {
+		return newAssets(c, asset.DefaultPerSecond, asset.DefaultBurst)
+	}
+	dir, err := os.MkdirTemp("", "corbel-assets-")
+	if err != nil {
+		return nil, err
+	}
+	p.parts.Add("monitor assets", func(ctx context.Context) error {
+		<-ctx.Done()
+		return os.RemoveAll(dir)
+	})
+	return asset.New(asset.Config{Dir: filepath.Join(dir, "assets"), Log: c.Log})
+}
+
+// monitorBackends are those that are configured, else the servers that have the plane: this process, and those that the pool knows.
+func (p *Process) monitorBackends() []string {
+	if given := p.cfg.Monitor.Agent.Backends; len(given) > 0 {
+		out := make([]string, len(given))
+		for i, u := range given {
+			out[i] = agentconf.WithPort(u)
+		}
+		return out
+	}
+	var out []string
+	if p.monitor != nil && p.monitor.sessions != nil {
+		scheme, _ := p.monitor.agentsDoor()
+		_, addr := p.MonitorAddrs()
+		out = append(out, scheme+"://"+onThisHost(addr))
+	}
+	for _, m := range serverMembers(p.pool) {
+		scheme, port, ok := strings.Cut(m.Tags[tagMonitorAgents], ":")
+		if ok && m.Status == member.Alive && m.Name != p.cfg.Node.Name {
+			out = append(out, scheme+"://"+net.JoinHostPort(m.Addr, port))
+		}
+	}
+	return out
+}
+
+// onThisHost turns an address that means all of the host's into its loopback.
+func onThisHost(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
+		return net.JoinHostPort("127.0.0.1", port)
+	}
+	return addr
+}
+
+// agentsDoor is how agents reach this server; port is "" where they do not.
+func (m *monitorPlane) agentsDoor() (scheme, port string) {
+	if m.sessions == nil {
+		return "", ""
+	}
+	_, port, err := net.SplitHostPort(m.sessions.doors[0].listener.Addr().String())
+	if err != nil {
+		return "", ""
+	}
+	if m.tls.Load() != nil {
+		return "wss", port
+	}
+	return "ws", port
+}
