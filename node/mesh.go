@@ -53,6 +53,7 @@ func (p *Process) buildLeaves(servers *catalogServers) (err error) {
 			return issuer.Serve(ctx, rpc.Peer(ctx), req)
 		})
 	}
+	p.sign = sign
 	p.leaves, err = leaf.New(leaf.Config{Sign: sign, Roots: p.rootsOfNow, Grant: grant, Datacenter: p.cfg.Node.Datacenter,
 		RotationWindow: p.cfg.Connect.RotationWindow, Clock: p.clock, Logger: p.log, Metrics: p.metrics})
 	return err

@@ -9,6 +9,7 @@ import (
 
 	"corbel.dev/corbel/api/consulapi"
 	"corbel.dev/corbel/api/xds"
+	"corbel.dev/corbel/api/xds/side"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/local"
@@ -65,7 +66,7 @@ func (p *Process) buildMesh() (err error) {
 	if len(p.cfg.Listen.GRPC) == 0 && len(p.cfg.Listen.GRPCTLS) == 0 {
 		return nil
 	}
-	m.xds = xds.New(xds.Config{Plane: xdsPlane{m.host}, Log: p.log, Metrics: p.metrics})
+	m.xds = xds.New(xds.Config{Plane: xdsPlane{m.host}, Methods: p.sideMethods(), Services: side.Services, MaxCalls: maxSideCalls, Log: p.log, Metrics: p.metrics})
 	m.xds.SetServing(false) // until the process is warm
 	return m.ports.bind(p)
 }

@@ -47,8 +47,10 @@ type Process struct {
 	identity string        // the cluster's, if this server founds it; "" is a new one
 	access   access
 	leaves   *leaf.Leaves
-	mesh     *meshHost     // nil without connect
-	issuer   *issue.Issuer // nil on client agents
+	// sign has a server sign a certificate.
+	sign   func(context.Context, issue.Request) (issue.Certificate, error)
+	mesh   *meshHost     // nil without connect
+	issuer *issue.Issuer // nil on client agents
 	// introducer is nil but on servers with auto_config.authorization.
 	introducer *introducer
 	local      *local.Local
