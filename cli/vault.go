@@ -37,6 +37,7 @@ func (e *env) vaultLine() commandLine {
 			{"operator", "Initialize, unseal, seal, rotate keys", groupCluster, (*env).vaultOperator},
 			{"server", "Run a server of the secrets plane", groupRun, (*env).vaultServer},
 			{"status", "Show whether the server is unsealed", groupCluster, on(vaultcmd.Status)},
+			{"debug", "Gather what tells of a server's trouble", groupTools, on(vaultcmd.Debug)},
 			{"version", "Show the version", groupTools, (*env).vaultVersion},
 		},
 	}
