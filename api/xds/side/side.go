@@ -163,6 +163,10 @@ func failure(status int, text string) error {
 		code = h2.ResourceExhausted
 	case http.StatusServiceUnavailable, http.StatusBadGateway:
 		code = h2.Unavailable
+	case http.StatusInternalServerError:
+		if strings.Contains(text, "No cluster leader") { // the contract's status for it
+			code = h2.Unavailable
+		}
 	}
 	return &h2.Status{Code: code, Message: text}
 }
