@@ -99,7 +99,7 @@ func newBase(cfg *config.Config) (*base, error) {
 	}
 	b.metrics = telemetry.New(telemetry.Config{Settings: telemetrySettings(cfg), Clock: b.clock, Logger: b.log,
 		Host: cfg.Node.Name, DataDir: cfg.DataDir})
-	if err := gometrics.Install(b.metrics); err != nil {
+	if err := gometrics.Install(b.metrics, inlineSink(in)); err != nil {
 		return nil, err
 	}
 	if b.sinks, err = sink.New(sink.Config{Registry: b.metrics, Settings: telemetrySettings(cfg), Host: cfg.Node.Name,

@@ -64,7 +64,7 @@ func NewVaultServer(cfg *vaultconf.Config, out io.Writer) (*VaultServer, error) 
 	}
 	settings := vaultTelemetry(&cfg.Telemetry)
 	s.metrics = telemetry.New(telemetry.Config{Settings: settings, Clock: s.faults.Clock(), Logger: s.log, Host: hostname()})
-	if err := gometrics.Install(s.metrics); err != nil {
+	if err := gometrics.Install(s.metrics, inlineSink(s.faults)); err != nil {
 		return nil, err
 	}
 	if s.sinks, err = sink.New(sink.Config{Registry: s.metrics, Settings: settings, Host: hostname(), Clock: s.faults.Clock(), Logger: s.log}); err != nil {

@@ -26,7 +26,6 @@ type track struct {
 	kind    doctor.Kind
 	ticks   [2]doctor.Stat // the newest last
 	seen    bool           // since the last tick
-	gauge   bool
 	levels  [kept]float32
 	next    int // where the next level goes
 	filled  int

@@ -42,6 +42,7 @@ const (
 	DoDisk   = "disk"   // inject a disk rule: Name, Ops, Glob, Skip, Count, Error, Short, Delay, Stall, FlipBit
 	DoNet    = "net"    // inject a network rule: Name, Ops (dial, read, write), Glob (peer host:port), Skip, Count, Error, Delay, Stall
 	DoClock  = "clock"  // set the clock: Offset, Rate
+	DoSink   = "sink"   // write every metric of the libraries to a unix socket in line: Name, Glob (its path)
 	DoLift   = "lift"   // end the rule called Name
 	DoClear  = "clear"  // end all rules and set the clock right
 	DoStatus = "status" // change nothing; every reply carries the status

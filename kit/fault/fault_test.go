@@ -276,3 +276,41 @@ func FuzzServe(f *testing.F) {
 		_ = theirs.Close()
 	})
 }
+
+// TestSink: a sink in line holds its callers up while its reader does not read, and no longer than it is set.
+func TestSink(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	in := &Injector{disk: vfs.NewFaulty(vfs.OS{}), net: &network{}, clk: clock.NewSkewed(nil), sink: &Sink{}}
+	in.Sink().Write([]byte("nobody is there\n"))
+	if err := in.apply(Command{Do: DoSink, Name: "dogstatsd", Glob: path}); err != nil {
+		t.Fatal(err)
+	}
+	if in.Sink().Name() != "dogstatsd" {
+		t.Errorf("it is called %q", in.Sink().Name())
+	}
+	done := make(chan int)
+	go func() {
+		n := 0
+		for ; in.Sink().Name() != ""; n++ {
+			in.Sink().Write(make([]byte, 256))
+		}
+		done <- n
+	}()
+	select {
+	case n := <-done:
+		t.Fatalf("%d lines went to nobody", n)
+	case <-time.After(100 * time.Millisecond):
+	}
+	if err := in.apply(Command{Do: DoLift, Name: "dogstatsd"}); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	if err := in.apply(Command{Do: DoSink, Name: "x", Glob: path + "nowhere"}); err == nil {
+		t.Error("a sink without a reader was set")
+	}
+}

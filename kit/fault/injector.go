@@ -22,6 +22,7 @@ type Injector struct {
 	disk *vfs.Faulty
 	net  *network
 	clk  *clock.Skewed
+	sink *Sink
 }
 
 // FromEnv returns the injector when a parent armed this process, else nil. It
@@ -59,7 +60,7 @@ func FromEnv() (*Injector, error) {
 }
 
 func newInjector(conn net.Conn, begin string) (*Injector, error) {
-	in := &Injector{conn: conn, disk: vfs.NewFaulty(vfs.OS{}), net: &network{}, clk: clock.NewSkewed(nil)}
+	in := &Injector{conn: conn, disk: vfs.NewFaulty(vfs.OS{}), net: &network{}, clk: clock.NewSkewed(nil), sink: &Sink{}}
 	if begin == "" {
 		return in, nil
 	}
@@ -100,6 +101,14 @@ func (in *Injector) Net() func(op, peer string) (hold time.Duration, err error) 
 		return nil
 	}
 	return in.net.ask
+}
+
+// Sink is a metrics sink in line; nil when not armed.
+func (in *Injector) Sink() *Sink {
+	if in == nil {
+		return nil
+	}
+	return in.sink
 }
 
 // Run serves the parent's commands until ctx ends or the parent goes away, then
@@ -155,10 +164,11 @@ func (in *Injector) liftAll() {
 	in.net.liftAll()
 	in.clk.Jump(0)
 	in.clk.SetRate(1)
+	in.sink.replace(nil)
 }
 
 func (in *Injector) apply(c Command) error {
-	if c.Do == DoDisk || c.Do == DoNet {
+	if c.Do == DoDisk || c.Do == DoNet || c.Do == DoSink {
 		if c.Name == "" {
 			return fmt.Errorf("a rule needs a name")
 		}
@@ -182,9 +192,11 @@ func (in *Injector) apply(c Command) error {
 	case DoClock:
 		in.clk.Jump(c.Offset)
 		in.clk.SetRate(orOne(c.Rate))
+	case DoSink:
+		return in.sink.set(c.Name, c.Glob)
 	case DoLift:
-		onDisk, onNet := in.disk.Lift(c.Name), in.net.lift(c.Name)
-		if !onDisk && !onNet {
+		onDisk, onNet, onSink := in.disk.Lift(c.Name), in.net.lift(c.Name), in.sink.lift(c.Name)
+		if !onDisk && !onNet && !onSink {
 			return fmt.Errorf("no rule is called %q", c.Name)
 		}
 	case DoClear:

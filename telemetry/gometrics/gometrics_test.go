@@ -2,6 +2,7 @@ package gometrics
 
 import (
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,7 +14,7 @@ import (
 
 func TestWhatLibrariesEmitIsCounted(t *testing.T) {
 	r := telemetry.New(telemetry.Config{Host: "h"})
-	if err := Install(r); err != nil {
+	if err := Install(r, nil); err != nil {
 		t.Fatal(err)
 	}
 	labels := []metrics.Label{{Name: "peer_id", Value: "a"}}
@@ -95,4 +96,32 @@ func benchmark(b *testing.B, m *metrics.Metrics) {
 			m.AddSample(key, 7.1)
 		}
 	})
+}
+
+type slowSink struct{ lines []string }
+
+func (s *slowSink) Name() string { return "statsd" }
+
+func (s *slowSink) Write(line []byte) {
+	s.lines = append(s.lines, string(line))
+	for began := time.Now(); time.Since(began) < 2*time.Millisecond; {
+	}
+}
+
+// TestInline: a sink in line gets every metric, and the time that callers lose in it is counted.
+func TestInline(t *testing.T) {
+	r := telemetry.New(telemetry.Config{})
+	slow := &slowSink{}
+	s := New(r)
+	s.inline = slow
+	s.AddSample([]string{"raft", "commitTime"}, 7.5)
+	s.IncrCounter([]string{"raft", "apply"}, 1)
+	s.SetGauge([]string{"raft", "last_index"}, 9)
+	if got := strings.Join(slow.lines, ""); got != "raft.commitTime:7.5|ms\nraft.apply:1|ms\nraft.last_index:9|ms\n" {
+		t.Errorf("it got %q", got)
+	}
+	tap := r.Timing("telemetry.tap", "sink", "statsd")
+	if tap.Count() != 3 || tap.Sum() < 6*time.Millisecond {
+		t.Errorf("counted %d calls of %s", tap.Count(), tap.Sum())
+	}
 }
