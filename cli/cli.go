@@ -56,7 +56,7 @@ func (e *env) dispatch(ctx context.Context, args []string) int {
 		e.Consul = true
 	case "vault", "bao":
 		e.Vault = name
-	case sensuAgent:
+	case sensuAgent, sensuBackend:
 		e.Sensu = name
 	}
 	return e.run(ctx, args)
@@ -210,6 +210,8 @@ func (e *env) line() commandLine {
 		return consulLine
 	case e.Vault != "":
 		return e.vaultLine()
+	case e.Sensu == sensuBackend:
+		return sensuBackendLine
 	case e.Sensu != "":
 		return sensuAgentLine
 	}

@@ -19,6 +19,7 @@ var names = []struct{ name, what string }{
 	{"vault", "Vault's command line"},
 	{"bao", "OpenBao's, the same"},
 	{sensuAgent, "Sensu Go's agent"},
+	{sensuBackend, "Sensu Go's backend"},
 }
 
 // nameList is the names alone.

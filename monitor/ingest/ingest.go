@@ -14,11 +14,13 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/eventstore"
 )
@@ -282,6 +284,7 @@ func (in *Ingest) step(s *shard, e *entity, k *key, f *monitor.Frame, what event
 	}
 	output := f.Output
 	if limit := k.kind.Check.MaxOutputSize; limit > 0 && int64(len(output)) > limit {
+		f.Rest = append(slices.Clone(f.Rest), truncatedLabel(int64(len(output))-limit)...)
 		output = output[:limit]
 	}
 	if string(k.res.Output) != string(output) {
@@ -309,6 +312,11 @@ func (in *Ingest) step(s *shard, e *entity, k *key, f *monitor.Frame, what event
 		in.publish(s, e, k, f, out)
 	}
 	in.tell(s, e, k, f, out)
+}
+
+// truncatedLabel is what is added to an event whose output was cut, as a part of its message.
+func truncatedLabel(cut int64) []byte {
+	return tagproto.Append(nil, &monitor.Event{Meta: monitor.Meta{Labels: map[string]string{"sensu.io/output_truncated_bytes": strconv.FormatInt(cut, 10)}}})
 }
 
 // put keeps what the event says of its entity, where that is new.

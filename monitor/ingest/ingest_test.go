@@ -143,10 +143,14 @@ func TestOutputAndConfigurationMayChange(t *testing.T) {
 	e := event("e", "c", 0, 1)
 	w.send(t, e)
 	e.Check.Output, e.Check.MaxOutputSize, e.Check.Executed = "a long output", 6, 2
+	e.Meta.Labels = map[string]string{"own": "kept"}
 	w.send(t, e)
 	got, err := w.Get("default", "e", "c")
 	if err != nil || got.Check.Output != "a long" || len(got.Check.History) != 2 || got.Check.MaxOutputSize != 6 {
 		t.Fatalf("%v %+v", err, got.Check)
+	}
+	if l := got.Meta.Labels; len(l) != 2 || l["own"] != "kept" || l["sensu.io/output_truncated_bytes"] != "7" {
+		t.Errorf("labels %v", l)
 	}
 	if len(w.kinds.byStable) != 1 {
 		t.Errorf("%d configurations are kept, one is in use", len(w.kinds.byStable))
