@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -38,6 +39,8 @@ type link struct {
 	conn *ws.Conn
 	json bool
 	done chan struct{} // closed when the session ends
+	// ready is set once checks are taken; the link becomes the agent's after the first keepalive, so that no event comes before its entity.
+	ready atomic.Bool
 
 	mu     sync.Mutex // guards below
 	asked  uint64     // pings that want to be confirmed
@@ -208,7 +211,7 @@ func (a *Agent) read(l *link, configured chan struct{}) error {
 				a.cfg.Log.Error("a request of a check cannot be read", "error", err)
 				continue
 			}
-			if current, _ := a.current(); current == l { // before that the session is not ready for checks
+			if l.ready.Load() {
 				a.runner.take(r)
 			}
 		default:
@@ -236,7 +239,11 @@ func (a *Agent) beat(ctx context.Context, l *link, configured <-chan struct{}) s
 	case <-ctx.Done():
 		return whyStop
 	}
-	a.setLink(l)
+	l.ready.Store(true)
+	err := a.sendKeepalive(l)
+	if err == nil {
+		a.setLink(l)
+	}
 	var most <-chan time.Time
 	if m := a.cfg.Timing.MaxSession; m > 0 {
 		timer := time.NewTimer(m/2 + rand.N(m/2+1))
@@ -247,7 +254,6 @@ func (a *Agent) beat(ctx context.Context, l *link, configured <-chan struct{}) s
 	defer keepalive.Stop()
 	ping := time.NewTicker(a.cfg.Timing.HeartbeatInterval)
 	defer ping.Stop()
-	err := a.sendKeepalive(l)
 	for err == nil {
 		select {
 		case <-keepalive.C:
