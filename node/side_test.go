@@ -121,9 +121,9 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+
 		return got, err
 	}
 	polltest.Until(t, func() bool {
-		_, err := call(side.ACL, "Login", "", field(nil, 1, "nothing"))
-		return h2.StatusOf(err).Code != h2.Unavailable
-	}, "a leader")
+		_, err := call(side.ACL, "Logout", "", field(nil, 1, root))
+		return h2.StatusOf(err).Code == h2.PermissionDenied // it is there, and no login made it
+	}, "a leader that has made the first token")
 	for _, c := range []struct {
 		service, name, token string
 		request              []byte
@@ -134,7 +134,7 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+
 		{side.Dataplane, "GetSupportedDataplaneFeatures", "unknown", nil, h2.Unauthenticated},
 		{side.ServerDiscovery, "WatchServers", "", nil, h2.PermissionDenied},
 		{side.ConnectCA, "WatchRoots", "unknown", nil, h2.Unauthenticated},
-		{side.ACL, "Login", "", field(field(nil, 1, "nothing"), 2, "x"), h2.PermissionDenied},
+		{side.ACL, "Login", "", field(field(nil, 1, "nothing"), 2, "x"), h2.Unauthenticated},
 		{side.ACL, "Logout", "", field(nil, 1, root), h2.PermissionDenied},
 	} {
 		if _, err := call(c.service, c.name, c.token, c.request); h2.StatusOf(err).Code != c.code {

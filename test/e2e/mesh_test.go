@@ -245,11 +245,12 @@ func (r *meshRig) load(port int) (stop func() (sent int, failed []string)) {
 					return
 				case <-pause.C:
 				}
+				begin := time.Now()
 				status, body := r.get(port, "/")
 				mu.Lock()
 				sent++
-				if status != http.StatusOK {
-					failed = append(failed, fmt.Sprintf("%d %.200s", status, body))
+				if status != http.StatusOK { // with its times: logs tell what happened then
+					failed = append(failed, fmt.Sprintf("%s +%v: %d %.200s", begin.UTC().Format("15:04:05.000"), time.Since(begin).Round(time.Millisecond), status, body))
 				}
 				mu.Unlock()
 			}
