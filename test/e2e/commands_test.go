@@ -23,17 +23,21 @@ func fail(format string, args ...any) {
 	os.Exit(1)
 }
 
-// httpMain is what scripts have for curl: http [-X METHOD] [-d BODY] [-s STATUS] PATH
+// httpMain is what scripts have for curl: http [-X METHOD] [-d BODY] [-H HEADER] [-i] [-s STATUS] PATH
 // asks CORBEL_HTTP_ADDR and prints the body; any other status than STATUS fails.
 func httpMain() {
 	method := flag.String("X", "GET", "method")
 	body := flag.String("d", "", "body")
 	status := flag.Int("s", 200, "status that must come")
 	head := flag.Bool("i", false, "the headers too")
+	header := flag.String("H", "", "a header of the request, Name: value")
 	flag.Parse()
 	req, err := http.NewRequest(*method, "http://"+os.Getenv("CORBEL_HTTP_ADDR")+flag.Arg(0), strings.NewReader(*body))
 	if err != nil {
 		fail("%v", err)
+	}
+	if name, value, ok := strings.Cut(*header, ": "); ok {
+		req.Header.Set(name, value)
 	}
 	c := http.Client{Timeout: 10 * time.Second}
 	resp, err := c.Do(req)
