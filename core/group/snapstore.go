@@ -213,7 +213,12 @@ type snapSink struct {
 	file  vfs.File
 	meta  raft.SnapshotMeta
 	done  bool
+	fresh int // bytes that were written and not synced
 }
+
+// syncedBytes is how much of a snapshot is written before it is synced. One fsync of hundreds of MiB at its end
+// would hold up those of the log beside it for seconds, and a leader whose disk does not answer steps down.
+const syncedBytes = 4 << 20
 
 // ID implements raft.SnapshotSink.
 func (k *snapSink) ID() string { return k.meta.ID }
@@ -222,6 +227,10 @@ func (k *snapSink) ID() string { return k.meta.ID }
 func (k *snapSink) Write(p []byte) (int, error) {
 	n, err := k.file.Write(p)
 	k.meta.Size += int64(n)
+	if k.fresh += n; err == nil && k.fresh >= syncedBytes {
+		k.fresh = 0
+		err = k.file.Sync()
+	}
 	return n, err
 }
 
