@@ -3,8 +3,10 @@ package resources
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"testing"
 
 	"corbel.dev/corbel/core/group"
@@ -118,5 +120,34 @@ func TestCommandsThatCannotBeRead(t *testing.T) {
 	out := r.ApplyBatch([][]byte{[]byte("rubbish"), objects.AppendCommand(nil, []objects.Op{put("namespaces", &monitor.Namespace{Name: "n"})})})
 	if err, ok := out[0].(error); !ok || !errkind.Is(err, errkind.Corrupt) || out[1] != nil || r.View().Get("namespaces", "", "n") == nil {
 		t.Fatal(out)
+	}
+}
+
+// What is over goes, and nothing else; who was changed meanwhile stays.
+func TestReap(t *testing.T) {
+	r, stop := serve(t, t.TempDir())
+	defer stop()
+	ops := []objects.Op{put("namespaces", &monitor.Namespace{Name: "n"})}
+	silence := func(check string, end int64) {
+		ops = append(ops, put("silenced", &monitor.Silenced{Meta: monitor.Meta{Name: "*:" + check, Namespace: "n"}, Check: check, ExpireAt: end}))
+	}
+	silence("for-ever", 0)
+	silence("later", 2000)
+	for i := range reapMost + 10 {
+		silence(fmt.Sprint("over-", i), 1000)
+	}
+	ops = append(ops, put("logins", &monitor.Login{ID: "old", User: "ann", Expires: 999}), put("logins", &monitor.Login{ID: "new", User: "ann", Expires: 1001}))
+	if err := r.Write(t.Context(), ops...); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.reap(t.Context(), 1000); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for _, typ := range []string{"logins", "silenced"} {
+		r.View().List(typ, "", "", "", func(i *objects.Item) bool { left = append(left, i.Name); return true })
+	}
+	if got := strings.Join(left, " "); got != "new *:for-ever *:later" {
+		t.Error(got)
 	}
 }

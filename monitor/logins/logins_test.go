@@ -1,0 +1,189 @@
+package logins
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"corbel.dev/corbel/kit/tagproto"
+	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/objects"
+	"corbel.dev/corbel/monitor/resources"
+)
+
+// direct applies commands at once, one after the other, as a group of one would, and counts them.
+type direct struct {
+	mu     sync.Mutex
+	r      *resources.Resources
+	writes int
+}
+
+func (d *direct) Propose(_ context.Context, cmd []byte) (any, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.writes++
+	return d.r.ApplyBatch([][]byte{cmd})[0], nil
+}
+
+func plane(t *testing.T) (*resources.Resources, *direct) {
+	t.Helper()
+	r := resources.New(slog.New(slog.DiscardHandler))
+	d := &direct{r: r}
+	r.Serve(d)
+	put(t, r, &monitor.User{Username: "ann", PasswordHash: "h1", Groups: []string{"ops"}})
+	return r, d
+}
+
+func put(t *testing.T, r *resources.Resources, u *monitor.User) {
+	t.Helper()
+	if err := r.Write(t.Context(), objects.Op{Verb: objects.Put, Type: "users", Name: u.Username, Encoded: tagproto.Append(nil, u)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A storm of logins writes one thing, on all servers together: the secret.
+func TestStorm(t *testing.T) {
+	r, d := plane(t)
+	before := d.writes
+	const servers, each = 3, 200
+	all := make([]*Logins, servers)
+	var wait sync.WaitGroup
+	errs := make(chan error, servers*each)
+	for i := range all {
+		l, err := New(Config{Resources: r, Now: time.Now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[i] = l
+		for range each {
+			wait.Go(func() {
+				tokens, err := l.Issue(t.Context(), monitor.Caller{User: "ann"}, "http://x")
+				if err == nil {
+					_, err = l.Check(tokens.Access)
+				}
+				errs <- err
+			})
+		}
+	}
+	wait.Wait()
+	for range servers * each {
+		if err := <-errs; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(r.View().State.Snapshot()); n == 0 || r.View().Get("settings", "", "jwt") == nil {
+		t.Error("the secret is not kept")
+	}
+	records := 0
+	r.View().List("logins", "", "", "", func(*objects.Item) bool { records++; return true })
+	if records != 0 || d.writes-before > servers*each { // those who came before the secret was there asked for it together
+		t.Errorf("%d records, %d writes", records, d.writes-before)
+	}
+	before = d.writes
+	for i := range each {
+		if _, err := all[i%servers].Issue(t.Context(), monitor.Caller{User: "ann"}, "http://x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d.writes != before {
+		t.Errorf("%d logins made %d writes", each, d.writes-before)
+	}
+	tokens, err := all[0].Issue(t.Context(), monitor.Caller{User: "ann"}, "http://x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if who, err := all[2].Check(tokens.Access); err != nil || who.User != "ann" || fmt.Sprint(who.Groups) != "[ops]" {
+		t.Errorf("another server: %v, %v", who, err)
+	}
+}
+
+// Keys of a file take the secret's place; the public one alone checks and signs nothing.
+func TestKeys(t *testing.T) {
+	r, _ := plane(t)
+	key, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pub, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, public := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: pub})
+	signs, err := New(Config{Resources: r, Now: time.Now, PrivateKey: private, PublicKey: public})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checks, err := New(Config{Resources: r, Now: time.Now, PublicKey: public})
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := New(Config{Resources: r, Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := signs.Issue(t.Context(), monitor.Caller{User: "ann"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := checks.Check(tokens.Access); err != nil {
+		t.Error("with the public key:", err)
+	}
+	if _, err := checks.Issue(t.Context(), monitor.Caller{User: "ann"}, ""); err == nil {
+		t.Error("the public key signs")
+	}
+	if _, err := secret.Check(tokens.Access); !errors.Is(err, ErrWrong) {
+		t.Error("with a secret:", err)
+	}
+	if r.View().Get("settings", "", "jwt") != nil {
+		t.Error("a secret was made that nobody needs")
+	}
+	if _, err := New(Config{Resources: r, Now: time.Now, PrivateKey: []byte("x")}); err == nil {
+		t.Error("what is no key is accepted")
+	}
+}
+
+// A session ends with its user, and with its user's password.
+func TestEnds(t *testing.T) {
+	r, _ := plane(t)
+	l, err := New(Config{Resources: r, Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	issue := func() Tokens {
+		t.Helper()
+		tokens, err := l.Issue(t.Context(), monitor.Caller{User: "ann"}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tokens
+	}
+	for name, u := range map[string]*monitor.User{
+		"a new password": {Username: "ann", PasswordHash: "h2"}, "disabled": {Username: "ann", PasswordHash: "h1", Disabled: true},
+	} {
+		put(t, r, &monitor.User{Username: "ann", PasswordHash: "h1"})
+		tokens := issue()
+		put(t, r, u)
+		if _, err := l.Check(tokens.Access); !errors.Is(err, ErrWrong) {
+			t.Errorf("%s: the access token holds: %v", name, err)
+		}
+		if _, err := l.Refresh(t.Context(), tokens.Access, tokens.Refresh, ""); !errors.Is(err, ErrWrong) {
+			t.Errorf("%s: the refresh token holds: %v", name, err)
+		}
+	}
+	if _, err := l.Issue(t.Context(), monitor.Caller{User: "nobody"}, ""); !errors.Is(err, ErrWrong) {
+		t.Error(err)
+	}
+}
