@@ -233,3 +233,25 @@ func TestSilentServer(t *testing.T) {
 		t.Errorf("what was refused is there: %v, %v", found, err)
 	}
 }
+
+// CVE-2023-0620: names of tables went into statements as they were.
+func TestCVE_2023_0620_TablesAreQuoted(t *testing.T) {
+	url := schema(t)
+	run(t, connect(t, url), `CREATE TABLE victim (x int)`)
+	const table = `odd"; DROP TABLE victim; --`
+	s, err := Open(t.Context(), Config{URL: url, Table: table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Commit(t.Context(), 0, []storage.Op{storage.Put("k", []byte("v"))}); err != nil {
+		t.Fatal(err)
+	}
+	if v, _, err := s.Get(t.Context(), "k"); err != nil || string(v) != "v" {
+		t.Errorf("%q, %v", v, err)
+	}
+	if _, err := s.Locker(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	run(t, connect(t, url), `INSERT INTO victim VALUES (1)`)
+}
