@@ -1,0 +1,262 @@
+package spread
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/leaktest"
+	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/kit/tagproto"
+	"corbel.dev/corbel/kit/vfs"
+	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/eventstore"
+	"corbel.dev/corbel/monitor/eventstore/logevents"
+	"corbel.dev/corbel/monitor/ingest"
+	"corbel.dev/corbel/monitor/resources"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// cluster is some servers with one log of commands, and calls that a dead server neither makes nor answers.
+type cluster struct {
+	mu      sync.Mutex // one command after the other
+	servers []*server
+}
+
+type server struct {
+	*Spread
+	id   string
+	in   *ingest.Ingest
+	fs   *vfs.Mem
+	res  *resources.Resources
+	dead atomic.Bool
+	done sync.WaitGroup
+	lost atomic.Bool // answers to its calls do not arrive
+}
+
+// Propose implements resources.Group: all members apply a command in the same order.
+func (c *cluster) Propose(_ context.Context, cmd []byte) (out any, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.servers {
+		out = s.res.ApplyBatch([][]byte{cmd})[0]
+	}
+	return out, nil
+}
+
+func newCluster(t *testing.T, n int) *cluster {
+	t.Helper()
+	c := &cluster{}
+	log := slog.New(slog.DiscardHandler)
+	for i := range n {
+		c.servers = append(c.servers, &server{id: fmt.Sprint("s", i), fs: vfs.NewMem(), res: resources.New(log)})
+	}
+	members := func() (list []Member) {
+		for _, s := range c.servers {
+			list = append(list, Member{ID: s.id, Name: s.id, Addr: s.id})
+		}
+		return list
+	}
+	for _, s := range c.servers {
+		s.res.Serve(c)
+		leads := func() bool { // the first that lives
+			for _, one := range c.servers {
+				if !one.dead.Load() {
+					return one == s
+				}
+			}
+			return false
+		}
+		s.Spread = New(Config{Self: s.id, Resources: s.res, Leads: leads, Ready: func() bool { return true }, Members: members, Log: log, Now: time.Now,
+			Call: func(ctx context.Context, addr, method string, req []byte) ([]byte, error) {
+				return c.call(ctx, s, addr, method, req)
+			}})
+		s.open(t)
+	}
+	for _, s := range c.servers { // none speaks before all are there
+		s.start(t)
+	}
+	return c
+}
+
+func (c *cluster) call(ctx context.Context, from *server, addr, method string, req []byte) ([]byte, error) {
+	for _, to := range c.servers {
+		if to.id != addr || to.dead.Load() || from.dead.Load() {
+			continue
+		}
+		reply, err := to.Handlers()[method](ctx, req)
+		if from.lost.Load() && method == methodEvents {
+			return nil, errkind.Errorf(errkind.Unknown, "the answer got lost")
+		}
+		if to.dead.Load() {
+			break
+		}
+		return reply, err
+	}
+	return nil, errkind.Errorf(errkind.Unavailable, "%s is dead", addr)
+}
+
+func (s *server) open(t *testing.T) {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	var err error
+	s.in, err = ingest.New(ingest.Config{
+		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
+			return logevents.Open(logevents.Config{FS: s.fs, Dir: "/e", Log: log}, l)
+		},
+		Log: log, Now: time.Now, Spread: true, Replicate: s.Replicate,
+		Silences: func(string) *monitor.Silences { return nil }, Wants: func(string, *monitor.Kind, monitor.Outcome) bool { return false }, Publish: func(*ingest.Published) {},
+		Lift: func(string, []string) {}, Deregisters: func(string, string) bool { return false }, Deregister: func(string, string) {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Use(s.in)
+}
+
+func (s *server) start(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	s.done.Go(func() { _ = s.in.Run(ctx) })
+	s.done.Go(func() { _ = s.Run(ctx) })
+	t.Cleanup(func() { cancel(); s.done.Wait() })
+}
+
+// kill has a server neither say nor hear anything from now on.
+func (s *server) kill() { s.dead.Store(true) }
+
+func (c *cluster) even(t *testing.T, living int) {
+	t.Helper()
+	polltest.NoError(t, time.Minute, func() error {
+		for _, s := range c.servers {
+			if st := s.Stats(); !s.dead.Load() && (st.Owned < 256/living || st.Owned > 256/living+1 || st.ReplicaBehind > 0) {
+				return fmt.Errorf("%s: %+v", s.id, st)
+			}
+		}
+		return nil
+	}, "shards to be dealt evenly")
+}
+
+func failing(entity string, at int64) []byte {
+	return tagproto.Append(nil, &monitor.Event{Timestamp: at, Entity: &monitor.Entity{Meta: monitor.Meta{Name: entity, Namespace: "default"}, Class: monitor.ClassAgent},
+		Check: &monitor.Check{Meta: monitor.Meta{Name: "c", Namespace: "default"}, Interval: 10, Status: 1, Executed: at, Issued: at}})
+}
+
+// TestKill: events that come when the server has died that led, and before anybody knows, are taken once by whoever has their entity then.
+func TestKill(t *testing.T) {
+	c := newCluster(t, 3)
+	c.even(t, 3)
+	const entities, runs = 200, 20
+	send := func(s *server, run int) {
+		t.Helper()
+		for e := range entities {
+			if err := s.Frame(t.Context(), "default", failing(fmt.Sprint("e", e), int64(run+1))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	occurrences := func(s *server, least, most int64) {
+		t.Helper()
+		for e := range entities {
+			polltest.NoError(t, time.Minute, func() error {
+				ev, err := s.Get(t.Context(), "default", fmt.Sprint("e", e), "c")
+				if err == nil && (ev.Check.Occurrences < least || ev.Check.Occurrences > most) {
+					err = fmt.Errorf("e%d has %d occurrences", e, ev.Check.Occurrences)
+				}
+				return err
+			}, "%d to %d occurrences at %s", least, most, s.id)
+		}
+	}
+	for run := range runs {
+		send(c.servers[1], run)
+	}
+	occurrences(c.servers[2], runs, runs)
+	if c.servers[1].Stats().Forwarded == 0 {
+		t.Error("nothing was forwarded")
+	}
+	c.even(t, 3)
+	polltest.Until(t, c.replicated, "the replicas to have everything") // or the kill loses what they lack
+	c.servers[0].kill()                                                // it led, too
+	send(c.servers[1], runs)
+	occurrences(c.servers[1], runs+1, runs+1)
+	occurrences(c.servers[2], runs+1, runs+1)
+	c.even(t, 2)
+	names, err := c.servers[2].Names(t.Context(), "")
+	if err != nil || len(names) != entities {
+		t.Errorf("%d names, %v", len(names), err)
+	}
+	// It comes back with what it had: nothing of that counts, and it gets its part again.
+	c.servers[0].dead.Store(false)
+	c.even(t, 3)
+	occurrences(c.servers[0], runs+1, runs+1)
+}
+
+func (c *cluster) replicated() bool {
+	newest := map[int]uint64{}
+	for _, role := range []string{"owner", "replica"} {
+		for _, s := range c.servers {
+			for _, one := range s.Stored() {
+				if one.Role != role {
+					continue
+				}
+				if role == "owner" {
+					newest[one.Shard] = one.Sequence
+				} else if one.Sequence < newest[one.Shard] {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// TestAnswersLost: a call whose answer does not arrive is made again, and its events are taken once.
+func TestAnswersLost(t *testing.T) {
+	c := newCluster(t, 2)
+	c.even(t, 2)
+	from, entity := c.servers[0], ""
+	for e := 0; entity == ""; e++ {
+		if name := fmt.Sprint("e", e); from.owner(ingest.ShardOf("default", name)) == c.servers[1].id {
+			entity = name
+		}
+	}
+	from.lost.Store(true)
+	for run := range 5 {
+		if err := from.Frame(t.Context(), "default", failing(entity, int64(run+1))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	polltest.Until(t, func() bool { return c.servers[1].in.Stats().Results > 0 }, "the first call to arrive")
+	time.AfterFunc(300*time.Millisecond, func() { from.lost.Store(false) })
+	polltest.Until(t, func() bool { return from.Stats().Waiting == 0 }, "the answer")
+	ev, err := c.servers[1].Get(t.Context(), "default", entity, "c")
+	if err != nil || ev.Check.Occurrences != 5 {
+		t.Errorf("%v, %+v", err, ev)
+	}
+}
+
+func FuzzCalls(f *testing.F) {
+	log := slog.New(slog.DiscardHandler)
+	s := New(Config{Self: "s", Resources: resources.New(log), Log: log, Now: time.Now, Ready: func() bool { return false },
+		Members: func() []Member { return nil }})
+	in, err := ingest.New(ingest.Config{Log: log, Now: time.Now, Spread: true,
+		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
+			return logevents.Open(logevents.Config{FS: vfs.NewMem(), Dir: "/e", Log: log}, l)
+		}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	s.Use(in)
+	f.Add([]byte("\x03abc\x00\x01\x01n\x02xy"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, handle := range s.Handlers() {
+			_, _ = handle(t.Context(), b)
+		}
+	})
+}
