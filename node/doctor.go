@@ -53,7 +53,7 @@ type physician struct {
 func newPhysician(p *Process) (*physician, error) {
 	d := &physician{p: p, profiler: profile.New(profile.Config{Log: p.log}), outbox: make(chan doctor.Evidence, 1), told: map[string]doctor.Evidence{}}
 	cfg := probe.Config{Member: p.cfg.Node.Name, Role: doctor.RoleAgent, Version: version.Number, Metrics: p.metrics, Dir: p.cfg.DataDir, FS: p.fs, Clock: p.clock, Log: p.log,
-		Addresses: d.addresses, Stacks: d.profiler.Stacks, Look: d.profiler.Slow, Host: &probe.Host{Ports: d.ports, Peer: d.peer}}
+		Addresses: d.addresses, Depends: d.depends, Stacks: d.profiler.Stacks, Look: d.profiler.Slow, Host: &probe.Host{Ports: d.ports, Peer: d.peer}}
 	if p.cfg.Server {
 		cfg.Role = doctor.RoleServer
 	} else {
@@ -122,6 +122,15 @@ func (d *physician) addresses() []string {
 		}
 	}
 	return out
+}
+
+// depends are the systems that planes of this process store in.
+func (d *physician) depends() []doctor.Dependency {
+	if d.p.vault == nil || d.p.vault.plane == nil {
+		return nil
+	}
+	store := d.p.vault.plane.store
+	return []doctor.Dependency{{Plane: "secrets", Kind: store.kind, Addresses: store.at}}
 }
 
 // ports are those whose connections are this process's: its own RPC port, and those of other members.

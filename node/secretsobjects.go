@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"corbel.dev/corbel/kit/vfs"
@@ -68,7 +69,9 @@ func openConsul(ctx context.Context, h *secretsHost, k *vaultconf.Keys) (secrets
 	if err != nil {
 		return secretsStore{}, err
 	}
-	return openObjects(ctx, h, b, ha)
+	out, err := openObjects(ctx, h, b, ha)
+	out.at = []string{cmp.Or(strings.TrimPrefix(strings.TrimPrefix(cfg.Address, "http://"), "https://"), "127.0.0.1:8500")}
+	return out, err
 }
 
 // storageTLS reads the tls_ keys of a storage; nil where there are none.

@@ -31,6 +31,9 @@ type secretsStore struct {
 	raft    *cluster.Node // nil: another backend
 	parts   []life.Part   // what it runs
 	retry   []cluster.JoinTarget
+	// kind and at say what the plane waits for, and where that is.
+	kind string
+	at   []string
 }
 
 // secretsHost is what a backend may use of the process that it is in.
@@ -64,6 +67,10 @@ func openStorage(ctx context.Context, h *secretsHost, b vaultconf.Block) (secret
 	if err := b.Keys.Err(); err != nil {
 		_ = s.backend.Close()
 		return secretsStore{}, err
+	}
+	s.kind = b.Type
+	if s.raft == nil && b.Type != "inmem" && h.metrics != nil {
+		s.backend = storage.Meter(s.backend, "secrets", h.metrics)
 	}
 	h.log.Info("secrets: storage is open", "type", b.Type, "durability", s.backend.Info().Durability)
 	return s, nil
