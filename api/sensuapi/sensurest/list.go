@@ -158,6 +158,7 @@ func (q *request) writeList(c choice, all iter.Seq2[entry, error]) error {
 			return nil // the reader left
 		}
 	}
+	_ = control.SetWriteDeadline(time.Now().Add(lineTime))
 	_, _ = out.WriteString("]\n")
 	_ = out.Flush()
 	_ = control.SetWriteDeadline(time.Time{})
