@@ -1,7 +1,6 @@
 package sensurest
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -123,7 +122,7 @@ type answer struct {
 	body   string
 }
 
-// as is who asks: the value of Authorization.
+// key and bearer are values of Authorization.
 func key(k string) string      { return "Key " + k }
 func bearer(tok string) string { return "Bearer " + tok }
 
@@ -229,13 +228,4 @@ func (g *rig) user(name string, rules string) logins.Tokens {
 		g.want(201, "PUT", "/api/core/v2/namespaces/default/rolebindings/"+name, fmt.Sprintf(`{"subjects":[{"type":"User","name":%q}],"role_ref":{"type":"Role","name":%q}}`, name, name))
 	}
 	return g.login(name, "long enough")
-}
-
-func compact(t *testing.T, text string) string {
-	t.Helper()
-	var b bytes.Buffer
-	if err := json.Compact(&b, []byte(text)); err != nil {
-		t.Fatal(err)
-	}
-	return b.String()
 }
