@@ -68,7 +68,6 @@ func orDefault[T comparable](v *T, d T) {
 type Spread struct {
 	cfg   Config
 	table atomic.Pointer[shards.Table] // nil until it is known
-	run   context.Context              // of Run; its parts end with it
 
 	mu      sync.Mutex
 	changed chan struct{}        // closed when the table changes
