@@ -20,6 +20,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/version"
+	"corbel.dev/corbel/telemetry"
 )
 
 // The RPCs of the doctor: a server's wall clock, and the evidence of an agent that found something.
@@ -40,11 +41,12 @@ const (
 
 // physician is the doctor's part in a process: its probe, what agents told it, its clock among others.
 type physician struct {
-	p        *Process
-	probe    *probe.Probe
-	profiler *profile.Profiler
-	api      *corbelapi.Doctor
-	outbox   chan doctor.Evidence // on agents; the newest alone
+	p          *Process
+	probe      *probe.Probe
+	profiler   *profile.Profiler
+	api        *corbelapi.Doctor
+	registries []*telemetry.Registry
+	outbox     chan doctor.Evidence // on agents; the newest alone
 
 	mu   sync.Mutex // guards told
 	told map[string]doctor.Evidence
@@ -53,7 +55,7 @@ type physician struct {
 func newPhysician(p *Process) (*physician, error) {
 	d := &physician{p: p, profiler: profile.New(profile.Config{Log: p.log}), outbox: make(chan doctor.Evidence, 1), told: map[string]doctor.Evidence{}}
 	cfg := probe.Config{Member: p.cfg.Node.Name, Role: doctor.RoleAgent, Version: version.Number, Metrics: p.metrics, Dir: p.cfg.DataDir, FS: p.fs, Clock: p.clock, Log: p.log,
-		Addresses: d.addresses, Depends: d.depends, Stacks: d.profiler.Stacks, Look: d.profiler.Slow, Host: &probe.Host{Ports: d.ports, Peer: d.peer}}
+		Addresses: d.addresses, Depends: d.depends, Slow: d.slow, Stacks: d.profiler.Stacks, Look: d.profiler.Slow, Host: &probe.Host{Ports: d.ports, Peer: d.peer}}
 	if p.cfg.Server {
 		cfg.Role = doctor.RoleServer
 	} else {
@@ -68,6 +70,7 @@ func newPhysician(p *Process) (*physician, error) {
 	if p.vault != nil {
 		cfg.Others = append(cfg.Others, p.vault.metrics)
 	}
+	d.registries = append([]*telemetry.Registry{cfg.Metrics}, cfg.Others...)
 	var err error
 	if d.probe, err = probe.New(cfg); err != nil {
 		return nil, err
@@ -119,6 +122,20 @@ func (d *physician) addresses() []string {
 					out = append(out, net.JoinHostPort(cfg.Advertise.Addr, port), net.JoinHostPort("127.0.0.1", port))
 				}
 			}
+		}
+	}
+	return out
+}
+
+// slow are the slowest requests of late.
+func (d *physician) slow() (out []doctor.Slow) {
+	for _, r := range d.registries {
+		for _, s := range r.Slowest() {
+			one := doctor.Slow{Plane: s.Plane, Kind: s.Kind, At: s.At, Took: s.Took, Trace: s.Trace}
+			s.Spent.Each(func(stage string, took time.Duration) {
+				one.Stages = append(one.Stages, doctor.SlowStage{Stage: stage, Took: took})
+			})
+			out = append(out, one)
 		}
 	}
 	return out

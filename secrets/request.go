@@ -50,6 +50,7 @@ type Request struct {
 	Wrap         time.Duration // asked for with X-Vault-Wrap-TTL; 0: not
 	Now          time.Time     // when it arrived: what engines take for the time
 	Holder       string        // the display name of the token, once it was found good
+	Trace        string        // the id of the caller's trace (W3C traceparent); "": none
 	Due          bool          // asked by the engine itself (engine.Tender); nobody outside can set it
 
 	fields Fields // of Body, once asked for

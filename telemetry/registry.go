@@ -60,6 +60,7 @@ type Registry struct {
 	mu       sync.RWMutex
 	series   map[string]*Series
 	families map[string]*family
+	slow     []*slowRing
 	sorted   atomic.Pointer[[]*Series] // nil when a series was added since
 }
 

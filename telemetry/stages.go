@@ -1,6 +1,9 @@
 package telemetry
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // Stage is a part of a request's way through a plane.
 type Stage uint8
@@ -8,15 +11,20 @@ type Stage uint8
 // The stages, in the order in which a write passes them.
 const (
 	StageQueue     Stage = iota // waiting to be taken up
-	StageAppend                 // encoding and writing to the log
+	StageToken                  // finding the token, judging by its policies
+	StageEncode                 // reading the request, making the answer
+	StageAppend                 // writing to the log
 	StageFsync                  // making it durable here
 	StageReplicate              // until a quorum has it
 	StageApply                  // through the state machine
 	StageNotify                 // waking those who watch
+	StageStorage                // the storage behind the plane, wherever that is
+	StageHandler                // what the operator asked to be done with it
+	StageWrite                  // handing the answer to the caller's socket
 	stageCount
 )
 
-var stageNames = [stageCount]string{"queue", "append", "fsync", "replicate", "apply", "notify"}
+var stageNames = [stageCount]string{"queue", "token", "encode", "append", "fsync", "replicate", "apply", "notify", "storage", "handler", "write"}
 
 // String is the stage's name, the value of the label "stage".
 func (s Stage) String() string {
@@ -28,11 +36,28 @@ func (s Stage) String() string {
 
 // Stages accounts for what each kind of request costs: how long each stage takes,
 // and how many storage operations, bytes and fsyncs it causes. It exports
-// request.stage{plane,kind,stage}, request.storage_ops, request.storage_bytes and
+// request.total{plane,kind}, request.stage{plane,kind,stage}, request.shed{plane}, request.storage_ops, request.storage_bytes and
 // request.fsyncs{plane,kind}. A nil *Stages does nothing.
 type Stages struct {
-	timings [][stageCount]*Timing
+	plane   string
+	kinds   []string
+	totals  []*Timing
+	timings [][stageCount]atomic.Pointer[Timing] // made at the first observation: a kind passes few of the stages
 	costs   []requestCost
+	shed    *Counter
+	slow    *slowRing
+	r       *Registry
+}
+
+// timing is that of a stage of a kind.
+func (s *Stages) timing(kind int, stage Stage) *Timing {
+	at := &s.timings[kind][stage]
+	t := at.Load()
+	if t == nil {
+		t = s.r.Timing("request.stage", "plane", s.plane, "kind", s.kinds[kind], "stage", stage.String())
+		at.Store(t)
+	}
+	return t
 }
 
 type requestCost struct{ ops, bytes, fsyncs *Counter }
@@ -43,11 +68,14 @@ func (r *Registry) Stages(plane string, kinds ...string) *Stages {
 	if r == nil {
 		return nil
 	}
-	s := &Stages{timings: make([][stageCount]*Timing, len(kinds)), costs: make([]requestCost, len(kinds))}
+	s := &Stages{plane: plane, kinds: kinds, totals: make([]*Timing, len(kinds)), timings: make([][stageCount]atomic.Pointer[Timing], len(kinds)), costs: make([]requestCost, len(kinds)),
+		shed: r.Counter("request.shed", "plane", plane), slow: &slowRing{}, r: r}
+	s.slow.bar.Store(int64(slowLeast))
+	r.mu.Lock()
+	r.slow = append(r.slow, s.slow)
+	r.mu.Unlock()
 	for i, kind := range kinds {
-		for stage := range stageCount {
-			s.timings[i][stage] = r.Timing("request.stage", "plane", plane, "kind", kind, "stage", stage.String())
-		}
+		s.totals[i] = r.Timing("request.total", "plane", plane, "kind", kind)
 		s.costs[i] = requestCost{
 			ops:    r.Counter("request.storage_ops", "plane", plane, "kind", kind),
 			bytes:  r.Counter("request.storage_bytes", "plane", plane, "kind", kind),
@@ -63,7 +91,7 @@ func (s *Stages) Observe(kind int, stage Stage, d time.Duration) {
 	if s == nil || uint(kind) >= uint(len(s.timings)) || stage >= stageCount {
 		return
 	}
-	s.timings[kind][stage].Observe(d)
+	s.timing(kind, stage).Observe(d)
 }
 
 // Charge adds what a request of a kind caused.

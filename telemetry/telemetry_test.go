@@ -432,3 +432,40 @@ func nth(values []int64, n int) int64 {
 	}
 	return sorted[n]
 }
+
+// TestSlowest: the slowest requests of late are kept with their stages, faster ones cost nothing, and old ones make room.
+func TestSlowest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Config{})
+		s := r.Stages("secrets", "read", "write")
+		spent := Spent{}
+		spent[StageStorage] = 80 * time.Millisecond
+		s.Done(1, 90*time.Millisecond, &spent, "0af7651916cd43dd8448eb211c80319c")
+		s.Done(0, time.Millisecond, nil, "")
+		s.Done(9, time.Hour, nil, "") // no such kind
+		got := r.Slowest()
+		if len(got) != 1 || got[0].Kind != "write" || got[0].Spent[StageStorage] != 80*time.Millisecond || got[0].Trace == "" {
+			t.Fatalf("slowest: %+v", got)
+		}
+		for i := range 40 {
+			s.Done(0, time.Duration(100+i)*time.Millisecond, nil, "")
+		}
+		if got = r.Slowest(); len(got) != slowKept || got[0].Took != 139*time.Millisecond || got[slowKept-1].Took != 124*time.Millisecond {
+			t.Errorf("%d kept, from %s to %s", len(got), got[0].Took, got[len(got)-1].Took)
+		}
+		if n := testing.AllocsPerRun(100, func() { s.Done(0, 3*time.Millisecond, &spent, "") }); n != 0 {
+			t.Errorf("a request that is not among the slowest allocates %v times", n)
+		}
+		time.Sleep(slowFor + time.Second)
+		if got = r.Slowest(); len(got) != 0 {
+			t.Errorf("%d old ones are kept", len(got))
+		}
+		s.Done(0, 3*time.Millisecond, nil, "")
+		if got = r.Slowest(); len(got) != 1 {
+			t.Error("old ones keep newer ones out")
+		}
+		if r.Timing("request.total", "plane", "secrets", "kind", "write").Count() != 1 || r.Timing("request.stage", "plane", "secrets", "kind", "write", "stage", "storage").Count() != 1 {
+			t.Error("totals or stages are missing")
+		}
+	})
+}

@@ -152,7 +152,7 @@ func (a *API) decode(r *http.Request, path string) (q *secrets.Request, raw []by
 	}
 	query := r.URL.Query()
 	from := remote(r)
-	q = &secrets.Request{ID: requestID(), Path: path, Token: tokenOf(r), Remote: from.Addr(), RemotePort: from.Port()}
+	q = &secrets.Request{ID: requestID(), Path: path, Token: tokenOf(r), Remote: from.Addr(), RemotePort: from.Port(), Trace: httpx.TraceID(r.Header.Get("traceparent"))}
 	if r.TLS != nil {
 		for _, c := range r.TLS.PeerCertificates {
 			q.Certificates = append(q.Certificates, c.Raw)

@@ -41,7 +41,9 @@ func (r *Registry) propose(ctx context.Context, c catalog.Command) (catalog.Resu
 		}
 		return catalog.Result{}, err
 	}
-	r.meters.apply[c.Op()].Observe(time.Since(start))
+	took := time.Since(start)
+	r.meters.apply[c.Op()].Observe(took)
+	r.meters.costs.Done(costKind(c.Op()), took, nil, "")
 	result, ok := out.(*catalog.Result)
 	if !ok {
 		return catalog.Result{}, errkind.Errorf(errkind.Internal, "the log gave a %T for a catalog command", out)

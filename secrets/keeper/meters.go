@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/secrets"
@@ -25,6 +26,7 @@ type meters struct {
 	hit, miss   *telemetry.Counter
 	audit       map[string]*telemetry.Timing
 	auditFailed map[string]*telemetry.Counter
+	costs       *telemetry.Stages
 	routes      sync.Map // accessor and path to *[secrets.Scan + 1]*telemetry.Timing
 }
 
@@ -45,10 +47,43 @@ var timed = []struct {
 	{"auth/token/revoke-orphan", nil, "token.revoke"}, {"auth/token/revoke", nil, "token.revoke-tree"},
 }
 
+// costKinds are what requests are counted as; a request's kind is kindOf.
+var costKinds = []string{"read", "list", "write", "delete", "login", "token", "renew", "revoke"}
+
+// kindOf is the position of a request's kind in costKinds.
+func kindOf(t *task, r *Reply) int {
+	switch {
+	case t.holder == nil && r != nil && r.Token != nil:
+		return 4
+	case strings.HasPrefix(t.Path, "auth/token/create"):
+		return 5
+	case strings.HasPrefix(t.Path, "sys/leases/renew"), strings.HasPrefix(t.Path, "sys/renew"), strings.HasPrefix(t.Path, "auth/token/renew"):
+		return 6
+	case strings.HasPrefix(t.Path, "sys/leases/revoke"), strings.HasPrefix(t.Path, "sys/revoke"), strings.HasPrefix(t.Path, "auth/token/revoke"):
+		return 7
+	case t.Op == secrets.List || t.Op == secrets.Scan:
+		return 1
+	case t.Op == secrets.Delete:
+		return 3
+	case t.Op.Writes():
+		return 2
+	default:
+		return 0
+	}
+}
+
+// account is what one request costs; the storage's part comes from the storage, by the request's context.
+type account struct {
+	stored  atomic.Int64 // nanoseconds in the storage
+	commits atomic.Int64
+	spent   telemetry.Spent
+}
+
 func newMeters(r *telemetry.Registry) *meters {
 	m := &meters{registry: r, request: r.Timing("core.handle_request"), login: r.Timing("core.handle_login_request"), checkToken: r.Timing("core.check_token"),
 		authorise: r.Timing("core.fetch_acl_and_token"), register: r.Timing("expire.register"), created: r.Counter("token.creation"), leased: r.Counter("secret.lease.creation"),
-		hit: r.Counter("cache.hit"), miss: r.Counter("cache.miss"), audit: map[string]*telemetry.Timing{}, auditFailed: map[string]*telemetry.Counter{}}
+		hit: r.Counter("cache.hit"), miss: r.Counter("cache.miss"), costs: r.Stages("secrets", costKinds...),
+		audit: map[string]*telemetry.Timing{}, auditFailed: map[string]*telemetry.Counter{}}
 	for _, name := range []string{"log_request", "log_response"} {
 		m.audit[name], m.auditFailed[name] = r.Timing("audit."+name), r.Counter("audit."+name+"_failure")
 	}
@@ -125,6 +160,12 @@ func (m *meters) done(t *task, begin time.Time, r *Reply) {
 	} else {
 		m.request.Observe(took)
 	}
+	kind := kindOf(t, r)
+	t.account.spent[telemetry.StageStorage] = time.Duration(t.account.stored.Load())
+	m.costs.Done(kind, took, &t.account.spent, t.Trace)
+	if n := t.account.commits.Load(); n > 0 {
+		m.costs.Charge(kind, uint64(n), 0, 0)
+	}
 	if t.entry == nil {
 		return
 	}
@@ -175,7 +216,7 @@ func newMetered(b storage.Backend, r *telemetry.Registry) storage.Backend {
 func (m *metered) Get(ctx context.Context, key string) ([]byte, bool, error) {
 	begin := time.Now()
 	v, ok, err := m.Backend.Get(ctx, key)
-	m.both(begin, m.get, m.barGet)
+	charge(ctx, m.both(begin, m.get, m.barGet), 0)
 	return v, ok, err
 }
 
@@ -183,7 +224,7 @@ func (m *metered) Get(ctx context.Context, key string) ([]byte, bool, error) {
 func (m *metered) List(ctx context.Context, prefix, after string, limit int) ([]string, error) {
 	begin := time.Now()
 	list, err := m.Backend.List(ctx, prefix, after, limit)
-	m.both(begin, m.list, m.barList)
+	charge(ctx, m.both(begin, m.list, m.barList), 0)
 	return list, err
 }
 
@@ -193,16 +234,25 @@ func (m *metered) Commit(ctx context.Context, epoch storage.Epoch, ops []storage
 	err := m.Backend.Commit(ctx, epoch, ops)
 	for _, op := range ops {
 		if op.Value != nil {
-			m.both(begin, m.put, m.barPut)
+			charge(ctx, m.both(begin, m.put, m.barPut), 1)
 			return err
 		}
 	}
-	m.both(begin, m.del, m.barDel)
+	charge(ctx, m.both(begin, m.del, m.barDel), 1)
 	return err
 }
 
-func (m *metered) both(begin time.Time, a, b *telemetry.Timing) {
+func (m *metered) both(begin time.Time, a, b *telemetry.Timing) time.Duration {
 	took := time.Since(begin)
 	a.Observe(took)
 	b.Observe(took)
+	return took
+}
+
+// charge puts a call of the storage on the account of the request that it was made for, where there is one.
+func charge(ctx context.Context, took time.Duration, commits int64) {
+	if t, ok := ctx.Value(taskKey{}).(*task); ok {
+		t.account.stored.Add(int64(took))
+		t.account.commits.Add(commits)
+	}
 }

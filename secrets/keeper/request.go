@@ -12,6 +12,7 @@ import (
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/policy"
 	"corbel.dev/corbel/secrets/token"
+	"corbel.dev/corbel/telemetry"
 )
 
 // Reply is what a request is answered with.
@@ -44,6 +45,8 @@ type task struct {
 	holder *holder         // nil on open paths
 	judged *policy.Verdict // by the policies; nil: they were not asked
 	last   bool            // this is the last use of its token
+
+	account account
 
 	method     string // the operation as it came
 	next, prev *task  // of those under way
@@ -86,7 +89,9 @@ func (k *Keeper) Handle(ctx context.Context, r *secrets.Request) (*Reply, error)
 	special := t.engine.Special()
 	if !matches(special.Open, r.Rest) {
 		err = k.authorise(ctx, t, special)
-		k.meters.checkToken.Observe(time.Since(begin))
+		judged := time.Since(begin)
+		t.account.spent[telemetry.StageToken] = judged
+		k.meters.checkToken.Observe(judged)
 	}
 	var reply *Reply
 	if err = k.audited(ctx, t, err); err == nil {
