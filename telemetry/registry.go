@@ -61,6 +61,7 @@ type Registry struct {
 	series   map[string]*Series
 	families map[string]*family
 	slow     []*slowRing
+	tenants  []*Tenants
 	sorted   atomic.Pointer[[]*Series] // nil when a series was added since
 }
 

@@ -469,3 +469,33 @@ func TestSlowest(t *testing.T) {
 		}
 	})
 }
+
+// TestBusiest: who asks most is named, however many others ask.
+func TestBusiest(t *testing.T) {
+	r := New(Config{})
+	tenants := r.Tenants("catalog")
+	for i := range 64000 {
+		who := "address 10.0.0.7"
+		if i%4 == 0 {
+			who = fmt.Sprintf("address 10.1.%d.%d", i%200, i%251)
+		}
+		if tenants.Turn() {
+			tenants.Add(who)
+		}
+	}
+	got := r.Busiest()
+	var all uint64
+	for _, x := range got {
+		all += x.Requests
+	}
+	if len(got) != tenantsTold+1 || got[len(got)-1].Who != "others" || all != 64000 {
+		t.Fatalf("%d in all, %+v", all, got)
+	}
+	if again := r.Busiest(); len(again) != 0 {
+		t.Errorf("told twice: %+v", again)
+	}
+	var none *Tenants
+	if none.Turn() {
+		t.Error("nothing counts")
+	}
+}

@@ -1,6 +1,7 @@
 package consulapi
 
 import (
+	"net"
 	"net/http"
 	"net/url"
 	gopath "path"
@@ -39,6 +40,7 @@ type API struct {
 	limits         requestLimits
 	// logDropped counts refusals that were not logged.
 	logDropped *telemetry.Counter
+	tenants    *telemetry.Tenants
 }
 
 // New checks the configuration and builds the tables; it starts nothing.
@@ -65,6 +67,7 @@ func New(cfg Config) (*API, error) {
 	a.watches.meter(cfg.Metrics)
 	_, a.open = cfg.Authorizer.(AllowAll)
 	a.outgoing.meter(cfg.Metrics)
+	a.tenants = cfg.Metrics.Tenants("catalog")
 	a.discoveryStale.Store(int64(cfg.DiscoveryMaxStale))
 	if cfg.Registry == nil {
 		a.agent = newAgentCache(a)
@@ -96,6 +99,10 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		httpx.WriteText(w, http.StatusMethodNotAllowed, "method "+r.Method+" not allowed")
 		return
+	}
+	if a.tenants.Turn() {
+		host, _, _ := net.SplitHostPort(r.RemoteAddr)
+		a.tenants.Add("address " + host)
 	}
 	begun := a.cfg.Clock.Now()
 	q := requests.Get().(*request)

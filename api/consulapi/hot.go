@@ -89,6 +89,15 @@ var kvPath = []byte(kvPattern)
 
 // Serve implements hothttp.Handler.
 func (h *Hot) Serve(c *hothttp.Call, r *hothttp.Request) hothttp.Outcome {
+	outcome := h.admit(c, r)
+	if outcome != hothttp.Decline && h.api.tenants.Turn() { // what is declined is counted where it is served
+		h.api.tenants.Add("address " + c.Remote().Addr().String())
+	}
+	return outcome
+}
+
+// admit serves what the limits let through.
+func (h *Hot) admit(c *hothttp.Call, r *hothttp.Request) hothttp.Outcome {
 	limits := &h.api.cfg.Limits
 	if r.Method == hothttp.POST || len(r.Path) > limits.PathBytes || len(r.Query) > limits.QueryBytes ||
 		bytes.Contains(r.Path, []byte("/.")) && hasDotSegment(string(r.Path)) {

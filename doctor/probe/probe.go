@@ -78,6 +78,7 @@ type Probe struct {
 	last    time.Time
 	gaps    []string
 	past    past
+	tenants [2][]telemetry.Tenant // of the last two ticks, the newest last
 }
 
 // New makes a Probe and reads what is usual from Dir.
@@ -188,6 +189,10 @@ func (p *Probe) pass() {
 			t.take(r)
 		})
 	}
+	p.tenants[0], p.tenants[1] = p.tenants[1], nil
+	for _, r := range append([]*telemetry.Registry{p.cfg.Metrics}, p.cfg.Others...) {
+		p.tenants[1] = append(p.tenants[1], r.Busiest()...)
+	}
 	warm := now.Sub(p.began) >= warmUp
 	for _, t := range p.tracks {
 		if !warm {
@@ -252,6 +257,7 @@ func (p *Probe) Evidence() doctor.Evidence {
 	for _, t := range p.tracks {
 		e.Series = append(e.Series, t.evidence())
 	}
+	e.Series = append(e.Series, p.busiest()...)
 	slices.SortFunc(e.Series, func(a, b doctor.Series) int { return strings.Compare(a.Key(), b.Key()) })
 	if p.dropped > 0 {
 		e.Gaps = append(e.Gaps, fmt.Sprintf("%d series beyond %d are not followed", p.dropped, MaxSeries))
@@ -260,6 +266,22 @@ func (p *Probe) Evidence() doctor.Evidence {
 		e.Gaps = append(e.Gaps, "no window has ended yet: the process started a few seconds ago")
 	}
 	return e
+}
+
+// busiest are the askers of the last window as series; it needs mu.
+func (p *Probe) busiest() []doctor.Series {
+	sums := map[telemetry.Tenant]float64{}
+	for _, tick := range p.tenants {
+		for _, t := range tick {
+			sums[telemetry.Tenant{Plane: t.Plane, Who: t.Who}] += float64(t.Requests)
+		}
+	}
+	out := make([]doctor.Series, 0, len(sums))
+	for t, n := range sums {
+		out = append(out, doctor.Series{Name: "tenant.requests", Kind: doctor.Counter, Labels: []doctor.Label{{Name: "plane", Value: t.Plane}, {Name: "tenant", Value: t.Who}},
+			Now: doctor.Stat{Sum: n, Rate: n / window.Seconds()}})
+	}
+	return out
 }
 
 func (p *Probe) file() string { return filepath.Join(p.cfg.Dir, "doctor", "usual.json") }

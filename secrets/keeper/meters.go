@@ -27,6 +27,7 @@ type meters struct {
 	audit       map[string]*telemetry.Timing
 	auditFailed map[string]*telemetry.Counter
 	costs       *telemetry.Stages
+	tenants     *telemetry.Tenants
 	routes      sync.Map // accessor and path to *[secrets.Scan + 1]*telemetry.Timing
 }
 
@@ -72,6 +73,14 @@ func kindOf(t *task, r *Reply) int {
 	}
 }
 
+// asker is who a request came from, by a name that opens nothing.
+func (t *task) asker() string {
+	if t.holder != nil {
+		return "accessor " + t.holder.Accessor
+	}
+	return "address " + t.Remote.String()
+}
+
 // account is what one request costs; the storage's part comes from the storage, by the request's context.
 type account struct {
 	stored  atomic.Int64 // nanoseconds in the storage
@@ -82,7 +91,7 @@ type account struct {
 func newMeters(r *telemetry.Registry) *meters {
 	m := &meters{registry: r, request: r.Timing("core.handle_request"), login: r.Timing("core.handle_login_request"), checkToken: r.Timing("core.check_token"),
 		authorise: r.Timing("core.fetch_acl_and_token"), register: r.Timing("expire.register"), created: r.Counter("token.creation"), leased: r.Counter("secret.lease.creation"),
-		hit: r.Counter("cache.hit"), miss: r.Counter("cache.miss"), costs: r.Stages("secrets", costKinds...),
+		hit: r.Counter("cache.hit"), miss: r.Counter("cache.miss"), costs: r.Stages("secrets", costKinds...), tenants: r.Tenants("secrets"),
 		audit: map[string]*telemetry.Timing{}, auditFailed: map[string]*telemetry.Counter{}}
 	for _, name := range []string{"log_request", "log_response"} {
 		m.audit[name], m.auditFailed[name] = r.Timing("audit."+name), r.Counter("audit."+name+"_failure")
@@ -159,6 +168,9 @@ func (m *meters) done(t *task, begin time.Time, r *Reply) {
 		m.login.Observe(took)
 	} else {
 		m.request.Observe(took)
+	}
+	if m.tenants.Turn() {
+		m.tenants.Add(t.asker())
 	}
 	kind := kindOf(t, r)
 	t.account.spent[telemetry.StageStorage] = time.Duration(t.account.stored.Load())
