@@ -24,6 +24,7 @@ import (
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/cli/doctorcmd"
 	"corbel.dev/corbel/cli/gossipcmd"
+	"corbel.dev/corbel/cli/labcmd"
 	"corbel.dev/corbel/cli/meshcmd"
 	"corbel.dev/corbel/cli/sensucmd"
 	"corbel.dev/corbel/cli/snapshots"
@@ -197,6 +198,7 @@ var own = commandLine{
 		{"validate", "Check configuration files", groupTools, (*env).validate},
 		{"import", "Bring the state of another system over", groupTools, (*env).imports},
 		{"bench", "Measure Corbel, or the system that it replaces", groupTools, (*env).bench},
+		{"lab", "Inject faults into a cluster of its own, and see what the doctor says", groupTools, on(labcmd.Command)},
 		{"keygen", "Make a key for gossip encryption", groupTools, (*env).keygen},
 		{"link", "Make links so that the binary answers to the names it replaces", groupTools, (*env).link},
 		{"version", "Show the version", groupTools, (*env).version},

@@ -14,6 +14,7 @@ import (
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/client"
 	"corbel.dev/corbel/doctor"
+	"corbel.dev/corbel/doctor/text"
 	"github.com/spf13/cobra"
 )
 
@@ -155,9 +156,9 @@ func (o *options) print(cluster *doctor.Cluster) (*doctor.Report, error) {
 	if o.asJSON {
 		return &report, command.WriteJSON(o.env.Out, &report, o.watch)
 	}
-	err := write(o.env.Out, &report)
+	err := text.Write(o.env.Out, &report)
 	if err == nil && o.since > 0 {
-		err = writePast(o.env.Out, cluster, o.since)
+		err = text.WritePast(o.env.Out, cluster, o.since)
 	}
 	return &report, err
 }

@@ -1,4 +1,5 @@
-package doctorcmd
+// Package text words a report of the doctor for a person. It is pure: what `corbel doctor` and `corbel lab` print is made here.
+package text
 
 import (
 	"fmt"
@@ -10,8 +11,8 @@ import (
 	"corbel.dev/corbel/doctor"
 )
 
-// write prints a report for a person at 3 a.m.: the first finding in full view, the others after it.
-func write(w io.Writer, r *doctor.Report) error {
+// Write prints a report for a person at 3 a.m.: the first finding in full view, the others after it.
+func Write(w io.Writer, r *doctor.Report) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, %s asked, %s\n", plural(len(r.Findings), "finding"), plural(r.Asked, "member"), r.At.UTC().Format("2006-01-02 15:04:05 MST"))
 	for i := range r.Findings {
@@ -65,8 +66,8 @@ func finding(b *strings.Builder, n int, f *doctor.Finding, now time.Time) {
 	fmt.Fprintf(b, "   more: docs/runbook/%s.md\n", f.Code)
 }
 
-// writePast lists what members found by themselves and what is over.
-func writePast(w io.Writer, c *doctor.Cluster, since time.Duration) error {
+// WritePast lists what members found by themselves and what is over.
+func WritePast(w io.Writer, c *doctor.Cluster, since time.Duration) error {
 	type one struct {
 		member string
 		doctor.Past

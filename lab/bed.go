@@ -1,0 +1,231 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/client"
+	"corbel.dev/corbel/doctor"
+	"corbel.dev/corbel/kit/fault"
+	"corbel.dev/corbel/kit/testport"
+)
+
+// config opens the API to the load: no access rules, and connections without end from one address.
+const config = `limits { http_max_conns_per_client = 100000 }
+acl { enabled = false }
+ports { serf_wan = -1 }`
+
+// bed is the patient: a cluster with its load, and what has to be undone at the end. One goroutine uses it.
+type bed struct {
+	scenario *Scenario
+	options  *Options
+	dir      string
+	servers  []*server
+	stopLoad context.CancelFunc
+	load     sync.WaitGroup
+	undo     []func()
+}
+
+// server is one armed process.
+type server struct {
+	name, http, rpc, serf string
+	control               *fault.Control
+	client                *client.Client
+	ended                 chan struct{}
+	output                *output
+}
+
+// output keeps the end of what a process prints, for errors.
+type output struct {
+	mu  sync.Mutex // guards buf
+	buf []byte
+}
+
+const outputBytes = 8 << 10
+
+// Write implements io.Writer; it never fails.
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.buf = append(o.buf, p...)
+	if len(o.buf) > 2*outputBytes {
+		o.buf = append(o.buf[:0], o.buf[len(o.buf)-outputBytes:]...)
+	}
+	return len(p), nil
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return string(bytes.TrimSpace(o.buf))
+}
+
+// open starts the cluster and waits until every member serves.
+func (b *bed) open(ctx context.Context) (err error) {
+	if b.dir, err = os.MkdirTemp("", "corbel-lab"); err != nil {
+		return err
+	}
+	var join []string
+	for i := range b.scenario.servers() {
+		ports, err := testport.Free(3)
+		if err != nil {
+			return err
+		}
+		s := &server{name: fmt.Sprintf("server-%d", i+1), output: &output{}}
+		for i, field := range []*string{&s.http, &s.rpc, &s.serf} {
+			*field = "127.0.0.1:" + strconv.Itoa(ports[i])
+		}
+		b.servers = append(b.servers, s)
+		join = append(join, "-retry-join", s.serf)
+	}
+	for _, s := range b.servers {
+		if err := b.start(s, join); err != nil {
+			return err
+		}
+	}
+	return b.ready(ctx)
+}
+
+func (b *bed) start(s *server, join []string) (err error) {
+	port := func(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
+	args := append([]string{"server", "-node", s.name, "-data-dir", filepath.Join(b.dir, s.name), "-bind", "127.0.0.1",
+		"-bootstrap-expect", strconv.Itoa(len(b.servers)), "-log-level", "warn", "-dns-port", "-1", "-hcl", config,
+		"-http-port", port(s.http), "-server-port", port(s.rpc), "-serf-lan-port", port(s.serf)}, join...)
+	for _, text := range b.scenario.hcl {
+		args = append(args, "-hcl", text)
+	}
+	cmd := exec.Command(b.options.Binary, args...)
+	cmd.Dir = b.dir
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "CORBEL_") })
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = s.output, s.output, dieWithParent()
+	if s.client, err = client.New(client.Config{Address: "http://" + s.http, Timeout: 10 * time.Second}); err != nil {
+		return err
+	}
+	if s.control, err = fault.Spawn(cmd); err != nil {
+		return fmt.Errorf("start %s: %w", s.name, err)
+	}
+	s.ended = make(chan struct{})
+	go func() { // ends with the process, which close kills
+		defer close(s.ended)
+		_ = cmd.Wait()
+		_ = s.control.Close()
+	}()
+	return nil
+}
+
+// ready waits until all members read consistently, which takes a leader that serves.
+func (b *bed) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	for _, s := range b.servers {
+		for {
+			_, err := s.client.Get(ctx, "/v1/catalog/nodes", client.Query{Consistent: true}, new([]any))
+			if err == nil {
+				break
+			}
+			select {
+			case <-s.ended:
+				return fmt.Errorf("%s ended while starting:\n%s", s.name, s.output)
+			default:
+			}
+			if sleep(ctx, 50*time.Millisecond) != nil {
+				return fmt.Errorf("%s does not serve within %s: %w\n%s", s.name, startTime, err, s.output)
+			}
+		}
+	}
+	return nil
+}
+
+// leader is the server that leads the catalog.
+func (b *bed) leader(ctx context.Context) (*server, error) {
+	for range 100 {
+		for _, s := range b.servers {
+			var addr string
+			if _, err := s.client.Get(ctx, "/v1/status/leader", client.Query{}, &addr); err != nil {
+				continue
+			}
+			for _, l := range b.servers {
+				if l.rpc == addr {
+					return l, nil
+				}
+			}
+		}
+		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+	return nil, errors.New("no server leads")
+}
+
+// follower is a server that does not lead.
+func (b *bed) follower(ctx context.Context) (*server, error) {
+	leader, err := b.leader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range b.servers {
+		if s != leader {
+			return s, nil
+		}
+	}
+	return nil, errors.New("the cluster has one server")
+}
+
+// askTime is how long a member may take to answer for all; it gives the others two seconds.
+const askTime = 5 * time.Second
+
+// ask gets a report from the first server that answers.
+func (b *bed) ask(ctx context.Context) (*doctor.Report, error) {
+	var errs []error
+	for _, s := range b.servers {
+		var r doctor.Report
+		one, cancel := context.WithTimeout(ctx, askTime)
+		_, err := s.client.Get(one, "/v1/doctor", client.Query{}, &r)
+		cancel()
+		if err == nil {
+			return &r, nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
+	}
+	return nil, errors.Join(errs...)
+}
+
+// later undoes something when the run ends, the last first.
+func (b *bed) later(f func()) { b.undo = append(b.undo, f) }
+
+// close stops the load, undoes what was done, and ends the servers.
+func (b *bed) close() error {
+	if b.stopLoad != nil {
+		b.stopLoad()
+	}
+	for _, s := range b.servers {
+		if s.ended != nil {
+			_ = s.control.Kill()
+			<-s.ended
+		}
+	}
+	for _, f := range slices.Backward(b.undo) {
+		f()
+	}
+	b.load.Wait()
+	var damage error
+	for _, s := range b.servers {
+		if s.client != nil {
+			s.client.Close()
+		}
+		if text := s.output.String(); strings.Contains(text, "panic:") || strings.Contains(text, "fatal error:") {
+			damage = errors.Join(damage, fmt.Errorf("%s broke:\n%s", s.name, text))
+		}
+	}
+	return errors.Join(damage, os.RemoveAll(b.dir))
+}

@@ -1,0 +1,81 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"corbel.dev/corbel/client"
+)
+
+// stream is one kind of load: workers that send one request after the other.
+type stream struct {
+	workers int
+	// every is the pause between a worker's requests; zero is none.
+	every time.Duration
+	// send makes request n of a worker at a server.
+	send func(ctx context.Context, c *client.Client, worker, n int) error
+}
+
+// steady is what all clusters carry: a few writes and reads from everywhere, far below what a cluster can take.
+func steady() []stream {
+	return []stream{{3, 25 * time.Millisecond, putKey}, {3, 25 * time.Millisecond, getKey}, {1, 100 * time.Millisecond, register}}
+}
+
+// full is as much as a cluster takes.
+func full() []stream { return []stream{{16, 0, putKey}, {4, 0, getKey}, {8, 0, register}} }
+
+func putKey(ctx context.Context, c *client.Client, worker, n int) error {
+	return c.Put(ctx, fmt.Sprintf("/v1/kv/lab/%d/%d", worker, n%100), nil, map[string]int{"n": n}, nil)
+}
+
+func getKey(ctx context.Context, c *client.Client, worker, n int) error {
+	var out []any
+	_, err := c.Get(ctx, fmt.Sprintf("/v1/kv/lab/%d/%d", worker, n%100), client.Query{}, &out)
+	return err
+}
+
+func register(ctx context.Context, c *client.Client, worker, n int) error {
+	node := fmt.Sprintf("lab-%d-%d", worker, n%50)
+	return c.Put(ctx, "/v1/catalog/register", nil, map[string]any{"Node": node, "Address": "10.9.0.1",
+		"Service": map[string]any{"Service": "lab", "Port": 1000 + n%1000}}, nil)
+}
+
+// startLoad starts the scenario's load; its workers end with close.
+func (b *bed) startLoad(ctx context.Context) {
+	ctx, b.stopLoad = context.WithCancel(ctx)
+	streams := steady()
+	if b.scenario.load != nil {
+		streams = b.scenario.load()
+	}
+	b.add(ctx, streams...)
+}
+
+func (b *bed) add(ctx context.Context, streams ...stream) {
+	for _, st := range streams {
+		for w := range st.workers {
+			s := b.servers[w%len(b.servers)]
+			b.load.Go(func() { st.run(ctx, s, w) })
+		}
+	}
+}
+
+func (st stream) run(ctx context.Context, s *server, worker int) {
+	c, err := client.New(client.Config{Address: "http://" + s.http, Timeout: 10 * time.Second,
+		Transport: &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute}})
+	if err != nil {
+		return // the address was good for the server's own client
+	}
+	defer c.Close()
+	for n := 0; ctx.Err() == nil; n++ {
+		err := st.send(ctx, c, worker, n)
+		pause := st.every
+		if err != nil && !client.IsNotFound(err) {
+			pause = max(pause, 100*time.Millisecond) // as clients do that are turned away
+		}
+		if pause > 0 && sleep(ctx, pause) != nil {
+			return
+		}
+	}
+}
