@@ -488,7 +488,8 @@ func TestBusiest(t *testing.T) {
 	for _, x := range got {
 		all += x.Requests
 	}
-	if len(got) != tenantsTold+1 || got[len(got)-1].Who != "others" || all != 64000 {
+	// One of sixteen by chance: 64,000 are told to within a few percent, far beyond six deviations of these bounds.
+	if len(got) != tenantsTold+1 || got[len(got)-1].Who != "others" || all < 56000 || all > 72000 || got[0].Who != "address 10.0.0.7" || got[0].Requests < 42000 || got[0].Requests > 54000 {
 		t.Fatalf("%d in all, %+v", all, got)
 	}
 	if again := r.Busiest(); len(again) != 0 {

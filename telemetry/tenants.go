@@ -2,13 +2,13 @@ package telemetry
 
 import (
 	"cmp"
+	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 )
 
 const (
-	// tenantEvery is of how many requests one is looked at: shares stay true, and the rest costs one atomic addition.
+	// tenantEvery is of how many requests one is looked at, by chance: what comes in a rhythm would fool a count.
 	tenantEvery = 16
 	// tenantsCounted bounds the askers that are told apart between two reads; tenantsTold how many a read names.
 	tenantsCounted = 512
@@ -18,7 +18,6 @@ const (
 // Tenants finds out who asks most of a plane. Names are accessors and addresses, never tokens.
 type Tenants struct {
 	plane string
-	n     atomic.Uint64
 
 	mu     sync.Mutex // guards what follows; held for a map operation
 	counts map[string]uint64
@@ -44,7 +43,7 @@ func (r *Registry) Tenants(plane string) *Tenants {
 }
 
 // Turn counts a request and reports whether it is one of those whose asker is to be told with Add.
-func (t *Tenants) Turn() bool { return t != nil && t.n.Add(1)%tenantEvery == 0 }
+func (t *Tenants) Turn() bool { return t != nil && rand.Uint32()%tenantEvery == 0 }
 
 // Add tells who asked, after Turn was true.
 func (t *Tenants) Add(who string) {
