@@ -37,6 +37,8 @@ type Result struct {
 	Output      []byte
 	ProcessedBy string
 	State       monitor.State
+	// Past changes with every put: its newest span, or by a new one.
+	Past monitor.Past
 }
 
 // Entity is all that is kept of one entity but its configuration.

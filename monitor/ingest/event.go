@@ -15,6 +15,7 @@ type Published struct {
 	Kind                     *monitor.Kind // nil without a check
 	Outcome                  monitor.Outcome
 	state                    monitor.State
+	past                     monitor.Past
 	entity, rest, hooks      []byte
 	output, metrics          []byte
 	processedBy              string
@@ -70,7 +71,7 @@ func (in *Ingest) publish(s *shard, e *entity, k *key, f *monitor.Frame, out mon
 // event returns an event as it is. The lock is held; what it refers to is replaced when it changes, never overwritten.
 func (in *Ingest) event(e *entity, k *key) *Published {
 	return &Published{
-		Namespace: e.namespace, Entity: e.entity, Check: k.res.Check, Kind: k.kind, state: k.res.State, entity: e.message,
+		Namespace: e.namespace, Entity: e.entity, Check: k.res.Check, Kind: k.kind, state: k.res.State, past: k.res.Past, entity: e.message,
 		rest: k.res.Rest, hooks: k.res.Hooks, output: k.res.Output, processedBy: k.res.ProcessedBy, lastSeen: e.seen(),
 	}
 }

@@ -193,7 +193,10 @@ func (f *follower) Delta(n eventstore.Number, d *eventrecord.Delta) error {
 		return errkind.Errorf(errkind.Corrupt, "a change of number %d, which is nothing here", n)
 	}
 	k := f.s.keys[n.Index()]
-	d.Apply(&k.res, k.kind.Thresholds)
+	before := k.res.Past.Len()
+	if d.Apply(&k.res, k.kind.Thresholds); k.res.Past.Len() != before {
+		f.in.trim(k)
+	}
 	f.write(func(b eventstore.Batch) { b.Put(n, &k.res, d.What) })
 	return nil
 }
@@ -277,6 +280,7 @@ func (in *Ingest) Of(namespace, entity string) ([]*Published, error) {
 	}
 	out := make([]*Published, 0, len(e.checks))
 	for _, k := range e.checks {
+		in.trim(k)
 		out = append(out, in.event(e, k))
 	}
 	slices.SortFunc(out, func(a, b *Published) int { return strings.Compare(a.Check, b.Check) })

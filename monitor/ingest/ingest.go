@@ -55,6 +55,9 @@ type Config struct {
 	// Replicate is given what a commit made durable of an owned shard: its records, or all of the shard (reset), and the sequence after it. It is
 	// called from one goroutine, in order; the records are its own. It must not block. nil is nobody.
 	Replicate func(shard uint16, reset bool, until uint64, records []byte)
+	// HistoryRuns is how many spans of a check's past are kept, 0 for 100, at most monitor.PastMost; HistoryAge after what time they go, 0 for 30 days.
+	HistoryRuns int
+	HistoryAge  time.Duration
 	// Gather is how long the first change waits for others before a commit, 0 for 5 ms.
 	Gather time.Duration
 	// PendingBytes bounds what waits to be committed, 0 for 16 MiB.
@@ -134,6 +137,12 @@ func New(cfg Config) (*Ingest, error) {
 	}
 	if cfg.PendingBytes == 0 {
 		cfg.PendingBytes = 16 << 20
+	}
+	if cfg.HistoryRuns == 0 {
+		cfg.HistoryRuns = 100
+	}
+	if cfg.HistoryAge == 0 {
+		cfg.HistoryAge = 30 * 24 * time.Hour
 	}
 	in := &Ingest{cfg: cfg, started: cfg.Now(), wake: make(chan struct{}, 1), room: make(chan struct{})}
 	in.frames.New = func() any { return new(monitor.Frame) }
@@ -275,6 +284,9 @@ func (in *Ingest) step(s *shard, e *entity, k *key, f *monitor.Frame, what event
 	before := k.res.State.Silenced
 	state, out := monitor.Step(k.res.State, f.Result, k.kind.Thresholds, silences)
 	k.res.State = state
+	if k.res.Past.Add(f.Status, f.Executed) {
+		in.trim(k)
+	}
 	in.results.Add(1)
 	if out.Steady {
 		in.steady.Add(1)
@@ -312,6 +324,11 @@ func (in *Ingest) step(s *shard, e *entity, k *key, f *monitor.Frame, what event
 		in.publish(s, e, k, f, out)
 	}
 	in.tell(s, e, k, f, out)
+}
+
+// trim lets spans of the past go that are over the limits. The lock is held.
+func (in *Ingest) trim(k *key) {
+	k.res.Past.Trim(in.cfg.HistoryRuns, in.cfg.Now().Add(-in.cfg.HistoryAge).Unix())
 }
 
 // truncatedLabel is what is added to an event whose output was cut, as a part of its message.

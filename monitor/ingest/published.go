@@ -9,6 +9,9 @@ import (
 // State is what was known of the check after the result. It must not be changed.
 func (p *Published) State() *monitor.State { return &p.state }
 
+// Past returns the spans of the check's past that are kept, oldest first, the result's own the last.
+func (p *Published) Past() []monitor.Span { return p.past.Spans() }
+
 // HasMetrics reports whether the event holds metrics.
 func (p *Published) HasMetrics() bool { return p.metrics != nil }
 

@@ -167,6 +167,7 @@ func (l *loading) into(in *Ingest) error {
 			return errkind.E(errkind.Corrupt, "a check's configuration", err)
 		}
 		k := &key{n: x.n.Index(), kind: kind, res: *x.r}
+		in.trim(k)
 		k.res.Stable, k.res.Namespace, k.res.Entity = kind.Stable, e.namespace, e.entity
 		e.checks[k.res.Check] = k
 		s.keys = grown(s.keys, int(k.n))

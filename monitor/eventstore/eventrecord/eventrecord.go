@@ -13,7 +13,8 @@ import (
 
 // A record begins with one of these; fields follow as package pack writes them.
 const (
-	recWhole        = 'W'
+	recWhole        = 'P'
+	recWholeBefore  = 'W' // without a past, as it was written once
 	recDelta        = 'D'
 	recDelete       = 'X'
 	recEntity       = 'E'
@@ -90,7 +91,7 @@ func (b *Batch) Put(n eventstore.Number, r *eventstore.Result, what eventstore.N
 		p = pack.Bytes(p, text)
 	}
 	p = pack.String(p, r.ProcessedBy)
-	b.records = appendState(p, &r.State)
+	b.records = monitor.AppendPast(appendState(p, &r.State), &r.Past)
 	b.touched = append(b.touched, Size{n, uint32(len(b.records) - before), false})
 }
 
@@ -195,6 +196,7 @@ func (d *Delta) Apply(r *eventstore.Result, limits monitor.Thresholds) {
 	kept := r.State.Silenced
 	r.State, _ = monitor.Step(r.State, d.Result, limits, nil)
 	r.State.Silenced = kept
+	r.Past.Add(d.Result.Status, d.Result.Executed)
 	if d.What&eventstore.NewOutput != 0 {
 		r.Output = d.Output
 	}
@@ -235,12 +237,18 @@ func readOne(p *pack.Reader, shard uint16, to Reader) error {
 	kind := p.Uint()
 	n := eventstore.NumberOf(shard, uint32(p.Uint()))
 	switch kind {
-	case recWhole:
+	case recWhole, recWholeBefore:
 		r := new(eventstore.Result)
 		r.Namespace, r.Entity, r.Check = p.String(), p.String(), p.String()
 		r.Stable, r.Rest, r.Hooks, r.Output = clone(p.Bytes()), clone(p.Bytes()), clone(p.Bytes()), clone(p.Bytes())
 		r.ProcessedBy = p.String()
-		if readState(p, &r.State); p.Err() == nil {
+		readState(p, &r.State)
+		if kind == recWhole {
+			r.Past = monitor.ReadPast(p)
+		} else {
+			r.Past = monitor.PastOf(&r.State.History)
+		}
+		if p.Err() == nil {
 			return to.Whole(n, r, uint32(before-p.Len()))
 		}
 	case recDelta:

@@ -103,6 +103,7 @@ func (f *Fleet) result(b eventstore.Batch, n eventstore.Number) {
 	silenced := r.State.Silenced
 	r.State, _ = monitor.Step(r.State, res, kind.Thresholds, nil)
 	r.State.Silenced = silenced
+	r.Past.Add(res.Status, res.Executed)
 	if f.rng.IntN(4) == 0 {
 		r.Output = f.text()
 		what |= eventstore.NewOutput
@@ -169,12 +170,13 @@ func normal(r *eventstore.Result) any {
 	}
 	c := *r
 	runs := c.State.History.Runs()
-	c.State.History = monitor.History{}
+	past := c.Past.Spans()
+	c.State.History, c.Past = monitor.History{}, monitor.Past{}
 	for _, list := range []*[]byte{&c.Stable, &c.Rest, &c.Hooks, &c.Output} {
 		*list = append([]byte{}, *list...)
 	}
 	c.State.Silenced = append([]string{}, c.State.Silenced...)
-	return []any{c, runs}
+	return []any{c, runs, past}
 }
 
 // Run runs the suite. open of one t always opens the same store.
