@@ -157,7 +157,7 @@ func revocationStorm(v *view) []Finding {
 	return []Finding{{Severity: Warning, layer: layerLoad, effect: true, Plane: "secrets", Culprit: "revocation of leases", Since: pending.Since,
 		Title:    fmt.Sprintf("%s: %.0f leases wait to be revoked; %s", v.Member, pending.Now.Value, eta),
 		Evidence: []Line{{Key: pending.Key(), Text: fmt.Sprintf("%.0f are pending, %.0f a second end, %.0f a second fail%s", pending.Now.Value, done, failed, usually(pending))}},
-		Do: []string{"See what they are and what they wait for: corbel secrets leases revocations; one slow target (a database) holds only its own queue.",
+		Do: []string{"See what they are and what they wait for: corbel secrets leases status; one slow target (a database) holds only its own queue.",
 			"Pause them while you need the capacity: corbel secrets leases pause; they go on with corbel secrets leases resume."},
 		explains: []reach{{member: v.Member, plane: "secrets"}}}}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // TestDocumentedCommands takes every corbel command of the sh blocks in README.md and
-// docs/*.md and asks the binary for its help with just these flags: a command or a flag
+// docs/*.md and docs/runbook/*.md, and asks the binary for its help with just these flags: a command or a flag
 // that does not exist fails.
 func TestDocumentedCommands(t *testing.T) {
 	root := filepath.Join("..", "..")
@@ -17,6 +17,11 @@ func TestDocumentedCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	runbook, err := filepath.Glob(filepath.Join(root, "docs", "runbook", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages = append(pages, runbook...)
 	seen := 0
 	for _, page := range append(pages, filepath.Join(root, "README.md")) {
 		text, err := os.ReadFile(page)
