@@ -4,13 +4,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// TestDocumentedCommands takes every corbel command of the sh blocks in README.md and
-// docs/*.md and docs/runbook/*.md, and asks the binary for its help with just these flags: a command or a flag
-// that does not exist fails.
+// TestDocumentedCommands takes every corbel command of the sh blocks in README.md, docs/*.md and docs/runbook/*.md,
+// in the runbook also those within its sentences, and asks the binary for its help with just these flags: a command or a
+// flag that does not exist fails.
 func TestDocumentedCommands(t *testing.T) {
 	root := filepath.Join("..", "..")
 	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
@@ -28,7 +30,13 @@ func TestDocumentedCommands(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, line := range shellLines(string(text)) {
+		lines := shellLines(string(text))
+		if slices.Contains(runbook, page) {
+			for _, m := range regexp.MustCompile("`(corbel [^`]+)`").FindAllStringSubmatch(string(text), -1) {
+				lines = append(lines, m[1])
+			}
+		}
+		for _, line := range lines {
 			args := shellWords(line)
 			if len(args) == 0 || args[0] != "corbel" {
 				continue
