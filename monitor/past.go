@@ -64,6 +64,18 @@ func (p *Past) Len() int {
 	return len(p.older) + 1
 }
 
+// Newest returns the newest span, one without runs where there is none.
+func (p *Past) Newest() Span { return p.newest.public() }
+
+// Older returns the past without its newest span: what changes only when one begins.
+func (p *Past) Older() Past {
+	n := len(p.older)
+	if n == 0 {
+		return Past{}
+	}
+	return Past{p.older[: n-1 : n-1], p.older[n-1]}
+}
+
 // Spans returns the spans, oldest first.
 func (p *Past) Spans() []Span {
 	out := make([]Span, p.Len())

@@ -8,6 +8,7 @@ package eventstore
 
 import (
 	"context"
+	"time"
 
 	"corbel.dev/corbel/monitor"
 )
@@ -80,12 +81,34 @@ type Store interface {
 	NewBatch(shard uint16) Batch
 	// Commit makes batches durable, all or none. until holds each batch's sequence: that
 	// of the shard's newest change in it. After an error of kind Unavailable the same batches may be committed again.
+	// A store that is Lagging may have taken them alone.
 	Commit(ctx context.Context, batches []Batch, until []uint64) error
 	// Refresh returns up to most numbers that are to be put as Whole, or with PutEntity, again, so that
 	// the store can let go of what is old.
 	Refresh(most int) (results, entities []Number)
 	Info() Info
 	Close() error
+}
+
+// Lagging is a store that takes batches also while it can write nothing: what it lacks it asks for with Refresh, once it can, so that
+// it needs no room for it.
+type Lagging interface {
+	// Behind reports whether something that was committed of a shard is not durable yet, and the sequence up to which everything is.
+	Behind(shard uint16) (durable uint64, behind bool)
+}
+
+// Run is an entry of a check's long history: what it had from a time on, until the next entry.
+type Run struct {
+	At     time.Time // when the first result with this status was executed
+	Status uint32
+	State  string // the contract's word
+	Output []byte // of the first result
+}
+
+// Historian is a store that keeps more of a check's past than its state holds.
+type Historian interface {
+	// History returns runs that began before a time, the newest first, at most so many.
+	History(ctx context.Context, k Key, before time.Time, most int) ([]Run, error)
 }
 
 // Info describes a store.

@@ -13,6 +13,9 @@ import (
 // refreshMost is how many keys are put whole again with one commit, so that compaction never makes one large.
 const refreshMost = 2000
 
+// askEvery is how often the store is asked what it lacks when nothing comes.
+const askEvery = time.Second
+
 // resendMost is of how many shards all is written out with one commit.
 const resendMost = 2
 
@@ -23,11 +26,14 @@ const retryPause = 200 * time.Millisecond
 func (in *Ingest) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	ask := time.NewTicker(askEvery)
+	defer ask.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return in.stop(ctx)
 		case <-in.wake:
+		case <-ask.C:
 		}
 		timer.Reset(in.cfg.Gather)
 		select {

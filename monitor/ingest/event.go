@@ -157,8 +157,15 @@ func (in *Ingest) Delete(namespace, entity, check string) bool {
 
 // Stored returns each shard's newest sequence that is durable: what a crash cannot lose.
 func (in *Ingest) Stored() (out [Shards]uint64) {
+	store, lags := in.store.(eventstore.Lagging)
 	for i := range in.shards {
 		out[i] = in.shards[i].stored.Load()
+		if !lags {
+			continue
+		}
+		if durable, behind := store.Behind(uint16(i)); behind {
+			out[i] = min(out[i], durable)
+		}
 	}
 	return out
 }

@@ -91,7 +91,7 @@ func (b *Batch) Put(n eventstore.Number, r *eventstore.Result, what eventstore.N
 		p = pack.Bytes(p, text)
 	}
 	p = pack.String(p, r.ProcessedBy)
-	b.records = monitor.AppendPast(appendState(p, &r.State), &r.Past)
+	b.records = monitor.AppendPast(AppendState(p, &r.State), &r.Past)
 	b.touched = append(b.touched, Size{n, uint32(len(b.records) - before), false})
 }
 
@@ -105,7 +105,8 @@ func appendResult(p []byte, r *monitor.Result) []byte {
 	return pack.Uint(p, uint64(r.Status))
 }
 
-func appendState(p []byte, s *monitor.State) []byte {
+// AppendState writes a state behind p.
+func AppendState(p []byte, s *monitor.State) []byte {
 	p = appendResult(p, &s.Result)
 	p = pack.Uint(p, uint64(s.Condition))
 	p = pack.Uint(p, uint64(s.Change))
@@ -167,7 +168,8 @@ func readResult(p *pack.Reader, r *monitor.Result) {
 	r.Status = uint32(p.Uint())
 }
 
-func readState(p *pack.Reader, s *monitor.State) {
+// ReadState reads what AppendState wrote; p knows whether it could.
+func ReadState(p *pack.Reader, s *monitor.State) {
 	readResult(p, &s.Result)
 	s.Condition = monitor.Condition(p.Uint())
 	s.Change = uint32(p.Uint())
@@ -242,7 +244,7 @@ func readOne(p *pack.Reader, shard uint16, to Reader) error {
 		r.Namespace, r.Entity, r.Check = p.String(), p.String(), p.String()
 		r.Stable, r.Rest, r.Hooks, r.Output = clone(p.Bytes()), clone(p.Bytes()), clone(p.Bytes()), clone(p.Bytes())
 		r.ProcessedBy = p.String()
-		readState(p, &r.State)
+		ReadState(p, &r.State)
 		if kind == recWhole {
 			r.Past = monitor.ReadPast(p)
 		} else {
