@@ -258,6 +258,13 @@ func (c *cluster) start(ctx context.Context) error {
 		}
 		join = append(join, "127.0.0.1:"+ports[3])
 		args = append(args, c.opts.ServerArgs...)
+		if c.opts.perServer != nil {
+			own, err := c.opts.perServer()
+			if err != nil {
+				return err
+			}
+			args = append(args, own...)
+		}
 		c.servers = append(c.servers, &server{args: args, dir: dir,
 			httpAddr: "127.0.0.1:" + ports[0], dnsAddr: "127.0.0.1:" + ports[1], rpcAddr: "127.0.0.1:" + ports[2]})
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strconv"
 	"time"
 
@@ -185,7 +186,11 @@ func (f *propFleet) startChild(dir string, args ...string) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &child{proc: proc, calls: childcall.NewCaller(in, out)}, nil
+	return newChild(proc, in, out), nil
+}
+
+func newChild(proc *process, in io.WriteCloser, out io.ReadCloser) *child {
+	return &child{proc: proc, calls: childcall.NewCaller(in, out)}
 }
 
 // call asks the child, and tells what it printed when the line broke.

@@ -44,7 +44,7 @@ so that figures of different machines compare. Progress goes to stderr.
 		simple("register", "Catalog registrations of distinct nodes and services", bench.RunRegister),
 		e.benchHealth(), e.benchWatch(), e.benchDNS(), e.benchFleet(), e.benchSinks(), e.benchCompare(), e.benchHello(),
 		e.benchPropagation(), e.benchSidecars(), e.benchHosts(),
-		e.benchSecrets(), e.benchLeases(),
+		e.benchSecrets(), e.benchLeases(), e.benchAgents(), e.benchEvents(), e.benchPlayAgents(),
 		e.benchVaultSimple("tokens", "Service tokens made", bench.RunTokens),
 		e.benchVaultSimple("logins", "Logins by password", bench.RunLogins),
 		e.benchVaultSimple("pki", "Certificates issued", bench.RunPKI),

@@ -1,0 +1,250 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/bench/agents"
+	"corbel.dev/corbel/client/sensu"
+)
+
+const sampleHandler = "bench-sink"
+
+func (p *plane) client(i int) (*sensu.Client, error) {
+	return sensu.New(sensu.Config{Address: p.apis[i], User: p.o.User, Password: p.o.Password})
+}
+
+// put makes objects over the API, as people would.
+func (p *plane) put(ctx context.Context, path string, object any) error {
+	c, err := p.client(0)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	body, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	_, _, err = c.Do(ctx, "PUT", "/api/core/v2/"+path, nil, body)
+	return err
+}
+
+// prepare makes the sample's namespace and handler, and begins to follow.
+func (p *plane) prepare(ctx context.Context) error {
+	var err error
+	if p.follow, err = newFollowers(); err != nil {
+		return err
+	}
+	if err := p.put(ctx, "namespaces/"+agents.SampleNamespace, map[string]any{"name": agents.SampleNamespace}); err != nil {
+		return fmt.Errorf("the sample's namespace: %w", err)
+	}
+	host, port := p.follow.address()
+	err = p.put(ctx, "namespaces/"+agents.SampleNamespace+"/handlers/"+sampleHandler, map[string]any{
+		"metadata": map[string]any{"name": sampleHandler, "namespace": agents.SampleNamespace}, "type": "tcp", "timeout": 10, "socket": map[string]any{"host": host, "port": port}})
+	if err != nil {
+		return fmt.Errorf("the sample's handler: %w", err)
+	}
+	for i := range p.apis {
+		c, err := p.client(i)
+		if err != nil {
+			return err
+		}
+		p.follow.watch(c)
+	}
+	return nil
+}
+
+// checks makes the checks, each for one of the subscriptions. A flood is of checks that nobody asks for; its sample's are asked for each second.
+func (p *plane) checks(ctx context.Context) error {
+	for i := range p.o.Checks {
+		for _, ns := range []string{"default", agents.SampleNamespace} {
+			interval, handlers := p.o.Interval, []string{}
+			if ns == agents.SampleNamespace {
+				handlers = append(handlers, sampleHandler)
+			} else if p.o.flood {
+				continue
+			}
+			name := agents.CheckName(i)
+			err := p.put(ctx, "namespaces/"+ns+"/checks/"+name, map[string]any{"metadata": map[string]any{"name": name, "namespace": ns}, "command": agents.CheckCommand,
+				"interval": interval, "publish": true, "timeout": 10, "handlers": handlers, "subscriptions": []string{agents.Subscription(i, p.o.Subscriptions)}})
+			if err != nil {
+				return fmt.Errorf("check %s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// play starts the processes that play the agents.
+func (p *plane) play(ctx context.Context) error {
+	o := p.o
+	processes := (o.Agents + o.PerProcess - 1) / o.PerProcess
+	for first := 0; first < o.Agents; first += o.PerProcess {
+		proc, in, out, err := startPiped(o.Binary, []string{"bench", "play-agents"}, p.dir, nil)
+		if err != nil {
+			return err
+		}
+		c := newChild(proc, in, out)
+		p.players = append(p.players, c)
+		cfg := agents.Config{Targets: p.doors, First: first, Count: min(o.PerProcess, o.Agents-first), Sampled: o.Sample, Checks: o.Checks, Subscriptions: o.Subscriptions,
+			Interval: o.Interval, Keepalive: o.Keepalive, Rate: (o.Ramp + processes - 1) / processes, User: o.AgentUser, Password: o.AgentPassword, SampleHandler: sampleHandler}
+		if err := c.call(ctx, callMost, agents.CallStart, cfg, nil); err != nil {
+			return fmt.Errorf("start agents: %w", err)
+		}
+	}
+	return nil
+}
+
+// all calls each process that plays agents.
+func (p *plane) all(ctx context.Context, method string) error {
+	for _, c := range p.players {
+		if err := c.call(ctx, callMost, method, nil, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// counts adds up what the processes counted.
+func (p *plane) counts(ctx context.Context) (sum agents.Counts, err error) {
+	for _, c := range p.players {
+		var one agents.Counts
+		if err := c.call(ctx, callMost, agents.CallCounts, nil, &one); err != nil {
+			return sum, err
+		}
+		sum.Sessions += one.Sessions
+		sum.Opened += one.Opened
+		sum.Requests += one.Requests
+		sum.Events += one.Events
+		sum.Keepalives += one.Keepalives
+		sum.Held += one.Held
+		sum.Lost += one.Lost
+		sum.Bytes += one.Bytes
+		sum.Sampled += one.Sampled
+		if one.Reason != "" {
+			sum.Reason = one.Reason
+		}
+	}
+	return sum, nil
+}
+
+// awaitSessions waits until all agents are connected.
+func (p *plane) awaitSessions(ctx context.Context, most time.Duration) error {
+	end, said := time.Now().Add(most), time.Now()
+	for {
+		n, err := p.counts(ctx)
+		if err != nil || n.Sessions == int64(p.o.Agents) {
+			return err
+		}
+		if time.Since(said) > 5*time.Second {
+			said = time.Now()
+			p.o.say("%d of %d sessions, %d lost %s", n.Sessions, p.o.Agents, n.Lost, n.Reason)
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("only %d of %d sessions after %s: %s", n.Sessions, p.o.Agents, most, n.Reason)
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		settle(ctx, 20*time.Millisecond)
+	}
+}
+
+// figures are what the servers tell of themselves, added up; a server that was killed keeps its last ones.
+type figures struct {
+	stored, steady, commits, changes, dropped, merged, pending float64
+}
+
+func (p *plane) figures(ctx context.Context) (sum figures, err error) {
+	for i, api := range p.apis {
+		if i == p.dead {
+			continue
+		}
+		c, err := sensu.New(sensu.Config{Address: api})
+		if err != nil {
+			return sum, err
+		}
+		text, _, err := c.Do(ctx, "GET", "/metrics", nil, nil)
+		c.Close()
+		if err != nil {
+			return sum, err
+		}
+		sum.read(string(text))
+	}
+	return sum, nil
+}
+
+func (f *figures) read(text string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		rest, ok := strings.CutPrefix(line, "sensu_go_")
+		at := strings.LastIndexByte(rest, ' ')
+		if !ok || at < 0 {
+			continue
+		}
+		v, err := strconv.ParseFloat(rest[at+1:], 64)
+		if err != nil {
+			continue
+		}
+		name, labels, _ := strings.Cut(rest[:at], "{")
+		switch name {
+		case "events_processed":
+			f.stored += v
+		case "events_steady":
+			f.steady += v
+		case "store_commits":
+			f.commits += v
+		case "store_changes":
+			f.changes += v
+		case "events_dropped":
+			f.dropped += v
+		case "events_pending_bytes", "events_forward_pending_bytes":
+			f.pending += v
+		case "handler_events":
+			if strings.Contains(labels, `"merged"`) || strings.Contains(labels, `"shed"`) {
+				f.merged += v
+			}
+		}
+	}
+}
+
+// usage is processor time, memory and what was written, by kind of process.
+type usage struct {
+	servers, players float64 // seconds
+	rss              int64
+	written          float64 // bytes that servers had written to disks
+}
+
+func (p *plane) usage() (u usage) {
+	if p.cluster != nil {
+		for _, s := range p.cluster.servers {
+			u.servers += s.proc.cpuSeconds()
+			u.rss += s.proc.rssBytes()
+			u.written += s.proc.writtenBytes()
+		}
+	}
+	for _, c := range p.players {
+		u.players += c.proc.cpuSeconds()
+	}
+	return u
+}
+
+// writtenBytes is what the process had the kernel write to disks so far; zero where the system does not tell.
+func (p *process) writtenBytes() float64 {
+	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid), "io"))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.SplitSeq(string(data), "\n") {
+		if text, ok := strings.CutPrefix(line, "write_bytes: "); ok {
+			v, _ := strconv.ParseFloat(text, 64)
+			return v
+		}
+	}
+	return 0
+}
