@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -192,33 +191,6 @@ func resolveEvent(e *command.Env) *cobra.Command {
 			return err
 		}
 		return d.env.Printf("Resolved %s\n", joined(args))
-	})
-}
-
-func history(e *command.Env) *cobra.Command {
-	return act(e, "history ENTITY CHECK", "Show when a check passed and failed", command.Between(2, 2, "ENTITY CHECK"), reading, func(ctx context.Context, d *dial, cl *sensu.Client, args []string) error {
-		q := url.Values{"namespace": {d.namespace}, "entity": {args[0]}, "check": {args[1]}}
-		raw, _, err := cl.Do(ctx, "GET", "/api/corbel/v1/events/history", q, nil)
-		if err != nil {
-			return absent(err, "events", args)
-		}
-		if d.json {
-			return command.WriteJSON(d.env.Out, json.RawMessage(raw), false)
-		}
-		var a struct {
-			Spans []struct {
-				Status            uint32
-				First, Last, Runs int64
-			}
-		}
-		if err := json.Unmarshal(raw, &a); err != nil {
-			return fmt.Errorf("the monitor's answer: %w", err)
-		}
-		t := command.Table{Head: []string{"Status", "From", "To", "Runs"}}
-		for _, s := range a.Spans {
-			t.Add(status(s.Status), at(s.First), at(s.Last), strconv.FormatInt(s.Runs, 10))
-		}
-		return t.Write(d.env.Out)
 	})
 }
 

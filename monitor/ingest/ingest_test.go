@@ -248,6 +248,60 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// What is known of the past is the same after a power loss at any time, through compaction, and within its limits.
+func TestPastOutlivesPowerLoss(t *testing.T) {
+	mem := vfs.NewMem()
+	rng := rand.New(rand.NewPCG(3, 4))
+	limits := func(c *Config) { c.HistoryRuns = 30 }
+	executed := time.Now().Unix() - 20_000
+	want := map[string][]monitor.Span{}
+	for round := range 5 {
+		w := start(t, mem, limits)
+		if got := pasts(w); round > 0 && !reflect.DeepEqual(got, want) {
+			t.Fatalf("round %d:\n got %v\nwant %v", round, got, want)
+		}
+		for range 3000 {
+			executed++
+			n := rng.IntN(40)
+			e := event(fmt.Sprint("e", n%8), fmt.Sprint("c", n/8), uint32(rng.IntN(10)/(5+n/8)), executed)
+			w.send(t, e)
+			list := want[e.Entity.Name+"/"+e.Check.Name]
+			if last := len(list) - 1; last >= 0 && list[last].Status == e.Check.Status {
+				list[last].Last, list[last].Runs = executed, list[last].Runs+1
+			} else {
+				list = append(list, monitor.Span{Status: e.Check.Status, First: executed, Last: executed, Runs: 1})
+			}
+			want[e.Entity.Name+"/"+e.Check.Name] = list[max(len(list)-30, 0):]
+		}
+		if got := pasts(w); !reflect.DeepEqual(got, want) {
+			t.Fatalf("round %d, before the power loss:\n got %v\nwant %v", round, got, want)
+		}
+		w.settled(t)
+		mem = mem.Crash(rng)
+		w.stop()
+	}
+	if n := len(want["e0/c0"]); n != 30 {
+		t.Errorf("%d spans: the limit was not reached", n)
+	}
+	old := start(t, mem, limits, func(c *Config) {
+		c.Now = func() time.Time { return time.Now().Add(48 * time.Hour) }
+		c.HistoryAge = 24 * time.Hour
+	})
+	for key, spans := range pasts(old) {
+		if list := want[key]; !reflect.DeepEqual(spans, list[len(list)-1:]) {
+			t.Errorf("%s: %v, want the newest alone of what is too old: %v", key, spans, list)
+		}
+	}
+}
+
+func pasts(w *world) map[string][]monitor.Span {
+	out := map[string][]monitor.Span{}
+	for _, p := range w.List("", "") {
+		out[p.Entity+"/"+p.Check] = p.Past()
+	}
+	return out
+}
+
 func (w *world) sequences() (out [Shards]uint64) {
 	for i := range w.shards {
 		w.shards[i].mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -153,10 +154,11 @@ func TestKill(t *testing.T) {
 	c := newCluster(t, 3)
 	c.even(t, 3)
 	const entities, runs = 200, 20
+	begin := time.Now().Unix() - 100
 	send := func(s *server, run int) {
 		t.Helper()
 		for e := range entities {
-			if err := s.Frame(t.Context(), "default", failing(fmt.Sprint("e", e), int64(run+1))); err != nil {
+			if err := s.Frame(t.Context(), "default", failing(fmt.Sprint("e", e), begin+int64(run))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -168,6 +170,13 @@ func TestKill(t *testing.T) {
 				ev, err := s.Get(t.Context(), "default", fmt.Sprint("e", e), "c")
 				if err == nil && (ev.Check.Occurrences < least || ev.Check.Occurrences > most) {
 					err = fmt.Errorf("e%d has %d occurrences", e, ev.Check.Occurrences)
+				}
+				if err != nil {
+					return err
+				}
+				list, err := s.Events(t.Context(), "default", fmt.Sprint("e", e))
+				if want := []monitor.Span{{Status: 1, First: begin, Last: begin + ev.Check.Occurrences - 1, Runs: ev.Check.Occurrences}}; err == nil && !reflect.DeepEqual(list[0].Past(), want) {
+					err = fmt.Errorf("e%d went through %v, want %v", e, list[0].Past(), want)
 				}
 				return err
 			}, "%d to %d occurrences at %s", least, most, s.id)

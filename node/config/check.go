@@ -202,6 +202,8 @@ func (l *loader) monitor() {
 	for key, n := range map[string]int{"pipelined_buffer_size": m.HandlerBuffer, "pipelined_workers": m.HandlerWorkers, "assets_burst_limit": m.AssetsBurst, "event_log_buffer_size": m.EventLogBuffer} {
 		l.failIf(n < 1, fmt.Sprintf("monitor.%s %d must be at least 1", key, n))
 	}
+	l.failIf(m.HistoryRuns < 1 || m.HistoryRuns > 1000, fmt.Sprintf("monitor.history_max_runs %d must be 1 to 1000", m.HistoryRuns))
+	l.failIf(m.HistoryAge < time.Minute, fmt.Sprintf("monitor.history_max_age %s must be at least 1m", m.HistoryAge))
 	l.failIf(m.AssetsRate <= 0, "monitor.assets_rate_limit must be more than 0")
 	l.monitorAgent()
 }

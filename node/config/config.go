@@ -285,6 +285,8 @@ type Monitor struct {
 	AssetsBurst           int           `key:"assets_burst_limit" def:"100" doc:"downloads of assets at once"`
 	EventLog              string        `key:"event_log_file" doc:"file that receives every stored event, one line of JSON each"`
 	EventLogBuffer        int           `key:"event_log_buffer_size" def:"100000" doc:"events that may wait for event_log_file before some are dropped"`
+	HistoryRuns           int           `key:"history_max_runs" def:"100" doc:"times of one status that are kept of the past of each check on each entity, up to 1000"`
+	HistoryAge            time.Duration `key:"history_max_age" def:"720h" doc:"how long they are kept"`
 	AdminName             string        `key:"cluster_admin_username" doc:"user that a new plane begins with; without it corbel sensu-backend init makes one"`
 	AdminSecret           string        `key:"cluster_admin_password" opt:"secret" doc:"that user's password"`
 	AdminKey              string        `key:"cluster_admin_api_key" opt:"secret" doc:"an API key of that user, a UUID"`

@@ -109,15 +109,38 @@ func (q *request) events() error {
 	return q.notAllowed("GET, POST, PUT, DELETE")
 }
 
+// stored is an event as it is kept, and the whole of it.
+type stored struct {
+	*ingest.Published
+	event *monitor.Event
+}
+
+// at is the event's place in lists.
+func (s stored) at() string { return s.Namespace + "\x00" + s.Entity + "\x00" + s.Check }
+
 // walk goes through events in order, entity by entity, beginning behind a place.
 func (q *request) walk(c *choice, only string) iter.Seq2[entry, error] {
-	afterNamespace, afterEntity, afterCheck := c.begin()
 	return func(yield func(entry, error) bool) {
+		for s, err := range q.walkStored(c, only) {
+			e := entry{}
+			if s.Published != nil {
+				e = entry{s.at(), s.event}
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+func (q *request) walkStored(c *choice, only string) iter.Seq2[stored, error] {
+	afterNamespace, afterEntity, afterCheck := c.begin()
+	return func(yield func(stored, error) bool) {
 		list := []ingest.EntityName{{Namespace: q.namespace, Name: only}}
 		if only == "" {
 			var err error
 			if list, err = q.cfg.Events.Names(q.r.Context(), q.namespace); err != nil {
-				yield(entry{}, err)
+				yield(stored{}, err)
 				return
 			}
 		}
@@ -127,7 +150,7 @@ func (q *request) walk(c *choice, only string) iter.Seq2[entry, error] {
 			}
 			events, err := q.cfg.Events.Events(q.r.Context(), n.Namespace, n.Name)
 			if err != nil {
-				yield(entry{}, err)
+				yield(stored{}, err)
 				return
 			}
 			for _, p := range events {
@@ -138,7 +161,7 @@ func (q *request) walk(c *choice, only string) iter.Seq2[entry, error] {
 				if err == nil && !q.takes(c, e) {
 					continue
 				}
-				if !yield(entry{n.Namespace + "\x00" + n.Name + "\x00" + p.Check, e}, err) {
+				if !yield(stored{p, e}, err) {
 					return
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -320,8 +321,9 @@ func TestSlowWatch(t *testing.T) {
 
 func TestExportAndHistory(t *testing.T) {
 	g := newRig(t)
+	now := time.Now().Unix() - 100
 	for i, status := range []int{0, 0, 2, 2, 2, 0} {
-		g.want(201, "PUT", ns+"/events/web/cpu", fmt.Sprintf(`{"timestamp":%d,"check":{"status":%d}}`, 1000+i, status))
+		g.want(201, "PUT", ns+"/events/web/cpu", fmt.Sprintf(`{"timestamp":%d,"check":{"status":%d}}`, now+int64(i), status))
 	}
 	g.want(201, "PUT", ns+"/events/web/disk", `{"check":{}}`)
 	lines := strings.Split(g.want(200, "GET", "/api/corbel/v1/events/export", "").body, "\n")
@@ -329,11 +331,32 @@ func TestExportAndHistory(t *testing.T) {
 	if len(lines) != 2 || json.Unmarshal([]byte(lines[0]), &e) != nil || e.Check.Name != "cpu" || len(e.Check.History) != 6 {
 		t.Error(lines)
 	}
-	a := g.want(200, "GET", "/api/corbel/v1/namespaces/default/events/history?entity=web&check=cpu", "")
-	if want := `"spans":[{"status":0,"first":1000,"last":1001,"runs":2},{"status":2,"first":1002,"last":1004,"runs":3},{"status":0,"first":1005,"last":1005,"runs":1}]`; !strings.Contains(a.body, want) {
-		t.Error(a.body)
+	span := func(status, first, last, runs int64) string {
+		return fmt.Sprintf(`{"status":%d,"first":%d,"last":%d,"runs":%d}`, status, now+first, now+last, runs)
 	}
-	g.want(400, "GET", "/api/corbel/v1/events/history?entity=web", "")
+	passed, failed, mended := span(0, 0, 1, 2), span(2, 2, 4, 3), span(0, 5, 5, 1)
+	for query, want := range map[string]string{
+		"": passed + "," + failed + "," + mended, "&status=2": failed, "&status=1": "", "&limit=1": mended, "&since=1h": passed + "," + failed + "," + mended,
+		fmt.Sprintf("&since=%d", now+4): failed + "," + mended, fmt.Sprintf("&until=%d", now+4): passed + "," + failed,
+		"&until=2000-01-02T03:04:05Z": "", fmt.Sprintf("&since=%d&until=%d", now+2, now+3): failed,
+	} {
+		a := g.want(200, "GET", "/api/corbel/v1/namespaces/default/events/history?entity=web&check=cpu"+query, "")
+		if want := `{"check":"cpu","entity":"web","namespace":"default","spans":[` + want + `]}`; strings.TrimSpace(a.body) != want {
+			t.Errorf("%s: %s, want %s", query, a.body, want)
+		}
+	}
+	for query, want := range map[string]int{
+		"namespace=default&entity=web": 2, "": 2, "check=cpu": 1, "status=2": 1, "namespace=default&entity=none": 0, "fieldSelector=" + url.QueryEscape(`event.check.name == "disk"`): 1,
+		"namespace=default&until=1h": 0,
+	} {
+		lines := strings.Fields(g.want(200, "GET", "/api/corbel/v1/events/history?"+query, "").body)
+		if len(lines) != want {
+			t.Errorf("%s: %q, want %d lines", query, lines, want)
+		}
+	}
+	for _, bad := range []string{"since=yesterday", "until=-5", "status=-1", "limit=x", "since=2h&until=3h", "fieldSelector=event.nothing=='a'", "entity=web", "entity=web&check=cpu"} {
+		g.want(400, "GET", "/api/corbel/v1/events/history?"+bad, "")
+	}
 	g.want(404, "GET", "/api/corbel/v1/events/history?namespace=default&entity=web&check=none", "")
 	g.want(404, "GET", "/api/corbel/v1/events/else", "")
 }

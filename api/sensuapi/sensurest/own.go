@@ -197,33 +197,3 @@ func (q *request) export() error {
 	_ = out.flush()
 	return nil
 }
-
-// span is a time in which a check had one status.
-type span struct {
-	Status uint32 `json:"status"`
-	First  int64  `json:"first"` // Unix seconds of the first run
-	Last   int64  `json:"last"`  // and of the last one
-	Runs   int    `json:"runs"`
-}
-
-// history answers with what is kept of a check's past, oldest first: times of one status each.
-func (q *request) history() error {
-	query := httpx.Query(q.r.URL.RawQuery)
-	entity, check := query.Value("entity"), query.Value("check")
-	if q.namespace == "" || entity == "" || check == "" {
-		return invalid(errors.New("namespace, entity and check must be given"))
-	}
-	e, err := q.cfg.Events.Get(q.r.Context(), q.namespace, entity, check)
-	if err != nil {
-		return err
-	}
-	spans := []span{}
-	for _, r := range e.Check.History {
-		if n := len(spans); n > 0 && spans[n-1].Status == r.Status {
-			spans[n-1].Last, spans[n-1].Runs = r.Executed, spans[n-1].Runs+1
-			continue
-		}
-		spans = append(spans, span{r.Status, r.Executed, r.Executed, 1})
-	}
-	return q.answer(http.StatusOK, map[string]any{"namespace": q.namespace, "entity": entity, "check": check, "spans": spans})
-}
