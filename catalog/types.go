@@ -47,8 +47,10 @@ const (
 	// ServiceDrainPrefix begins the ID of the check that marks an instance as draining: it is
 	// to get no new work, and what it has is to end in its own time.
 	ServiceDrainPrefix = "_service_drain:"
-	ServerServiceName  = "consul"
-	ServerServiceID    = "consul"
+	// MonitorPrefix begins the IDs of checks that have the status of a check of the monitor plane: no agent's anti-entropy removes them.
+	MonitorPrefix     = "monitor:"
+	ServerServiceName = "consul"
+	ServerServiceID   = "consul"
 )
 
 // Node is a host of the fleet.

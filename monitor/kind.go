@@ -11,6 +11,7 @@ type Kind struct {
 	Lifetime Lifetime
 	// Handled is false where no handler or pipeline of the check's own can ever want its events.
 	Handled bool
+	Catalog Binding
 }
 
 // NewKind decodes what is stable of a check. It keeps stable.
@@ -22,6 +23,7 @@ func NewKind(stable []byte) (*Kind, error) {
 	return &Kind{
 		Stable: stable, Check: c, Thresholds: Thresholds{c.LowFlapThreshold, c.HighFlapThreshold},
 		Lifetime: LifetimeOf(c),
+		Catalog:  bindingOf(c),
 		Handled:  c.Name == KeepaliveCheck || len(c.Handlers)+len(c.Pipelines)+len(c.MetricHandlers) > 0,
 	}, nil
 }

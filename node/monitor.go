@@ -21,6 +21,7 @@ import (
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/eventstore"
 	"corbel.dev/corbel/monitor/eventstore/logevents"
+	"corbel.dev/corbel/monitor/fleet"
 	"corbel.dev/corbel/monitor/hub"
 	"corbel.dev/corbel/monitor/ingest"
 	"corbel.dev/corbel/monitor/logins"
@@ -54,6 +55,7 @@ type monitorPlane struct {
 	rounds    *rounds.Rounds
 	roster    *roster.Roster
 	pipes     *monitorPipes
+	fleet     *fleet.Fleet // nil where it is off
 	agents    *sensuapi.Agents
 	logins    *logins.Logins
 	tail      *tail.Tail
@@ -124,11 +126,13 @@ func (m *monitorPlane) openEvents() (err error) {
 		Deregisters: func(namespace, entity string) bool { return m.upkeep.Deregisters(namespace, entity) },
 		Deregister:  func(namespace, entity string) { m.upkeep.Deregister(namespace, entity) },
 		Proxy:       m.resources.Proxy,
+		Turned:      m.turned,
 	})
 	if err != nil {
 		return err
 	}
 	m.spread.Use(m.ingest)
+	m.buildFleet()
 	m.upkeep = upkeep.New(upkeep.Config{Resources: m.resources, Events: m.ingest, DeregistrationHandler: m.p.cfg.Monitor.DeregistrationHandler, Log: m.log, Now: m.p.clock.Now})
 	return nil
 }
@@ -144,6 +148,9 @@ func (m *monitorPlane) changed(ops []objects.Op) {
 // parts is what the plane runs.
 func (m *monitorPlane) parts() []life.Part {
 	first := append([]life.Part{{Name: "metrics", Run: m.metrics.Run}, {Name: "raft", Run: m.raft.run}}, m.pipeParts()...)
+	if m.fleet != nil {
+		first = append(first, life.Part{Name: "catalog", Run: m.fleet.Run})
+	}
 	return append(first, []life.Part{
 		{Name: "events", Run: m.ingest.Run},
 		{Name: "overdue results", Run: func(ctx context.Context) error { m.ingest.Watch(ctx); return nil }},

@@ -17,6 +17,7 @@ import (
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/version"
+	"corbel.dev/corbel/monitor/fleet"
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/spread"
 	"corbel.dev/corbel/telemetry"
@@ -197,6 +198,7 @@ func (m *monitorPlane) meter() {
 	stat("store_bytes", "Size of the event store on disk.", func() float64 { return float64(m.ingest.Stats().Store.Bytes) })
 	m.meterShards(stat)
 	stat("upkeep_dropped", "Silences and entities that were to go, and were not since too many were.", func() float64 { return float64(m.upkeep.Dropped()) })
+	m.meterFleet(stat)
 	stat("checks_scheduled", "Checks that are published.", func() float64 { return float64(m.roster.Stats().Planned) })
 	stat("check_ticks", "Times at which a check was due.", func() float64 { return float64(m.roster.Stats().Ticks) })
 	stat("check_ticks_subdued", "Times at which a check was due and subdued.", func() float64 { return float64(m.roster.Stats().Subdued) })
@@ -208,6 +210,23 @@ func (m *monitorPlane) meter() {
 	stat("round_robin_lost", "Times at which a check was due that could be given to nobody.", func() float64 { return float64(m.rounds.Stats().Lost) })
 	r.Declare(telemetry.KindGauge, "agent_sessions", "Agents that are connected to this server.")
 	m.declarePipes()
+}
+
+// meterFleet exports what passes between the monitor and the catalog.
+func (m *monitorPlane) meterFleet(stat func(name, help string, f func() float64, labels ...string)) {
+	if m.fleet == nil {
+		return
+	}
+	of := func(pick func(fleet.Stats) uint64) func() float64 {
+		return func() float64 { return float64(pick(m.fleet.Stats())) }
+	}
+	stat("catalog_checks_written", "Checks that were set or removed in the catalog since a monitoring check says so.", of(func(s fleet.Stats) uint64 { return s.Written }))
+	stat("catalog_checks_refused", "Such that the catalog refused.", of(func(s fleet.Stats) uint64 { return s.Refused }))
+	stat("catalog_checks_waiting", "Entities whose checks are about what the catalog lacks.", of(func(s fleet.Stats) uint64 { return s.Waiting }))
+	stat("catalog_failed", "Writes to the catalog and events of its failures that failed and are tried again.", of(func(s fleet.Stats) uint64 { return s.Failed }))
+	stat("catalog_overflowed", "Times at which more entities had turned than are remembered, so that all were compared.", of(func(s fleet.Stats) uint64 { return s.Overflowed }))
+	stat("catalog_events", "Events of failures in the catalog and of their ends.", of(func(s fleet.Stats) uint64 { return s.Told }))
+	stat("catalog_events_delayed", "Seconds in which there were so many that some had to wait.", of(func(s fleet.Stats) uint64 { return s.Delayed }))
 }
 
 // meterShards exports how the events are shared among the servers.

@@ -163,6 +163,7 @@ func (p *Process) build() (err error) {
 	}
 	if p.cfg.Server {
 		handleCatalog(p.rpcSrv, servers, p.api)
+		p.handleFleet(p.rpcSrv)
 	}
 	p.watches.api, p.watches.clock, p.watches.log = p.api, p.clock, p.log
 	p.watches.token = func() string { return p.tokens.get(tokenDefault) }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"maps"
 	"slices"
+	"strings"
 
 	"corbel.dev/corbel/catalog"
 )
@@ -37,8 +38,8 @@ type Plan struct {
 	ChecksInSync   []string
 }
 
-// Diff compares. It is pure, and leaves alone what others own: the gossip check
-// and the servers' own service.
+// Diff compares. It is pure, and leaves alone what others own: the gossip check,
+// what the monitor plane found, and the servers' own service.
 func Diff(own Own, stored Stored) Plan {
 	var p Plan
 	p.Node = stored.Node == nil || !sameNode(own.Node, stored.Node)
@@ -68,7 +69,7 @@ func Diff(own Own, stored Stored) Plan {
 	checks := make(map[string]*catalog.Check, len(stored.Checks))
 	for _, c := range stored.Checks {
 		checks[c.ID] = c
-		if own.Checks[c.ID] == nil && c.ID != catalog.SerfHealthID && !removed[c.ServiceID] &&
+		if own.Checks[c.ID] == nil && c.ID != catalog.SerfHealthID && !strings.HasPrefix(c.ID, catalog.MonitorPrefix) && !removed[c.ServiceID] &&
 			c.ServiceID != catalog.ServerServiceID {
 			p.RemoveChecks = append(p.RemoveChecks, c.ID)
 		}

@@ -31,7 +31,7 @@ func TestDiff(t *testing.T) {
 			Plan{RemoveServices: []string{"a"}}},
 		{"unknown check", Own{Node: node, Services: services(a)}, Stored{node, list(services(a)), list(checks(up))},
 			Plan{ServicesInSync: []string{"a"}, RemoveChecks: []string{"c"}}},
-		{"what others own stays", Own{Node: node}, Stored{node, list(services(&catalog.Service{ID: "consul"})), list(checks(&catalog.Check{ID: "serfHealth"}))}, Plan{}},
+		{"what others own stays", Own{Node: node}, Stored{node, list(services(&catalog.Service{ID: "consul"})), list(checks(&catalog.Check{ID: "serfHealth"}, &catalog.Check{ID: "monitor:disk"}))}, Plan{}},
 		{"tags of the catalog win", Own{Node: node, Services: services(overridden)}, Stored{Node: node, Services: list(services(theirs))},
 			Plan{Tags: map[string][]string{"a": {"y"}}, ServicesInSync: []string{"a"}}},
 		{"output differs", Own{Node: node, Services: services(a), Checks: checks(newer)}, Stored{node, list(services(a)), list(checks(up))},

@@ -135,6 +135,9 @@ func (in *Ingest) Delete(namespace, entity, check string) bool {
 		}
 		found = true
 		delete(e.checks, n)
+		if !k.kind.Catalog.Empty() {
+			in.turned(s, e)
+		}
 		in.kinds.drop(k.kind)
 		s.keys[k.n] = nil
 		s.freeK = append(s.freeK, k.n)

@@ -50,6 +50,9 @@ type Config struct {
 	// Proxy returns the message of the entity that a result is of which an agent reports for another, and makes the entity where there
 	// is none. Nil leaves results with their agents.
 	Proxy func(ctx context.Context, namespace, entity string) ([]byte, error)
+	// Turned is called, once that is stored, when a check that something of the catalog depends on (monitor.Binding) gets another status or
+	// another configuration, and when its event is deleted. It must not block. nil is nobody.
+	Turned func(namespace, entity string)
 	// Spread says that other servers have shards too: none is owned before Own. Otherwise all are.
 	Spread bool
 	// Replicate is given what a commit made durable of an owned shard: its records, or all of the shard (reset), and the sequence after it. It is
@@ -263,6 +266,9 @@ func (in *Ingest) unknown(namespace string, s *shard, f *monitor.Frame) error {
 		k.res.Key = eventstore.Key{Namespace: e.namespace, Entity: e.entity, Check: whole.Check.Name}
 		e.checks[k.res.Check] = k
 	} else {
+		if k.kind.Catalog != kind.Catalog {
+			in.turned(s, e)
+		}
 		in.kinds.drop(k.kind)
 	}
 	k.kind, k.res.Stable = kind, kind.Stable
@@ -281,7 +287,8 @@ func (in *Ingest) step(s *shard, e *entity, k *key, f *monitor.Frame, what event
 	if x := in.cfg.Silences(e.namespace); !x.Empty() {
 		silences = x.Of(in.subject(e, k), now)
 	}
-	before := k.res.State.Silenced
+	fresh := what&eventstore.Whole != 0
+	before, was := k.res.State.Silenced, k.res.State.Status
 	state, out := monitor.Step(k.res.State, f.Result, k.kind.Thresholds, silences)
 	k.res.State = state
 	if k.res.Past.Add(f.Status, f.Executed) {
@@ -316,6 +323,9 @@ func (in *Ingest) step(s *shard, e *entity, k *key, f *monitor.Frame, what event
 	size := b.Bytes()
 	b.Put(eventstore.NumberOf(s.number, k.n), &k.res, what)
 	in.changed(s, b, size)
+	if !k.kind.Catalog.Empty() && (was != state.Status || fresh) {
+		in.turned(s, e)
+	}
 	if len(out.Lifted) > 0 {
 		namespace := e.namespace
 		s.after = append(s.after, func() { in.cfg.Lift(namespace, out.Lifted) })
@@ -329,6 +339,15 @@ func (in *Ingest) step(s *shard, e *entity, k *key, f *monitor.Frame, what event
 // trim lets spans of the past go that are over the limits. The lock is held.
 func (in *Ingest) trim(k *key) {
 	k.res.Past.Trim(in.cfg.HistoryRuns, in.cfg.Now().Add(-in.cfg.HistoryAge).Unix())
+}
+
+// turned tells of an entity, once what was taken so far is stored. The lock is held.
+func (in *Ingest) turned(s *shard, e *entity) {
+	if in.cfg.Turned == nil {
+		return
+	}
+	namespace, entity := e.namespace, e.entity
+	s.after = append(s.after, func() { in.cfg.Turned(namespace, entity) })
 }
 
 // truncatedLabel is what is added to an event whose output was cut, as a part of its message.

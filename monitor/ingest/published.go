@@ -12,6 +12,9 @@ func (p *Published) State() *monitor.State { return &p.state }
 // Past returns the spans of the check's past that are kept, oldest first, the result's own the last.
 func (p *Published) Past() []monitor.Span { return p.past.Spans() }
 
+// Output is what the check said. It must not be changed.
+func (p *Published) Output() []byte { return p.output }
+
 // HasMetrics reports whether the event holds metrics.
 func (p *Published) HasMetrics() bool { return p.metrics != nil }
 

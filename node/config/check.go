@@ -5,6 +5,7 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -205,8 +206,17 @@ func (l *loader) monitor() {
 	l.failIf(m.HistoryRuns < 1 || m.HistoryRuns > 1000, fmt.Sprintf("monitor.history_max_runs %d must be 1 to 1000", m.HistoryRuns))
 	l.failIf(m.HistoryAge < time.Minute, fmt.Sprintf("monitor.history_max_age %s must be at least 1m", m.HistoryAge))
 	l.failIf(m.AssetsRate <= 0, "monitor.assets_rate_limit must be more than 0")
+	if !l.cfg.Given("monitor.catalog.failures") {
+		m.Catalog.Failures = []string{"serfHealth"}
+	}
+	for _, id := range m.Catalog.Failures {
+		l.failIf(!checkID.MatchString(id) || strings.HasPrefix(id, "monitor:"), fmt.Sprintf("monitor.catalog.failures: %q is no ID of a check in the catalog that events can be named after: letters, digits and _.-: and none of the monitor's own", id))
+	}
+	l.failIf(m.Catalog.Namespace == "", "monitor.catalog.namespace is empty")
 	l.monitorAgent()
 }
+
+var checkID = regexp.MustCompile(`^[\w.:-]+$`)
 
 // monitorAgent checks the keys of the host's agent; its own package names what else is wrong.
 func (l *loader) monitorAgent() {

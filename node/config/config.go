@@ -290,7 +290,17 @@ type Monitor struct {
 	AdminName             string        `key:"cluster_admin_username" doc:"user that a new plane begins with; without it corbel sensu-backend init makes one"`
 	AdminSecret           string        `key:"cluster_admin_password" opt:"secret" doc:"that user's password"`
 	AdminKey              string        `key:"cluster_admin_api_key" opt:"secret" doc:"an API key of that user, a UUID"`
+	Catalog               MonitorFleet  `key:"catalog"`
 	Agent                 MonitorAgent  `key:"agent"`
+}
+
+// MonitorFleet is how the monitor plane and the catalog tell each other of hosts and services.
+type MonitorFleet struct {
+	Enabled   bool     `key:"enabled" def:"true" doc:"checks with the annotation corbel.dev/catalog-service or corbel.dev/catalog decide on health in the catalog, and failures there are events"`
+	Namespace string   `key:"namespace" def:"default" doc:"namespace whose entities are the catalog's nodes of the same name"`
+	Failures  []string `key:"failures" doc:"IDs of checks of nodes in the catalog whose failures are events; default serfHealth, and none when the list is empty"`
+	Handlers  []string `key:"handlers" doc:"handlers of these events"`
+	Pipelines []string `key:"pipelines" doc:"pipelines of these events"`
 }
 
 // MonitorAgent is the monitor plane's agent of this host. Its entity has the node's name.
