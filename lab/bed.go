@@ -38,11 +38,11 @@ type bed struct {
 
 // server is one armed process.
 type server struct {
-	name, http, rpc, serf string
-	control               *fault.Control
-	client                *client.Client
-	ended                 chan struct{}
-	output                *output
+	name, http, rpc, serf, monitor, agents string
+	control                                *fault.Control
+	client                                 *client.Client
+	ended                                  chan struct{}
+	output                                 *output
 }
 
 // output keeps the end of what a process prints, for errors.
@@ -77,12 +77,12 @@ func (b *bed) open(ctx context.Context) (err error) {
 	}
 	var join []string
 	for i := range b.scenario.servers() {
-		ports, err := testport.Free(3)
+		ports, err := testport.Free(5)
 		if err != nil {
 			return err
 		}
 		s := &server{name: fmt.Sprintf("server-%d", i+1), output: &output{}}
-		for i, field := range []*string{&s.http, &s.rpc, &s.serf} {
+		for i, field := range []*string{&s.http, &s.rpc, &s.serf, &s.monitor, &s.agents} {
 			*field = "127.0.0.1:" + strconv.Itoa(ports[i])
 		}
 		b.servers = append(b.servers, s)
@@ -101,6 +101,7 @@ func (b *bed) start(s *server, join []string) (err error) {
 	args := append([]string{"server", "-node", s.name, "-data-dir", filepath.Join(b.dir, s.name), "-bind", "127.0.0.1",
 		"-bootstrap-expect", strconv.Itoa(len(b.servers)), "-log-level", "warn", "-dns-port", "-1", "-hcl", config,
 		"-http-port", port(s.http), "-server-port", port(s.rpc), "-serf-lan-port", port(s.serf)}, join...)
+	args = append(args, "-hcl", fmt.Sprintf("ports { monitor = %s\n monitor_agents = %s }", port(s.monitor), port(s.agents)))
 	for _, text := range b.scenario.hcl {
 		args = append(args, "-hcl", text)
 	}

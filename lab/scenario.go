@@ -40,6 +40,12 @@ var Scenarios = []Scenario{
 	{Name: "stalled-disk", About: "no sync on the leader's disk returns", Code: "disk-stalled", inject: stallDisk},
 	{Name: "slow-disk", About: "each sync on the leader's disk takes 150 ms longer", Code: "disk-slow", inject: slowDisk},
 	{Name: "clock-skew", About: "the clock of a follower goes three seconds ahead", Code: "clock-skew", inject: skewClock},
+	{Name: "exhausted-descriptors", About: "clients take all descriptors that a follower may have", Code: "descriptors-exhausted", inject: exhaustDescriptors},
+	{Name: "slow-subscriber", About: "a client asks a follower for much and reads nothing of it", Code: "subscriber-slow", inject: stopReading},
+	{Name: "handler-hangs", About: "a handler of the monitor gets events and does not end", Code: "handler-hangs", single: true, hcl: []string{monitorConfig}, inject: hangHandler},
+	{Name: "proxy-throttled", About: "the CPU quota of an Envoy on this host is lowered below what it uses", Code: "proxy-throttled", inject: throttleProxy},
+	{Name: "allowance-exceeded", About: "the leader's network card goes beyond its bandwidth allowance (synthetic counters)", Code: "allowance-exceeded", inject: exceedAllowance},
+	{Name: "one-transmit-queue", About: "one of eight queues of the leader's network card sends everything (synthetic counters)", Code: "one-transmit-queue", inject: useOneQueue},
 }
 
 // Find returns the scenario of a name, nil when there is none.

@@ -55,7 +55,7 @@ type physician struct {
 func newPhysician(p *Process) (*physician, error) {
 	d := &physician{p: p, profiler: profile.New(profile.Config{Log: p.log}), outbox: make(chan doctor.Evidence, 1), told: map[string]doctor.Evidence{}}
 	cfg := probe.Config{Member: p.cfg.Node.Name, Role: doctor.RoleAgent, Version: version.Number, Metrics: p.metrics, Dir: p.cfg.DataDir, FS: p.fs, Clock: p.clock, Log: p.log,
-		Addresses: d.addresses, Depends: d.depends, Slow: d.slow, Stacks: d.profiler.Stacks, Look: d.profiler.Slow, Host: &probe.Host{Ports: d.ports, Peer: d.peer}}
+		Addresses: d.addresses, Depends: d.depends, Slow: d.slow, Stacks: d.profiler.Stacks, Look: d.profiler.Slow, Host: &probe.Host{Ports: d.ports, Peer: d.peer, Cards: p.faults.Cards}}
 	if p.cfg.Server {
 		cfg.Role = doctor.RoleServer
 	} else {
@@ -63,6 +63,7 @@ func newPhysician(p *Process) (*physician, error) {
 	}
 	if p.monitor != nil {
 		cfg.Others = append(cfg.Others, p.monitor.metrics)
+		cfg.Fresh = p.monitor.tellHandlers
 	}
 	if p.secrets != nil {
 		cfg.Others = append(cfg.Others, p.secrets.metrics)

@@ -108,6 +108,22 @@ func (m *monitorPlane) meterPipes() {
 	}
 }
 
+// tellHandlers tells the doctor about handlers, in the registry of the process. One goroutine calls it.
+func (m *monitorPlane) tellHandlers() {
+	for _, s := range m.pipes.Stats() {
+		name := s.Handler
+		if s.Namespace != "default" {
+			name = s.Namespace + "/" + s.Handler
+		}
+		m.p.metrics.Gauge("pipeline.oldest_ms", "handler", name).Set(float64(s.Oldest) / float64(time.Millisecond))
+		m.p.metrics.Gauge("pipeline.queued", "handler", name).Set(float64(s.Waiting))
+		merged := m.p.metrics.Counter("pipeline.merged", "handler", name)
+		if told := merged.Value(); s.Merged > told {
+			merged.Add(s.Merged - told)
+		}
+	}
+}
+
 // declarePipes says what the figures of pipelines mean.
 func (m *monitorPlane) declarePipes() {
 	for name, help := range map[string]string{

@@ -116,7 +116,7 @@ func (b *base) openNetwork() error {
 		return err
 	}
 	b.certEnd.Store(endOf(id))
-	if b.wire, err = wire.New(wire.Config{Bind: cfg.Listen.RPC, TLS: id, HeaderTimeout: cfg.Limits.RPCHandshake, Faults: b.faults.Net(), Log: b.log}); err != nil {
+	if b.wire, err = wire.New(wire.Config{Bind: cfg.Listen.RPC, TLS: id, HeaderTimeout: cfg.Limits.RPCHandshake, Faults: b.faults.Net(), Log: b.log, Metrics: b.metrics}); err != nil {
 		return fmt.Errorf("ports.server: %w", err)
 	}
 	b.rpcSrv = rpc.NewServer(rpc.ServerConfig{Log: b.log})

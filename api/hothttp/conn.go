@@ -1,9 +1,11 @@
 package hothttp
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -248,7 +250,11 @@ func (c *conn) handOver() {
 }
 
 // writeSlow sends what a client did not take at once, within the write timeout.
-func (c *conn) writeSlow(parts ...[]byte) error {
+func (c *conn) writeSlow(parts ...[]byte) (err error) {
+	if c.server.cfg.Waits != nil {
+		end := c.server.cfg.Waits(c.remote)
+		defer func() { end(errors.Is(err, os.ErrDeadlineExceeded)) }()
+	}
 	if err := c.nc.SetWriteDeadline(time.Now().Add(c.server.cfg.WriteTimeout)); err != nil {
 		return err
 	}

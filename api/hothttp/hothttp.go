@@ -24,6 +24,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"syscall"
 	"time"
@@ -60,6 +61,10 @@ type Config struct {
 	// IdleTimeout closes a connection on which no request came for so long and no answer is owed, a quarter of it later
 	// at most; zero is 2 min. A parked call holds its connection for as long as it is parked.
 	IdleTimeout time.Duration
+	// AcceptFailed is called when a connection could not be accepted for want of descriptors; nil is nobody.
+	AcceptFailed func()
+	// Waits is called when a client does not take an answer at once, and what it returns when it did, or was cut off; nil is nobody.
+	Waits func(remote netip.AddrPort) (end func(cut bool))
 	// HandoverQueue bounds connections waiting for net/http to accept them; zero is 1024.
 	HandoverQueue int
 }
@@ -172,6 +177,9 @@ func (s *Server) accept(ctx context.Context) error {
 			return nil
 		case errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ECONNABORTED):
 			s.cfg.Log.Warn("cannot accept a connection", "error", err)
+			if s.cfg.AcceptFailed != nil {
+				s.cfg.AcceptFailed()
+			}
 			t := time.NewTimer(acceptPause)
 			select {
 			case <-t.C:

@@ -243,9 +243,13 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	hotCtx, endHot := context.WithCancel(context.Background())
 	defer endHot()
+	slow := newSlowReaders(s.cfg.Metrics)
+	wg.Go(func() { slow.run(hotCtx) })
 	for i, l := range listeners {
 		if s.cfg.Hot != nil && s.cfg.Listen[i].TLS == nil {
-			hot, err := hothttp.New(l, hothttp.Config{Handler: s.cfg.Hot, Log: s.log, FirstByteTimeout: s.cfg.ReadHeaderTimeout, IdleTimeout: s.cfg.IdleTimeout})
+			hot, err := hothttp.New(l, hothttp.Config{Handler: s.cfg.Hot, Log: s.log, FirstByteTimeout: s.cfg.ReadHeaderTimeout, IdleTimeout: s.cfg.IdleTimeout,
+				Waits: slow.begin,
+				AcceptFailed: func() { s.cfg.Metrics.Counter("net.accept_errors").Add(1) }})
 			if err != nil {
 				return err
 			}

@@ -253,6 +253,7 @@ func (w *Wire) Run(ctx context.Context) error {
 			}
 			// Out of descriptors, most likely: wait instead of spinning, and say so.
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			w.cfg.Metrics.Counter("net.accept_errors").Add(1)
 			w.notes.warn("accept", "cannot accept connections", "error", acceptErr)
 			wait(ctx, pause)
 			continue

@@ -16,8 +16,8 @@ type Host struct {
 	Ports func() []int
 	// Peer names who is at an address, "" when it is nobody known.
 	Peer func(ip string, port int) string
-	// Cards gives the counters that the drivers of network cards keep, by card; nil asks the drivers.
-	Cards func() (map[string]map[string]uint64, error)
+	// Cards gives the counters that the drivers of network cards keep, by card; where it is nil, or gives none, the drivers are asked.
+	Cards func() map[string]map[string]uint64
 
 	before map[string]float64 // counters as they were last seen
 	seen   map[string]bool    // by this sample

@@ -49,8 +49,8 @@ func TestHost(t *testing.T) {
 				write(t, dir+"/proc/net/softnet_stat", "00000001 0000000"+itoa(dropped)+" 0\n00000001 00000000 0\n")
 				write(t, dir+"/sys/fs/cgroup/"+cgroup.selfDir+"/cpu.stat", "usage_usec 5\nnr_periods 100\nnr_throttled 0\n")
 				write(t, dir+"/sys/fs/cgroup/"+cgroup.envoyDir+"/cpu.stat", "nr_periods "+itoa(100+stopped*2)+"\nnr_throttled "+itoa(stopped)+"\n")
-				h.Cards = func() (map[string]map[string]uint64, error) {
-					return map[string]map[string]uint64{"eth0": {"bw_in_allowance_exceeded": uint64(exceeded), "queue_1_tx_cnt": uint64(packets), "rx_missed_errors": 7, "tx_bytes": 9}}, nil
+				h.Cards = func() map[string]map[string]uint64 {
+					return map[string]map[string]uint64{"eth0": {"bw_in_allowance_exceeded": uint64(exceeded), "queue_1_tx_cnt": uint64(packets), "rx_missed_errors": 7, "tx_bytes": 9}}
 				}
 			}
 			write(t, dir+"/proc/pressure/io", "some avg10=12.50 avg60=0.00 avg300=0.00 total=1\nfull avg10=3.25 avg60=0 avg300=0 total=1\n")

@@ -18,11 +18,14 @@ import (
 
 // cards reads what the drivers of the network cards count.
 func (h *Host) cards(r *telemetry.Registry) error {
-	read := h.Cards
-	if read == nil {
-		read = h.drivers
+	var all map[string]map[string]uint64
+	var err error
+	if h.Cards != nil {
+		all = h.Cards()
 	}
-	all, err := read()
+	if all == nil {
+		all, err = h.drivers()
+	}
 	for nic, counters := range all {
 		queues := 0
 		for name, v := range counters {

@@ -45,6 +45,8 @@ type Config struct {
 	Metrics *telemetry.Registry
 	// Others are followed beside it: planes that count in registries of their own.
 	Others []*telemetry.Registry
+	// Fresh is called before each tick reads, for owners that count only when they are asked; nil is nobody. It must not block.
+	Fresh func()
 	// Slow gives the slowest requests of late; nil is none.
 	Slow func() []doctor.Slow
 	// Stacks gives what profiles say; nil is none.
@@ -162,6 +164,9 @@ func (p *Probe) setGaps(gaps []string) {
 func (p *Probe) pass() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.cfg.Fresh != nil {
+		p.cfg.Fresh()
+	}
 	now := p.cfg.Clock.Now()
 	took := tick
 	if !p.last.IsZero() && now.After(p.last) {

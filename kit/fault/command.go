@@ -43,6 +43,7 @@ const (
 	DoNet    = "net"    // inject a network rule: Name, Ops (dial, read, write), Glob (peer host:port), Skip, Count, Error, Delay, Stall
 	DoClock  = "clock"  // set the clock: Offset, Rate
 	DoSink   = "sink"   // write every metric of the libraries to a unix socket in line: Name, Glob (its path)
+	DoCards  = "cards"  // show network cards with these counters instead of the machine's: Cards
 	DoLift   = "lift"   // end the rule called Name
 	DoClear  = "clear"  // end all rules and set the clock right
 	DoStatus = "status" // change nothing; every reply carries the status
@@ -70,6 +71,8 @@ type Command struct {
 	// Offset moves the wall clock; Rate is how fast time passes, zero meaning 1.
 	Offset time.Duration `json:"offset,omitempty"`
 	Rate   float64       `json:"rate,omitempty"`
+	// Cards are counters of network cards by card and name, as drivers call them. They stand until the next ones, or until DoClear.
+	Cards map[string]map[string]uint64 `json:"cards,omitempty"`
 }
 
 // Reply answers the Command of the same ID.

@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/kit/clock"
@@ -23,6 +25,8 @@ type Injector struct {
 	net  *network
 	clk  *clock.Skewed
 	sink *Sink
+	// cards are what DoCards gave last; nil is the machine's own.
+	cards atomic.Pointer[map[string]map[string]uint64]
 }
 
 // FromEnv returns the injector when a parent armed this process, else nil. It
@@ -111,6 +115,17 @@ func (in *Injector) Sink() *Sink {
 	return in.sink
 }
 
+// Cards returns the counters of network cards that the parent gave, nil when it gave none: the machine's own then count.
+func (in *Injector) Cards() map[string]map[string]uint64 {
+	if in == nil {
+		return nil
+	}
+	if cards := in.cards.Load(); cards != nil {
+		return *cards
+	}
+	return nil
+}
+
 // Run serves the parent's commands until ctx ends or the parent goes away, then
 // lifts all faults. On a nil Injector it only waits for ctx.
 func (in *Injector) Run(ctx context.Context) error {
@@ -165,6 +180,7 @@ func (in *Injector) liftAll() {
 	in.clk.Jump(0)
 	in.clk.SetRate(1)
 	in.sink.replace(nil)
+	in.cards.Store(nil)
 }
 
 func (in *Injector) apply(c Command) error {
@@ -194,6 +210,11 @@ func (in *Injector) apply(c Command) error {
 		in.clk.SetRate(orOne(c.Rate))
 	case DoSink:
 		return in.sink.set(c.Name, c.Glob)
+	case DoCards:
+		if len(c.Cards) == 0 {
+			return errors.New("no card is given")
+		}
+		in.cards.Store(&c.Cards)
 	case DoLift:
 		onDisk, onNet, onSink := in.disk.Lift(c.Name), in.net.lift(c.Name), in.sink.lift(c.Name)
 		if !onDisk && !onNet && !onSink {

@@ -303,17 +303,20 @@ type HandlerStats struct {
 	Filtered           uint64 // events that its filters kept away
 	Merged, Shed       uint64 // events that gave way to a newer one of their check and entity, or to others
 	Waiting, Busy      int
+	Oldest             time.Duration // for how long the event that was begun first is being done; 0 without one
 }
 
 // Stats returns the counts of all handlers, by namespace and name.
 func (p *Pipelines) Stats() []HandlerStats {
 	var out []HandlerStats
+	now := time.Now()
 	for _, r := range p.all() {
 		a, _ := r.scripts.q.waiting()
 		b, _ := r.sends.q.waiting()
 		out = append(out, HandlerStats{
 			Namespace: r.name.namespace, Handler: r.name.handler, Queued: r.queued.Load(), Done: r.done.Load(), Failed: r.failed.Load(), Filtered: r.filtered.Load(),
 			Merged: r.merged.Load(), Shed: r.shed.Load(), Waiting: a + b, Busy: int(r.scripts.busy.Load() + r.sends.busy.Load()),
+			Oldest: max(r.scripts.oldest(now), r.sends.oldest(now)),
 		})
 	}
 	slices.SortFunc(out, func(a, b HandlerStats) int {

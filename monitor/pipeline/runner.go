@@ -27,6 +27,7 @@ type stage struct {
 	do      func(context.Context, *task)
 	mu      sync.Mutex
 	workers int
+	began   map[*task]time.Time // what is being done
 	busy    atomic.Int64
 }
 
@@ -73,13 +74,39 @@ func (r *runner) work(ctx context.Context, s *stage) {
 			return
 		}
 		s.busy.Add(1)
+		s.note(t, time.Now())
 		s.do(ctx, t)
+		s.note(t, time.Time{})
 		s.busy.Add(-1)
 		s.q.done(t)
 	}
 	s.mu.Lock()
 	s.workers--
 	s.mu.Unlock()
+}
+
+// note keeps when a task was begun; the zero time is its end.
+func (s *stage) note(t *task, began time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if began.IsZero() {
+		delete(s.began, t)
+		return
+	}
+	if s.began == nil {
+		s.began = map[*task]time.Time{}
+	}
+	s.began[t] = began
+}
+
+// oldest is for how long the task that was begun first is being done; 0 without one.
+func (s *stage) oldest(now time.Time) (d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, began := range s.began {
+		d = max(d, now.Sub(began))
+	}
+	return d
 }
 
 // filter lets a task on to the handler when its filters let it pass.

@@ -1,0 +1,98 @@
+package httpx
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/telemetry"
+)
+
+const (
+	// maxSlowReaders bounds the clients that get series of their own; the rest is others.
+	maxSlowReaders = 16
+	// slowReaderEvery is how often their lag is told.
+	slowReaderEvery = time.Second
+)
+
+// slowReaders follows clients of the hot path that do not take their answers, and tells subscriber.lag_ms{kind,who} and
+// subscriber.cut{kind,who}, by the client's address. Safe for concurrent use.
+type slowReaders struct {
+	metrics *telemetry.Registry
+
+	mu    sync.Mutex // guards what follows
+	waits map[*slowWait]struct{}
+	names map[netip.Addr]bool // those that have series
+}
+
+type slowWait struct {
+	who   netip.Addr
+	began time.Time
+}
+
+func newSlowReaders(m *telemetry.Registry) *slowReaders {
+	return &slowReaders{metrics: m, waits: map[*slowWait]struct{}{}, names: map[netip.Addr]bool{}}
+}
+
+// begin notes that a client does not take an answer at once; what it returns ends that.
+func (s *slowReaders) begin(remote netip.AddrPort) (end func(cut bool)) {
+	w := &slowWait{who: remote.Addr().Unmap(), began: time.Now()}
+	s.mu.Lock()
+	s.waits[w] = struct{}{}
+	s.mu.Unlock()
+	return func(cut bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.waits, w)
+		if cut {
+			s.metrics.Counter("subscriber.cut", "kind", "http", "who", s.nameLocked(w.who)).Add(1)
+		}
+	}
+}
+
+func (s *slowReaders) nameLocked(a netip.Addr) string {
+	if !s.names[a] {
+		if len(s.names) >= maxSlowReaders {
+			return "others"
+		}
+		s.names[a] = true
+	}
+	return a.String()
+}
+
+// run tells the lag until ctx ends.
+func (s *slowReaders) run(ctx context.Context) {
+	t := time.NewTicker(slowReaderEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-t.C:
+			s.tell(now)
+		}
+	}
+}
+
+// tell sets what the slowest of each client waits; who never waited for a whole turn has no series.
+func (s *slowReaders) tell(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lags := map[string]time.Duration{}
+	for a := range s.names {
+		lags[a.String()] = 0
+	}
+	for w := range s.waits {
+		if lag := now.Sub(w.began); lag >= slowReaderEvery {
+			name := s.nameLocked(w.who)
+			lags[name] = max(lags[name], lag)
+		}
+	}
+	for name, lag := range lags {
+		s.metrics.Gauge("subscriber.lag_ms", "kind", "http", "who", name).Set(float64(lag) / float64(time.Millisecond))
+	}
+	if len(s.names) >= maxSlowReaders && lags["others"] == 0 {
+		s.metrics.Gauge("subscriber.lag_ms", "kind", "http", "who", "others").Set(0)
+	}
+}
