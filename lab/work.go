@@ -31,7 +31,7 @@ func stopReading(ctx context.Context, b *bed) (string, error) {
 	if err := conn.(*net.TCPConn).SetReadBuffer(4096); err != nil {
 		return "", err
 	}
-	asks := bytes.Repeat([]byte("GET /v1/kv/lab-big?raw&stale HTTP/1.1\r\nHost: lab\r\n\r\n"), 40)
+	asks := bytes.Repeat([]byte("GET /v1/kv/lab-big?stale HTTP/1.1\r\nHost: lab\r\n\r\n"), 40)
 	if _, err := conn.Write(asks); err != nil {
 		return "", err
 	}
