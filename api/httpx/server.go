@@ -248,7 +248,7 @@ func (s *Server) Run(ctx context.Context) error {
 	for i, l := range listeners {
 		if s.cfg.Hot != nil && s.cfg.Listen[i].TLS == nil {
 			hot, err := hothttp.New(l, hothttp.Config{Handler: s.cfg.Hot, Log: s.log, FirstByteTimeout: s.cfg.ReadHeaderTimeout, IdleTimeout: s.cfg.IdleTimeout,
-				Waits: slow.begin,
+				Waits:        slow.begin,
 				AcceptFailed: func() { s.cfg.Metrics.Counter("net.accept_errors").Add(1) }})
 			if err != nil {
 				return err
