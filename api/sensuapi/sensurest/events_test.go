@@ -319,6 +319,29 @@ func TestSlowWatch(t *testing.T) {
 	}
 }
 
+// TestServerAway: no list is short without saying so when a server that has a part of the events does not answer.
+func TestServerAway(t *testing.T) {
+	g := newRig(t)
+	for _, entity := range []string{"a", "b"} {
+		g.want(201, "PUT", ns+"/events/"+entity+"/cpu", `{"check":{}}`)
+	}
+	g.away.Store(new("a"))
+	for _, path := range []string{ns + "/events", ns + "/events?limit=5"} {
+		if a := g.want(503, "GET", path, ""); !strings.Contains(a.body, "s2") {
+			t.Errorf("%s: %s", path, a.body)
+		}
+	}
+	g.away.Store(new("b"))
+	if a := g.want(200, "GET", ns+"/events", ""); json.Valid([]byte(a.body)) || !strings.Contains(a.body, `"a"`) {
+		t.Errorf("the list ends as if it were whole: %s", a.body)
+	}
+	for _, name := range []string{"export", "history"} {
+		if a := g.want(200, "GET", "/api/corbel/v1/events/"+name, ""); !strings.Contains(a.body, `"error"`) || !strings.Contains(a.body, "s2") {
+			t.Errorf("%s: %s", name, a.body)
+		}
+	}
+}
+
 func TestExportAndHistory(t *testing.T) {
 	g := newRig(t)
 	now := time.Now().Unix() - 100

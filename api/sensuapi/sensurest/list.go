@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/selector"
@@ -143,6 +144,14 @@ func (q *request) writeList(c choice, all iter.Seq2[entry, error]) error {
 		if err == nil {
 			b, err = json.Marshal(e.value)
 		}
+		if errkind.Is(err, errkind.Unavailable) { // the rest is on a server that does not answer: no list is short without saying so
+			if first {
+				q.w.Header().Del("Content-Type")
+				return err
+			}
+			_ = out.Flush()
+			return nil // it is no JSON without its end
+		}
 		if err != nil {
 			q.cfg.Log.Error("an object is left out of a list", "path", q.r.URL.Path, "error", err)
 			continue
@@ -169,6 +178,9 @@ func (q *request) page(c choice, all iter.Seq2[entry, error]) error {
 	values := make([]any, 0, min(c.limit, 256))
 	last, more := "", false
 	for e, err := range all {
+		if errkind.Is(err, errkind.Unavailable) {
+			return err
+		}
 		if err != nil {
 			q.cfg.Log.Error("an object is left out of a list", "path", q.r.URL.Path, "error", err)
 			continue

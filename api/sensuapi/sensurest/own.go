@@ -183,6 +183,10 @@ func (q *request) export() error {
 	}
 	out := q.feed()
 	for e, err := range q.walk(&c, "") {
+		if errkind.Is(err, errkind.Unavailable) {
+			out.end(err)
+			return nil
+		}
 		if err != nil {
 			q.cfg.Log.Error("an event is left out of an export", "at", strings.ReplaceAll(e.at, "\x00", "/"), "error", err)
 			continue

@@ -55,7 +55,21 @@ type rig struct {
 	tail      *tail.Tail
 	now       atomic.Int64 // seconds to add to the clock
 	writes    atomic.Int64
-	asked     chan string // checks to run now
+	asked     chan string            // checks to run now
+	away      atomic.Pointer[string] // the entity whose server does not answer
+}
+
+// servers are what events are asked of; one of them may not answer.
+type servers struct {
+	ingest.Local
+	away *atomic.Pointer[string]
+}
+
+func (s servers) Events(ctx context.Context, namespace, entity string) ([]*ingest.Published, error) {
+	if away := s.away.Load(); away != nil && *away == entity {
+		return nil, errkind.Errorf(errkind.Unavailable, "the server s2 has these events, and does not answer")
+	}
+	return s.Local.Events(ctx, namespace, entity)
 }
 
 func newRig(t *testing.T) *rig { return newRigOf(t, tail.Config{}) }
@@ -89,7 +103,7 @@ func newRigOf(t *testing.T, followers tail.Config) *rig {
 		t.Fatal(err)
 	}
 	api := New(Config{
-		Resources: g.resources, Users: users.New(g.resources), Logins: g.logins, Events: ingest.Local{Ingest: g.ingest}, Tail: g.tail, Now: clock, Log: log,
+		Resources: g.resources, Users: users.New(g.resources), Logins: g.logins, Events: servers{ingest.Local{Ingest: g.ingest}, &g.away}, Tail: g.tail, Now: clock, Log: log,
 		Execute: func(_ context.Context, namespace, check string, subscriptions []string, creator, reason string) (int64, error) {
 			g.asked <- fmt.Sprintf("%s/%s %v by %s: %s", namespace, check, subscriptions, creator, reason)
 			return 77, nil
