@@ -28,6 +28,8 @@ type meters struct {
 	auditFailed map[string]*telemetry.Counter
 	costs       *telemetry.Stages
 	tenants     *telemetry.Tenants
+	revoked     *telemetry.Counter
+	notRevoked  *telemetry.Counter
 	routes      sync.Map // accessor and path to *[secrets.Scan + 1]*telemetry.Timing
 }
 
@@ -50,6 +52,15 @@ var timed = []struct {
 
 // costKinds are what requests are counted as; a request's kind is kindOf.
 var costKinds = []string{"read", "list", "write", "delete", "login", "token", "renew", "revoke"}
+
+// revocation counts a try to revoke a lease.
+func (m *meters) revocation(err error) {
+	if err != nil {
+		m.notRevoked.Add(1)
+		return
+	}
+	m.revoked.Add(1)
+}
 
 // kindOf is the position of a request's kind in costKinds.
 func kindOf(t *task, r *Reply) int {
@@ -91,7 +102,7 @@ type account struct {
 func newMeters(r *telemetry.Registry) *meters {
 	m := &meters{registry: r, request: r.Timing("core.handle_request"), login: r.Timing("core.handle_login_request"), checkToken: r.Timing("core.check_token"),
 		authorise: r.Timing("core.fetch_acl_and_token"), register: r.Timing("expire.register"), created: r.Counter("token.creation"), leased: r.Counter("secret.lease.creation"),
-		hit: r.Counter("cache.hit"), miss: r.Counter("cache.miss"), costs: r.Stages("secrets", costKinds...), tenants: r.Tenants("secrets"),
+		hit: r.Counter("cache.hit"), miss: r.Counter("cache.miss"), costs: r.Stages("secrets", costKinds...), tenants: r.Tenants("secrets"), revoked: r.Counter("expire.revoked"), notRevoked: r.Counter("expire.revoke_failed"),
 		audit: map[string]*telemetry.Timing{}, auditFailed: map[string]*telemetry.Counter{}}
 	for _, name := range []string{"log_request", "log_response"} {
 		m.audit[name], m.auditFailed[name] = r.Timing("audit."+name), r.Counter("audit."+name+"_failure")
@@ -112,6 +123,7 @@ func newMeters(r *telemetry.Registry) *meters {
 func (k *Keeper) gauges(r *telemetry.Registry) {
 	r.GaugeFunc("core.unsealed", func() float64 { return one(!k.Sealed()) })
 	r.GaugeFunc("core.active", func() float64 { return one(!k.Sealed()) })
+	r.GaugeFunc("expire.num_revoking", func() float64 { return float64(k.targets.due()) })
 	r.GaugeFunc("core.in_flight_requests", func() float64 { return float64(k.flying.count()) })
 	r.GaugeFunc("barrier.estimated_encryptions", func() float64 {
 		st, err := k.barrier.Status()

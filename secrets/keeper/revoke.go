@@ -39,6 +39,45 @@ type target struct {
 	rate            float64   // a second, of late
 	count           int       // since then
 	lastError       string
+	due             int // when it was counted last
+	dueCounted      time.Time
+}
+
+// dueEvery is how often what is due at a busy target is counted, for operators and the doctor.
+const dueEvery = 5 * time.Second
+
+// due is what waits to be revoked at all targets, as it was counted last.
+func (ts *targets) due() (n int) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	for _, t := range ts.byName {
+		n += t.due
+	}
+	return n
+}
+
+// countDue counts what is due at a target now and then; seen is what a look at the head of its queue gave.
+func (k *Keeper) countDue(ctx context.Context, name string, t *target, seen int) {
+	now := k.cfg.Now()
+	k.targets.mu.Lock()
+	late := seen >= dueAtOnce && now.Sub(t.dueCounted) >= dueEvery
+	if seen < dueAtOnce {
+		t.due = seen
+	}
+	if late {
+		t.dueCounted = now
+	}
+	k.targets.mu.Unlock()
+	if !late {
+		return
+	}
+	n, err := k.backlog(ctx, name, now)
+	if err != nil {
+		return // the next look says what is wrong with the storage
+	}
+	k.targets.mu.Lock()
+	t.due = n
+	k.targets.mu.Unlock()
 }
 
 // withLocked gives the target of a name. targets.mu is held.
@@ -186,6 +225,7 @@ func (k *Keeper) revokeDue(ctx context.Context, name string, t *target) (done in
 			return done, nil
 		}
 		records, damaged, err := k.barrier.Scan(ctx, from, end, dueAtOnce)
+		k.countDue(ctx, name, t, len(records))
 		if err != nil || len(records)+len(damaged) == 0 {
 			return done, err
 		}
@@ -203,6 +243,7 @@ func (k *Keeper) revokeDue(ctx context.Context, name string, t *target) (done in
 				begun := time.Now()
 				err := k.expireLease(ctx, st, r, now)
 				k.targets.end(t, k.cfg.Now(), time.Since(begun), err)
+				k.meters.revocation(err)
 			})
 		}
 	}
