@@ -118,7 +118,7 @@ func (m *monitorPlane) openEvents() (err error) {
 		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
 			return logevents.Open(logevents.Config{FS: fsys, Dir: dir, Log: m.log}, l)
 		},
-		Log: m.log, Now: m.p.clock.Now, PendingBytes: int64(m.p.cfg.Monitor.PendingMax),
+		Log: m.log, Now: m.p.clock.Now, Stored: m.metrics.Timing("monitor.stored").Observe, PendingBytes: int64(m.p.cfg.Monitor.PendingMax),
 		HistoryRuns: m.p.cfg.Monitor.HistoryRuns, HistoryAge: m.p.cfg.Monitor.HistoryAge,
 		Silences: func(namespace string) *monitor.Silences { return m.resources.View().Silences(namespace) },
 		Wants:    m.wants, Publish: m.publish, Spread: true, Replicate: m.spread.Replicate,

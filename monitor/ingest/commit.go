@@ -76,6 +76,7 @@ func (in *Ingest) makeRoom() {
 type taken struct {
 	shard *shard
 	batch eventstore.Batch
+	begun time.Time // when the batch was
 	until uint64
 	after []func()
 	reset bool   // all of the shard was asked for,
@@ -92,7 +93,7 @@ func (in *Ingest) commit(ctx context.Context) error {
 		s := &in.shards[i]
 		s.mu.Lock()
 		if s.batch != nil || s.resend && resent < resendMost {
-			t := taken{shard: s, batch: s.batch, until: s.sequence, after: s.after, owned: s.owned}
+			t := taken{shard: s, batch: s.batch, begun: s.opened, until: s.sequence, after: s.after, owned: s.owned}
 			if s.resend && resent < resendMost {
 				t.whole, t.reset, s.resend = s.whole(), true, false
 				resent++
@@ -137,6 +138,9 @@ func (in *Ingest) commit(ctx context.Context) error {
 		in.replicate(t) // before it counts as stored: who waits for that finds it on its way
 		t.shard.stored.Store(t.until)
 		if t.batch != nil {
+			if in.cfg.Stored != nil {
+				in.cfg.Stored(time.Since(t.begun))
+			}
 			t.batch.Reset()
 			t.shard.mu.Lock()
 			t.shard.spare = t.batch

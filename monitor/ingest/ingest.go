@@ -61,6 +61,8 @@ type Config struct {
 	// HistoryRuns is how many spans of a check's past are kept, 0 for 100, at most monitor.PastMost; HistoryAge after what time they go, 0 for 30 days.
 	HistoryRuns int
 	HistoryAge  time.Duration
+	// Stored is told how long the first change of each batch took from its arrival until it was durable; nil is not told.
+	Stored func(time.Duration)
 	// Gather is how long the first change waits for others before a commit, 0 for 5 ms.
 	Gather time.Duration
 	// PendingBytes bounds what waits to be committed, 0 for 16 MiB.
@@ -102,6 +104,7 @@ type shard struct {
 	freeE    []uint32
 	freeK    []uint32
 	batch    eventstore.Batch // what gathers
+	opened   time.Time        // when batch was begun
 	spare    eventstore.Batch // the one before it, for use again
 	after    []func()         // to be done when the batch is stored
 	sequence uint64

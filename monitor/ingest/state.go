@@ -3,6 +3,7 @@ package ingest
 import (
 	"bytes"
 	"sync"
+	"time"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/monitor"
@@ -86,6 +87,7 @@ func (s *shard) open(in *Ingest) eventstore.Batch {
 		if s.batch, s.spare = s.spare, nil; s.batch == nil {
 			s.batch = in.store.NewBatch(s.number)
 		}
+		s.opened = time.Now()
 	}
 	return s.batch
 }
