@@ -25,8 +25,8 @@ type Shape struct {
 	// HCL is configuration beside the ports; Env is added to the servers' environment.
 	HCL []string
 	Env []string
-	// Mesh opens a port for Envoys on each server.
-	Mesh bool
+	// Mesh opens a port for Envoys on each server, Monitor the monitor plane.
+	Mesh, Monitor bool
 	// Net, when set, puts each server into its own network namespace; HTTP is then
 	// reached through a unix socket, which no namespace hides.
 	Net *netns.Net
@@ -112,11 +112,12 @@ func (l *Lab) server(shape Shape, dir string, i int) (*Server, error) {
 		s.HTTP, s.RPC, s.Serf = "unix:"+filepath.Join(dir, name+".sock"), ip+":8300", ip+":8301"
 		return s, nil
 	}
-	ports, err := testport.Free(4)
+	fields := []*string{&s.HTTP, &s.RPC, &s.Serf, &s.GRPC, &s.Monitor, &s.Agents}
+	ports, err := testport.Free(len(fields))
 	if err != nil {
 		return nil, err
 	}
-	for i, field := range []*string{&s.HTTP, &s.RPC, &s.Serf, &s.GRPC} {
+	for i, field := range fields {
 		*field = "127.0.0.1:" + strconv.Itoa(ports[i])
 	}
 	return s, nil
@@ -135,6 +136,11 @@ func (l *Lab) arguments(shape Shape, s *Server) []string {
 	}
 	if _, port, err := net.SplitHostPort(s.GRPC); err == nil && shape.Mesh {
 		args = append(args, "-grpc-port", port)
+	}
+	if shape.Monitor {
+		_, api, _ := net.SplitHostPort(s.Monitor)
+		_, agents, _ := net.SplitHostPort(s.Agents)
+		args = append(args, "-hcl", fmt.Sprintf(monitorHCL, api, agents))
 	}
 	for _, text := range shape.HCL {
 		args = append(args, "-hcl", text)

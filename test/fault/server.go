@@ -19,8 +19,8 @@ import (
 // Server is one member: its folder, its addresses and, while it runs, its process.
 type Server struct {
 	Name, Dir string
-	// HTTP, RPC, Serf and GRPC are host:port.
-	HTTP, RPC, Serf, GRPC string
+	// HTTP, RPC, Serf, GRPC, and the monitor plane's Monitor (API) and Agents are host:port.
+	HTTP, RPC, Serf, GRPC, Monitor, Agents string
 	// Control is the door for faults; of the last process that ran.
 	Control *fault.Control
 

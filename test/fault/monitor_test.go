@@ -1,0 +1,22 @@
+package faultrun
+
+import "testing"
+
+// TestMonitorCrash is A4 of the monitor plane in short, and no false alarm of living agents.
+func TestMonitorCrash(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]MonitorCrash{
+		"one":   {Servers: 1, Cycles: 2},
+		"three": {Servers: 3, Cycles: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			report, err := lab.RunMonitorCrash(t.Context(), cfg, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%d cycles, %d results, %d lost that were read, %d of them over 50 ms before the kill (worst %s); until all was read p50 %s, worst %s; agents back p50 %s, worst %s",
+				report.Cycles, report.Results, report.Lost, report.LostLate, report.WorstLost, Quantile(report.Starts, 0.5), Quantile(report.Starts, 1),
+				Quantile(report.Back, 0.5), Quantile(report.Back, 1))
+		})
+	}
+}
