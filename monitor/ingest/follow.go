@@ -44,6 +44,14 @@ func (in *Ingest) Freeze(shard uint16) {
 	s.frozen = s.owned
 }
 
+// Queue says whether events of a shard wait for their turn elsewhere in this process: then no later one is to overtake them.
+func (in *Ingest) Queue(shard uint16, queued bool) {
+	s := &in.shards[shard]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queued = queued
+}
+
 // Leave ends the ownership of a shard: from now on its results are refused. What is known of it stays.
 func (in *Ingest) Leave(shard uint16) {
 	s := &in.shards[shard]

@@ -97,6 +97,7 @@ type shard struct {
 	mu       sync.Mutex
 	owned    bool
 	frozen   bool // owned, and takes nothing at the moment
+	queued   bool // events of it wait for their turn
 	resend   bool // all of it goes to Replicate with the next commit
 	byName   map[name]*entity
 	entities []*entity // by number; nil is free
@@ -189,12 +190,13 @@ func shardNumber(n name) uint16 {
 //
 // Errors: Invalid, what is wrong with the event; Unavailable, nothing can be stored.
 func (in *Ingest) Frame(ctx context.Context, namespace string, b []byte) error {
-	_, err := in.Take(ctx, namespace, b)
+	_, err := in.Take(ctx, namespace, b, false)
 	return err
 }
 
-// Take is Frame, and tells which shard the event belongs to when that is not taken here: ErrElsewhere.
-func (in *Ingest) Take(ctx context.Context, namespace string, b []byte) (shard uint16, err error) {
+// Take is Frame, and tells which shard the event belongs to when that is not taken here: ErrElsewhere. Unless it is the turn of the
+// event, one of a shard for which others wait (Queue) is not taken either.
+func (in *Ingest) Take(ctx context.Context, namespace string, b []byte, turn bool) (shard uint16, err error) {
 	f := in.frames.Get().(*monitor.Frame)
 	defer in.frames.Put(f)
 	if err := f.Cut(b); err != nil {
@@ -207,10 +209,10 @@ func (in *Ingest) Take(ctx context.Context, namespace string, b []byte) (shard u
 		}
 		f.Entity = message
 	}
-	return in.take(ctx, namespace, f)
+	return in.take(ctx, namespace, f, turn)
 }
 
-func (in *Ingest) take(ctx context.Context, namespace string, f *monitor.Frame) (uint16, error) {
+func (in *Ingest) take(ctx context.Context, namespace string, f *monitor.Frame, turn bool) (uint16, error) {
 	if err := in.admit(ctx); err != nil {
 		return 0, err
 	}
@@ -223,7 +225,7 @@ func (in *Ingest) take(ctx context.Context, namespace string, f *monitor.Frame) 
 	}
 	s := in.shardOf(name{namespace, string(entityName)})
 	s.mu.Lock()
-	if !s.takes() {
+	if !s.takes() || s.queued && !turn {
 		s.mu.Unlock()
 		return s.number, ErrElsewhere
 	}

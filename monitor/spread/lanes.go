@@ -2,7 +2,6 @@ package spread
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,8 +14,10 @@ import (
 	"corbel.dev/corbel/monitor/ingest"
 )
 
-// The way of events to their owners. Shards are dealt over a few lanes for each server; a lane has one call under way at a time, so events
-// of an entity keep their order, but for the moment in which their shard moves. A call whose outcome is unknown is made again under its number, and is taken once.
+// The way of events to their owners. Shards are dealt over a few lanes for each server; a lane has one call under way at a time. While an event of
+// a shard waits on a lane, all later ones of that shard go behind it, whoever owns the shard by then; together they move to the lane of
+// another owner, or are taken here. So events of an entity that came to one server keep their order. A call whose outcome is unknown is made
+// again under its number, and is taken once; only when its owner died meanwhile may another one take what that one took.
 
 const (
 	laneCount = 4
@@ -31,6 +32,13 @@ type item struct {
 	namespace string
 	event     []byte
 	until     time.Time
+}
+
+// hold is what waits of one shard: n events, all on one lane, or under way from there.
+type hold struct {
+	mu   sync.Mutex // taken before a lane's
+	lane *lane
+	n    int
 }
 
 type laneKey struct {
@@ -54,6 +62,7 @@ type lanes struct {
 	mu    sync.Mutex
 	all   map[laneKey]*lane
 	spawn chan *lane
+	holds [ingest.Shards]hold
 
 	waiting            atomic.Int64
 	forwarded, dropped atomic.Uint64
@@ -66,7 +75,7 @@ func newLanes(s *Spread) *lanes {
 // Frame takes an event as an agent sent it, here or at its owner. It returns once the event is taken, or is on its way. ctx bounds the
 // wait. Errors are those of ingest.Ingest.Frame; Overloaded, no owner took it in time.
 func (s *Spread) Frame(ctx context.Context, namespace string, b []byte) error {
-	shard, err := s.cfg.Ingest.Take(ctx, namespace, b)
+	shard, err := s.cfg.Ingest.Take(ctx, namespace, b, false)
 	if err != ingest.ErrElsewhere {
 		return err
 	}
@@ -80,19 +89,19 @@ const routePause = 20 * time.Millisecond
 func (l *lanes) route(ctx context.Context, it item) error {
 	for {
 		changed := l.s.changes()
-		owner := l.s.owner(it.shard)
-		switch owner {
-		case "":
-		case l.s.cfg.Self:
-			if _, err := l.s.cfg.Ingest.Take(ctx, it.namespace, it.event); err != ingest.ErrElsewhere {
+		room, err := l.put(it)
+		if err != ingest.ErrElsewhere {
+			return err
+		}
+		if l.s.owner(it.shard) == l.s.cfg.Self {
+			if _, err := l.s.cfg.Ingest.Take(ctx, it.namespace, it.event, false); err != ingest.ErrElsewhere {
 				return err
 			}
-		default:
-			return l.lane(owner, it.shard).put(ctx, l, it)
 		}
 		t := time.NewTimer(routePause)
 		select {
 		case <-changed:
+		case <-room:
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
@@ -116,25 +125,45 @@ func (l *lanes) lane(server string, shard uint16) *lane {
 	return one
 }
 
-func (n *lane) put(ctx context.Context, l *lanes, it item) error {
-	for {
-		n.mu.Lock()
-		if n.bytes < l.s.cfg.LaneBytes {
-			n.queue = append(n.queue, it)
-			n.bytes += len(it.event)
-			n.mu.Unlock()
-			l.waiting.Add(int64(len(it.event)))
-			n.poke()
-			return nil
+// put queues an event for its owner, behind others of its shard. ErrElsewhere says that there is no such lane, or no room, and room is
+// closed when that may be otherwise.
+func (l *lanes) put(it item) (room <-chan struct{}, err error) {
+	h := &l.holds[it.shard]
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := h.lane
+	if h.n == 0 {
+		owner := l.s.owner(it.shard)
+		if owner == "" || owner == l.s.cfg.Self {
+			return nil, ingest.ErrElsewhere
 		}
-		room := n.room
-		n.mu.Unlock()
-		select {
-		case <-room:
-		case <-ctx.Done():
-			l.dropped.Add(1)
-			return errkind.E(errkind.Overloaded, "the server that has the entity's events does not keep up", ctx.Err())
-		}
+		n = l.lane(owner, it.shard)
+	}
+	n.mu.Lock()
+	if n.bytes >= l.s.cfg.LaneBytes {
+		defer n.mu.Unlock()
+		return n.room, ingest.ErrElsewhere
+	}
+	n.queue = append(n.queue, it)
+	n.bytes += len(it.event)
+	n.mu.Unlock()
+	if h.lane, h.n = n, h.n+1; h.n == 1 {
+		l.s.cfg.Ingest.Queue(it.shard, true)
+	}
+	l.waiting.Add(int64(len(it.event)))
+	n.poke()
+	return nil, nil
+}
+
+// done takes an event off the books.
+func (l *lanes) done(it item) {
+	l.waiting.Add(-int64(len(it.event)))
+	h := &l.holds[it.shard]
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.n--; h.n == 0 {
+		h.lane = nil
+		l.s.cfg.Ingest.Queue(it.shard, false)
 	}
 }
 
@@ -146,7 +175,7 @@ func (n *lane) poke() {
 }
 
 // take takes what goes with one call.
-func (n *lane) take(l *lanes) (list []item) {
+func (n *lane) take() (list []item) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	size := 0
@@ -187,55 +216,54 @@ func (l *lanes) run(ctx context.Context) error {
 
 // send is the sender of a lane.
 func (n *lane) send(ctx context.Context, l *lanes) {
-	for number := uint64(1); ; {
+	for number := uint64(0); ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-n.token:
 		}
-		for {
-			list := n.take(l)
+		for ctx.Err() == nil {
+			list := n.take()
+			number++
 			if len(list) == 0 {
 				break
 			}
-			l.deliver(ctx, n.key, number, list)
-			number++
-			for _, it := range list {
-				l.waiting.Add(-int64(len(it.event)))
+			if l.deliver(ctx, n, number, list) {
+				continue
 			}
+			t := time.NewTimer(routePause)
+			select {
+			case <-n.token:
+			case <-t.C:
+			case <-ctx.Done():
+			}
+			t.Stop()
 		}
 	}
 }
 
-// deliver brings events to a server, again and again until it answers or is not their owner any more; what it refuses, and what became another's,
-// is routed anew.
-func (l *lanes) deliver(ctx context.Context, to laneKey, number uint64, list []item) {
-	req := pack.Uint(pack.Uint(pack.String(nil, l.self), uint64(to.lane)), number)
+// deliver brings events to a lane's server, again and again until it answers or has one of them no more. What it refuses, and what is another's,
+// is sorted anew; it reports whether anything was settled.
+func (l *lanes) deliver(ctx context.Context, n *lane, number uint64, list []item) bool {
+	to := n.key.server
+	req := pack.Uint(pack.Uint(pack.String(nil, l.self), uint64(n.key.lane)), number)
 	for _, it := range list {
-		req = pack.Bytes(pack.String(req, it.namespace), it.event)
+		if !l.stays(it, to) {
+			return l.sort(ctx, n, list)
+		}
+		req = pack.Bytes(pack.String(pack.Uint(req, uint64(it.shard)), it.namespace), it.event)
 	}
 	pause := backoff.Backoff{Min: 10 * time.Millisecond, Max: 250 * time.Millisecond}
 	for ctx.Err() == nil {
 		changed := l.s.changes()
-		refused, err := l.call(ctx, to.server, req, len(list))
+		refused, err := l.call(ctx, to, req, len(list))
 		if err == nil {
-			l.forwarded.Add(uint64(len(list) - len(refused)))
-			for _, i := range refused {
-				l.anew(ctx, list[i])
-			}
-			return
+			return l.answered(ctx, n, list, refused)
 		}
-		var still []item
 		for _, it := range list {
-			if l.s.owner(it.shard) == to.server && l.s.cfg.Now().Before(it.until) {
-				still = append(still, it)
+			if !l.stays(it, to) {
+				return l.sort(ctx, n, list)
 			}
-		}
-		if len(still) < len(list) { // one has gone, or waited too long: those that stay go under another number
-			for _, it := range list {
-				l.anew(ctx, it)
-			}
-			return
 		}
 		t := time.NewTimer(pause.Next())
 		select {
@@ -245,33 +273,115 @@ func (l *lanes) deliver(ctx context.Context, to laneKey, number uint64, list []i
 		}
 		t.Stop()
 	}
+	return false
 }
 
-// anew routes an event again.
-func (l *lanes) anew(ctx context.Context, it item) {
-	left := it.until.Sub(l.s.cfg.Now())
-	if left <= 0 {
-		l.dropped.Add(1)
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, left)
-	defer cancel()
-	if l.s.owner(it.shard) == l.s.cfg.Self || l.s.owner(it.shard) == "" {
-		if err := l.route(ctx, it); err != nil && !errkind.Is(err, errkind.Overloaded) {
-			l.s.cfg.Log.Warn("an event is dropped", "error", err)
+// stays reports whether an event belongs to a server, as far as is known, and still has time.
+func (l *lanes) stays(it item, server string) bool {
+	return l.s.owner(it.shard) == server && l.s.cfg.Now().Before(it.until)
+}
+
+// answered ends a call.
+func (l *lanes) answered(ctx context.Context, n *lane, list []item, refused map[int]bool) bool {
+	var back []item
+	for i, it := range list {
+		if refused[i] {
+			back = append(back, it)
+			continue
 		}
-		return
+		l.done(it)
+		l.forwarded.Add(1)
 	}
-	n := l.lane(l.s.owner(it.shard), it.shard)
-	n.mu.Lock() // it was admitted before: it does not wait for room, which only this goroutine might make
-	n.queue = append(n.queue, it)
-	n.bytes += len(it.event)
-	n.mu.Unlock()
-	l.waiting.Add(int64(len(it.event)))
-	n.poke()
+	sorted := len(back) > 0 && l.sort(ctx, n, back)
+	return sorted || len(back) < len(list)
 }
 
-func (l *lanes) call(ctx context.Context, server string, req []byte, n int) (refused []int, err error) {
+// sort finds the way of events that a lane's sender holds, in their order: they end, are taken here, move to another lane with all that
+// waits of their shard, or go back to the front of the lane. It reports whether any left the lane.
+func (l *lanes) sort(ctx context.Context, n *lane, list []item) (left bool) {
+	var stay []item
+	staying := map[uint16]bool{}
+	for len(list) > 0 {
+		it := list[0]
+		owner := l.s.owner(it.shard)
+		switch {
+		case !l.s.cfg.Now().Before(it.until):
+			l.dropped.Add(1)
+			l.done(it)
+		case staying[it.shard] || owner == "" || owner == n.key.server || owner == l.s.cfg.Self && !l.here(ctx, it):
+			stay, staying[it.shard] = append(stay, it), true
+			list = list[1:]
+			continue
+		case owner == l.s.cfg.Self:
+			l.done(it)
+		default:
+			list = l.move(n, l.lane(owner, it.shard), it.shard, list)
+			left = true
+			continue
+		}
+		left = true
+		list = list[1:]
+	}
+	if len(stay) > 0 {
+		n.mu.Lock()
+		n.queue = append(stay, n.queue...)
+		for _, it := range stay {
+			n.bytes += len(it.event)
+		}
+		n.mu.Unlock()
+	}
+	return left
+}
+
+// here takes an event whose shard is this server's by now; false says that it does not take it yet.
+func (l *lanes) here(ctx context.Context, it item) bool {
+	_, err := l.s.cfg.Ingest.Take(ctx, it.namespace, it.event, true)
+	if err == ingest.ErrElsewhere || errkind.Is(err, errkind.Overloaded) || errkind.Is(err, errkind.Unavailable) {
+		return false
+	}
+	if err != nil {
+		l.s.cfg.Log.Warn("an event is dropped", "error", err)
+	}
+	return true
+}
+
+// move moves all events of a shard from a lane, and from the list that its sender holds, to another lane; it returns the rest of the list.
+// They were admitted before, so they wait for no room.
+func (l *lanes) move(from, to *lane, shard uint16, list []item) (rest []item) {
+	h := &l.holds[shard]
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var moved []item
+	pick := func(of []item) (others []item) {
+		for _, it := range of {
+			if it.shard == shard {
+				moved = append(moved, it)
+			} else {
+				others = append(others, it)
+			}
+		}
+		return others
+	}
+	rest = pick(list)
+	held := len(moved)
+	from.mu.Lock()
+	from.queue = pick(from.queue)
+	for _, it := range moved[held:] {
+		from.bytes -= len(it.event)
+	}
+	from.mu.Unlock()
+	to.mu.Lock()
+	to.queue = append(to.queue, moved...)
+	for _, it := range moved {
+		to.bytes += len(it.event)
+	}
+	to.mu.Unlock()
+	h.lane = to
+	to.poke()
+	return rest
+}
+
+func (l *lanes) call(ctx context.Context, server string, req []byte, n int) (refused map[int]bool, err error) {
 	m, err := l.s.member(server)
 	if err != nil {
 		return nil, err
@@ -282,79 +392,11 @@ func (l *lanes) call(ctx context.Context, server string, req []byte, n int) (ref
 	if err != nil {
 		return nil, err
 	}
+	refused = map[int]bool{}
 	for r := pack.Read(reply); r.More(); {
 		if i := r.Uint(); i < uint64(n) {
-			refused = append(refused, int(i))
+			refused[int(i)] = true
 		}
 	}
-	return refused, nil
-}
-
-// inbound is what keeps a call that is made again from being taken twice.
-type inbound struct {
-	mu   sync.Mutex
-	last map[laneKey]*answered
-}
-
-// answered is the newest call of a lane.
-type answered struct {
-	mu     sync.Mutex
-	number uint64
-	reply  []byte
-	at     time.Time
-}
-
-// inboundMost bounds how many lanes of other processes are remembered.
-const inboundMost = 1024
-
-func (x *inbound) of(key laneKey, now time.Time) *answered {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	a := x.last[key]
-	if a == nil {
-		if len(x.last) >= inboundMost {
-			for k, old := range x.last {
-				if now.Sub(old.at) > itemTime {
-					delete(x.last, k)
-				}
-			}
-		}
-		a = &answered{}
-		x.last[key] = a
-	}
-	a.at = now
-	return a
-}
-
-// takeEvents takes events that another server brings, and answers with those that it does not take: they belong elsewhere.
-func (s *Spread) takeEvents(ctx context.Context, req []byte) ([]byte, error) {
-	r := pack.Read(req)
-	key := laneKey{r.String(), int(r.Uint())}
-	number := r.Uint()
-	if r.Err() != nil {
-		return nil, errkind.E(errkind.Invalid, methodEvents, r.Err())
-	}
-	a := s.inbound.of(key, s.cfg.Now())
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if number <= a.number {
-		return a.reply, nil
-	}
-	var refused []byte
-	for i := uint64(0); r.More(); i++ {
-		namespace, event := r.String(), r.Bytes()
-		if r.Err() != nil {
-			return nil, errkind.E(errkind.Invalid, methodEvents, r.Err())
-		}
-		_, err := s.cfg.Ingest.Take(ctx, namespace, event)
-		switch {
-		case err == nil:
-		case err == ingest.ErrElsewhere, errkind.Is(err, errkind.Overloaded), errkind.Is(err, errkind.Unavailable):
-			refused = pack.Uint(refused, i)
-		default:
-			s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "an event of an agent is dropped", slog.String("namespace", namespace), slog.Any("error", err))
-		}
-	}
-	a.number, a.reply = number, refused
 	return refused, nil
 }

@@ -48,6 +48,10 @@ var rows = []row{
 	{"secrets-roles", "A4, secrets plane on Raft: as secrets-three, with roles made in PostgreSQL", 3, 60 * time.Second, false,
 		withPostgres(secretsCrash(faultrun.Secrets{Roles: true, Servers: 3, Cycles: 10, Freeze: true}))},
 	{"secrets-outage", "B8, secrets plane: PostgreSQL gone for 60 s or hung for 20 under load; time until the next write", 1, 100 * time.Second, true, withPostgres(outage)},
+	{"monitor-one", "A4, monitor plane: kill -9 cycles of one server; time until every server told of all events", 5, 60 * time.Second, false,
+		monitorCrash(faultrun.MonitorCrash{Servers: 1, Cycles: 15})},
+	{"monitor-three", "A4, monitor plane: kill -9 of one, two or all of three servers, half of the time until others took over", 12, 100 * time.Second, false,
+		monitorCrash(faultrun.MonitorCrash{Servers: 3, Cycles: 10})},
 	{"watch", "A3: blocking queries of keys, prefixes and services across faults, 30 s", 5, 40 * time.Second, false, watch},
 	{"disk-errors", "A7: ENOSPC and EIO on each kind of operation, after ever more that go well; worst time until writes resume", 4,
 		20 * time.Second, false, diskErrors},
@@ -98,6 +102,14 @@ func secretsCrash(cfg faultrun.Secrets) func(context.Context, *faultrun.Lab, uin
 		}
 		return done{map[string]int{"cycles": r.Cycles, "acknowledged": r.Acked, "tokens revoked": r.Revoked, "logins": r.Logins, "unwrapped": r.Unwrapped,
 			"uses": r.Limited, "roles": r.Roles, "fenced": r.Fenced}, r.Starts}, err
+	}
+}
+
+func monitorCrash(cfg faultrun.MonitorCrash) func(context.Context, *faultrun.Lab, uint64) (done, error) {
+	return func(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+		r, err := l.RunMonitorCrash(ctx, cfg, seed)
+		return done{map[string]int{"cycles": r.Cycles, "results": r.Results, "lost that were read": r.Lost, "of these over 50 ms before the kill": r.LostLate,
+			"sessions regained": len(r.Back), "dead agents found": r.Missed}, r.Starts}, err
 	}
 }
 
