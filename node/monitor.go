@@ -20,7 +20,7 @@ import (
 	"corbel.dev/corbel/kit/ws"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/eventstore"
-	"corbel.dev/corbel/monitor/eventstore/logevents"
+	"corbel.dev/corbel/monitor/eventstore/pgevents"
 	"corbel.dev/corbel/monitor/fleet"
 	"corbel.dev/corbel/monitor/hub"
 	"corbel.dev/corbel/monitor/ingest"
@@ -49,8 +49,9 @@ type monitorPlane struct {
 	resources *resources.Resources
 	users     *users.Users
 	hub       *hub.Hub
-	ingest    *ingest.Ingest // of the shards that this server has
-	spread    *spread.Spread // of all, wherever they are
+	ingest    *ingest.Ingest  // of the shards that this server has
+	spread    *spread.Spread  // of all, wherever they are
+	postgres  *pgevents.Store // nil with the embedded store; the ingest closes it
 	upkeep    *upkeep.Upkeep
 	rounds    *rounds.Rounds
 	roster    *roster.Roster
@@ -116,7 +117,7 @@ func (m *monitorPlane) openEvents() (err error) {
 	}
 	m.ingest, err = ingest.New(ingest.Config{
 		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
-			return logevents.Open(logevents.Config{FS: fsys, Dir: dir, Log: m.log}, l)
+			return m.openStore(fsys, dir, l)
 		},
 		Log: m.log, Now: m.p.clock.Now, Stored: m.metrics.Timing("monitor.stored").Observe, PendingBytes: int64(m.p.cfg.Monitor.PendingMax),
 		HistoryRuns: m.p.cfg.Monitor.HistoryRuns, HistoryAge: m.p.cfg.Monitor.HistoryAge,

@@ -152,7 +152,7 @@ func (p *Process) MonitorAddrs() (api, agents string) {
 
 // cluster is the plane's servers for /health.
 func (m *monitorPlane) cluster() sensuapi.Cluster {
-	c := sensuapi.Cluster{Self: m.p.id}
+	c := sensuapi.Cluster{Self: m.p.id, Postgres: m.postgresHealth()}
 	if r := m.p.registry.State().Record(catalog.RecordSystem, catalog.ClusterIDKey); r != nil {
 		c.ID = string(r.Value)
 	}
@@ -197,6 +197,7 @@ func (m *monitorPlane) meter() {
 	stat("store_changes", "Changes in these batches.", func() float64 { return float64(m.ingest.Stats().Store.Changes) })
 	stat("store_bytes", "Size of the event store on disk.", func() float64 { return float64(m.ingest.Stats().Store.Bytes) })
 	m.meterShards(stat)
+	m.meterPostgres(stat)
 	stat("upkeep_dropped", "Silences and entities that were to go, and were not since too many were.", func() float64 { return float64(m.upkeep.Dropped()) })
 	m.meterFleet(stat)
 	stat("checks_scheduled", "Checks that are published.", func() float64 { return float64(m.roster.Stats().Planned) })

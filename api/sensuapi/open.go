@@ -24,6 +24,14 @@ type Cluster struct {
 	Self    string // of this server
 	Term    uint64
 	Members []Member
+	// Postgres are the databases that keep events; none where the servers do.
+	Postgres []Postgres
+}
+
+// Postgres is a database, as /health shows it.
+type Postgres struct {
+	Name            string
+	Active, Healthy bool
 }
 
 // Header is what answers about the cluster begin with.
@@ -95,10 +103,11 @@ func writeHealth(w http.ResponseWriter, r *http.Request, c Cluster) {
 		id := NumberOf(m.ID)
 		members = append(members, member{id, strconv.FormatUint(id, 16), m.Name, m.Err, m.Err == ""})
 	}
-	writeOpen(w, http.StatusOK, map[string]any{
-		"Alarms": []any{}, "ClusterHealth": members,
-		"Header": c.Header(),
-	})
+	body := map[string]any{"Alarms": []any{}, "ClusterHealth": members, "Header": c.Header()}
+	if len(c.Postgres) > 0 {
+		body["PostgresHealth"] = c.Postgres
+	}
+	writeOpen(w, http.StatusOK, body)
 }
 
 // writeOpen writes JSON with the type that these endpoints have in the reference.

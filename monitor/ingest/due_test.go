@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/monitor"
 )
@@ -152,13 +153,11 @@ func TestDeregistration(t *testing.T) {
 	w.pass(t, 60)
 	w.settled(t)
 	w.is(t, "stays", "keepalive", 1, 1, "")
+	polltest.Until(t, func() bool { return len(w.List("default", "passing-by-1")) == 0 }, "the entity to go")
 	w.mu.Lock()
 	n := len(w.published)
 	w.mu.Unlock()
 	if n != 4 {
 		t.Errorf("%d events were published", n)
-	}
-	if list := w.List("default", "passing-by-1"); len(list) != 0 {
-		t.Error("the entity is still there")
 	}
 }

@@ -232,6 +232,15 @@ func (s *Spread) member(id string) (Member, error) {
 	return Member{}, errkind.Errorf(errkind.Unavailable, "the server %s, which has the events, is not known", id)
 }
 
+// Owner tells the epoch of a shard that this server owns. It only looks something up.
+func (s *Spread) Owner(shard uint16) (epoch uint64, owned bool) {
+	t := s.table.Load()
+	if t == nil {
+		return 0, false
+	}
+	return t[shard].Epoch, t[shard].Owner == s.cfg.Self
+}
+
 // Stored tells of a shard.
 type Stored struct {
 	Shard    int    `json:"shard"`

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"corbel.dev/corbel/monitor/eventstore/pgevents"
 )
 
 // access checks who may do what, and the limits of the doors.
@@ -205,6 +207,7 @@ func (l *loader) monitor() {
 	}
 	l.failIf(m.HistoryRuns < 1 || m.HistoryRuns > 1000, fmt.Sprintf("monitor.history_max_runs %d must be 1 to 1000", m.HistoryRuns))
 	l.failIf(m.HistoryAge < time.Minute, fmt.Sprintf("monitor.history_max_age %s must be at least 1m", m.HistoryAge))
+	l.monitorStore()
 	l.failIf(m.AssetsRate <= 0, "monitor.assets_rate_limit must be more than 0")
 	if !l.cfg.Given("monitor.catalog.failures") {
 		m.Catalog.Failures = []string{"serfHealth"}
@@ -217,6 +220,26 @@ func (l *loader) monitor() {
 }
 
 var checkID = regexp.MustCompile(`^[\w.:-]+$`)
+
+// monitorStore checks where events are kept.
+func (l *loader) monitorStore() {
+	m := &l.cfg.Monitor
+	switch m.Store {
+	case "embedded":
+		l.failIf(m.DSN != "", `monitor.dsn is for monitor.store = "postgresql"`)
+	case "postgresql":
+		l.failIf(m.DSN == "", `monitor.store = "postgresql" needs monitor.dsn`)
+		if m.DSN != "" {
+			if err := pgevents.CheckDSN(m.DSN); err != nil {
+				l.fail("monitor." + err.Error())
+			}
+		}
+	default:
+		l.fail(fmt.Sprintf("monitor.store %q is neither embedded nor postgresql", m.Store))
+	}
+	l.failIf(m.StorePool < 2 || m.StorePool > 1000, fmt.Sprintf("monitor.store_pool_size %d must be from 2 to 1000", m.StorePool))
+	l.failIf(m.HistoryRetention < 24*time.Hour, fmt.Sprintf("monitor.history_retention %s must be at least 24h", m.HistoryRetention))
+}
 
 // monitorAgent checks the keys of the host's agent; its own package names what else is wrong.
 func (l *loader) monitorAgent() {

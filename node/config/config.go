@@ -273,6 +273,10 @@ type Monitor struct {
 	AgentWait             time.Duration `key:"agent_serve_wait_time" def:"0s" doc:"pause after the start before agents are let in"`
 	MessageMax            int           `key:"agent_message_max_size" def:"8388608" doc:"largest message of an agent, in bytes"`
 	PendingMax            int           `key:"event_pending_max_size" def:"16777216" doc:"bytes of events that may wait for the disk before agents wait"`
+	Store                 string        `key:"store" def:"embedded" doc:"where events are kept: embedded or postgresql"`
+	DSN                   string        `key:"dsn" opt:"secret" doc:"how PostgreSQL is reached, as a URL or as libpq writes it"`
+	StorePool             int           `key:"store_pool_size" def:"4" doc:"connections to PostgreSQL"`
+	HistoryRetention      time.Duration `key:"history_retention" def:"168h" doc:"how long PostgreSQL keeps changes of checks' status, by whole days"`
 	RequestMax            int           `key:"api_request_limit" def:"512000" doc:"largest body of a request to the API, in bytes"`
 	WriteTime             time.Duration `key:"api_write_timeout" def:"15s" doc:"longest time for a request to the API"`
 	JWTPrivateKey         string        `key:"jwt_private_key_file" doc:"EC key in PEM that signs access tokens; without it the servers share a secret"`

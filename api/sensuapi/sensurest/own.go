@@ -28,7 +28,7 @@ func (q *request) routeOwn(words []string) func() error {
 	if namespace := httpx.Query(q.r.URL.RawQuery).Value("namespace"); q.namespace == "" {
 		q.namespace = namespace
 	}
-	serve := map[string]func(*request) error{"watch": (*request).watch, "export": (*request).export, "history": (*request).history}[words[1]]
+	serve := map[string]func(*request) error{"watch": (*request).watch, "export": (*request).export, "history": (*request).history, "changes": (*request).changes}[words[1]]
 	if serve == nil {
 		return nil
 	}

@@ -18,6 +18,7 @@ import (
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/api/sensuapi"
 	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/eventstore"
 	"corbel.dev/corbel/monitor/ingest"
 	"corbel.dev/corbel/monitor/logins"
 	"corbel.dev/corbel/monitor/resources"
@@ -51,6 +52,8 @@ type Config struct {
 	// Execute asks agents to run a check now, whether or not it is published: those of subscriptions, or of the check's own where there are
 	// none. It returns the Unix second that the requests bear.
 	Execute func(ctx context.Context, namespace, check string, subscriptions []string, creator, reason string) (issued int64, err error)
+	// History returns what is kept of a check's past beyond its event, the newest first; nil where nothing is.
+	History func(ctx context.Context, k eventstore.Key, before time.Time, most int) ([]eventstore.Run, error)
 	// Cluster describes the servers.
 	Cluster func() sensuapi.Cluster
 	Now     func() time.Time

@@ -1,0 +1,66 @@
+package sensurest
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/monitor/eventstore"
+)
+
+// change is a run that had another status than the one before.
+type change struct {
+	At     int64  `json:"at"` // Unix seconds
+	Status uint32 `json:"status"`
+	State  string `json:"state"`
+	Output string `json:"output"`
+}
+
+// changes answers with the changes of a check's status that the store keeps, the newest first.
+func (q *request) changes() error {
+	query := httpx.Query(q.r.URL.RawQuery)
+	entity, check := query.Value("entity"), query.Value("check")
+	if q.namespace == "" || entity == "" || check == "" {
+		return invalid(errors.New("namespace, entity and check must be given"))
+	}
+	if q.cfg.History == nil {
+		return errkind.New(errkind.NotFound, "this server keeps events in itself; their changes are kept by PostgreSQL alone (monitor.store)")
+	}
+	before, most, err := page(query.Value("before"), query.Value("limit"))
+	if err != nil {
+		return invalid(err)
+	}
+	runs, err := q.cfg.History(q.r.Context(), eventstore.Key{Namespace: q.namespace, Entity: entity, Check: check}, before, most)
+	if err != nil {
+		return err
+	}
+	list := make([]change, 0, len(runs))
+	for _, r := range runs {
+		list = append(list, change{r.At.Unix(), r.Status, r.State, string(r.Output)})
+	}
+	return q.answer(http.StatusOK, map[string]any{"namespace": q.namespace, "entity": entity, "check": check, "changes": list})
+}
+
+// latest is later than any change: PostgreSQL's times and Go's both hold it.
+const latest = 1 << 34
+
+// page reads which part is wanted: changes before a Unix second, 100 of them or at most 1000.
+func page(before, limit string) (at time.Time, most int, err error) {
+	at, most = time.Unix(latest, 0), 100
+	if before != "" {
+		seconds, err := strconv.ParseInt(before, 10, 64)
+		if err != nil || seconds < 0 || seconds > latest {
+			return at, 0, errors.New("before must be Unix seconds")
+		}
+		at = time.Unix(seconds, 0)
+	}
+	if limit != "" {
+		if most, err = strconv.Atoi(limit); err != nil || most < 1 || most > 1000 {
+			return at, 0, errors.New("limit must be a number from 1 to 1000")
+		}
+	}
+	return at, most, nil
+}
