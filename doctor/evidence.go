@@ -255,6 +255,11 @@ func (v *view) value(name string, labels ...string) (float64, bool) {
 	return 0, false
 }
 
+// ago is the moment that lies that many milliseconds before the evidence: when what has an age began.
+func (v *view) ago(ms float64) time.Time {
+	return v.At.Add(-time.Duration(ms * float64(time.Millisecond)))
+}
+
 // rate is a counter's rate per second, 0 without the counter.
 func (v *view) rate(name string, labels ...string) (sum float64) {
 	for _, s := range v.all(name, labels...) {

@@ -45,11 +45,28 @@ func Judge(c *Cluster) Report {
 	causes = merge(causes)
 	r.Findings = append(r.Findings, fold(causes, views)...)
 	rank(r.Findings)
+	date(r.Findings, views)
 	for i := range r.Findings {
 		r.Findings[i].Not = exonerate(&r.Findings[i], causes, views)
 	}
 	r.Fine = fine(causes, views)
 	return r
+}
+
+// date gives findings that do not tell since when the moment at which their member found them first.
+func date(findings []Finding, views []*view) {
+	for i := range findings {
+		f := &findings[i]
+		v := viewOf(views, f.Member)
+		if !f.Since.IsZero() || v == nil {
+			continue
+		}
+		for _, p := range v.Past {
+			if p.Code == f.Code && p.Culprit == f.Culprit && p.Until.IsZero() {
+				f.Since = p.From
+			}
+		}
+	}
 }
 
 func viewOf(views []*view, member string) *view {

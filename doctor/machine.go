@@ -46,6 +46,7 @@ func diskStalled(v *view) []Finding {
 			role = "the leader"
 		}
 		if standing {
+			f.Since = v.ago(s.Now.Value)
 			f.Title = fmt.Sprintf("%s: its disk does not finish a write of group %s, for %s now", v.Member, group, millis(s.Now.Value))
 			f.Evidence = append(f.Evidence, Line{Key: s.Key(), Text: fmt.Sprintf("one write has been in flight for %s; %s is %s of the group", millis(s.Now.Value), v.Member, role)})
 		} else {

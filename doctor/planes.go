@@ -13,7 +13,7 @@ func noLeader(v *view) []Finding {
 			continue
 		}
 		group := s.Label("group")
-		out = append(out, Finding{Severity: Critical, layer: layerCommit, Plane: group, Stage: "replicate", Culprit: "group " + group, subject: "cluster:" + group, Since: s.Since,
+		out = append(out, Finding{Severity: Critical, layer: layerCommit, effect: true, Plane: group, Stage: "replicate", Culprit: "group " + group, subject: "cluster:" + group, Since: v.ago(s.Now.Value),
 			Title: fmt.Sprintf("group %s has no leader: nothing of its plane can be written", group),
 			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%s has known no leader for %s; %d members did not answer the doctor", v.Member,
 				millis(s.Now.Value), len(v.cluster.Silent))}},
@@ -239,7 +239,7 @@ func handlerHangs(v *view) []Finding {
 		if s.Now.Value < 5000 || (queued < 1 && s.Now.Value < 20000) {
 			continue
 		}
-		f := Finding{Severity: Warning, layer: layerWork, Plane: "monitor", Stage: "handler", Culprit: "handler " + name, subject: name, Since: s.Since,
+		f := Finding{Severity: Warning, layer: layerWork, Plane: "monitor", Stage: "handler", Culprit: "handler " + name, subject: name, Since: v.ago(s.Now.Value),
 			Title:    fmt.Sprintf("%s: the handler %s hangs: its oldest event has been with it for %s", v.Member, name, millis(s.Now.Value)),
 			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("its oldest run has taken %s; %.0f events wait behind it", millis(s.Now.Value), queued)}},
 			Do: []string{"Look at what it runs or connects to; give it a timeout: corbel checks, handlers and their timeout stand in docs/monitor.md.",
@@ -261,7 +261,7 @@ func subscriberSlow(v *view) []Finding {
 		if s.Now.Value < 2000 {
 			continue
 		}
-		out = append(out, Finding{Severity: Warning, layer: layerWork, Stage: "write", Culprit: kind + " subscriber " + who, subject: kind + who, Since: s.Since,
+		out = append(out, Finding{Severity: Warning, layer: layerWork, Stage: "write", Culprit: kind + " subscriber " + who, subject: kind + who, Since: v.ago(s.Now.Value),
 			Title:    fmt.Sprintf("%s: the %s subscriber %s does not read: it is %s behind", v.Member, kind, who, millis(s.Now.Value)),
 			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("what was written for it has waited for %s; others are not held up", millis(s.Now.Value))}},
 			Do:       []string{"Look at that process: is it stopped, swapping, or busy with one thread? It is cut off by itself and starts again from a snapshot."},

@@ -135,8 +135,8 @@ func (t *track) depart(now time.Time, level float64, quiet bool) {
 	far := level > 0
 	if t.usual.Known() && t.usual.High > 0 {
 		far = level > farFromUsual*t.usual.High
-	} else if t.kind == doctor.Timing {
-		far = false
+	} else if t.kind != doctor.Counter {
+		far = false // a level says nothing while nobody knows which one is usual
 	}
 	switch {
 	case far && !quiet:
