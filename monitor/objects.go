@@ -71,10 +71,12 @@ func (t *ShardTable) Validate() error { return nil }
 
 // ShardPlace is who has one part: ids of servers.
 type ShardPlace struct {
-	Owner   string         `pb:"1"`
-	Replica string         `pb:"2"`
-	Epoch   uint64         `pb:"3"`
-	Extra   tagproto.Extra `json:"-"`
+	Owner   string `pb:"1"`
+	Replica string `pb:"2"`
+	Epoch   uint64 `pb:"3"`
+	// Complete says that the replica has everything but what is on its way.
+	Complete bool           `pb:"4"`
+	Extra    tagproto.Extra `json:"-"`
 }
 
 // Key returns the namespace and the name of an object.

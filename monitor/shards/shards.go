@@ -2,7 +2,7 @@
 //
 // It is pure: a table and what is known of the servers make the next table. What always holds of a planned table:
 // a shard has one owner, and a replica that is another server; a shard whose owner is gone goes to
-// its replica; only with a new owner does the epoch rise, by one. Shards move to even out the load by
+// its replica, if that has everything; only with a new owner does the epoch rise, by one. Shards move to even out the load by
 // few at a time, and only by way of a replica that has everything.
 package shards
 
@@ -19,7 +19,20 @@ type Shard struct {
 	Owner   string
 	Replica string // "" is none
 	Epoch   uint64 // of the owner
+	// Complete says that the replica has everything but what is on its way to it: by the table itself, so that a leader that has just been
+	// elected knows it too. A replica that is not complete takes nothing over while its owner may come back.
+	Complete bool
 }
+
+// Sync is what an owner told of a shard's replica under the table that holds.
+type Sync uint8
+
+// What it may have told.
+const (
+	Unknown Sync = iota
+	Behind
+	Complete
+)
 
 // Table is all shards.
 type Table [Count]Shard
@@ -46,9 +59,10 @@ type plan struct {
 	behind   int
 }
 
-// Plan returns the next table, and the shards whose owner should hand over to their replica in order. synced says whether a shard's replica
-// has everything. Servers that are not listed are as if they were lost.
-func Plan(t Table, servers []Server, synced func(shard int) bool) (next Table, handOver []int) {
+// Plan returns the next table, and the shards whose owner should hand over to their replica in order. told says what a shard's owner told of its
+// replica. Servers that are not listed are as if they were lost.
+func Plan(t Table, servers []Server, told func(shard int) Sync) (next Table, handOver []int) {
+	synced := func(shard int) bool { return told(shard) == Complete }
 	p := &plan{table: t, servers: slices.Clone(servers), known: map[string]Server{}, owners: map[string]int{}, replicas: map[string]int{}}
 	slices.SortFunc(p.servers, func(a, b Server) int { return cmp.Compare(a.ID, b.ID) })
 	for _, s := range p.servers {
@@ -60,10 +74,12 @@ func Plan(t Table, servers []Server, synced func(shard int) bool) (next Table, h
 	for i := range p.table {
 		s := &p.table[i]
 		switch {
-		case p.gone(s.Owner) && !p.gone(s.Replica):
-			s.Owner, s.Replica, s.Epoch = s.Replica, "", s.Epoch+1
+		case p.gone(s.Owner) && !p.gone(s.Replica) && (s.Complete || p.lost(s.Owner)):
+			s.Owner, s.Replica, s.Epoch, s.Complete = s.Replica, "", s.Epoch+1, false
 		case !p.gone(s.Owner) && p.gone(s.Replica):
-			s.Replica = ""
+			s.Replica, s.Complete = "", false
+		case !p.gone(s.Owner) && told(i) != Unknown:
+			s.Complete = synced(i)
 		}
 		p.owners[s.Owner]++
 		p.replicas[s.Replica]++
@@ -109,7 +125,7 @@ func (p *plan) adopt() {
 		}
 		p.owners[s.Owner]--
 		p.replicas[s.Replica]--
-		s.Owner, s.Replica, s.Epoch = p.least(p.owners, ""), "", s.Epoch+1
+		s.Owner, s.Replica, s.Epoch, s.Complete = p.least(p.owners, ""), "", s.Epoch+1, false
 		p.owners[s.Owner]++
 		p.replicas[""]++
 	}
@@ -161,7 +177,7 @@ func (p *plan) even(synced func(int) bool) (handOver []int) {
 			}
 		} else {
 			p.replicas[s.Replica]--
-			s.Replica = to
+			s.Replica, s.Complete = to, false
 			p.replicas[to]++
 			p.behind++
 		}
@@ -202,7 +218,7 @@ func (p *plan) evenReplicas() {
 		if at < 0 {
 			return
 		}
-		p.table[at].Replica = to
+		p.table[at].Replica, p.table[at].Complete = to, false
 		p.replicas[from]--
 		p.replicas[to]++
 		p.behind++
@@ -214,6 +230,7 @@ func HandOver(t Table, list []int) Table {
 	for _, i := range list {
 		if s := &t[i]; s.Replica != "" {
 			s.Owner, s.Replica, s.Epoch = s.Replica, s.Owner, s.Epoch+1
+			s.Complete = true // who handed it over has everything
 		}
 	}
 	return t

@@ -14,7 +14,14 @@ func servers(n int) (list []Server) {
 	return list
 }
 
-func all(int) bool { return true }
+func all(int) Sync { return Complete }
+
+func told(synced bool) Sync {
+	if synced {
+		return Complete
+	}
+	return Behind
+}
 
 // settle plans until nothing changes, with replicas that catch up at once.
 func settle(t testing.TB, table Table, list []Server) Table {
@@ -42,9 +49,10 @@ type failer interface {
 func check(t failer, old, next Table, list []Server) {
 	t.Helper()
 	gone := map[string]bool{"": true}
+	lost := map[string]bool{}
 	alive := false
 	for _, s := range list {
-		gone[s.ID] = s.Gone
+		gone[s.ID], lost[s.ID] = s.Gone, s.Lost
 		alive = alive || !s.Gone
 	}
 	for i, s := range next {
@@ -53,6 +61,12 @@ func check(t failer, old, next Table, list []Server) {
 		}
 		if rose := s.Epoch - old[i].Epoch; rose > 1 || (rose == 1) != (s.Owner != old[i].Owner) {
 			t.Fatalf("shard %d: %+v after %+v", i, s, old[i])
+		}
+		if was := old[i]; s.Owner != was.Owner && was.Owner != "" && s.Owner == was.Replica && gone[was.Owner] && !lost[was.Owner] && !was.Complete {
+			t.Fatalf("shard %d went to %s, which lacked something, while %s may come back", i, s.Owner, was.Owner)
+		}
+		if s.Complete && s.Replica == "" {
+			t.Fatalf("shard %d has no replica that has everything: %+v", i, s)
 		}
 		if s.Owner != old[i].Owner && gone[s.Owner] {
 			t.Fatalf("shard %d went to %s, which is gone", i, s.Owner)
@@ -151,7 +165,7 @@ func TestLeaving(t *testing.T) {
 // TestBehind: a replica that lacks something gets nothing, and few are behind at a time.
 func TestBehind(t *testing.T) {
 	table := settle(t, Table{}, servers(2))
-	next, hand := Plan(table, servers(3), func(i int) bool { return table[i].Replica != "s2" })
+	next, hand := Plan(table, servers(3), func(i int) Sync { return told(table[i].Replica != "s2") })
 	changed := 0
 	for i := range next {
 		if next[i] != table[i] {
@@ -161,7 +175,7 @@ func TestBehind(t *testing.T) {
 	if len(hand) != 0 || changed == 0 || changed > moving {
 		t.Errorf("%d handed over, %d changed", len(hand), changed)
 	}
-	if again, hand := Plan(next, servers(3), func(i int) bool { return next[i].Replica != "s2" }); again != next || len(hand) != 0 {
+	if again, hand := Plan(next, servers(3), func(i int) Sync { return told(next[i].Replica != "s2") }); again != next || len(hand) != 0 {
 		t.Error("more were begun while those are behind")
 	}
 }
@@ -177,7 +191,7 @@ func TestRandom(t *testing.T) {
 			s.Lost = s.Gone && rapid.Bool().Draw(r, "lost")
 			s.Leaving = rapid.Bool().Draw(r, "leaving")
 			lag := rapid.IntRange(1, 4).Draw(r, "lag")
-			next, hand := Plan(table, list, func(i int) bool { return i%lag == 0 })
+			next, hand := Plan(table, list, func(i int) Sync { return []Sync{Complete, Behind, Unknown}[i%lag%3] })
 			check(r, table, next, list)
 			table = HandOver(next, hand)
 			check(r, next, table, list)
@@ -187,4 +201,25 @@ func TestRandom(t *testing.T) {
 		}
 		even(t, settle(t, table, list), list)
 	})
+}
+
+// TestIncompleteReplica: a replica that lacks something waits for the owner, until nobody waits for that any more.
+func TestIncompleteReplica(t *testing.T) {
+	list := servers(2)
+	table := settle(t, Table{}, list)
+	for i := range table {
+		table[i].Complete = i%2 == 0
+	}
+	list[0].Gone = true
+	next, _ := Plan(table, list, func(int) Sync { return Unknown })
+	for i, s := range next {
+		if table[i].Owner == "s0" && (s.Owner == "s1") != table[i].Complete {
+			t.Fatalf("shard %d: %+v became %+v", i, table[i], s)
+		}
+	}
+	list[0].Lost = true
+	next, _ = Plan(next, list, func(int) Sync { return Unknown })
+	if owners, _ := counts(next); owners["s1"] != Count {
+		t.Errorf("owners %v", owners)
+	}
 }

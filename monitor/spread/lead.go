@@ -29,7 +29,13 @@ type heard struct {
 	// since is when the oldest question was asked that has no answer; zero is none: a leader that pauses takes nobody's silence for it.
 	since  time.Time
 	asking bool
-	synced [shards.Count / 8]byte // of the shards that it owns
+	roles
+}
+
+// roles is what a server tells of the shards that it owns under a table.
+type roles struct {
+	synced [shards.Count / 8]byte // whose replica has everything
+	index  uint64                 // of the table
 }
 
 type watch struct {
@@ -111,7 +117,7 @@ func (s *Spread) ping(ctx context.Context, members []Member) {
 		}
 		switch {
 		case m.ID == s.cfg.Self:
-			h.synced = s.syncedBits()
+			h.roles = s.roles()
 			continue
 		case h.since.IsZero():
 			h.since = s.cfg.Now()
@@ -130,9 +136,10 @@ func (s *Spread) pingOne(ctx context.Context, m Member, h *heard) {
 	s.watch.mu.Lock()
 	defer s.watch.mu.Unlock()
 	h.asking = false
-	if err == nil && len(reply) == len(h.synced) {
+	if err == nil && len(reply) >= len(h.synced) {
 		h.since = time.Time{}
 		copy(h.synced[:], reply)
+		h.index = pack.Read(reply[len(h.synced):]).Uint()
 	}
 }
 
@@ -141,36 +148,47 @@ func (s *Spread) pong(context.Context, []byte) ([]byte, error) {
 	if s.table.Load() == nil && !s.cfg.Ready() {
 		return nil, errkind.Errorf(errkind.Unavailable, "this server is not ready")
 	}
-	bits := s.syncedBits()
-	return bits[:], nil
+	told := s.roles()
+	return pack.Uint(told.synced[:], told.index), nil
 }
 
-func (s *Spread) syncedBits() (bits [shards.Count / 8]byte) {
+// roles tells of the shards that this server owns. The index is read first: what is told of a newer table counts for nothing.
+func (s *Spread) roles() (told roles) {
+	told.index = s.followed.Load()
 	for i := range shards.Count {
 		if s.back.synced(uint16(i)) {
-			bits[i/8] |= 1 << (i % 8)
+			told.synced[i/8] |= 1 << (i % 8)
 		}
 	}
-	return bits
+	return told
 }
 
 // judge makes of what was heard what the plan needs.
-func (s *Spread) judge(members []Member) (list []shards.Server, synced func(id string, shard int) bool) {
+func (s *Spread) judge(members []Member, index uint64) (list []shards.Server, told func(id string, shard int) shards.Sync) {
 	w := &s.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := s.cfg.Now()
-	bits := map[string][shards.Count / 8]byte{}
+	all := map[string]roles{}
 	for _, m := range members {
 		h := w.heard[m.ID]
 		silent := time.Duration(0)
 		if !h.since.IsZero() {
 			silent = now.Sub(h.since)
 		}
-		bits[m.ID] = h.synced
+		all[m.ID] = h.roles
 		list = append(list, shards.Server{ID: m.ID, Gone: m.Left || silent > s.cfg.GoneAfter, Lost: m.Left || silent > s.cfg.LostAfter, Leaving: m.Leaving})
 	}
-	return list, func(id string, shard int) bool { b := bits[id]; return b[shard/8]&(1<<(shard%8)) != 0 }
+	return list, func(id string, shard int) shards.Sync {
+		switch of, ok := all[id]; {
+		case !ok || of.index != index:
+			return shards.Unknown
+		case of.synced[shard/8]&(1<<(shard%8)) != 0:
+			return shards.Complete
+		default:
+			return shards.Behind
+		}
+	}
 }
 
 // plan writes the next table, where it is another.
@@ -181,12 +199,12 @@ func (s *Spread) plan(ctx context.Context, members []Member) {
 	if item != nil {
 		table, index = tableOf(item.Object.(*monitor.ShardTable)), item.Index
 	}
-	servers, synced := s.judge(members)
-	next, handOver := shards.Plan(table, servers, func(i int) bool { return synced(table[i].Owner, i) })
+	servers, told := s.judge(members, index)
+	next, handOver := shards.Plan(table, servers, func(i int) shards.Sync { return told(table[i].Owner, i) })
 	if next != table {
 		for i := range next {
-			if table[i].Owner != "" && next[i].Owner != table[i].Owner && next[i].Owner != table[i].Replica {
-				s.adopted.Add(1)
+			if table[i].Owner != "" && next[i].Owner != table[i].Owner && (next[i].Owner != table[i].Replica || !table[i].Complete) {
+				s.adopted.Add(1) // with less than everything
 			}
 		}
 		s.write(ctx, index, &next)

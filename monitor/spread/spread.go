@@ -68,6 +68,8 @@ func orDefault[T comparable](v *T, d T) {
 type Spread struct {
 	cfg   Config
 	table atomic.Pointer[shards.Table] // nil until it is known
+	// followed is the index of the table whose roles this server has taken.
+	followed atomic.Uint64
 
 	mu      sync.Mutex
 	changed chan struct{}        // closed when the table changes
@@ -138,6 +140,7 @@ func (s *Spread) follow(ctx context.Context) error {
 		if item := s.item(); item != nil && item.Index != index && (s.table.Load() != nil || s.cfg.Ready()) {
 			index = item.Index
 			s.become(item)
+			s.followed.Store(index)
 		}
 		s.thaw()
 		select {
@@ -164,6 +167,7 @@ func (s *Spread) become(item *objects.Item) {
 		if old != nil {
 			before = old[i]
 		}
+		before.Complete = now.Complete // that is for the leader
 		if old != nil && now == before {
 			continue
 		}
@@ -277,7 +281,7 @@ type Stats struct {
 	Owned, Followed int
 	Takeovers       uint64 // shards that came here
 	Moved           uint64 // shards that this leader had handed over in order
-	Adopted         uint64 // shards that this leader began anew, since nobody had them
+	Adopted         uint64 // shards that this leader gave to a server that lacked something, since nobody who had it came back
 	Forwarded       uint64 // events that went to their owner
 	Dropped         uint64 // events that found no owner in time
 	Waiting         int64  // bytes of events on the way to their owners
@@ -311,7 +315,7 @@ func (s *Spread) Stats() Stats {
 func tableOf(o *monitor.ShardTable) (t shards.Table) {
 	for i, p := range o.Shards {
 		if i < len(t) && p != nil {
-			t[i] = shards.Shard{Owner: p.Owner, Replica: p.Replica, Epoch: p.Epoch}
+			t[i] = shards.Shard{Owner: p.Owner, Replica: p.Replica, Epoch: p.Epoch, Complete: p.Complete}
 		}
 	}
 	return t
@@ -320,7 +324,7 @@ func tableOf(o *monitor.ShardTable) (t shards.Table) {
 func objectOf(t *shards.Table) *monitor.ShardTable {
 	o := &monitor.ShardTable{Meta: monitor.Meta{Name: monitor.ShardTableName}}
 	for _, one := range t {
-		o.Shards = append(o.Shards, &monitor.ShardPlace{Owner: one.Owner, Replica: one.Replica, Epoch: one.Epoch})
+		o.Shards = append(o.Shards, &monitor.ShardPlace{Owner: one.Owner, Replica: one.Replica, Epoch: one.Epoch, Complete: one.Complete})
 	}
 	return o
 }

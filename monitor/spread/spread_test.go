@@ -139,6 +139,13 @@ func (c *cluster) even(t *testing.T, living int) {
 			if st := s.Stats(); !s.dead.Load() && (st.Owned < 256/living || st.Owned > 256/living+1 || st.ReplicaBehind > 0) {
 				return fmt.Errorf("%s: %+v", s.id, st)
 			}
+			if t := s.table.Load(); !s.dead.Load() && living > 1 {
+				for i, one := range t {
+					if !one.Complete {
+						return fmt.Errorf("%s: the table does not say that the replica of shard %d has everything: %+v", s.id, i, one)
+					}
+				}
+			}
 		}
 		return nil
 	}, "shards to be dealt evenly")
