@@ -6,8 +6,8 @@ import "testing"
 func TestMonitorCrash(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]MonitorCrash{
-		"one":   {Servers: 1, Cycles: 2},
-		"three": {Servers: 3, Cycles: 2},
+		"one":   {Servers: 1, Cycles: 1},
+		"three": {Servers: 3, Cycles: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			report, err := lab.RunMonitorCrash(t.Context(), cfg, 1)
