@@ -98,17 +98,7 @@ func (q *request) writeEntity(verb objects.Verb) error {
 	}
 	_, q.name = o.Key()
 	old := q.cfg.Resources.View().Get(q.kind.Name, q.namespace, q.name)
-	if verb == objects.Create && old != nil {
-		return errExists
-	}
-	if err := q.ready(o, old); err != nil {
-		return err
-	}
-	op := q.op(verb, o)
-	if err := q.condition(&op, old); err != nil {
-		return err
-	}
-	if err := q.commit(op); err != nil {
+	if err := q.save(verb, o, old); err != nil {
 		return err
 	}
 	v, err := q.view(o)

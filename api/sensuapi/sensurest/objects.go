@@ -201,8 +201,16 @@ func (q *request) write(verb objects.Verb) error {
 	return q.store(verb, o, q.cfg.Resources.View().Get(q.kind.Name, q.namespace, name))
 }
 
-// store writes an object that was decoded, over old where that is not nil.
+// store writes an object that was decoded, over old where that is not nil, and says that it is done.
 func (q *request) store(verb objects.Verb, o monitor.Object, old *objects.Item) error {
+	if err := q.save(verb, o, old); err != nil {
+		return err
+	}
+	return q.done()
+}
+
+// save writes an object that was decoded, over old where that is not nil, and leaves the answer to the caller.
+func (q *request) save(verb objects.Verb, o monitor.Object, old *objects.Item) error {
 	if verb == objects.Create && old != nil {
 		return errExists
 	}
@@ -213,10 +221,7 @@ func (q *request) store(verb objects.Verb, o monitor.Object, old *objects.Item) 
 	if err := q.condition(&op, old); err != nil {
 		return err
 	}
-	if err := q.commit(op); err != nil {
-		return err
-	}
-	return q.done()
+	return q.commit(op)
 }
 
 func (q *request) op(verb objects.Verb, o monitor.Object) objects.Op {
