@@ -95,6 +95,10 @@ var engineRoutes = map[string]string{
 		keys/{name}/trim W
 		keys/{name}/import W
 		keys/{name}/import_version W
+		keys/{name}/csr W
+		keys/{name}/set-certificate W
+		keys/{name}/soft-delete W
+		keys/{name}/soft-delete-restore W
 		encrypt/{name} W
 		decrypt/{name} W
 		rewrap/{name} W

@@ -38,6 +38,7 @@ func (k *key) context(f *secrets.Fields) ([]byte, error) {
 	return b, f.Err()
 }
 
+// nonceBytes is what nonces have, but those of the types with an X.
 const nonceBytes = 12
 
 // cipher is the version's own, or the one that is derived for a context.
@@ -72,7 +73,7 @@ func (v *version) seal(k *key, context, data, plain []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]byte, nonceBytes, nonceBytes+len(plain)+aead.Overhead())
+	out := make([]byte, aead.NonceSize(), aead.NonceSize()+len(plain)+aead.Overhead())
 	if k.Convergent {
 		if err := v.convergent(out, context, data, plain); err != nil {
 			return nil, err
@@ -119,10 +120,11 @@ func (v *version) open(k *key, context, data, sealed []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(sealed) < nonceBytes+aead.Overhead() {
+	n := aead.NonceSize()
+	if len(sealed) < n+aead.Overhead() {
 		return nil, invalid("invalid ciphertext length")
 	}
-	plain, err := aead.Open(nil, sealed[:nonceBytes], sealed[nonceBytes:], data)
+	plain, err := aead.Open(nil, sealed[:n], sealed[n:], data)
 	if err != nil {
 		return nil, errOpen
 	}
@@ -205,6 +207,9 @@ func (c *call) encrypt() (*secrets.Response, error) {
 		if k, err = c.upsert(); err != nil {
 			return nil, err
 		}
+	}
+	if err := k.usable(); err != nil {
+		return nil, err
 	}
 	if err := k.mustEncrypt(); err != nil {
 		return nil, err

@@ -39,17 +39,18 @@ type family struct {
 }
 
 var families = map[string]family{
-	"aes128-gcm96":      {bytes: 16, encrypts: true, derives: true, symmetric: true},
-	"aes256-gcm96":      {bytes: 32, encrypts: true, derives: true, symmetric: true},
-	"chacha20-poly1305": {bytes: 32, encrypts: true, derives: true, symmetric: true},
-	"ed25519":           {signs: true, derives: true, ed25519: true, curveName: "ed25519"},
-	"ecdsa-p256":        {signs: true, curve: elliptic.P256(), curveName: "P-256"},
-	"ecdsa-p384":        {signs: true, curve: elliptic.P384(), curveName: "P-384"},
-	"ecdsa-p521":        {signs: true, curve: elliptic.P521(), curveName: "P-521"},
-	"rsa-2048":          {encrypts: true, signs: true, rsaBits: 2048, curveName: "rsa-2048"},
-	"rsa-3072":          {encrypts: true, signs: true, rsaBits: 3072, curveName: "rsa-3072"},
-	"rsa-4096":          {encrypts: true, signs: true, rsaBits: 4096, curveName: "rsa-4096"},
-	"hmac":              {bytes: 32, hmacOnly: true, symmetric: true},
+	"aes128-gcm96":       {bytes: 16, encrypts: true, derives: true, symmetric: true},
+	"aes256-gcm96":       {bytes: 32, encrypts: true, derives: true, symmetric: true},
+	"chacha20-poly1305":  {bytes: 32, encrypts: true, derives: true, symmetric: true},
+	"xchacha20-poly1305": {bytes: 32, encrypts: true, derives: true, symmetric: true},
+	"ed25519":            {signs: true, derives: true, ed25519: true, curveName: "ed25519"},
+	"ecdsa-p256":         {signs: true, curve: elliptic.P256(), curveName: "P-256"},
+	"ecdsa-p384":         {signs: true, curve: elliptic.P384(), curveName: "P-384"},
+	"ecdsa-p521":         {signs: true, curve: elliptic.P521(), curveName: "P-521"},
+	"rsa-2048":           {encrypts: true, signs: true, rsaBits: 2048, curveName: "rsa-2048"},
+	"rsa-3072":           {encrypts: true, signs: true, rsaBits: 3072, curveName: "rsa-3072"},
+	"rsa-4096":           {encrypts: true, signs: true, rsaBits: 4096, curveName: "rsa-4096"},
+	"hmac":               {bytes: 32, hmacOnly: true, symmetric: true},
 }
 
 // key is a key as it is stored, under "key/<name>".
@@ -69,7 +70,8 @@ type key struct {
 	MinHere     int              `json:"min_available,omitempty"`
 	Every       time.Duration    `json:"auto_rotate,omitempty"`
 	Next        time.Time        `json:"next_rotation,omitzero"`
-	Size        int              `json:"size,omitempty"` // of an hmac key, bytes
+	Size        int              `json:"size,omitempty"`         // of an hmac key, bytes
+	SoftDeleted bool             `json:"soft_deleted,omitempty"` // it is shown and restored, and used for nothing
 	Versions    map[int]*version `json:"versions"`
 }
 
@@ -79,6 +81,7 @@ type version struct {
 	Public []byte    `json:"public,omitempty"` // PKIX, where there is no private half
 	HMAC   []byte    `json:"hmac"`
 	Made   time.Time `json:"created"`
+	Chain  [][]byte  `json:"chain,omitempty"` // certificates of this version, DER, its own first
 
 	once   sync.Once
 	err    error
@@ -129,8 +132,11 @@ func (v *version) parse(k *key) (err error) {
 }
 
 func newAEAD(kind string, raw []byte) (cipher.AEAD, error) {
-	if kind == "chacha20-poly1305" {
+	switch kind {
+	case "chacha20-poly1305":
 		return chacha20poly1305.New(raw)
+	case "xchacha20-poly1305":
+		return chacha20poly1305.NewX(raw)
 	}
 	block, err := aes.NewCipher(raw)
 	if err != nil {
@@ -141,7 +147,7 @@ func newAEAD(kind string, raw []byte) (cipher.AEAD, error) {
 
 // nonces gives each nonce once: 64 bits drawn at the first use, and a counter of 32, with bits drawn
 // anew when it is used up. Two users of one key meet with a probability of 2^-64 for each pair of
-// draws, whatever the number of messages.
+// draws, whatever the number of messages. Nonces of 24 bytes are drawn whole: that many bits do not meet.
 type nonces struct {
 	mu     sync.Mutex
 	prefix [8]byte
@@ -150,6 +156,10 @@ type nonces struct {
 }
 
 func (n *nonces) next(out []byte) {
+	if len(out) > nonceBytes {
+		_, _ = rand.Read(out)
+		return
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.drawn || n.count == 1<<32-1 {
@@ -233,7 +243,18 @@ func (c *call) need() (*key, error) {
 	if err == nil && k == nil {
 		err = errNoKey
 	}
+	if err == nil {
+		err = k.usable()
+	}
 	return k, err
+}
+
+// usable refuses a key that is set aside.
+func (k *key) usable() error {
+	if k.SoftDeleted {
+		return invalid("key %s is soft-deleted: restore it with keys/%s/soft-delete-restore", k.Name, k.Name)
+	}
+	return nil
 }
 
 // bear makes a key, or gives the one that another request of now makes under this name.
@@ -349,7 +370,7 @@ func (k *key) show() (map[string]any, error) {
 	out := map[string]any{"name": k.Name, "type": k.Type, "derived": k.Derived, "deletion_allowed": k.Deletable, "exportable": k.Exportable,
 		"allow_plaintext_backup": k.PlainBackup, "latest_version": k.Latest, "min_decryption_version": k.MinDecrypt, "min_encryption_version": k.MinEncrypt,
 		"min_available_version": k.MinHere, "supports_encryption": f.encrypts, "supports_decryption": f.encrypts, "supports_signing": f.signs,
-		"supports_derivation": f.derives, "auto_rotate_period": int64(k.Every / time.Second), "imported_key": k.Imported}
+		"supports_derivation": f.derives, "auto_rotate_period": int64(k.Every / time.Second), "imported_key": k.Imported, "soft_deleted": k.SoftDeleted}
 	if k.Imported {
 		out["imported_key_allow_rotation"] = k.MayRotate
 	}
@@ -378,7 +399,7 @@ func (k *key) show() (map[string]any, error) {
 				return nil, err
 			}
 		}
-		keys[strconv.Itoa(n)] = map[string]any{"name": f.curveName, "public_key": public, "creation_time": v.Made.Format(time.RFC3339Nano)}
+		keys[strconv.Itoa(n)] = map[string]any{"name": f.curveName, "public_key": public, "certificate_chain": v.chainPEM(), "creation_time": v.Made.Format(time.RFC3339Nano)}
 	}
 	out["keys"] = keys
 	return out, nil

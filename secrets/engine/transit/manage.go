@@ -19,6 +19,7 @@ import (
 // changes are the paths "keys/<key>/<what>".
 var changes = map[string]handler{
 	"config": (*call).configure, "rotate": (*call).rotate, "trim": (*call).trim, "import": (*call).importKey, "import_version": (*call).importVersion,
+	"csr": (*call).csr, "set-certificate": (*call).setCertificate, "soft-delete": (*call).softDelete, "soft-delete-restore": (*call).softRestore,
 }
 
 // newKey reads what a key is to be, without a version.
@@ -266,7 +267,10 @@ func (c *call) export() (*secrets.Response, error) {
 	if k == nil {
 		return nil, errNotFound
 	}
-	if !k.Exportable && kind != "public-key" {
+	if err := k.usable(); err != nil {
+		return nil, err
+	}
+	if !k.Exportable && kind != "public-key" && kind != "certificate-chain" {
 		return nil, invalid("private key material is not exportable")
 	}
 	numbers := k.numbers()
@@ -319,6 +323,10 @@ func (v *version) exported(k *key, kind string) (string, error) {
 		return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: v.Key})), nil
 	case kind == "public-key" && !f.symmetric && !(k.Derived && f.ed25519):
 		return v.publicPEM()
+	case kind == "certificate-chain" && len(v.Chain) > 0:
+		return v.chainPEM(), nil
+	case kind == "certificate-chain":
+		return "", invalid("no certificate chain was set for this version of the key")
 	case slices.Contains([]string{"encryption-key", "signing-key", "public-key"}, kind):
 		return "", invalid("%s not available for keys of type %s", kind, k.Type)
 	}
@@ -339,6 +347,8 @@ func (c *call) backup() (*secrets.Response, error) {
 		return nil, err
 	case k == nil:
 		return nil, invalid("key not found")
+	case k.SoftDeleted:
+		return nil, k.usable()
 	case !k.Exportable:
 		return nil, invalid("exporting is disallowed on the policy")
 	case !k.PlainBackup:

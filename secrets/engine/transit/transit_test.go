@@ -56,7 +56,7 @@ func encryptOnce(d *enginetest.Desk, name string, b body) string {
 }
 
 func TestEncrypt(t *testing.T) {
-	for _, kind := range []string{"aes128-gcm96", "aes256-gcm96", "chacha20-poly1305", "rsa-2048"} {
+	for _, kind := range []string{"aes128-gcm96", "aes256-gcm96", "chacha20-poly1305", "xchacha20-poly1305", "rsa-2048"} {
 		t.Run(kind, func(t *testing.T) {
 			d := newDesk(t)
 			d.Refused(errkind.Invalid, "encryption key not found", secrets.Update, "encrypt/k", body{"plaintext": b64("x")})
