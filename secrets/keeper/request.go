@@ -195,6 +195,9 @@ func (k *Keeper) run(ctx context.Context, t *task) (answer *Reply, err error) {
 	for err == nil && resp.Then != nil {
 		resp, err = k.step(ctx, t, resp)
 	}
+	if err == nil && t.Op == secrets.List {
+		err = page(t.Request, resp)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -35,6 +35,7 @@ var engineRoutes = map[string]string{
 		undelete/{path} W
 		destroy/{path} WD
 		metadata/{path} RWLDP
+		detailed-metadata/{path} L
 		subkeys/{path} R`,
 	"identity": `entity W
 		entity/id L

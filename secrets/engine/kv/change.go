@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"strings"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -210,6 +211,15 @@ func (c *call) readMeta() (*secrets.Response, error) {
 	if err != nil || !ok {
 		return nil, orNotFound(err)
 	}
+	all, err := c.tell(&h)
+	if err != nil {
+		return nil, err
+	}
+	return answer(all)
+}
+
+// tell is what is known of a path beside its data.
+func (c *call) tell(h *head) (map[string]any, error) {
 	versions := map[string]json.RawMessage{}
 	if h.Current > 0 {
 		for n := h.Oldest; n <= h.Current; n++ {
@@ -222,8 +232,42 @@ func (c *call) readMeta() (*secrets.Response, error) {
 			}
 		}
 	}
-	return answer(map[string]any{"cas_required": h.CASRequired, "created_time": h.Created.UTC(), "current_version": h.Current, "custom_metadata": h.Custom,
-		"delete_version_after": h.DeleteAfter.String(), "max_versions": h.MaxVersions, "oldest_version": h.Oldest, "updated_time": h.Updated.UTC(), "versions": versions})
+	return map[string]any{"cas_required": h.CASRequired, "created_time": h.Created.UTC(), "current_version": h.Current, "custom_metadata": h.Custom,
+		"delete_version_after": h.DeleteAfter.String(), "max_versions": h.MaxVersions, "oldest_version": h.Oldest, "updated_time": h.Updated.UTC(), "versions": versions,
+		"current_metadata_version": h.Meta, "metadata_cas_required": h.MetaCASRequired}, nil
+}
+
+// detailedMost bounds how many paths one list tells all about: each costs some reads.
+const detailedMost = 1000
+
+// listDetailed lists a folder with what is known of each path in it.
+func (c *call) listDetailed(r *secrets.Request) (*secrets.Response, error) {
+	names, err := listed(c, c.view, "meta/", r, detailedMost)
+	if err != nil {
+		return nil, err
+	}
+	info := make(map[string]any, len(names))
+	for _, name := range names {
+		if strings.HasSuffix(name, "/") {
+			continue
+		}
+		c.path = strings.TrimPrefix(strings.TrimSuffix(r.Rest, "/")+"/"+name, "/")
+		h, ok, err := c.head()
+		if err != nil {
+			return nil, err
+		}
+		if !ok { // it went between the list and this
+			continue
+		}
+		if info[name], err = c.tell(&h); err != nil {
+			return nil, err
+		}
+	}
+	resp, err := answer(map[string]any{"keys": names, "key_info": info})
+	if err == nil && len(names) == detailedMost {
+		resp.Warnings = []string{"the list may be cut: it has the most that one answer holds; ask on with after=" + names[len(names)-1]}
+	}
+	return resp, err
 }
 
 // The bounds of what users may say about a path.
@@ -248,6 +292,11 @@ func (c *call) writeMeta(patch bool) (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := c.checkMetaCAS(f, &h); err != nil {
+		return nil, err
+	}
+	h.Meta++
+	h.MetaCASRequired = f.Bool("metadata_cas_required", h.MetaCASRequired)
 	h.MaxVersions, h.CASRequired = f.Int("max_versions", h.MaxVersions), f.Bool("cas_required", h.CASRequired)
 	h.DeleteAfter = f.Duration("delete_version_after", h.DeleteAfter)
 	if f.Has("custom_metadata") {
@@ -262,6 +311,24 @@ func (c *call) writeMeta(patch bool) (*secrets.Response, error) {
 		return nil, errkind.New(errkind.Invalid, `field "max_versions": must not be negative`)
 	}
 	return &secrets.Response{Ops: []storage.Op{putHead(c.path, &h)}}, nil
+}
+
+// checkMetaCAS holds a write of settings against the number of the last one: OpenBao's metadata_cas.
+func (c *call) checkMetaCAS(f *secrets.Fields, h *head) error {
+	s, err := c.settings()
+	if err != nil {
+		return err
+	}
+	want := f.Int("metadata_cas", 0)
+	switch {
+	case f.Err() != nil:
+		return f.Err()
+	case f.Has("metadata_cas") && want != h.Meta:
+		return errkind.New(errkind.Invalid, "metadata check-and-set parameter did not match the current version")
+	case !f.Has("metadata_cas") && (s.MetaCASRequired || h.MetaCASRequired):
+		return errkind.New(errkind.Invalid, "metadata check-and-set parameter required for this call")
+	}
+	return nil
 }
 
 // custom is the custom metadata after a write, which replaces, or a patch, which merges.

@@ -132,9 +132,9 @@ func TestV2(t *testing.T) {
 
 func TestV2Settings(t *testing.T) {
 	d := newDesk(t, V2{})
-	d.want(secrets.Read, "config", "", `{"cas_required":false,"delete_version_after":"0s","max_versions":0}`)
+	d.want(secrets.Read, "config", "", `{"cas_required":false,"delete_version_after":"0s","max_versions":0,"metadata_cas_required":false}`)
 	d.want(secrets.Update, "config", `{"max_versions":"3","cas_required":true,"delete_version_after":"1h"}`, "")
-	d.want(secrets.Read, "config", "", `{"cas_required":true,"delete_version_after":"1h0m0s","max_versions":3}`)
+	d.want(secrets.Read, "config", "", `{"cas_required":true,"delete_version_after":"1h0m0s","max_versions":3,"metadata_cas_required":false}`)
 	d.want(secrets.Create, "data/a", `{"data":{"x":1}}`, "400 check-and-set parameter required for this call")
 	for n := range 5 {
 		if _, err := d.do(secrets.Update, "data/a", fmt.Sprintf(`{"data":{"n":%d},"options":{"cas":%d}}`, n, n)); err != nil {
@@ -164,6 +164,30 @@ func TestV2Settings(t *testing.T) {
 	if resp, err := d.do(secrets.Read, "data/a", ""); err != nil || !resp.Missing {
 		t.Errorf("a version outlived delete_version_after: %s, %v", resp.Data, err)
 	}
+}
+
+// The settings of a path may ask for the number of their last write.
+func TestV2SettingsByTheirNumber(t *testing.T) {
+	d := newDesk(t, V2{})
+	d.want(secrets.Update, "metadata/a", `{"metadata_cas":0,"max_versions":3}`, "")
+	d.want(secrets.Update, "metadata/a", `{"metadata_cas":0,"max_versions":4}`, "400 metadata check-and-set parameter did not match the current version")
+	d.want(secrets.Patch, "metadata/a", `{"metadata_cas":1,"metadata_cas_required":true}`, "")
+	d.want(secrets.Update, "metadata/a", `{"max_versions":5}`, "400 metadata check-and-set parameter required for this call")
+	d.want(secrets.Update, "config", `{"metadata_cas_required":true}`, "")
+	d.want(secrets.Update, "metadata/b", `{"max_versions":5}`, "400 metadata check-and-set parameter required for this call")
+	if _, err := d.do(secrets.Update, "data/a", `{"data":{"x":1}}`); err != nil {
+		t.Errorf("data asks for no number of metadata: %v", err)
+	}
+	stamp := `"2026-01-02T03:04:05.0000006Z"`
+	about := `{"cas_required":false,"created_time":` + stamp + `,"current_metadata_version":2,"current_version":1,"custom_metadata":null,"delete_version_after":"0s","max_versions":3,"metadata_cas_required":true,` +
+		`"oldest_version":1,"updated_time":` + stamp + `,"versions":{"1":{"created_time":` + stamp + `,"deletion_time":"","destroyed":false}}}`
+	d.want(secrets.Read, "metadata/a", "", about)
+	if _, err := d.do(secrets.Update, "data/a/below", `{"data":{"x":1}}`); err != nil {
+		t.Fatal(err)
+	}
+	d.want(secrets.List, "detailed-metadata/", "", `{"key_info":{"a":`+about+`},"keys":["a","a/"]}`)
+	d.want(secrets.List, "detailed-metadata/?after=a", "", `{"key_info":{},"keys":["a/"]}`)
+	d.want(secrets.List, "detailed-metadata/none", "", "404")
 }
 
 // A model of one path against random calls.

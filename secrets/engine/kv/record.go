@@ -35,6 +35,9 @@ func putHead(path string, h *head) storage.Op {
 	for _, name := range slices.Sorted(maps.Keys(h.Custom)) {
 		b = pack.String(pack.String(b, name), h.Custom[name])
 	}
+	if h.Meta != 0 || h.MetaCASRequired {
+		b = pack.Bool(pack.Uint(b, uint64(h.Meta)), h.MetaCASRequired)
+	}
 	return storage.Put(headKey(path), b)
 }
 
@@ -46,15 +49,17 @@ func (h *head) unpack(raw []byte) error {
 	h.Current, h.Oldest = int(r.Uint()), int(r.Uint())
 	h.Created, h.Updated = readTime(r), readTime(r)
 	h.MaxVersions, h.CASRequired, h.DeleteAfter = int(r.Uint()), r.Bool(), time.Duration(r.Int())
-	if has := r.Bool(); !has {
-		return r.Err()
-	}
-	h.Custom = map[string]string{}
-	for range r.Count() {
-		name := r.String()
-		if h.Custom[name] = r.String(); r.Err() != nil {
-			break
+	if has := r.Bool(); has {
+		h.Custom = map[string]string{}
+		for range r.Count() {
+			name := r.String()
+			if h.Custom[name] = r.String(); r.Err() != nil {
+				break
+			}
 		}
+	}
+	if r.More() {
+		h.Meta, h.MetaCASRequired = int(r.Uint()), r.Bool()
 	}
 	return r.Err()
 }

@@ -23,6 +23,7 @@ func TestRecordsRoundTrip(t *testing.T) {
 		})
 		h := head{Current: rapid.IntRange(0, 1e9).Draw(t, "current"), Oldest: rapid.IntRange(0, 1e9).Draw(t, "oldest"), Created: at.Draw(t, "created"), Updated: at.Draw(t, "updated"),
 			MaxVersions: rapid.IntRange(0, 1e6).Draw(t, "most"), CASRequired: rapid.Bool().Draw(t, "cas"), DeleteAfter: time.Duration(rapid.Int64().Draw(t, "after"))}
+		h.Meta, h.MetaCASRequired = rapid.IntRange(0, 1e6).Draw(t, "meta"), rapid.Bool().Draw(t, "meta cas")
 		if rapid.Bool().Draw(t, "has custom") {
 			h.Custom = rapid.MapOf(rapid.String(), rapid.String()).Draw(t, "custom")
 		}

@@ -111,8 +111,18 @@ func checkObject(body []byte) error {
 	return nil
 }
 
-// listKeys lists the folder that the request names, below prefix.
+// listKeys answers with the folder that the request names, below prefix.
 func listKeys(ctx context.Context, view engine.View, prefix string, r *secrets.Request) (*secrets.Response, error) {
+	names, err := listed(ctx, view, prefix, r, 0)
+	if err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(map[string][]string{"keys": names})
+	return &secrets.Response{Data: data}, err
+}
+
+// listed lists that folder: what the request asks for of it, and no more than most (0: all).
+func listed(ctx context.Context, view engine.View, prefix string, r *secrets.Request, most int) ([]string, error) {
 	if folder := strings.TrimSuffix(r.Rest, "/"); folder != "" {
 		if err := storage.CheckKey(folder); err != nil {
 			return nil, errkind.E(errkind.Invalid, "", err)
@@ -123,14 +133,16 @@ func listKeys(ctx context.Context, view engine.View, prefix string, r *secrets.R
 	if err != nil {
 		return nil, err
 	}
-	after, limit := q.String("after"), q.Int("limit", 0)
+	after, limit := q.String("after"), max(q.Int("limit", 0), 0)
 	if err := q.Err(); err != nil {
 		return nil, err
 	}
-	names, err := view.List(ctx, prefix, after, max(limit, 0))
-	if err != nil || len(names) == 0 {
-		return nil, orNotFound(err)
+	if most > 0 && (limit == 0 || limit > most) {
+		limit = most
 	}
-	data, err := json.Marshal(map[string][]string{"keys": names})
-	return &secrets.Response{Data: data}, err
+	names, err := view.List(ctx, prefix, after, limit)
+	if err == nil && len(names) == 0 {
+		err = errNotFound
+	}
+	return names, err
 }

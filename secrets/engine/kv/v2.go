@@ -54,12 +54,15 @@ func (V2) Handle(ctx context.Context, view engine.View, r *secrets.Request) (*se
 	kind, path, _ := strings.Cut(r.Rest, "/")
 	c := &call{ctx, view, r, path}
 	if r.Op == secrets.List {
-		if kind != "metadata" {
-			return nil, errUnsupported
-		}
 		below := *r
 		below.Rest = path
-		return listKeys(ctx, view, "meta/", &below)
+		switch kind {
+		case "metadata":
+			return listKeys(ctx, view, "meta/", &below)
+		case "detailed-metadata":
+			return c.listDetailed(&below)
+		}
+		return nil, errUnsupported
 	}
 	if r.Rest == "config" {
 		return c.config()
@@ -106,14 +109,15 @@ func (c *call) config() (*secrets.Response, error) {
 		return nil, err
 	}
 	if c.r.Op == secrets.Read {
-		return answer(map[string]any{"max_versions": s.MaxVersions, "cas_required": s.CASRequired, "delete_version_after": s.DeleteAfter.String()})
+		return answer(map[string]any{"max_versions": s.MaxVersions, "cas_required": s.CASRequired,
+			"delete_version_after": s.DeleteAfter.String(), "metadata_cas_required": s.MetaCASRequired})
 	}
 	f, err := c.r.Fields()
 	if err != nil {
 		return nil, err
 	}
 	s.MaxVersions, s.CASRequired = f.Int("max_versions", s.MaxVersions), f.Bool("cas_required", s.CASRequired)
-	s.DeleteAfter = f.Duration("delete_version_after", s.DeleteAfter)
+	s.DeleteAfter, s.MetaCASRequired = f.Duration("delete_version_after", s.DeleteAfter), f.Bool("metadata_cas_required", s.MetaCASRequired)
 	if err := f.Err(); err != nil {
 		return nil, err
 	}
@@ -125,9 +129,10 @@ func (c *call) config() (*secrets.Response, error) {
 
 // settings are those of a mount.
 type settings struct {
-	MaxVersions int           `json:"max_versions"`
-	CASRequired bool          `json:"cas_required"`
-	DeleteAfter time.Duration `json:"delete_version_after"`
+	MaxVersions     int           `json:"max_versions"`
+	CASRequired     bool          `json:"cas_required"`
+	DeleteAfter     time.Duration `json:"delete_version_after"`
+	MetaCASRequired bool          `json:"metadata_cas_required,omitempty"`
 }
 
 func (c *call) settings() (s settings, err error) {

@@ -29,6 +29,9 @@ type head struct {
 	CASRequired bool              `json:"cas_required,omitempty"`
 	DeleteAfter time.Duration     `json:"delete_version_after,omitempty"`
 	Custom      map[string]string `json:"custom_metadata,omitempty"`
+
+	Meta            int  `json:"current_metadata_version,omitempty"` // counts writes of the settings above
+	MetaCASRequired bool `json:"metadata_cas_required,omitempty"`
 }
 
 // row is one version.
