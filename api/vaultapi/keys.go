@@ -20,20 +20,20 @@ var keyPaths = map[string]struct {
 	"sys/generate-root/update":  {serve: (*API).rootUpdate, root: true},
 
 	"sys/rekey/init": {serve: rekeyOf((*API).rekeyInit, keeper.RekeyBarrier)}, "sys/rekey/update": {serve: rekeyOf((*API).rekeyUpdate, keeper.RekeyBarrier)},
-	"sys/rekey/verify": {serve: rekeyOf((*API).rekeyVerify, keeper.RekeyBarrier)}, "sys/rekey/backup": {serve: (*API).noBackup, must: true},
+	"sys/rekey/verify": {serve: rekeyOf((*API).rekeyVerify, keeper.RekeyBarrier)}, "sys/rekey/backup": {serve: rekeyOf((*API).rekeyBackup, keeper.RekeyBarrier), must: true},
 	"sys/rekey-recovery-key/init":   {serve: rekeyOf((*API).rekeyInit, keeper.RekeyRecovery)},
 	"sys/rekey-recovery-key/update": {serve: rekeyOf((*API).rekeyUpdate, keeper.RekeyRecovery)},
 	"sys/rekey-recovery-key/verify": {serve: rekeyOf((*API).rekeyVerify, keeper.RekeyRecovery)},
-	"sys/rekey/recovery-key-backup": {serve: (*API).noBackup, must: true},
+	"sys/rekey/recovery-key-backup": {serve: rekeyOf((*API).rekeyBackup, keeper.RekeyRecovery), must: true},
 
 	"sys/rotate/root/init":       {serve: rekeyOf((*API).rekeyInit, keeper.RekeyBarrier), must: true},
 	"sys/rotate/root/update":     {serve: rekeyOf((*API).rekeyUpdate, keeper.RekeyBarrier), must: true},
 	"sys/rotate/root/verify":     {serve: rekeyOf((*API).rekeyVerify, keeper.RekeyBarrier), must: true},
-	"sys/rotate/root/backup":     {serve: (*API).noBackup, must: true},
+	"sys/rotate/root/backup":     {serve: rekeyOf((*API).rekeyBackup, keeper.RekeyBarrier), must: true},
 	"sys/rotate/recovery/init":   {serve: rekeyOf((*API).rekeyInit, keeper.RekeyRecovery), must: true},
 	"sys/rotate/recovery/update": {serve: rekeyOf((*API).rekeyUpdate, keeper.RekeyRecovery), must: true},
 	"sys/rotate/recovery/verify": {serve: rekeyOf((*API).rekeyVerify, keeper.RekeyRecovery), must: true},
-	"sys/rotate/recovery/backup": {serve: (*API).noBackup, must: true},
+	"sys/rotate/recovery/backup": {serve: rekeyOf((*API).rekeyBackup, keeper.RekeyRecovery), must: true},
 }
 
 func rekeyOf(f func(*API, *http.Request, *secrets.Fields, keeper.RekeyKind) (any, error), kind keeper.RekeyKind) func(*API, http.ResponseWriter, *http.Request, *secrets.Fields) (any, error) {
@@ -107,7 +107,7 @@ func share(f *secrets.Fields) ([]byte, string, error) {
 }
 
 func rootBody(st keeper.RootStatus) map[string]any {
-	return map[string]any{"started": st.Started, "nonce": st.Nonce, "progress": st.Progress, "required": st.Required, "complete": st.Complete, "pgp_fingerprint": "",
+	return map[string]any{"started": st.Started, "nonce": st.Nonce, "progress": st.Progress, "required": st.Required, "complete": st.Complete, "pgp_fingerprint": st.Fingerprint,
 		"otp": st.OTP, "otp_length": st.OTPLength, "encoded_token": st.Encoded, "encoded_root_token": st.Encoded}
 }
 
@@ -123,20 +123,13 @@ func (a *API) rootAttempt(_ http.ResponseWriter, r *http.Request, f *secrets.Fie
 	case f == nil:
 		return nil, errMethod
 	default:
-		if f.String("pgp_key") != "" {
-			return nil, errPGP("pgp_key")
-		}
-		otp := f.String("otp")
+		otp, key := f.String("otp"), f.String("pgp_key")
 		if err := f.Err(); err != nil {
 			return nil, err
 		}
-		st, err = k.StartGenerateRoot(r.Context(), otp)
+		st, err = k.StartGenerateRoot(r.Context(), otp, key)
 	}
 	return rootBody(st), err
-}
-
-func errPGP(name string) error {
-	return errkind.Errorf(errkind.Invalid, "%s: encrypting for PGP keys is not supported", name)
 }
 
 func (a *API) rootUpdate(_ http.ResponseWriter, r *http.Request, f *secrets.Fields) (any, error) {
@@ -150,7 +143,7 @@ func (a *API) rootUpdate(_ http.ResponseWriter, r *http.Request, f *secrets.Fiel
 
 func rekeyBody(st keeper.RekeyStatus) map[string]any {
 	body := map[string]any{"nonce": st.Nonce, "started": st.Started, "t": st.Threshold, "n": st.Shares, "progress": st.Progress, "required": st.Required,
-		"pgp_fingerprints": nil, "backup": false, "verification_required": st.Verification}
+		"pgp_fingerprints": st.Fingerprints, "backup": st.Backup, "verification_required": st.Verification}
 	if st.VerificationNonce != "" {
 		body["verification_nonce"] = st.VerificationNonce
 	}
@@ -168,17 +161,12 @@ func (a *API) rekeyInit(r *http.Request, f *secrets.Fields, kind keeper.RekeyKin
 	case f == nil:
 		return nil, errMethod
 	}
-	shares, threshold, verify := f.Int("secret_shares", 0), f.Int("secret_threshold", 0), f.Bool("require_verification", false)
-	backup := f.Bool("backup", false)
-	switch {
-	case len(f.Strings("pgp_keys")) > 0:
-		return nil, errPGP("pgp_keys")
-	case f.Err() != nil:
-		return nil, f.Err()
-	case backup:
-		return nil, errkind.New(errkind.Invalid, "backup: cannot request a backup of the new keys without providing PGP keys for encryption")
+	want := keeper.Rekeying{Shares: f.Int("secret_shares", 0), Threshold: f.Int("secret_threshold", 0), Verify: f.Bool("require_verification", false),
+		PGPKeys: f.Strings("pgp_keys"), Backup: f.Bool("backup", false)}
+	if err := f.Err(); err != nil {
+		return nil, err
 	}
-	st, err := k.StartRekey(r.Context(), kind, shares, threshold, verify)
+	st, err := k.StartRekey(r.Context(), kind, want)
 	return rekeyBody(st), err
 }
 
@@ -192,7 +180,7 @@ func (a *API) rekeyUpdate(r *http.Request, f *secrets.Fields, kind keeper.RekeyK
 		return rekeyBody(st), err
 	}
 	keys, keys64 := texts(st.NewShares)
-	return map[string]any{"nonce": st.Nonce, "complete": true, "keys": keys, "keys_base64": keys64, "pgp_fingerprints": nil, "backup": false,
+	return map[string]any{"nonce": st.Nonce, "complete": true, "keys": keys, "keys_base64": keys64, "pgp_fingerprints": st.Fingerprints, "backup": st.Backup,
 		"verification_required": st.Verification, "verification_nonce": st.VerificationNonce}, nil
 }
 
@@ -223,12 +211,26 @@ func (a *API) rekeyVerify(r *http.Request, f *secrets.Fields, kind keeper.RekeyK
 	return proof(st), err
 }
 
-// noBackup: shares are kept nowhere, since they are never encrypted for anybody.
-func (a *API) noBackup(_ http.ResponseWriter, r *http.Request, _ *secrets.Fields) (any, error) {
+// rekeyBackup shows the encrypted shares that were kept, by the fingerprints of their keys, or forgets them.
+func (a *API) rekeyBackup(r *http.Request, _ *secrets.Fields, kind keeper.RekeyKind) (any, error) {
 	if r.Method == http.MethodDelete {
-		return nil, nil
+		return nil, a.cfg.Keeper.ForgetBackup(r.Context(), kind)
 	}
-	return nil, errkind.New(errkind.NotFound, "no backed-up keys found")
+	if r.Method != http.MethodGet {
+		return nil, errMethod
+	}
+	kept, err := a.cfg.Keeper.Backup(r.Context(), kind)
+	if err != nil {
+		return nil, err
+	}
+	data := map[string]any{"nonce": kept.Nonce}
+	keys, keys64 := map[string][]string{}, map[string][]string{}
+	for print, shares := range kept.Shares {
+		keys[print], keys64[print] = texts(shares)
+	}
+	data["keys"], data["keys_base64"] = keys, keys64
+	return map[string]any{"data": data, "nonce": kept.Nonce, "keys": keys, "keys_base64": keys64, "request_id": requestID(), "lease_id": "", "renewable": false, "lease_duration": 0,
+		"wrap_info": nil, "warnings": nil, "auth": nil}, nil
 }
 
 // raftPaths are those of the Raft storage that have no row of the keeper's: open ones, and streams.

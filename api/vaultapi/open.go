@@ -174,13 +174,8 @@ func (a *API) init(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c := keeper.InitConfig{Shares: f.Int("secret_shares", 0), Threshold: f.Int("secret_threshold", 0),
-		RecoveryShares: f.Int("recovery_shares", 0), RecoveryThreshold: f.Int("recovery_threshold", 0)}
-	for _, name := range []string{"pgp_keys", "recovery_pgp_keys", "root_token_pgp_key"} {
-		if len(f.Strings(name)) > 0 {
-			writeError(w, http.StatusBadRequest, name+": encrypting shares for PGP keys is not supported yet")
-			return
-		}
-	}
+		RecoveryShares: f.Int("recovery_shares", 0), RecoveryThreshold: f.Int("recovery_threshold", 0),
+		PGPKeys: f.Strings("pgp_keys"), RecoveryPGPKeys: f.Strings("recovery_pgp_keys"), RootPGPKey: f.String("root_token_pgp_key")}
 	if err := f.Err(); err != nil {
 		fail(w, err)
 		return

@@ -209,9 +209,9 @@ func operatorInit(e *command.Env) *cobra.Command {
 		f.IntVarP(&i.threshold, "key-threshold", "t", 3, "how many of them unseal")
 		f.IntVar(&i.recoveryShares, "recovery-shares", 5, "number of recovery shares, with a seal that opens by itself")
 		f.IntVar(&i.recoveryThreshold, "recovery-threshold", 3, "how many of them are needed")
-		f.StringSliceVar(&i.pgpKeys, "pgp-keys", nil, "keys to encrypt the shares for, base64 or @file")
+		f.StringSliceVar(&i.pgpKeys, "pgp-keys", nil, "files of OpenPGP keys, one for each share, to encrypt the shares for")
 		f.StringSliceVar(&i.recoveryPGP, "recovery-pgp-keys", nil, "the same for recovery shares")
-		f.StringVar(&i.rootPGP, "root-token-pgp-key", "", "key to encrypt the root token for")
+		f.StringVar(&i.rootPGP, "root-token-pgp-key", "", "file of the OpenPGP key to encrypt the root token for")
 		f.BoolVar(&i.onlyStatus, "status", false, "only tell whether it is done: 0 yes, 2 no, 1 an error")
 		return i.run
 	})
@@ -229,12 +229,12 @@ func (i *initFlags) run(c *call, _ []string) error {
 	if st.RecoverySeal {
 		body = map[string]any{"recovery_shares": i.recoveryShares, "recovery_threshold": i.recoveryThreshold}
 	}
-	for name, list := range map[string][]string{"pgp_keys": i.pgpKeys, "recovery_pgp_keys": i.recoveryPGP} {
-		if len(list) > 0 {
-			body[name] = list
+	for _, err := range []error{putPGP(body, "pgp_keys", "pgp-keys", i.pgpKeys), putPGP(body, "recovery_pgp_keys", "recovery-pgp-keys", i.recoveryPGP),
+		putOnePGP(body, "root_token_pgp_key", "root-token-pgp-key", i.rootPGP)} {
+		if err != nil {
+			return err
 		}
 	}
-	put(body, "root_token_pgp_key", i.rootPGP)
 	a, err := c.do("PUT", "sys/init", body)
 	if err != nil {
 		return doing("initializing", err)

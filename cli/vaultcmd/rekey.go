@@ -5,7 +5,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"corbel.dev/corbel/cli/command"
@@ -72,7 +74,9 @@ func operatorRekey(e *command.Env) *cobra.Command {
 		shares, threshold := f.IntP("key-shares", "n", 5, "number of new shares"), f.IntP("key-threshold", "t", 3, "how many of them unseal")
 		verify, proving := f.Bool("verify", false, "with -init: the new shares hold once enough were given back; else: give one of them"), new(bool)
 		nonce, target := f.String("nonce", "", "the attempt that the share is for"), f.String("target", "barrier", "barrier or recovery")
-		pgp := f.StringSlice("pgp-keys", nil, "keys to encrypt the new shares for")
+		pgp := f.StringSlice("pgp-keys", nil, "files of OpenPGP keys, one for each share, to encrypt the new shares for")
+		backup := f.Bool("backup", false, "with -init and -pgp-keys: the server keeps the encrypted shares")
+		retrieve, forget := f.Bool("backup-retrieve", false, "show the encrypted shares that the server keeps"), f.Bool("backup-delete", false, "have the server forget them")
 		return func(c *call, args []string) error {
 			path := "sys/rekey/"
 			switch *target {
@@ -89,9 +93,9 @@ func operatorRekey(e *command.Env) *cobra.Command {
 			}
 			switch {
 			case *start:
-				body := map[string]any{"secret_shares": *shares, "secret_threshold": *threshold, "require_verification": *verify}
-				if len(*pgp) > 0 {
-					body["pgp_keys"] = *pgp
+				body := map[string]any{"secret_shares": *shares, "secret_threshold": *threshold, "require_verification": *verify, "backup": *backup}
+				if err := putPGP(body, "pgp_keys", "pgp-keys", *pgp); err != nil {
+					return err
 				}
 				return c.rekeyStep("initializing rekey", "PUT", path+"init", body)
 			case *cancel:
@@ -99,12 +103,51 @@ func operatorRekey(e *command.Env) *cobra.Command {
 					return err
 				}
 				return c.success("Canceled rekeying (if it was started)")
+			case *retrieve:
+				return c.showBackup(backupPath(path))
+			case *forget:
+				if _, err := c.body("deleting the backup", "DELETE", backupPath(path), nil); err != nil {
+					return err
+				}
+				return c.success("Deleted stored keys (if they existed)")
 			case *status:
 				return c.rekeyStep("reading rekey status", "GET", path+step, nil)
 			}
 			return c.rekeyShare(path, step, *nonce, args)
 		}
 	})
+}
+
+// backupPath is where the encrypted shares of a kind are.
+func backupPath(path string) string {
+	if path == "sys/rekey/" {
+		return "sys/rekey/backup"
+	}
+	return "sys/rekey/recovery-key-backup"
+}
+
+// showBackup prints encrypted shares by their keys' fingerprints.
+func (c *call) showBackup(path string) error {
+	out, err := c.body("retrieving the backup", "GET", path, nil)
+	if err != nil {
+		return err
+	}
+	data, _ := out["data"].(map[string]any)
+	if c.field != "" {
+		return c.member(data)
+	}
+	if done, err := c.structured(data); done {
+		return err
+	}
+	rows := [][]string{{"Nonce", shown(data["nonce"])}}
+	keys, _ := data["keys_base64"].(map[string]any)
+	for _, print := range slices.Sorted(maps.Keys(keys)) {
+		list, _ := keys[print].([]any)
+		for _, share := range list {
+			rows = append(rows, []string{print, shown(share)})
+		}
+	}
+	return c.pairs(rows)
 }
 
 func (c *call) rekeyShare(path, step, nonce string, args []string) error {
@@ -135,11 +178,16 @@ func (c *call) rekeyStep(what, method, path string, in map[string]any) error {
 	keys, _ := out["keys_base64"].([]any)
 	if len(keys) == 0 || c.format != "table" || c.field != "" {
 		return c.told(out, [][2]string{{"Nonce", "nonce"}, {"Started", "started"}, {"Rekey Progress", "progress"}, {"Required", "required"}, {"New Shares", "n"},
-			{"New Threshold", "t"}, {"Verification Required", "verification_required"}, {"Verification Nonce", "verification_nonce"}, {"Complete", "complete"}})
+			{"New Threshold", "t"}, {"Verification Required", "verification_required"}, {"Verification Nonce", "verification_nonce"}, {"PGP Fingerprints", "pgp_fingerprints"}, {"Complete", "complete"}})
 	}
 	var b strings.Builder
+	prints, _ := out["pgp_fingerprints"].([]any)
 	for i, k := range keys {
-		fmt.Fprintf(&b, "Key %d: %s\n", i+1, shown(k))
+		name := fmt.Sprintf("Key %d", i+1)
+		if i < len(prints) {
+			name += " fingerprint: " + shown(prints[i]) + "; value"
+		}
+		fmt.Fprintf(&b, "%s: %s\n", name, shown(k))
 	}
 	fmt.Fprintf(&b, "\nOperation nonce: %s\n", shown(out["nonce"]))
 	if out["verification_required"] == true {
@@ -156,10 +204,10 @@ func operatorGenerateRoot(e *command.Env) *cobra.Command {
 		f := cmd.Flags()
 		start, cancel, status := f.Bool("init", false, "begin"), f.Bool("cancel", false, "give up"), f.Bool("status", false, "show how far it is")
 		decode, draw := f.String("decode", "", "take the one-time password off an encoded token"), f.Bool("generate-otp", false, "draw a one-time password")
-		otp, nonce, pgp := f.String("otp", "", "one-time password"), f.String("nonce", "", "the attempt that the share is for"), f.String("pgp-key", "", "key to encrypt the token for")
+		otp, nonce, pgp := f.String("otp", "", "one-time password"), f.String("nonce", "", "the attempt that the share is for"), f.String("pgp-key", "", "file of the OpenPGP key to encrypt the token for")
 		const path = "sys/generate-root/"
 		rows := [][2]string{{"Nonce", "nonce"}, {"Started", "started"}, {"Progress", "progress"}, {"Required", "required"}, {"Complete", "complete"}, {"OTP", "otp"},
-			{"OTP Length", "otp_length"}, {"Encoded Token", "encoded_token"}}
+			{"OTP Length", "otp_length"}, {"PGP Fingerprint", "pgp_fingerprint"}, {"Encoded Token", "encoded_token"}}
 		step := func(c *call, what, method, path string, in map[string]any) error {
 			out, err := c.body(what, method, path, in)
 			if err != nil {
@@ -187,7 +235,9 @@ func operatorGenerateRoot(e *command.Env) *cobra.Command {
 			case *start:
 				body := map[string]any{}
 				put(body, "otp", *otp)
-				put(body, "pgp_key", *pgp)
+				if err := putOnePGP(body, "pgp_key", "pgp-key", *pgp); err != nil {
+					return err
+				}
 				return step(c, "initializing root generation", "PUT", path+"attempt", body)
 			case *cancel:
 				if _, err := c.body("canceling root generation", "DELETE", path+"attempt", nil); err != nil {

@@ -16,6 +16,7 @@ import (
 type rootAttempt struct {
 	nonce string
 	otp   string
+	lock  shareKeys // of one key, in the place of an OTP
 	given gathering
 }
 
@@ -28,7 +29,10 @@ type RootStatus struct {
 	OTPLength int
 	OTP       string // of the start that drew it
 	Complete  bool
-	Encoded   string // the token, XORed with the OTP, base64 without padding
+	// Fingerprint is that of the PGP key which stands in the OTP's place.
+	Fingerprint string
+	// Encoded is the token, XORed with the OTP, in base64 without padding; or a message for the PGP key, in base64.
+	Encoded string
 }
 
 // otpLength is that of a root token's id, which it covers byte by byte.
@@ -55,12 +59,15 @@ func (k *Keeper) rootStatus(ctx context.Context) (st RootStatus, err error) {
 	st.Required, st.OTPLength = seal.Config.Threshold, otpLength
 	if a := k.rooting; a != nil {
 		st.Started, st.Nonce, st.Progress = true, a.nonce, len(a.given.shares)
+		if prints := a.lock.fingerprints(); len(prints) > 0 {
+			st.Fingerprint = prints[0]
+		}
 	}
 	return st, nil
 }
 
-// StartGenerateRoot begins an attempt; otp "" draws one.
-func (k *Keeper) StartGenerateRoot(ctx context.Context, otp string) (st RootStatus, err error) {
+// StartGenerateRoot begins an attempt. The token will be covered with the OTP ("" draws one), or encrypted for the PGP key.
+func (k *Keeper) StartGenerateRoot(ctx context.Context, otp, pgpKey string) (st RootStatus, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if st, err = k.rootStatus(ctx); err != nil {
@@ -68,6 +75,17 @@ func (k *Keeper) StartGenerateRoot(ctx context.Context, otp string) (st RootStat
 	}
 	if st.Started {
 		return st, errkind.New(errkind.Invalid, "root generation already in progress")
+	}
+	if pgpKey != "" {
+		if otp != "" {
+			return st, errkind.New(errkind.Invalid, "otp: cannot be given beside pgp_key")
+		}
+		lock, err := parseShareKeys("pgp_key", []string{pgpKey}, 1)
+		if err != nil {
+			return st, err
+		}
+		k.rooting = &rootAttempt{nonce: uuid.NewString(), lock: lock}
+		return k.rootStatus(ctx)
 	}
 	drawn := otp == ""
 	if drawn {
@@ -132,25 +150,37 @@ func (k *Keeper) UpdateGenerateRoot(ctx context.Context, share []byte, nonce str
 	if err := k.checkKey(ctx, key); err != nil {
 		return st, err
 	}
-	id, err := k.makeRoot(ctx)
+	id := token.NewID()
+	encoded, err := a.encode(id) // before the token is there: what cannot be given out must not hold
 	if err != nil {
 		return st, err
 	}
-	out := make([]byte, len(id))
-	subtle.XORBytes(out, []byte(id), []byte(a.otp))
+	if err := k.makeRoot(ctx, id); err != nil {
+		return st, err
+	}
 	k.forgetRooting()
 	return RootStatus{Started: true, Nonce: nonce, Progress: st.Required, Required: st.Required, OTPLength: otpLength, Complete: true,
-		Encoded: base64.RawStdEncoding.EncodeToString(out)}, nil
+		Fingerprint: st.Fingerprint, Encoded: encoded}, nil
+}
+
+// encode is a token's id as whoever began the attempt can read it.
+func (a *rootAttempt) encode(id string) (string, error) {
+	if len(a.lock) > 0 {
+		message, err := a.lock[0].Encrypt([]byte(id))
+		return base64.StdEncoding.EncodeToString(message), err
+	}
+	out := make([]byte, len(id))
+	subtle.XORBytes(out, []byte(id), []byte(a.otp))
+	return base64.RawStdEncoding.EncodeToString(out), nil
 }
 
 // makeRoot stores a new root token.
-func (k *Keeper) makeRoot(ctx context.Context) (id string, err error) {
+func (k *Keeper) makeRoot(ctx context.Context, id string) error {
 	st := k.state.Load()
 	if st == nil {
-		return "", k.idle()
+		return k.idle()
 	}
-	id = token.NewID()
 	root := &token.Token{Path: "auth/token/root", DisplayName: "root", Policies: []string{policy.RootName}}
 	root.Begin(k.cfg.Now(), 0, token.Limits{})
-	return id, k.vault.Commit(ctx, k.epoch, st.book.Make(id, root))
+	return k.vault.Commit(ctx, k.epoch, st.book.Make(id, root))
 }

@@ -42,13 +42,16 @@ type SealConfig struct {
 
 // InitConfig says how a new server's keys are to be.
 type InitConfig struct {
-	Shares, Threshold                 int // of the unseal key; nothing with an automatic seal
-	RecoveryShares, RecoveryThreshold int // of the recovery key, with an automatic seal
+	Shares, Threshold                 int      // of the unseal key; nothing with an automatic seal
+	RecoveryShares, RecoveryThreshold int      // of the recovery key, with an automatic seal
+	PGPKeys, RecoveryPGPKeys          []string // one for each share that is to be encrypted; none: shares are given out in plain
+	RootPGPKey                        string   // the same for the root token
 	RootToken                         string
 	Epoch                             storage.Epoch // to write with, where others share the storage
 }
 
-// Initialized is what a first start gives, once.
+// Initialized is what a first start gives, once. Where there were PGP keys, shares are messages for them (Locked), and so is
+// the root token, in base64.
 type Initialized struct {
 	Shares         [][]byte
 	RecoveryShares [][]byte
@@ -67,6 +70,10 @@ func (k *Keeper) InitWith(ctx context.Context, c *InitConfig) (*Initialized, err
 	root := random(barrier.KeyBytes)
 	defer clear(root)
 	out := &Initialized{}
+	keys, err := k.initKeys(c)
+	if err != nil {
+		return nil, err
+	}
 	plain, err := k.firstSeal(ctx, c, root, out)
 	if err != nil {
 		return nil, err
@@ -79,6 +86,9 @@ func (k *Keeper) InitWith(ctx context.Context, c *InitConfig) (*Initialized, err
 		return nil, err
 	}
 	out.RootToken = token
+	if err := keys.lock(out); err != nil { // before anything is stored: what cannot be given out must not hold
+		return nil, err
+	}
 	ops = append(ops, storage.Put(rootKeyKey, append([]byte(nil), root...)))
 	if err := k.barrier.Initialize(ctx, c.Epoch, root, plain, ops...); err != nil {
 		return nil, err

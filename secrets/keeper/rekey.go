@@ -37,6 +37,8 @@ type rekey struct {
 	nonce     string
 	want      SealConfig
 	verify    bool
+	locks     shareKeys // that new shares are encrypted for; none: they are given out in plain
+	backup    bool      // the encrypted shares are kept too
 	given     gathering // of the present key
 	key       []byte    // the new one, until it was verified
 	proof     gathering // shares of the new one
@@ -64,9 +66,19 @@ type RekeyStatus struct {
 	// VerificationNonce is set while new shares are to be given to show that they arrived; then ProofProgress counts them.
 	VerificationNonce string
 	ProofProgress     int
+	Fingerprints      []string // of the PGP keys that new shares are encrypted for; nil: none
+	Backup            bool
 
 	Complete  bool
-	NewShares [][]byte // of the update that completed
+	NewShares [][]byte // of the update that completed: plain, or messages for the PGP keys
+}
+
+// Rekeying says how new shares are to be.
+type Rekeying struct {
+	Shares, Threshold int
+	Verify            bool     // they hold once enough of them were given back
+	PGPKeys           []string // one for each share; none: shares are given out in plain
+	Backup            bool     // keep the encrypted shares, too: see Backup
 }
 
 // ErrNoRekey says that none is under way.
@@ -122,7 +134,7 @@ func (k *Keeper) rekeyStatus(ctx context.Context, kind RekeyKind) (st RekeyStatu
 		return st, nil
 	}
 	st.Started, st.Nonce, st.Shares, st.Threshold, st.Verification = true, r.nonce, r.want.Shares, r.want.Threshold, r.verify
-	st.Progress = len(r.given.shares)
+	st.Progress, st.Fingerprints, st.Backup = len(r.given.shares), r.locks.fingerprints(), r.backup
 	if r.verifying {
 		st.VerificationNonce, st.ProofProgress = r.proofID, len(r.proof.shares)
 	}
@@ -130,7 +142,7 @@ func (k *Keeper) rekeyStatus(ctx context.Context, kind RekeyKind) (st RekeyStatu
 }
 
 // StartRekey begins a change. One at a time; nothing changes before enough of the present shares were given.
-func (k *Keeper) StartRekey(ctx context.Context, kind RekeyKind, shares, threshold int, verify bool) (st RekeyStatus, err error) {
+func (k *Keeper) StartRekey(ctx context.Context, kind RekeyKind, want Rekeying) (st RekeyStatus, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if _, err := k.rekeyStatus(ctx, kind); err != nil {
@@ -139,10 +151,17 @@ func (k *Keeper) StartRekey(ctx context.Context, kind RekeyKind, shares, thresho
 	if k.rekeys[kind] != nil {
 		return st, errkind.New(errkind.Invalid, "rekey already in progress")
 	}
-	if err := seal.CheckShares(shares, threshold); err != nil {
+	if err := seal.CheckShares(want.Shares, want.Threshold); err != nil {
 		return st, errkind.E(errkind.Invalid, "", err)
 	}
-	k.rekeys[kind] = &rekey{nonce: uuid.NewString(), want: SealConfig{shamirType, shares, threshold}, verify: verify}
+	locks, err := parseShareKeys("pgp_keys", want.PGPKeys, want.Shares)
+	switch {
+	case err != nil:
+		return st, err
+	case want.Backup && len(locks) == 0:
+		return st, errkind.New(errkind.Invalid, "backup: cannot request a backup of the new keys without providing PGP keys for encryption")
+	}
+	k.rekeys[kind] = &rekey{nonce: uuid.NewString(), want: SealConfig{shamirType, want.Shares, want.Threshold}, verify: want.Verify, locks: locks, backup: want.Backup}
 	return k.rekeyStatus(ctx, kind)
 }
 
@@ -191,6 +210,12 @@ func (k *Keeper) UpdateRekey(ctx context.Context, kind RekeyKind, share []byte, 
 	if err != nil {
 		return st, err
 	}
+	if list, err = r.locks.lock(list); err != nil {
+		return st, err
+	}
+	if err := k.keepBackup(ctx, kind, r, list); err != nil {
+		return st, err
+	}
 	r.key = fresh
 	if r.verify {
 		r.verifying, r.proofID = true, uuid.NewString()
@@ -198,7 +223,7 @@ func (k *Keeper) UpdateRekey(ctx context.Context, kind RekeyKind, share []byte, 
 		return st, err
 	}
 	st, err = k.rekeyStatus(ctx, kind)
-	st.Nonce, st.Verification = r.nonce, r.verify
+	st.Nonce, st.Verification, st.Fingerprints, st.Backup = r.nonce, r.verify, r.locks.fingerprints(), r.backup
 	st.Complete, st.NewShares = true, list
 	return st, err
 }
