@@ -178,6 +178,7 @@ var own = commandLine{
 		{"checks", "List, show, run and delete checks", groupMonitor, on(sensucmd.Checks)},
 		{"entities", "List, show and delete what is monitored", groupMonitor, on(sensucmd.Entities)},
 		{"silence", "Silence entities and checks", groupMonitor, on(sensucmd.Silence)},
+		{"replicators", "List and delete what is copied from other clusters", groupMonitor, on(sensucmd.Replicators)},
 		{"create", "Create or replace objects of the monitor from files", groupMonitor, on(sensucmd.Create)},
 		{"event", "Send an event to all nodes", groupCluster, on(gossipcmd.Event)},
 		{"keyring", "Look after the keys of gossip encryption", groupCluster, on(gossipcmd.Keyring)},

@@ -18,7 +18,9 @@ var Types = []Type{
 	{"checks", "CheckConfig", "core/v2", true, func() Object { return new(CheckConfig) }},
 	{"clusterrolebindings", "ClusterRoleBinding", "core/v2", false, func() Object { return new(ClusterRoleBinding) }},
 	{"clusterroles", "ClusterRole", "core/v2", false, func() Object { return new(ClusterRole) }},
+	{"clusters", "Cluster", federationAPI, false, func() Object { return new(Cluster) }},
 	{"entities", "EntityConfig", "core/v3", true, func() Object { return new(EntityConfig) }},
+	{"etcd-replicators", "EtcdReplicator", federationAPI, false, func() Object { return new(Replicator) }},
 	{"filters", "EventFilter", "core/v2", true, func() Object { return new(EventFilter) }},
 	{"handlers", "Handler", "core/v2", true, func() Object { return new(Handler) }},
 	{"hooks", "HookConfig", "core/v2", true, func() Object { return new(HookConfig) }},
@@ -39,6 +41,7 @@ var Types = []Type{
 // own are types that the plane keeps for itself beside Types: nobody asks for them by their names.
 var own = []Type{
 	{ShardTableType, "ShardTable", "corbel/v1", false, func() Object { return new(ShardTable) }},
+	{CopyType, "Copy", "corbel/v1", false, func() Object { return new(Copy) }},
 }
 
 // TypeOf returns the type of a name.

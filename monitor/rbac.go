@@ -6,8 +6,12 @@ import (
 	"slices"
 )
 
+// VerbReplicate lets objects be read as they are stored, hashes of passwords too, by who copies them into another cluster. The contract does not have it:
+// no role has it of itself but those with all verbs.
+const VerbReplicate = "replicate"
+
 // verbs are what a rule may allow; "*" is all of them.
-var verbs = []string{"*", "get", "list", "create", "update", "delete"}
+var verbs = []string{"*", "get", "list", "create", "update", "delete", VerbReplicate}
 
 // Validate returns what is wrong with the role.
 func (r *Role) Validate() error {

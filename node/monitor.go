@@ -25,6 +25,7 @@ import (
 	"corbel.dev/corbel/monitor/hub"
 	"corbel.dev/corbel/monitor/ingest"
 	"corbel.dev/corbel/monitor/logins"
+	"corbel.dev/corbel/monitor/mirror"
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/resources"
 	"corbel.dev/corbel/monitor/roster"
@@ -60,6 +61,7 @@ type monitorPlane struct {
 	agents    *sensuapi.Agents
 	logins    *logins.Logins
 	tail      *tail.Tail
+	mirror    *mirror.Mirror
 	api       *httpx.Server // of the API's port; nil where it is off
 	sessions  *agentsPort   // of the agents' port; nil where it is off
 	began     time.Time
@@ -88,6 +90,7 @@ func (p *Process) buildMonitor() error {
 	if err := m.openLogins(); err != nil {
 		return fmt.Errorf("monitor: %w", err)
 	}
+	m.buildMirror()
 	m.tail = tail.New(tail.Config{}, m.ingest.Follow)
 	m.agents = sensuapi.NewAgents(sensuapi.AgentsConfig{Resources: m.resources, Users: m.users, Hub: m.hub, Events: m.spread, Backend: p.cfg.Node.Name,
 		Limits: ws.Limits{MessageBytes: int64(p.cfg.Monitor.MessageMax), Write: p.cfg.Monitor.AgentWrite}, Ready: m.takesAgents, Log: p.log})
@@ -160,6 +163,7 @@ func (m *monitorPlane) parts() []life.Part {
 		{Name: "rounds", Run: m.rounds.Run},
 		{Name: "roster", Run: m.roster.Run},
 		{Name: "seed", Run: m.seed},
+		{Name: "replicators", Run: m.mirror.Run},
 		{Name: "what is over", Run: func(ctx context.Context) error { return m.resources.Reap(ctx, m.raft.IsLeader, m.p.clock.Now) }},
 	}...)
 }

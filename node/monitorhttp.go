@@ -198,6 +198,7 @@ func (m *monitorPlane) meter() {
 	stat("store_bytes", "Size of the event store on disk.", func() float64 { return float64(m.ingest.Stats().Store.Bytes) })
 	m.meterShards(stat)
 	m.meterPostgres(stat)
+	m.meterMirror(stat)
 	stat("upkeep_dropped", "Silences and entities that were to go, and were not since too many were.", func() float64 { return float64(m.upkeep.Dropped()) })
 	m.meterFleet(stat)
 	stat("checks_scheduled", "Checks that are published.", func() float64 { return float64(m.roster.Stats().Planned) })

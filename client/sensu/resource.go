@@ -112,6 +112,8 @@ var places = map[string]place{
 	"core/v2.TessenConfig":              {path: "core/v2/tessen", name: func(*Resource) string { return "" }},
 	"core/v2.User":                      {path: "core/v2/users", name: specName("username")},
 	"core/v3.EntityConfig":              {path: "core/v3/entity-configs", scoped: true},
+	"federation/v1.Cluster":             {path: "enterprise/federation/v1/clusters"},
+	"federation/v1.EtcdReplicator":      {path: "enterprise/federation/v1/etcd-replicators"},
 	"secrets/v1.Env":                    {path: "enterprise/secrets/v1/providers"},
 	"secrets/v1.VaultProvider":          {path: "enterprise/secrets/v1/providers"},
 	"secrets/v1.CyberArkConjurProvider": {path: "enterprise/secrets/v1/providers"},

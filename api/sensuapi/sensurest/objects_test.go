@@ -37,6 +37,8 @@ var samples = []struct {
 	{"/core/v2/users", "ann", `{"username":"ann","password":"long enough","groups":["ops"]}`, &sensu.User{}},
 	{"/core/v3/namespaces/default/entity-configs", "e3", `{"type":"EntityConfig","api_version":"core/v3","metadata":{"name":"e3","namespace":"default"},"spec":{"entity_class":"proxy","subscriptions":["linux"]}}`, nil},
 	{"/enterprise/store/v1/provider", "pg", `{"type":"PostgresConfig","api_version":"store/v1","metadata":{"name":"pg"},"spec":{"dsn":"postgresql://x","pool_size":20,"strict":true}}`, nil},
+	{"/enterprise/federation/v1/etcd-replicators", "er", `{"type":"EtcdReplicator","api_version":"federation/v1","metadata":{"name":"er"},"spec":{"url":"https://other:8080","api_key_file":"/k","insecure":false,"api_version":"core/v2","resource":"ClusterRole","replication_interval_seconds":30}}`, nil},
+	{"/enterprise/federation/v1/clusters", "cl", `{"type":"Cluster","api_version":"federation/v1","metadata":{"name":"cl"},"spec":{"api_urls":["https://other:8080"]}}`, nil},
 	{"/enterprise/secrets/v1/providers", "env", `{"type":"Env","api_version":"secrets/v1","metadata":{"name":"env"},"spec":{}}`, nil},
 	{"/enterprise/secrets/v1/namespaces/default/secrets", "s1", `{"type":"Secret","api_version":"secrets/v1","metadata":{"name":"s1","namespace":"default"},"spec":{"id":"PAGER_KEY","provider":"env"}}`, nil},
 }
@@ -134,7 +136,7 @@ func TestWrongBodies(t *testing.T) {
 	if text, code := g.want(404, "PUT", "/api/core/v2/namespaces/nowhere/hooks/k", `{"command":"ps","timeout":10}`).error(t); code != codeNotFound || !strings.Contains(text, "nowhere") {
 		t.Error(text, code)
 	}
-	for _, path := range []string{"/api/core/v2/things", "/api/core/v9/checks", "/api", "/api/", "/nothing", "/api/enterprise/federation/v1/clusters", "/api/enterprise/licensing/v2/license",
+	for _, path := range []string{"/api/core/v2/things", "/api/core/v9/checks", "/api", "/api/", "/nothing", "/api/enterprise/federation/v1/things", "/api/enterprise/licensing/v2/license",
 		"/api/enterprise/bsm/v1/namespaces/default/rule-templates", "/graphql", "/api/core/v2/namespaces/default/users", "/api/core/v2/checks/c1", ns + "/checks//c1", ns + "/checks/..", ns + "/checks/a%00b"} {
 		a := g.do("GET", path, "")
 		if _, code := a.error(t); a.code != 404 || code != codeNotFound || !strings.HasPrefix(a.header.Get("Content-Type"), "text/plain") {

@@ -18,6 +18,9 @@ import (
 
 // routeOwn finds who answers below /api/corbel/v1.
 func (q *request) routeOwn(words []string) func() error {
+	if serve := q.routeFederation(words); serve != nil {
+		return serve
+	}
 	if len(words) >= 3 && words[0] == "namespaces" {
 		q.namespace, words = words[1], words[2:]
 	}

@@ -21,6 +21,7 @@ import (
 	"corbel.dev/corbel/monitor/eventstore"
 	"corbel.dev/corbel/monitor/ingest"
 	"corbel.dev/corbel/monitor/logins"
+	"corbel.dev/corbel/monitor/mirror"
 	"corbel.dev/corbel/monitor/resources"
 	"corbel.dev/corbel/monitor/tail"
 	"corbel.dev/corbel/monitor/users"
@@ -54,6 +55,8 @@ type Config struct {
 	Execute func(ctx context.Context, namespace, check string, subscriptions []string, creator, reason string) (issued int64, err error)
 	// History returns what is kept of a check's past beyond its event, the newest first; nil where nothing is.
 	History func(ctx context.Context, k eventstore.Key, before time.Time, most int) ([]eventstore.Run, error)
+	// Replicators tells what came of the copying from other clusters; nil where nothing is copied.
+	Replicators func(ctx context.Context) ([]mirror.Status, error)
 	// Cluster describes the servers.
 	Cluster func() sensuapi.Cluster
 	Now     func() time.Time
