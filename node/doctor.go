@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"io"
 	"net"
 	"net/http"
 	"strconv"
@@ -16,11 +15,9 @@ import (
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/doctor"
 	"corbel.dev/corbel/doctor/probe"
-	"corbel.dev/corbel/doctor/profile"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/version"
-	"corbel.dev/corbel/telemetry"
 )
 
 // The RPCs of the doctor: a server's wall clock, and the evidence of an agent that found something.
@@ -39,23 +36,21 @@ const (
 	clockTime  = 200 * time.Millisecond
 )
 
-// physician is the doctor's part in a process: its probe, what agents told it, its clock among others.
+// physician is the doctor's part in a process: its examiner, what agents told it, its clock among others.
 type physician struct {
-	p          *Process
-	probe      *probe.Probe
-	profiler   *profile.Profiler
-	api        *corbelapi.Doctor
-	registries []*telemetry.Registry
-	outbox     chan doctor.Evidence // on agents; the newest alone
+	*examiner
+	p      *Process
+	api    *corbelapi.Doctor
+	outbox chan doctor.Evidence // on agents; the newest alone
 
 	mu   sync.Mutex // guards told
 	told map[string]doctor.Evidence
 }
 
 func newPhysician(p *Process) (*physician, error) {
-	d := &physician{p: p, profiler: profile.New(profile.Config{Log: p.log}), outbox: make(chan doctor.Evidence, 1), told: map[string]doctor.Evidence{}}
+	d := &physician{p: p, outbox: make(chan doctor.Evidence, 1), told: map[string]doctor.Evidence{}}
 	cfg := probe.Config{Member: p.cfg.Node.Name, Role: doctor.RoleAgent, Version: version.Number, Metrics: p.metrics, Dir: p.cfg.DataDir, FS: p.fs, Clock: p.clock, Log: p.log,
-		Addresses: d.addresses, Depends: d.depends, Slow: d.slow, Stacks: d.profiler.Stacks, Look: d.profiler.Slow, Host: &probe.Host{Ports: d.ports, Peer: d.peer, Cards: p.faults.Cards}}
+		Addresses: d.addresses, Depends: d.depends, Host: &probe.Host{Ports: d.ports, Peer: d.peer, Cards: p.faults.Cards}}
 	if p.cfg.Server {
 		cfg.Role = doctor.RoleServer
 	} else {
@@ -71,9 +66,8 @@ func newPhysician(p *Process) (*physician, error) {
 	if p.vault != nil {
 		cfg.Others = append(cfg.Others, p.vault.metrics)
 	}
-	d.registries = append([]*telemetry.Registry{cfg.Metrics}, cfg.Others...)
 	var err error
-	if d.probe, err = probe.New(cfg); err != nil {
+	if d.examiner, err = newExaminer(cfg); err != nil {
 		return nil, err
 	}
 	d.api = corbelapi.NewDoctor(corbelapi.Config{Evidence: d.evidence, Others: d.others, Ask: d.ask, Allow: d.allow, Profile: d.profile})
@@ -91,24 +85,10 @@ func (d *physician) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { d.clocks(ctx) })
-	wg.Go(func() { _ = d.profiler.Run(ctx) }) // it ends with ctx alone
 	if !d.p.cfg.Server {
 		wg.Go(func() { d.report(ctx) })
 	}
-	return d.probe.Run(ctx)
-}
-
-// profile writes the newest profile of a kind, as pprof reads it or drawn; false when there is none.
-func (d *physician) profile(w io.Writer, kind string, drawn bool) (bool, error) {
-	taken, ok := d.profiler.Newest(doctor.StackKind(kind))
-	if !ok {
-		return false, nil
-	}
-	if drawn {
-		return true, profile.Flame(w, taken.Bytes, d.p.cfg.Node.Name+" "+kind+" "+taken.At.UTC().Format(time.RFC3339))
-	}
-	_, err := w.Write(taken.Bytes)
-	return true, err
+	return d.examine(ctx)
 }
 
 // addresses are those at which others know this process.
@@ -128,27 +108,12 @@ func (d *physician) addresses() []string {
 	return out
 }
 
-// slow are the slowest requests of late.
-func (d *physician) slow() (out []doctor.Slow) {
-	for _, r := range d.registries {
-		for _, s := range r.Slowest() {
-			one := doctor.Slow{Plane: s.Plane, Kind: s.Kind, At: s.At, Took: s.Took, Trace: s.Trace}
-			s.Spent.Each(func(stage string, took time.Duration) {
-				one.Stages = append(one.Stages, doctor.SlowStage{Stage: stage, Took: took})
-			})
-			out = append(out, one)
-		}
-	}
-	return out
-}
-
 // depends are the systems that planes of this process store in.
 func (d *physician) depends() []doctor.Dependency {
-	if d.p.vault == nil || d.p.vault.plane == nil {
+	if d.p.vault == nil {
 		return nil
 	}
-	store := d.p.vault.plane.store
-	return []doctor.Dependency{{Plane: "secrets", Kind: store.kind, Addresses: store.at}}
+	return d.p.vault.depends()
 }
 
 // ports are those whose connections are this process's: its own RPC port, and those of other members.

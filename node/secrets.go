@@ -50,7 +50,8 @@ type secretsConfig struct {
 	self        cluster.Server
 	wire        *wire.Wire // the cluster's; nil without one
 	encrypted   bool
-	standbys    bool // answer reads
+	standbys    bool          // answer reads
+	evidence    func() []byte // for other servers; nil without a doctor
 	clock       clock.Clock
 	log         *slog.Logger
 	metrics     *telemetry.Registry
@@ -68,11 +69,14 @@ func newSecretsPlane(c secretsConfig) (*secretsPlane, error) {
 	c.api.Version, c.api.StorageType = version.VaultContract, c.store.backend.Info().Name
 	if c.store.lock != nil {
 		p.cluster = cluster.New(cluster.Config{Self: c.self, Storage: c.store.backend, Lock: c.store.lock, Raft: c.store.raft, Wire: c.wire, Encrypted: c.encrypted,
-			Authority: c.store.raft == nil, StandbyReads: c.standbys, Clock: c.clock, Log: c.log})
+			Authority: c.store.raft == nil, StandbyReads: c.standbys, Evidence: c.evidence, Clock: c.clock, Log: c.log})
 		c.keeper.Reigns, c.keeper.StepDown, c.keeper.System = p.cluster.Reigns, p.cluster.StepDown, p.cluster.System
 		if c.store.raft != nil {
 			c.keeper.Joining = c.store.raft.Joining
 		}
+	}
+	if c.api.Doctor != nil {
+		c.keeper.System = withDoctor(c.keeper.System)
 	}
 	if c.keeper.Metrics == nil {
 		p.metrics = vaultMetrics(c.clock)
@@ -188,7 +192,7 @@ func (p *Process) buildSecrets() error {
 	if len(p.cfg.Secrets) > 0 {
 		own, err := secretsOf(p.cfg)
 		if err == nil {
-			p.vault, err = NewVaultServer(own, os.Stderr)
+			p.vault, err = newVaultServer(own, os.Stderr, nil)
 		}
 		return err
 	}

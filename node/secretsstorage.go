@@ -34,6 +34,7 @@ type secretsStore struct {
 	// kind and at say what the plane waits for, and where that is.
 	kind string
 	at   []string
+	dir  string // where a server keeps its own; "" where the storage has none
 }
 
 // secretsHost is what a backend may use of the process that it is in.
@@ -119,7 +120,7 @@ func openRaft(_ context.Context, h *secretsHost, k *vaultconf.Keys) (secretsStor
 		_ = lock.Close()
 		return secretsStore{}, err
 	}
-	s.backend = &lockedBackend{s.backend, lock.Close}
+	s.backend, s.dir = &lockedBackend{s.backend, lock.Close}, dir
 	return s, nil
 }
 

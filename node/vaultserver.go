@@ -49,12 +49,17 @@ type VaultServer struct {
 	tls     []*listenerTLS // of the listeners that have any
 	parts   life.Group
 	apiAddr string
-	peer    string // where other servers reach the wire
+	peer    string       // where other servers reach the wire
+	doctor  *vaultDoctor // nil within a process that has a doctor of its own
 }
 
 // NewVaultServer opens storage and ports. Log lines go to out.
 func NewVaultServer(cfg *vaultconf.Config, out io.Writer) (*VaultServer, error) {
-	s := &VaultServer{cfg: cfg}
+	return newVaultServer(cfg, out, &vaultDoctor{})
+}
+
+func newVaultServer(cfg *vaultconf.Config, out io.Writer, d *vaultDoctor) (*VaultServer, error) {
+	s := &VaultServer{cfg: cfg, doctor: d}
 	var err error
 	if s.faults, err = fault.FromEnv(); err != nil {
 		return nil, err
@@ -170,7 +175,7 @@ func (s *VaultServer) open() (err error) {
 		headers, err = vaultapi.NewResponseHeaders(first.ResponseHeaders)
 	}
 	if err == nil {
-		s.plane, err = newSecretsPlane(c)
+		s.plane, err = s.doctor.plane(s, c)
 	}
 	if err != nil {
 		_ = store.backend.Close()
@@ -214,6 +219,9 @@ func (s *VaultServer) addParts() {
 	}
 	for _, part := range s.plane.store.parts {
 		s.parts.Add(part.Name, part.Run)
+	}
+	if s.doctor != nil {
+		s.parts.Add("doctor", s.doctor.examine)
 	}
 	s.parts.Add("secrets", s.plane.run)
 	s.parts.Add("ready", func(ctx context.Context) error {

@@ -37,6 +37,8 @@ type Config struct {
 	// OpenMetrics, where it is set, answers sys/metrics to everybody, on standbys and while sealed too.
 	OpenMetrics  func(prometheus bool) (contentType string, body []byte, err error)
 	ForwardedFor ForwardedFor
+	// Doctor, where it is set, is served at sys/doctor (corbelapi.Doctor); vaultapi judges who may ask.
+	Doctor http.Handler
 }
 
 // API is the handler.
@@ -98,6 +100,9 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if path == "sys/metrics" && a.cfg.OpenMetrics != nil {
 		a.openMetrics(w, r)
+		return
+	}
+	if a.doctor(w, r, path) {
 		return
 	}
 	if strings.HasPrefix(path, "sys/storage/raft/") && a.raftPath(w, r, path) {

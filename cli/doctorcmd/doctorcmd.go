@@ -7,12 +7,10 @@ package doctorcmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"corbel.dev/corbel/cli/command"
-	"corbel.dev/corbel/client"
 	"corbel.dev/corbel/doctor"
 	"corbel.dev/corbel/doctor/text"
 	"github.com/spf13/cobra"
@@ -24,12 +22,8 @@ const (
 	ExitCritical command.ExitCode = 4
 )
 
-const (
-	// askTime bounds the whole answer: a member gives others two seconds.
-	askTime = 5 * time.Second
-	// watchEvery is how often --watch looks.
-	watchEvery = 5 * time.Second
-)
+// watchEvery is how often --watch looks.
+const watchEvery = 5 * time.Second
 
 type options struct {
 	dial command.Dial
@@ -54,6 +48,7 @@ who does not answer is named. Agents that found something told the servers.
   corbel doctor                                  one screen about the cluster
   corbel doctor --watch                          again whenever something changes
   corbel doctor --also http://10.0.0.9:8500      with another cluster that this one stores in
+  corbel doctor --http-addr http://10.0.0.9:8200 a server of secrets alone
   corbel doctor --from incident.tar.gz           what an archive of corbel debug says
   corbel doctor --since 6h                       with what was found and is over
 
@@ -106,49 +101,6 @@ func verdict(r *doctor.Report) error {
 		}
 	}
 	return ExitWarning
-}
-
-// cluster gathers, or reads, the evidence.
-func (o *options) cluster(ctx context.Context) (*doctor.Cluster, error) {
-	if o.from != "" {
-		return read(o.from)
-	}
-	cfg, err := o.dial.Config()
-	if err != nil {
-		return nil, err
-	}
-	all, err := ask(ctx, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("%w\nThe member that was asked did not answer. Name another one with --http-addr: any server or agent can tell about the cluster", err)
-	}
-	for _, addr := range o.also {
-		other := cfg
-		other.Address = addr
-		more, err := ask(ctx, other)
-		if err != nil {
-			all.Silent = append(all.Silent, doctor.Silent{Member: addr, Role: doctor.RoleServer, Reason: err.Error()})
-			continue
-		}
-		all.Members, all.Silent = append(all.Members, more.Members...), append(all.Silent, more.Silent...)
-	}
-	return all, nil
-}
-
-func ask(ctx context.Context, cfg client.Config) (*doctor.Cluster, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	cl, err := client.New(cfg)
-	if err != nil {
-		return nil, err
-	}
-	defer cl.Close()
-	var out doctor.Cluster
-	_, err = cl.Get(ctx, "/v1/doctor/evidence?cluster", client.Query{}, &out)
-	var refused *client.Error
-	if errors.As(err, &refused) && refused.Code == 404 {
-		return nil, fmt.Errorf("%s has no doctor: it is an older Corbel, or none", cl.Address())
-	}
-	return &out, err
 }
 
 func (o *options) print(cluster *doctor.Cluster) (*doctor.Report, error) {

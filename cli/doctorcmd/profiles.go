@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"corbel.dev/corbel/client"
+	"corbel.dev/corbel/client/vault"
 	"corbel.dev/corbel/doctor"
 )
 
@@ -26,21 +28,22 @@ func (o *options) saveProfiles(ctx context.Context, r *doctor.Report) error {
 	if err := os.MkdirAll(o.profiles, 0o755); err != nil {
 		return fmt.Errorf("--profiles: %w", err)
 	}
-	prefix, name := "", "asked"
+	member, name := "", "asked"
 	if len(r.Findings) > 0 && r.Findings[0].Code != "member-silent" {
-		name = r.Findings[0].Member
-		prefix = "/v1/internal/reach/" + name
+		member = r.Findings[0].Member
+		name = member
 	}
 	saved := 0
 	for _, kind := range []doctor.StackKind{doctor.StackCPU, doctor.StackBlocked, doctor.StackMutex, doctor.StackWaiting, doctor.StackHeap} {
 		for format, suffix := range map[string]string{"pprof": ".pb.gz", "svg": ".svg"} {
 			file := filepath.Join(o.profiles, safe(name)+"-"+string(kind)+suffix)
-			err := save(ctx, cl, prefix+"/v1/doctor/profile?kind="+string(kind)+"&format="+format, file)
+			err := o.save(ctx, cl, member, url.Values{"kind": {string(kind)}, "format": {format}}, file)
 			var refused *client.Error
+			var secret *vault.Error
 			switch {
 			case err == nil:
 				saved++
-			case errors.As(err, &refused) && refused.Code == http.StatusNotFound: // none of this kind yet
+			case errors.As(err, &refused) && refused.Code == http.StatusNotFound, errors.As(err, &secret) && secret.Status == http.StatusNotFound: // none of this kind yet
 			default:
 				return fmt.Errorf("--profiles: %s of %s: %w", kind, name, err)
 			}
@@ -50,19 +53,45 @@ func (o *options) saveProfiles(ctx context.Context, r *doctor.Report) error {
 	return err
 }
 
-func save(ctx context.Context, cl *client.Client, path, file string) error {
+// save writes the answer of path below /v1/ of member into a file. A server of secrets alone tells of itself.
+func (o *options) save(ctx context.Context, cl *client.Client, member string, query url.Values, file string) error {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	resp, err := cl.Do(ctx, http.MethodGet, path, nil, nil)
-	if err != nil {
-		return err
+	prefix := ""
+	if member != "" {
+		prefix = "/v1/internal/reach/" + member
 	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, maxProfile))
+	var b []byte
+	resp, err := cl.Do(ctx, http.MethodGet, prefix+"/v1/doctor/profile", query, nil)
+	var refused *client.Error
+	switch {
+	case errors.As(err, &refused) && isSecrets(refused):
+		b, err = o.secretsProfile(ctx, query)
+	case err == nil:
+		defer resp.Body.Close()
+		b, err = io.ReadAll(io.LimitReader(resp.Body, maxProfile))
+	}
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(file, b, 0o600)
+}
+
+func (o *options) secretsProfile(ctx context.Context, query url.Values) ([]byte, error) {
+	cfg, err := o.dial.Config()
+	if err != nil {
+		return nil, err
+	}
+	v, err := o.secrets(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer v.Close()
+	a, err := v.Do(ctx, http.MethodGet, "sys/doctor/profile", query, nil)
+	if err != nil {
+		return nil, err
+	}
+	return a.Raw, nil
 }
 
 // safe is a member's name as a part of a file's.

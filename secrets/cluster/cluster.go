@@ -43,8 +43,10 @@ type Config struct {
 	Authority bool
 	// StandbyReads: standbys answer reads of their own copy of the Raft log's state.
 	StandbyReads bool
-	Clock        clock.Clock
-	Log          *slog.Logger
+	// Evidence is what other servers are told when the doctor asks this one, JSON; nil tells nothing.
+	Evidence func() []byte
+	Clock    clock.Clock
+	Log      *slog.Logger
 }
 
 // Cluster is this server among those that share the storage.

@@ -21,10 +21,11 @@ import (
 )
 
 // Between servers requests go as HTTP over the wire, whose certificates were checked before the first byte. Beside the
-// clients' paths there are two of the servers' own.
+// clients' paths there are some of the servers' own.
 const (
-	echoPath   = "/-/echo"   // POST: a standby says that it is there
-	statusPath = "/-/status" // GET: whether a server has its keys
+	echoPath     = "/-/echo"     // POST: a standby says that it is there
+	statusPath   = "/-/status"   // GET: whether a server has its keys
+	evidencePath = "/-/evidence" // GET: what a server knows about its own state
 
 	// remoteHeader is the address of the client that a request came from.
 	remoteHeader = "X-Corbel-Client-Address"
@@ -194,6 +195,13 @@ func (h *peerHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case statusPath:
 		_ = json.NewEncoder(w).Encode(peerStatus{ID: h.c.cfg.Self.ID, Unsealed: !h.c.keeper.Sealed()})
+		return
+	case evidencePath:
+		if h.c.cfg.Evidence == nil {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = w.Write(h.c.cfg.Evidence())
 		return
 	}
 	if !h.c.keeper.Active() {

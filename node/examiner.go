@@ -1,0 +1,65 @@
+package node
+
+import (
+	"context"
+	"io"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/doctor"
+	"corbel.dev/corbel/doctor/probe"
+	"corbel.dev/corbel/doctor/profile"
+	"corbel.dev/corbel/telemetry"
+)
+
+// examiner is what any process has of the doctor: what it measures of itself and its machine, and its profiles.
+type examiner struct {
+	member     string
+	probe      *probe.Probe
+	profiler   *profile.Profiler
+	registries []*telemetry.Registry
+}
+
+// newExaminer makes one; what cfg says about slow requests and stacks is the examiner's own.
+func newExaminer(cfg probe.Config) (*examiner, error) {
+	e := &examiner{member: cfg.Member, profiler: profile.New(profile.Config{Log: cfg.Log}), registries: append([]*telemetry.Registry{cfg.Metrics}, cfg.Others...)}
+	cfg.Slow, cfg.Stacks, cfg.Look = e.slow, e.profiler.Stacks, e.profiler.Slow
+	var err error
+	e.probe, err = probe.New(cfg)
+	return e, err
+}
+
+// examine gathers until ctx ends.
+func (e *examiner) examine(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { _ = e.profiler.Run(ctx) }) // it ends with ctx alone
+	return e.probe.Run(ctx)
+}
+
+// profile writes the newest profile of a kind, as pprof reads it or drawn; false when there is none.
+func (e *examiner) profile(w io.Writer, kind string, drawn bool) (bool, error) {
+	taken, ok := e.profiler.Newest(doctor.StackKind(kind))
+	if !ok {
+		return false, nil
+	}
+	if drawn {
+		return true, profile.Flame(w, taken.Bytes, e.member+" "+kind+" "+taken.At.UTC().Format(time.RFC3339))
+	}
+	_, err := w.Write(taken.Bytes)
+	return true, err
+}
+
+// slow are the slowest requests of late.
+func (e *examiner) slow() (out []doctor.Slow) {
+	for _, r := range e.registries {
+		for _, s := range r.Slowest() {
+			one := doctor.Slow{Plane: s.Plane, Kind: s.Kind, At: s.At, Took: s.Took, Trace: s.Trace}
+			s.Spent.Each(func(stage string, took time.Duration) {
+				one.Stages = append(one.Stages, doctor.SlowStage{Stage: stage, Took: took})
+			})
+			out = append(out, one)
+		}
+	}
+	return out
+}
