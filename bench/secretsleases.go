@@ -237,8 +237,9 @@ func (s *storm) revoked(ctx context.Context, what, token string, revoke func(con
 	end := load.row(s.backend()+": KV read beside it", "")
 	end.Note = fmt.Sprintf("p99 is %.1f times the quiet one", end.Millis["p99"]/quiet.Millis["p99"])
 	storm := Row{What: s.backend() + ": " + what, Requests: 1, Millis: map[string]float64{"max": took.Seconds() * 1000}}
+	storm.Note = fmt.Sprintf("reads' p99 %.2f ms before it, %.2f ms beside it", quiet.Millis["p99"], end.Millis["p99"])
 	if cpu > 0 {
-		storm.Note = fmt.Sprintf("server cpu %.2f s, that of the reads too", cpu)
+		storm.Note += fmt.Sprintf("; server cpu %.2f s, that of the reads too", cpu)
 	}
 	s.r.Rows = append(s.r.Rows, storm, quiet, end)
 	return nil

@@ -54,8 +54,9 @@ func (k *Keeper) Expire(ctx context.Context) (done int, err error) {
 	k.sweep.Lock()
 	defer k.sweep.Unlock()
 	now := k.cfg.Now()
-	for from := token.DuePrefix; ; {
-		n, next, err := k.expireSome(ctx, from, now)
+	b := k.bulk()
+	for from := token.DuePrefix; ; b.rest(ctx) {
+		n, next, err := k.expireSome(ctx, b, from, now)
 		done, from = done+n, next
 		if err != nil || n == 0 {
 			return done, err
@@ -64,7 +65,7 @@ func (k *Keeper) Expire(ctx context.Context) (done int, err error) {
 }
 
 // expireSome deals with the entries that are due from a key on, some at a time, and says from where to go on.
-func (k *Keeper) expireSome(ctx context.Context, from string, now time.Time) (n int, next string, err error) {
+func (k *Keeper) expireSome(ctx context.Context, b *bulk, from string, now time.Time) (n int, next string, err error) {
 	leave, err := k.enter(ctx)
 	if err != nil {
 		return 0, from, nil // sealed, or a standby
@@ -77,15 +78,15 @@ func (k *Keeper) expireSome(ctx context.Context, from string, now time.Time) (n 
 	if err := k.finish(ctx, st); err != nil {
 		return 0, from, err
 	}
-	records, err := k.cfg.Storage.Scan(ctx, from, token.DueEnd(now), dueAtOnce) // keys alone
+	records, err := k.cfg.Storage.Scan(ctx, from, token.DueEnd(now), b.size) // keys alone
 	if err != nil || len(records) == 0 {
 		return 0, from, err
 	}
-	below, err := k.endTokens(ctx, st, func() ([]storage.Op, []string, error) { return k.dueTokens(ctx, st, records, now) })
+	below, err := k.endTokens(ctx, b, st, func() ([]storage.Op, []string, error) { return k.dueTokens(ctx, st, records, now) })
 	if err != nil {
 		return 0, from, err
 	}
-	return len(records), records[len(records)-1].Key + "\x00", k.endBelow(ctx, st, below)
+	return len(records), records[len(records)-1].Key + "\x00", k.endBelow(ctx, b, st, below)
 }
 
 // tell names a record that is skipped, once.

@@ -15,7 +15,8 @@ type flightShard struct {
 	mu    sync.Mutex
 	first *task
 	count int
-	_     [40]byte // a cache line to each
+	begun uint64   // ever
+	_     [32]byte // a cache line to each
 }
 
 func (f *inFlight) begin(t *task) *flightShard {
@@ -26,6 +27,7 @@ func (f *inFlight) begin(t *task) *flightShard {
 	}
 	s.first = t
 	s.count++
+	s.begun++
 	s.mu.Unlock()
 	return s
 }
@@ -48,6 +50,16 @@ func (f *inFlight) count() (n int) {
 	for i := range f.shards {
 		f.shards[i].mu.Lock()
 		n += f.shards[i].count
+		f.shards[i].mu.Unlock()
+	}
+	return n
+}
+
+// begun is how many requests have begun since the start.
+func (f *inFlight) begun() (n uint64) {
+	for i := range f.shards {
+		f.shards[i].mu.Lock()
+		n += f.shards[i].begun
 		f.shards[i].mu.Unlock()
 	}
 	return n

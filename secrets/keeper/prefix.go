@@ -66,8 +66,9 @@ func (k *Keeper) RunJobs(ctx context.Context) (done int, err error) {
 // time as their target bears. force takes leases away whose engine fails.
 func (k *Keeper) revokePrefix(ctx context.Context, st *state, folder string, force, queued bool) error {
 	prefix := leasePrefix + folder + "/"
-	for from := prefix; ; {
-		records, err := k.cfg.Storage.Scan(ctx, from, storage.After(prefix), endAtOnce) // keys alone are read
+	b := k.bulk()
+	for from := prefix; ; b.rest(ctx) {
+		records, err := k.cfg.Storage.Scan(ctx, from, storage.After(prefix), b.size) // keys alone are read
 		if err != nil || len(records) == 0 {
 			return err
 		}
@@ -80,13 +81,13 @@ func (k *Keeper) revokePrefix(ctx context.Context, st *state, folder string, for
 				leases = append(leases, id)
 			}
 		}
-		if err := k.endLogins(ctx, st, tokens); err != nil {
+		if err := k.endLogins(ctx, b, st, tokens); err != nil {
 			return err
 		}
 		if queued {
-			err = k.endLeases(ctx, st, leases)
+			err = k.endLeases(ctx, b, st, leases)
 		} else {
-			err = k.revokeAll(ctx, st, leases, force)
+			err = k.revokeAll(ctx, b, st, leases, force)
 		}
 		if err != nil {
 			return err
@@ -96,11 +97,11 @@ func (k *Keeper) revokePrefix(ctx context.Context, st *state, folder string, for
 }
 
 // endLogins ends the tokens that leases are of, and what is below them.
-func (k *Keeper) endLogins(ctx context.Context, st *state, ids []string) error {
+func (k *Keeper) endLogins(ctx context.Context, b *bulk, st *state, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	below, err := k.endTokens(ctx, st, func() (ops []storage.Op, ended []string, err error) {
+	below, err := k.endTokens(ctx, b, st, func() (ops []storage.Op, ended []string, err error) {
 		for _, id := range ids {
 			hash, _ := token.OfLease(id)
 			tok, err := st.book.Find(ctx, hash)
@@ -119,11 +120,11 @@ func (k *Keeper) endLogins(ctx context.Context, st *state, ids []string) error {
 	if err != nil {
 		return err
 	}
-	return k.endBelow(ctx, st, below)
+	return k.endBelow(ctx, b, st, below)
 }
 
 // endLeases makes leases due now, as one commit.
-func (k *Keeper) endLeases(ctx context.Context, st *state, ids []string) error {
+func (k *Keeper) endLeases(ctx context.Context, b *bulk, st *state, ids []string) error {
 	k.tree.Lock() // none is renewed meanwhile
 	defer k.tree.Unlock()
 	var ops []storage.Op
@@ -146,11 +147,12 @@ func (k *Keeper) endLeases(ctx context.Context, st *state, ids []string) error {
 		}
 		ops = append(ops, more...)
 	}
+	b.waits()
 	return k.vault.Commit(ctx, k.epoch, ops)
 }
 
 // revokeAll asks the engines to revoke leases, and returns what went wrong first.
-func (k *Keeper) revokeAll(ctx context.Context, st *state, ids []string, force bool) error {
+func (k *Keeper) revokeAll(ctx context.Context, b *bulk, st *state, ids []string, force bool) error {
 	var workers sync.WaitGroup
 	var mu sync.Mutex
 	var first error
@@ -162,9 +164,13 @@ func (k *Keeper) revokeAll(ctx context.Context, st *state, ids []string, force b
 		}
 		return first != nil
 	}
-	for _, id := range ids {
+	for i, id := range ids {
 		if failed(nil) {
 			break
+		}
+		if i%askBeside == askBeside-1 {
+			b.waits()
+			b.rest(ctx)
 		}
 		t := k.target(st, id)
 		if !force && !k.place(ctx, t) {

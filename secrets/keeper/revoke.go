@@ -219,6 +219,7 @@ func (k *Keeper) revokeDue(ctx context.Context, name string, t *target) (done in
 	end := fmt.Sprintf("%s%020d", prefix, max(now.UnixNano(), 0)+1)
 	var workers sync.WaitGroup
 	defer workers.Wait()
+	b := k.bulk()
 	for from := prefix; ; workers.Wait() {
 		st := k.state.Load()
 		if st == nil || k.targets.idle(t, k.cfg.Now()) {
@@ -238,7 +239,10 @@ func (k *Keeper) revokeDue(ctx context.Context, name string, t *target) (done in
 				return done, ctx.Err()
 			}
 			from = max(from, r.Key+"\x00")
-			done++
+			if done++; done%askBeside == 0 {
+				b.waits()
+				b.rest(ctx)
+			}
 			workers.Go(func() {
 				begun := time.Now()
 				err := k.expireLease(ctx, st, r, now)

@@ -68,3 +68,19 @@ func TestReadAllocations(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkRevokePrefix is what ending one of many logins costs, as a revocation of their prefix does it.
+func BenchmarkRevokePrefix(b *testing.B) {
+	h := newHouse(b)
+	const many = 5000
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		for range many {
+			h.token(`{"policies":["default"],"ttl":"1h","no_parent":true}`)
+		}
+		b.StartTimer()
+		h.ok(secrets.Update, "sys/leases/revoke-prefix/auth/token/create", ``)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/many, "ns/token")
+}

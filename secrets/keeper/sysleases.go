@@ -125,7 +125,7 @@ func (s *system) leaseRevoke(c *sysCall) (any, error) {
 	if sync {
 		return nil, s.k.revokeLease(c, c.st, id, false, time.Time{})
 	}
-	return accepted(), s.k.endLeases(c, c.st, []string{id})
+	return accepted(), s.k.endLeases(c, s.k.bulk(), c.st, []string{id})
 }
 
 func (s *system) leaseRevokePrefix(c *sysCall) (any, error) { return s.revokeBelow(c, false) }

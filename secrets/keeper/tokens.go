@@ -224,7 +224,7 @@ func (e *tokens) act(ctx context.Context, t *task, f *secrets.Fields, name strin
 	if err != nil {
 		return nil, err
 	}
-	_, err = e.k.commitEnd(ctx, t.st, ops, []string{tok.Hash}, true)
+	_, err = e.k.commitEnd(ctx, e.k.bulk(), t.st, ops, []string{tok.Hash}, true)
 	return &secrets.Response{}, err
 }
 

@@ -11,35 +11,34 @@ import (
 // goingPrefix names tokens that ended and have children that have not: whoever finds one goes on.
 const goingPrefix = "sys/token/going/"
 
-const (
-	endAtOnce = 500 // tokens that end in one commit
-	hopCount  = 16  // records that one step of a hop over an index reads
-)
+// hopCount is how many records one step of a hop over an index reads.
+const hopCount = 16
 
 // end ends a token at once, and then all below it in bounded commits: nothing is made below a token
 // that ended, and no request waits for more than one of them.
 func (k *Keeper) end(ctx context.Context, st *state, tok *token.Token) error {
-	below, err := k.endTokens(ctx, st, func() ([]storage.Op, []string, error) { return token.End(tok), []string{tok.Hash}, nil })
+	b := k.bulk()
+	below, err := k.endTokens(ctx, b, st, func() ([]storage.Op, []string, error) { return token.End(tok), []string{tok.Hash}, nil })
 	if err != nil {
 		return err
 	}
-	return k.endBelow(ctx, st, below)
+	return k.endBelow(ctx, b, st, below)
 }
 
 // endTokens ends the tokens that find names, with what they keep in their cubbyholes, as one commit; their leases
 // become due in it. It gives those that have children, which are written down as going.
-func (k *Keeper) endTokens(ctx context.Context, st *state, find func() ([]storage.Op, []string, error)) (below []string, err error) {
+func (k *Keeper) endTokens(ctx context.Context, b *bulk, st *state, find func() ([]storage.Op, []string, error)) (below []string, err error) {
 	k.tree.Lock()
 	defer k.tree.Unlock()
 	ops, ended, err := find()
 	if err != nil {
 		return nil, err
 	}
-	return k.commitEnd(ctx, st, ops, ended, false)
+	return k.commitEnd(ctx, b, st, ops, ended, false)
 }
 
 // commitEnd is endTokens with Keeper.tree held. alone says that ops make orphans of the children.
-func (k *Keeper) commitEnd(ctx context.Context, st *state, ops []storage.Op, ended []string, alone bool) (below []string, err error) {
+func (k *Keeper) commitEnd(ctx context.Context, b *bulk, st *state, ops []storage.Op, ended []string, alone bool) (below []string, err error) {
 	for _, hash := range ended {
 		k.reserves.drop(hash)
 	}
@@ -70,6 +69,7 @@ func (k *Keeper) commitEnd(ctx context.Context, st *state, ops []storage.Op, end
 	if err != nil {
 		return nil, err
 	}
+	b.waits()
 	if err := k.vault.Commit(ctx, k.epoch, ops); err != nil {
 		return below, err
 	}
@@ -80,18 +80,19 @@ func (k *Keeper) commitEnd(ctx context.Context, st *state, ops []storage.Op, end
 }
 
 // endBelow ends what is below tokens that ended. When it fails what is left is dealt with later.
-func (k *Keeper) endBelow(ctx context.Context, st *state, going []string) (err error) {
+func (k *Keeper) endBelow(ctx context.Context, b *bulk, st *state, going []string) (err error) {
 	defer func() {
 		if err != nil {
 			k.unfinished.Store(true)
 		}
 	}()
 	for len(going) > 0 {
+		b.rest(ctx)
 		hash := going[len(going)-1]
 		done := false
-		below, err := k.endTokens(ctx, st, func() (ops []storage.Op, ended []string, err error) {
-			ops, ended, err = k.childrenOf(ctx, hash)
-			if done = len(ended) < endAtOnce; done && err == nil {
+		below, err := k.endTokens(ctx, b, st, func() (ops []storage.Op, ended []string, err error) {
+			ops, ended, err = k.childrenOf(ctx, hash, b.size)
+			if done = len(ended) < b.size; done && err == nil {
 				ops = append(ops, storage.Delete(goingPrefix+hash))
 			}
 			return ops, ended, err
@@ -107,10 +108,10 @@ func (k *Keeper) endBelow(ctx context.Context, st *state, going []string) (err e
 	return nil
 }
 
-// childrenOf gives the operations that end the next of a token's children.
-func (k *Keeper) childrenOf(ctx context.Context, hash string) (ops []storage.Op, ended []string, err error) {
+// childrenOf gives the operations that end the next of a token's children, most of them at most.
+func (k *Keeper) childrenOf(ctx context.Context, hash string, most int) (ops []storage.Op, ended []string, err error) {
 	prefix := token.Children(hash)
-	records, damaged, err := k.barrier.Scan(ctx, prefix, storage.After(prefix), endAtOnce)
+	records, damaged, err := k.barrier.Scan(ctx, prefix, storage.After(prefix), most)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -135,7 +136,7 @@ func (k *Keeper) finish(ctx context.Context, st *state) error {
 		return err
 	}
 	for _, r := range records {
-		if err := k.endBelow(ctx, st, []string{strings.TrimPrefix(r.Key, goingPrefix)}); err != nil {
+		if err := k.endBelow(ctx, k.bulk(), st, []string{strings.TrimPrefix(r.Key, goingPrefix)}); err != nil {
 			return err
 		}
 	}

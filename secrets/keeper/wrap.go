@@ -116,7 +116,7 @@ func (s *system) open(c *sysCall, tok *token.Token, with func(answer []byte) ([]
 	if err != nil {
 		return nil, err
 	}
-	_, err = s.k.commitEnd(c, c.st, append(token.End(tok), more...), []string{tok.Hash}, true) // it may make no tokens
+	_, err = s.k.commitEnd(c, s.k.bulk(), c.st, append(token.End(tok), more...), []string{tok.Hash}, true) // it may make no tokens
 	return []byte(held.Response), err
 }
 
