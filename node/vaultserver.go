@@ -153,9 +153,7 @@ func (s *VaultServer) open() (err error) {
 			Audit: audit.Rules{Folder: s.cfg.AuditDir, Unsafe: s.cfg.AuditAnywhere, Prefix: s.cfg.AuditPrefix}, Local: keeper.Local{Follow: s.logs.Follow, Settings: s.sanitized}},
 		self: cluster.Server{ID: id, Hostname: hostname(), APIAddr: s.apiAddr, ClusterAddr: s.peer, Version: version.VaultContract},
 	}
-	for _, a := range s.cfg.Audits {
-		c.keeper.Audits = append(c.keeper.Audits, audit.Config{Path: a.Path, Type: a.Type, Description: a.Description, Options: a.Options, Local: a.Local})
-	}
+	c.keeper.Audits = declaredAudits(s.cfg)
 	if s.cfg.DisableCache {
 		c.keeper.CacheBytes = -1
 	}
@@ -206,6 +204,14 @@ func forwardedFor(f *vaultconf.ForwardedFor) (out vaultapi.ForwardedFor, err err
 		out.Authorized = append(out.Authorized, p)
 	}
 	return out, nil
+}
+
+// declaredAudits are the configuration's devices.
+func declaredAudits(cfg *vaultconf.Config) (list []audit.Config) {
+	for _, a := range cfg.Audits {
+		list = append(list, audit.Config{Path: a.Path, Type: a.Type, Description: a.Description, Options: a.Options, Local: a.Local})
+	}
+	return list
 }
 
 func (s *VaultServer) addParts() {
@@ -344,6 +350,9 @@ func (s *VaultServer) Describe() [][2]string {
 	return append(out, [2]string{"Storage", s.cfg.Storage.Type}, [2]string{"Version", "Vault v" + version.VaultContract + " (Corbel " + version.Number + ")"})
 }
 
+// reloadWithin bounds what a reload has to store.
+const reloadWithin = 10 * time.Second
+
 // Reload takes the log level and the listeners' certificates from a fresh configuration, all or nothing.
 func (s *VaultServer) Reload(cfg *vaultconf.Config) error {
 	level, err := vaultLevel(cfg)
@@ -363,6 +372,11 @@ func (s *VaultServer) Reload(cfg *vaultconf.Config) error {
 	if err != nil {
 		return fmt.Errorf("listener: %w", err)
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), reloadWithin)
+	defer cancel()
+	if err := s.plane.keeper.DeclareAudits(ctx, declaredAudits(cfg)); err != nil {
+		return err
+	}
 	settings := vaultTelemetry(&cfg.Telemetry)
 	if err := s.sinks.Reload(settings); err != nil {
 		return err
@@ -375,7 +389,7 @@ func (s *VaultServer) Reload(cfg *vaultconf.Config) error {
 	if err := s.plane.keeper.ReopenAudits(); err != nil {
 		s.log.Error("an audit device could not be opened again", "error", err)
 	}
-	s.log.Info("configuration reloaded: log level, certificates and headers of listeners, telemetry, audit files")
+	s.log.Info("configuration reloaded: log level, certificates and headers of listeners, telemetry, audit devices and their files")
 	return nil
 }
 

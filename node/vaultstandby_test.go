@@ -101,6 +101,10 @@ func TestVaultStandbyReads(t *testing.T) {
 			_, here, _, _ := b.read("secret/x", root)
 			return here && count() == before+2
 		}, "a line of the request and one of the answer of a standby's read")
+		b.must(204, "PUT", "secret/handed", root, obj{"v": "1"})
+		if raw, err := os.ReadFile(log); err != nil || !strings.Contains(string(raw), `"forwarded_from":"`+hostname()+`"`) {
+			t.Errorf("what a standby handed on is not recorded as such: %v", err)
+		}
 		a.must(204, "DELETE", "sys/audit/file", root, nil)
 	})
 	t.Run("keys", func(t *testing.T) {

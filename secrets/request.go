@@ -46,12 +46,14 @@ type Request struct {
 	Token        string
 	Remote       netip.Addr
 	RemotePort   uint16
-	Certificates [][]byte      // that the caller's TLS connection showed to hold, as DER, the caller's own first; nobody has judged them
-	Wrap         time.Duration // asked for with X-Vault-Wrap-TTL; 0: not
-	Now          time.Time     // when it arrived: what engines take for the time
-	Holder       string        // the display name of the token, once it was found good
-	Trace        string        // the id of the caller's trace (W3C traceparent); "": none
-	Due          bool          // asked by the engine itself (engine.Tender); nobody outside can set it
+	Certificates [][]byte            // that the caller's TLS connection showed to hold, as DER, the caller's own first; nobody has judged them
+	Wrap         time.Duration       // asked for with X-Vault-Wrap-TTL; 0: not
+	Now          time.Time           // when it arrived: what engines take for the time
+	Holder       string              // the display name of the token, once it was found good
+	Trace        string              // the id of the caller's trace (W3C traceparent); "": none
+	Headers      map[string][]string // those that the audit devices record, by name in lower case
+	From         string              // the host that the request was handed on by; "": it came from its client
+	Due          bool                // asked by the engine itself (engine.Tender); nobody outside can set it
 
 	fields Fields // of Body, once asked for
 }

@@ -158,6 +158,15 @@ func (a *API) decode(r *http.Request, path string) (q *secrets.Request, raw []by
 	query := r.URL.Query()
 	from := remote(r)
 	q = &secrets.Request{ID: requestID(), Path: path, Token: tokenOf(r), Remote: from.Addr(), RemotePort: from.Port(), Trace: httpx.TraceID(r.Header.Get("traceparent"))}
+	a.cfg.Keeper.AuditedHeaders(func(name string) {
+		if values := r.Header.Values(name); len(values) > 0 {
+			if q.Headers == nil {
+				q.Headers = map[string][]string{}
+			}
+			q.Headers[name] = values
+		}
+	})
+	q.From = cluster.HandedBy(r.Context())
 	if r.TLS != nil {
 		for _, c := range r.TLS.PeerCertificates {
 			q.Certificates = append(q.Certificates, c.Raw)

@@ -4,10 +4,15 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/ed25519"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/xml"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
+	"math/big"
 	"net"
 	"net/netip"
 	"os"
@@ -85,12 +90,16 @@ func TestForm(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	d := device(t, "file", "file_path", path)
 	e := entry()
+	e.Version, e.Request.From, e.Auth.NumUses, e.Auth.Uses = "v1+builtin", "s2", 4, true
+	e.Request.Headers = map[string][]string{"x-a": {"shown", "twice"}, "x-b": {"s3cret"}, "x-c": {"not asked for"}}
+	e.HashHeaders = map[string]bool{"x-a": false, "x-b": true}
+	e.Request.Certificates = [][]byte{certificate(t, 4711)}
 	if err := Record(t.Context(), []*Device{d}, e); err != nil {
 		t.Fatal(err)
 	}
 	e.Answer, e.Error = true, "permission denied"
 	e.Response = &Response{Data: []byte(`{"keys":["a","b"],"key_info":{"a":{}}}`), Warnings: []string{"w"}, LeaseID: "secret/1",
-		Auth: &Auth{ID: "hvs.new", Accessor: "acc2", NumUses: 3}, Wrap: &Wrap{Token: "hvs.wrap", Accessor: "acc3", TTL: time.Minute, Path: "p"}}
+		Auth: &Auth{ID: "hvs.new", Accessor: "acc2", NumUses: 3, NoDefault: true}, Wrap: &Wrap{Token: "hvs.wrap", Accessor: "acc3", TTL: time.Minute, Path: "p"}}
 	if err := Record(t.Context(), []*Device{d}, e); err != nil {
 		t.Fatal(err)
 	}
@@ -111,6 +120,9 @@ func TestForm(t *testing.T) {
 		{0, "secret", "request mount_class"}, {0, hash("hvs.mine"), "request client_token"}, {0, hash("acc"), "request client_token_accessor"}, {0, "root", "request namespace id"},
 		{0, "secret/data/app", "request path"}, {0, "10.0.0.7", "request remote_address"}, {0, 4711.0, "request remote_port"}, {0, 60.0, "request wrap_ttl"},
 		{0, hash("s3cret"), `request data data pass"word`}, {0, fmt.Sprint([]any{1, true, nil, hash("x")}), "request data data n"}, {0, "shown", "request data clear a"}, {0, hash("v"), "request data k"},
+		{0, "v1+builtin", "request mount_running_version"}, {0, "[shown twice]", "request headers x-a"}, {0, fmt.Sprint([]any{hash("s3cret")}), "request headers x-b"},
+		{0, nil, "request headers x-c"}, {0, "4711", "request client_certificate_serial_number"}, {0, "s2", "forwarded_from"}, {0, 4.0, "auth remaining_uses"},
+		{0, nil, "auth no_default_policy"}, {1, true, "response auth no_default_policy"}, {1, nil, "response auth remaining_uses"}, {1, "v1+builtin", "response mount_running_version"},
 		{0, nil, "response"}, {0, nil, "error"},
 		{1, "response", "type"}, {1, "permission denied", "error"}, {1, fmt.Sprint([]any{hash("a"), hash("b")}), "response data keys"}, {1, "[w]", "response warnings"},
 		{1, "secret/1", "response secret lease_id"}, {1, hash("hvs.new"), "response auth client_token"}, {1, 3.0, "response auth num_uses"}, {1, hash("hvs.wrap"), "response wrap_info token"},
@@ -128,6 +140,56 @@ func TestForm(t *testing.T) {
 	}
 	if want := "hmac-sha256:"; !strings.HasPrefix(hash("x"), want) || len(hash("x")) != len(want)+64 {
 		t.Errorf("a hash is %q", hash("x"))
+	}
+}
+
+// certificate is one that signs itself, as DER.
+func certificate(t *testing.T, serial int64) []byte {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(serial)}
+	der, err := x509.CreateCertificate(nil, c, c, public, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
+}
+
+// TestJSONx: entries as XML say the same, and what is secret stays hashed.
+func TestJSONx(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	d := device(t, "file", "file_path", path, "format", "jsonx", "prefix", "@cee: ")
+	e := entry()
+	e.Request.Body = []byte(`{"a<b":"s3cret","n":[1,true,null],"empty":{}}`)
+	if err := Record(t.Context(), []*Device{d}, e); err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(raw)
+	for _, want := range []string{`@cee: <json:object xmlns:json="http://www.ibm.com/xmlns/prod/2009/jsonx"><json:string name="time">`, `<json:object name="request">`,
+		`<json:string name="a&lt;b">` + d.Hash("s3cret") + `</json:string>`, `<json:array name="n"><json:number>1</json:number><json:boolean>true</json:boolean><json:null /></json:array>`,
+		`<json:object name="empty"></json:object>`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("lacks %s:\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "s3cret") || strings.Count(text, "\n") != 1 || !strings.HasSuffix(text, "</json:object>\n") {
+		t.Errorf("is no line of its own without secrets: %s", text)
+	}
+	dec := xml.NewDecoder(strings.NewReader(strings.TrimPrefix(text, "@cee: ")))
+	for {
+		if _, err := dec.Token(); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatalf("no XML: %v\n%s", err, text)
+		}
 	}
 }
 
@@ -195,7 +257,7 @@ func TestRefusedDevices(t *testing.T) {
 		{"file", []string{"file_path", "/tmp/a"}, Rules{}, false}, {"file", []string{"file_path", "/tmp/a"}, Rules{Unsafe: true}, true},
 		{"file", []string{"file_path", folder + "/a", "mode", "0700"}, rules, false}, {"file", []string{"file_path", folder + "/a", "mode", "0611"}, Rules{Unsafe: true}, false},
 		{"file", []string{"file_path", folder + "/a", "mode", "x"}, rules, false}, {"file", []string{"file_path", folder + "/a", "mode", "04600"}, rules, false},
-		{"file", []string{"file_path", folder + "/a", "prefix", "#!/bin/sh\n"}, rules, false}, {"file", []string{"file_path", folder + "/a", "format", "jsonx"}, rules, false},
+		{"file", []string{"file_path", folder + "/a", "prefix", "#!/bin/sh\n"}, rules, false}, {"file", []string{"file_path", folder + "/a", "format", "jsonx"}, rules, true},
 		{"file", []string{"file_path", folder + "/a", "format", "xml"}, rules, false}, {"file", []string{"file_path", folder + "/a", "log_raw", "perhaps"}, rules, false},
 		{"file", []string{"file_path", folder + "/a", "filepath", "b"}, rules, false}, {"syslog", []string{"facility", "NONE"}, rules, false}, {"syslog", []string{"tag", "a b"}, rules, false},
 		{"socket", []string{"address", "127.0.0.1:1"}, rules, false}, {"socket", nil, Rules{Unsafe: true}, false}, {"socket", []string{"address", "x", "socket_type", "icmp"}, Rules{Unsafe: true}, false},

@@ -45,6 +45,7 @@ type Rules struct {
 // settings are a Config's options, read.
 type settings struct {
 	raw, hashAccessor, elideLists, sync bool
+	jsonx                               bool // lines are XML
 	prefix                              string
 	weak                                bool // cannot tell whether it took an entry
 	sink                                sink
@@ -80,9 +81,9 @@ func read(c *Config, rules Rules) (*settings, error) {
 	switch format := c.Options["format"]; format {
 	case "", "json":
 	case "jsonx":
-		return nil, wrong("format", "jsonx is not supported; use json")
+		s.jsonx = true
 	default:
-		return nil, wrong("format", strconv.Quote(format)+" is unknown; use json")
+		return nil, wrong("format", strconv.Quote(format)+" is unknown; it is json or jsonx")
 	}
 	if s.prefix != "" && !rules.Prefix {
 		return nil, wrong("prefix", "is allowed only where allow_audit_log_prefixing is set in the server's configuration")

@@ -2,7 +2,9 @@ package audit
 
 import (
 	"cmp"
+	"crypto/x509"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +20,9 @@ type Entry struct {
 	Request *secrets.Request
 	Mount   *mount.Entry // nil: no mount has the path
 	Auth    Auth         // whose request it is; the zero value is nobody known
+	Version string       // of the mounts' engines; "": not told
+	// HashHeaders says of the request's headers which are hashed; those that it does not name are left out.
+	HashHeaders map[string]bool
 	// Answer makes it an entry of type "response".
 	Answer   bool
 	Response *Response // nil where there was none but an error
@@ -35,7 +40,9 @@ type Auth struct {
 	Type                      string
 	TTL                       time.Duration
 	Issued                    time.Time
-	NumUses                   int // left
+	NumUses                   int  // left
+	NoDefault                 bool // made without the policy default
+	Uses                      bool // it is a request's own: NumUses are those that remain
 }
 
 // Response is what a client is given.
@@ -73,6 +80,7 @@ func (e *Entry) encode(r *record) {
 	if e.Response != nil {
 		e.response(r)
 	}
+	r.str("forwarded_from", e.Request.From)
 	r.text = append(r.text, '}')
 }
 
@@ -164,21 +172,74 @@ func (r *record) auth(name string, a *Auth) {
 		r.str("token_issue_time", a.Issued.UTC().Format(time.RFC3339Nano))
 	}
 	r.number("num_uses", int64(a.NumUses))
+	if a.Uses {
+		r.number("remaining_uses", int64(a.NumUses))
+	}
+	if a.NoDefault {
+		r.name("no_default_policy")
+		r.text = append(r.text, "true"...)
+	}
 	r.text = append(r.text, '}')
 }
 
-func (r *record) mount(e *mount.Entry, path string) {
-	if e == nil {
+// headers writes those of the request that are recorded, by name.
+func (e *Entry) headers(r *record) {
+	begun := false
+	for _, name := range slices.Sorted(maps.Keys(e.Request.Headers)) {
+		hash, recorded := e.HashHeaders[name]
+		if !recorded {
+			continue
+		}
+		if !begun {
+			begun = true
+			r.name("headers")
+			r.text = append(r.text, '{')
+		}
+		if !hash {
+			r.strs(name, e.Request.Headers[name])
+			continue
+		}
+		r.name(name)
+		r.text = append(r.text, '[')
+		for i, v := range e.Request.Headers[name] {
+			if i > 0 {
+				r.text = append(r.text, ',')
+			}
+			r.secret(secretMark, v)
+		}
+		r.text = append(r.text, ']')
+	}
+	if begun {
+		r.text = append(r.text, '}')
+	}
+}
+
+// serial is that of the certificate that the caller's connection showed; "" where there is none.
+func serial(q *secrets.Request) string {
+	if len(q.Certificates) == 0 {
+		return ""
+	}
+	c, err := x509.ParseCertificate(q.Certificates[0])
+	if err != nil {
+		return ""
+	}
+	return c.SerialNumber.String()
+}
+
+func (e *Entry) mount(r *record) {
+	m := e.Mount
+	if m == nil {
 		return
 	}
-	r.str("mount_point", e.Path)
-	r.str("mount_type", e.Type)
-	r.str("mount_accessor", e.Accessor)
+	r.str("mount_point", m.Path)
+	r.str("mount_type", m.Type)
+	r.str("mount_accessor", m.Accessor)
 	class := "secret"
-	if e.Auth() {
+	if m.Auth() {
 		class = "auth"
 	}
-	r.str(path, class)
+	r.str("mount_running_version", e.Version)
+	r.str("mount_class", class)
 }
 
 func (e *Entry) request(r *record) {
@@ -188,7 +249,7 @@ func (e *Entry) request(r *record) {
 	r.str("id", q.ID)
 	r.str("client_id", e.Auth.Entity)
 	r.str("operation", q.Op.String())
-	r.mount(e.Mount, "mount_class")
+	e.mount(r)
 	r.hidden(secretMark, "client_token", q.Token)
 	r.hidden(accessorMark, "client_token_accessor", e.Auth.Accessor)
 	r.text = append(r.text, `,"namespace":{"id":"root"}`...)
@@ -212,6 +273,8 @@ func (e *Entry) request(r *record) {
 		r.number("remote_port", int64(q.RemotePort))
 	}
 	r.number("wrap_ttl", int64(q.Wrap/time.Second))
+	e.headers(r)
+	r.str("client_certificate_serial_number", serial(q))
 	r.text = append(r.text, '}')
 }
 
@@ -219,7 +282,7 @@ func (e *Entry) response(r *record) {
 	p := e.Response
 	r.name("response")
 	r.text = append(r.text, '{')
-	r.mount(e.Mount, "mount_class")
+	e.mount(r)
 	if p.Auth != nil {
 		r.auth("auth", p.Auth)
 	}

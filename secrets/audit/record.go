@@ -67,6 +67,20 @@ func (h *hasher) append(out, plain []byte) []byte {
 // render appends the record as a device writes it, with its line's end.
 func (r *record) render(out []byte, d *Device) []byte {
 	out = append(out, d.cfg.prefix...)
+	if !d.cfg.jsonx {
+		return append(r.fill(out, d), '\n')
+	}
+	plain := r.fill(nil, d)
+	defer clear(plain)
+	out, err := appendJSONx(out, plain)
+	if err != nil { // what fill makes is JSON: better the entry in another form than none
+		out = append(out, plain...)
+	}
+	return append(out, '\n')
+}
+
+// fill appends the record with what the device shows in its holes.
+func (r *record) fill(out []byte, d *Device) []byte {
 	at := 0
 	for i := range r.marks {
 		m := &r.marks[i]
@@ -86,7 +100,7 @@ func (r *record) render(out []byte, d *Device) []byte {
 			out = append(d.hash.append(append(out, '"'), r.plain[m.from:m.to]), '"')
 		}
 	}
-	return append(append(out, r.text[at:]...), '\n')
+	return append(out, r.text[at:]...)
 }
 
 func appendQuoted(out []byte, s string) []byte {

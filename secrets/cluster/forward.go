@@ -31,6 +31,8 @@ const (
 	remoteHeader = "X-Corbel-Client-Address"
 	// certHeader is the client's TLS certificates, DER in base64, its own first.
 	certHeader = "X-Corbel-Client-Certificate"
+	// fromHeader is the name of the host that hands a request on.
+	fromHeader = "X-Corbel-From"
 	// standbyHeader in an answer says that the server that it was handed to is not the active one, and did nothing.
 	standbyHeader = "X-Corbel-Standby"
 
@@ -48,6 +50,12 @@ type handed struct{}
 
 // Handed reports whether a request came from another server of the cluster.
 func Handed(ctx context.Context) bool { return ctx.Value(handed{}) != nil }
+
+// HandedBy is the name of the host that handed a request on; "" where it came from its client.
+func HandedBy(ctx context.Context) string {
+	host, _ := ctx.Value(handed{}).(string)
+	return host
+}
 
 func (c *Cluster) newProxy() *httputil.ReverseProxy {
 	transport := &http.Transport{
@@ -67,6 +75,7 @@ func (c *Cluster) newProxy() *httputil.ReverseProxy {
 			r.Out.URL.Scheme, r.Out.URL.Host = "http", leader.ClusterAddr
 			r.Out.Host = r.In.Host
 			r.Out.Header.Set(remoteHeader, r.In.RemoteAddr)
+			r.Out.Header.Set(fromHeader, c.cfg.Self.Hostname)
 			r.Out.Header[certHeader] = certificates(r.In.TLS)
 			r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
 		},
@@ -213,9 +222,11 @@ func (h *peerHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r.RemoteAddr = from
 		r.Header.Del(remoteHeader)
 	}
+	from := r.Header.Get(fromHeader)
+	r.Header.Del(fromHeader)
 	r.TLS = shown(r.Header[certHeader]) // the client's connection, not the other server's
 	r.Header.Del(certHeader)
-	h.api.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), handed{}, true)))
+	h.api.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), handed{}, from)))
 }
 
 // certificates are what a client showed on its connection, for certHeader.

@@ -15,6 +15,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/audit"
+	"corbel.dev/corbel/secrets/policy"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/token"
 )
@@ -55,7 +56,7 @@ func (k *Keeper) audited(ctx context.Context, t *task, refusal error) error {
 	if !k.audits() {
 		return refusal
 	}
-	e := t.entryOf(refusal)
+	e := k.entryOf(t, refusal)
 	if err := k.record(ctx, e); err != nil || refusal == nil {
 		return err
 	}
@@ -74,7 +75,7 @@ func (k *Keeper) answered(ctx context.Context, t *task) (*Reply, error) {
 	if !k.audits() {
 		return reply, err
 	}
-	e := t.entryOf(err)
+	e := k.entryOf(t, err)
 	e.Answer, e.Time = true, k.cfg.Now()
 	if reply != nil {
 		e.Response = reply.audited()
@@ -85,8 +86,8 @@ func (k *Keeper) answered(ctx context.Context, t *task) (*Reply, error) {
 	return reply, err
 }
 
-func (t *task) entryOf(err error) *audit.Entry {
-	e := &audit.Entry{Time: t.Now, Request: t.Request, Mount: t.entry}
+func (k *Keeper) entryOf(t *task, err error) *audit.Entry {
+	e := &audit.Entry{Time: t.Now, Request: t.Request, Mount: t.entry, Version: k.running, HashHeaders: t.st.headers}
 	if err != nil {
 		e.Error = errkind.Text(err)
 	}
@@ -96,6 +97,7 @@ func (t *task) entryOf(err error) *audit.Entry {
 			identity = p.Policies
 		}
 		e.Auth = auditAuth(t.Token, t.holder.Token, identity)
+		e.Auth.Uses = true
 	}
 	if t.judged != nil {
 		e.Auth.Decided, e.Auth.Allowed, e.Auth.Granting = true, t.judged.Allowed, t.judged.Granting
@@ -116,6 +118,8 @@ func (r *Reply) audited() *audit.Response {
 	}
 	if r.Token != nil {
 		auth := auditAuth(r.Token.ID, r.Token.Token, r.Token.Identity)
+		// Every token has the policy default, but for root's and those that were made without it.
+		auth.NoDefault = !slices.Contains(auth.Policies, "default") && !slices.Contains(auth.Policies, policy.RootName)
 		out.Auth = &auth
 	}
 	if r.Lease != nil {
@@ -130,6 +134,9 @@ func (r *Reply) audited() *audit.Response {
 // openAudits starts the devices that are stored. They are opened when the first entry comes:
 // one that cannot be is as one that fails.
 func (k *Keeper) openAudits(ctx context.Context, st *state) error {
+	if err := k.loadAuditHeaders(ctx, st); err != nil {
+		return err
+	}
 	records, err := k.vault.Scan(ctx, auditPrefix, storage.After(auditPrefix), 0)
 	if err != nil {
 		return err

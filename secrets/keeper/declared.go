@@ -54,7 +54,7 @@ func (k *Keeper) declare(ctx context.Context) error {
 		delete(have, want.Path)
 		if old != nil {
 			want.UUID, want.Accessor, want.Salt = old.UUID, old.Accessor, old.Salt
-			if old.Declared && old.Type == want.Type && old.Description == want.Description && old.Local == want.Local && maps.Equal(old.Options, want.Options) {
+			if sameDevice(old, &want) {
 				continue
 			}
 		} else {
@@ -74,4 +74,53 @@ func (k *Keeper) declare(ctx context.Context) error {
 		}
 	}
 	return k.vault.Commit(ctx, k.epoch, ops)
+}
+
+// DeclareAudits puts other devices in the place of those that the configuration declared. What stays as it is keeps its file
+// open; on a server that is not the active one they are known for its next reign. Wrong ones change nothing.
+func (k *Keeper) DeclareAudits(ctx context.Context, list []audit.Config) error {
+	if err := checkDeclared(list); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.cfg.Audits = list
+	st := k.state.Load()
+	if st == nil {
+		return nil
+	}
+	if err := k.declare(ctx); err != nil {
+		return err
+	}
+	next, fresh := *st, &state{}
+	if err := k.openAudits(ctx, fresh); err != nil {
+		return err
+	}
+	next.audits = nil
+	var gone []*audit.Device
+	old := map[string]*audit.Device{}
+	for _, d := range st.audits {
+		old[d.Config.UUID] = d
+	}
+	for _, d := range fresh.audits {
+		same := old[d.Config.UUID]
+		if same == nil || !sameDevice(same.Config, d.Config) {
+			next.audits = append(next.audits, d)
+			continue
+		}
+		gone = append(gone, d) // nothing was written through it: the one that is open goes on
+		next.audits = append(next.audits, same)
+		delete(old, d.Config.UUID)
+	}
+	for _, d := range old {
+		gone = append(gone, d)
+	}
+	k.state.Store(&next)
+	closeAudits(gone)
+	return nil
+}
+
+// sameDevice is whether two configurations mean one device.
+func sameDevice(a, b *audit.Config) bool {
+	return a.Declared == b.Declared && a.Path == b.Path && a.Type == b.Type && a.Description == b.Description && a.Local == b.Local && maps.Equal(a.Options, b.Options)
 }

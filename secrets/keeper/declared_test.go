@@ -49,6 +49,19 @@ func TestDeclaredAudits(t *testing.T) {
 	polltest.Until(t, func() bool { return lines("two") >= 2 }, "the changed device to write")
 	again(file("two"), audit.Config{Path: "own/", Type: "file", Options: map[string]string{"file_path": "discard"}})
 	h.refused(errkind.Invalid, h.root, secrets.Delete, "sys/audit/own", "")
+	if err := h.DeclareAudits(t.Context(), []audit.Config{{Path: "x/", Type: "none"}}); !errkind.Is(err, errkind.Invalid) {
+		t.Errorf("a wrong device at a reload: %v", err)
+	}
+	for _, list := range [][]audit.Config{{file("three")}, {file("three"), {Path: "own/", Type: "file", Options: map[string]string{"file_path": "discard"}}}} { // without a seal
+		if err := h.DeclareAudits(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+		h.ok(secrets.Read, "secret/a", "")
+	}
+	polltest.Until(t, func() bool { return lines("three") >= 4 }, "the device of the reload to write on")
+	if now := hash(); now != before {
+		t.Errorf("a device changed by a reload hashes to %s, formerly %s", now, before)
+	}
 	again()
 	if r := h.ok(secrets.Read, "sys/audit", ""); strings.Contains(string(r.Data), "declared/") || strings.Contains(string(r.Data), "own/") {
 		t.Errorf("after they were taken out: %s", r.Data)

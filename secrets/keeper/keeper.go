@@ -101,6 +101,7 @@ type Keeper struct {
 	flying  inFlight
 	moves   moves
 
+	running      string                // the version of all engines, as clients are told
 	versionNoted atomic.Bool           // in the store's history
 	hashing      *limit.Gate           // of passwords
 	keygen       *limit.Gate           // of RSA keys
@@ -154,6 +155,7 @@ type state struct {
 	acls     *aclCache // made anew with the policies
 	book     *token.Book
 	audits   []*audit.Device
+	headers  auditHeaders
 	quotas   *quota.Set
 	cors     CORS
 
@@ -171,6 +173,7 @@ func New(cfg Config) (*Keeper, error) {
 	k := &Keeper{cfg: cfg, barrier: b, vault: newVault(b, cfg.CacheBytes), meters: newMeters(cfg.Metrics)}
 	// A password takes a core for tens of milliseconds: what waits for one takes turns by address.
 	k.hashing = limit.NewGate(limit.GateConfig{Name: "logins by password", Slots: runtime.GOMAXPROCS(0), MaxWaiting: 512})
+	k.running = "v" + cfg.Local.Version + "+builtin.vault"
 	k.keys = jwks.New(cfg.Now)
 	k.gauges(cfg.Metrics)
 	k.vault.hit, k.vault.miss = k.meters.hit, k.meters.miss

@@ -228,7 +228,7 @@ func (k *Keeper) recordedHere(ctx context.Context, t *task, reply *Reply) bool {
 	if len(t.st.audits) == 0 {
 		return true
 	}
-	e := t.entryOf(nil)
+	e := k.entryOf(t, nil)
 	if audit.Record(ctx, t.st.audits, e) != nil {
 		return false
 	}

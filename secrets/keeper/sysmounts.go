@@ -16,11 +16,11 @@ import (
 )
 
 // described is a mount as the API shows it.
-func described(e *mount.Entry) map[string]any {
+func (k *Keeper) described(e *mount.Entry) map[string]any {
 	config := map[string]any{"default_lease_ttl": seconds(e.Config.DefaultLeaseTTL), "max_lease_ttl": seconds(e.Config.MaxLeaseTTL), "force_no_cache": e.Config.ForceNoCache}
 	settings(e, config)
 	return map[string]any{"type": e.Type, "description": e.Description, "accessor": e.Accessor, "config": config, "options": e.Options, "local": e.Local,
-		"seal_wrap": e.SealWrap, "external_entropy_access": false, "uuid": e.UUID, "plugin_version": "", "running_plugin_version": "", "running_sha256": "",
+		"seal_wrap": e.SealWrap, "external_entropy_access": false, "uuid": e.UUID, "plugin_version": "", "running_plugin_version": k.running, "running_sha256": "",
 		"deprecation_status": "supported"}
 }
 
@@ -44,7 +44,7 @@ func (s *system) mounts(c *sysCall) (any, error) {
 	out := map[string]any{}
 	for _, e := range c.st.mounts.All() {
 		if !e.Auth() {
-			out[e.Path] = described(e)
+			out[e.Path] = s.k.described(e)
 		}
 	}
 	return out, nil
@@ -54,7 +54,7 @@ func (s *system) authMounts(c *sysCall) (any, error) {
 	out := map[string]any{}
 	for _, e := range c.st.mounts.All() {
 		if path, ok := strings.CutPrefix(e.Path, "auth/"); ok {
-			out[path] = described(e)
+			out[path] = s.k.described(e)
 		}
 	}
 	return out, nil
@@ -88,7 +88,7 @@ func (s *system) mountOrTune(c *sysCall) (any, error) {
 		return nil, err
 	}
 	if !tune {
-		return described(e), nil
+		return s.k.described(e), nil
 	}
 	l := s.k.limits(e)
 	out := map[string]any{"default_lease_ttl": seconds(l.Default), "max_lease_ttl": seconds(l.Max), "force_no_cache": e.Config.ForceNoCache, "description": e.Description}
@@ -284,9 +284,9 @@ func (s *system) uiMounts(c *sysCall) (any, error) {
 			continue
 		}
 		if path, ok := strings.CutPrefix(e.Path, "auth/"); ok {
-			auth[path] = described(e)
+			auth[path] = s.k.described(e)
 		} else {
-			secret[e.Path] = described(e)
+			secret[e.Path] = s.k.described(e)
 		}
 	}
 	return map[string]any{"secret": secret, "auth": auth}, nil
@@ -298,7 +298,7 @@ func (s *system) uiMount(c *sysCall) (any, error) {
 	if e == nil || !c.holder.acl.Below(e.Path) {
 		return nil, errkind.New(errkind.Denied, "preflight capability check returned 403, please ensure client's policies grant access to path \""+strings.TrimSuffix(c.name, "/")+"/\"")
 	}
-	out := described(e)
+	out := s.k.described(e)
 	out["path"] = e.Path
 	return out, nil
 }

@@ -128,7 +128,7 @@ func (s *system) plugins(c *sysCall) (any, error) {
 }
 
 func (s *system) plugin(kind, name string) map[string]any {
-	return map[string]any{"name": name, "type": kind, "builtin": true, "version": "v" + s.k.cfg.Local.Version + "+builtin.vault", "deprecation_status": "supported", "command": "", "args": []string{}, "sha256": ""}
+	return map[string]any{"name": name, "type": kind, "builtin": true, "version": s.k.running, "deprecation_status": "supported", "command": "", "args": []string{}, "sha256": ""}
 }
 
 func (s *system) refusePlugin(*sysCall) (any, error) {

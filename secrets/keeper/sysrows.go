@@ -5,6 +5,8 @@ var toolRows = []row{
 	{path: "audit", read: (*system).audits},
 	{path: "audit/", write: (*system).enableAudit, del: (*system).disableAudit},
 	{path: "audit-hash/", write: (*system).auditHash},
+	{path: "config/auditing/request-headers", read: (*system).auditHeaderList},
+	{path: "config/auditing/request-headers/", read: (*system).readAuditHeader, write: (*system).writeAuditHeader, del: (*system).deleteAuditHeader},
 	{path: "quotas/config", read: (*system).quotaConfig, write: (*system).writeQuotaConfig},
 	{path: "quotas/rate-limit", list: (*system).quotaNames},
 	{path: "quotas/rate-limit/", read: (*system).readQuota, write: (*system).writeQuota, del: (*system).deleteQuota},

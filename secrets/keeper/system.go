@@ -18,7 +18,7 @@ type system struct{ k *Keeper }
 
 // Special implements engine.Engine.
 func (*system) Special() engine.Special {
-	return engine.Special{Open: []string{"wrapping/unwrap", "wrapping/lookup", "wrapping/rewrap", "replication/status", "replication/dr/status", "replication/performance/status"}, Token: []string{"internal/ui/mounts", "internal/ui/mounts/*"}, Protected: []string{"pprof", "pprof/*", "leases/tidy", "plugins/catalog/*", "config/cors", "auth/*", "rotate", "rotate/*", "storage/raft/*", "rekey/*", "rekey-recovery-key/*", "generate-root/*", "seal", "step-down", "audit", "audit/*", "remount", "raw/*", "leases/lookup/*", "leases/revoke-prefix/*", "leases/revoke-force/*", "leases/revocation/*",
+	return engine.Special{Open: []string{"wrapping/unwrap", "wrapping/lookup", "wrapping/rewrap", "replication/status", "replication/dr/status", "replication/performance/status"}, Token: []string{"internal/ui/mounts", "internal/ui/mounts/*"}, Protected: []string{"pprof", "pprof/*", "leases/tidy", "plugins/catalog/*", "config/cors", "config/auditing/*", "auth/*", "rotate", "rotate/*", "storage/raft/*", "rekey/*", "rekey-recovery-key/*", "generate-root/*", "seal", "step-down", "audit", "audit/*", "remount", "raw/*", "leases/lookup/*", "leases/revoke-prefix/*", "leases/revoke-force/*", "leases/revocation/*",
 		"revoke-prefix/*", "revoke-force/*"}}
 }
 
@@ -95,7 +95,7 @@ var rows = slices.Concat(toolRows, []row{
 
 // hoisted paths have their data at the top of the envelope too (contract 1.2).
 func hoisted(rest string) bool {
-	for _, p := range []string{"audit", "audit-hash", "auth", "mounts", "policy", "capabilities", "key-status", "ha-status", "remount", "rotate", "config/cors", "wrapping/wrap"} {
+	for _, p := range []string{"audit", "audit-hash", "auth", "mounts", "policy", "capabilities", "key-status", "ha-status", "remount", "rotate", "config/cors", "config/auditing/request-headers", "wrapping/wrap"} {
 		if rest == p || strings.HasPrefix(rest, p+"/") || (p == "capabilities" && strings.HasPrefix(rest, p)) {
 			return true
 		}

@@ -1,0 +1,105 @@
+package keeper
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"strings"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets/storage"
+)
+
+// auditHeadersKey is where the names of the headers that are recorded are.
+const auditHeadersKey = "core/audited-headers"
+
+// maxAuditHeaders bounds how many there are: each is looked for in every request.
+const maxAuditHeaders = 128
+
+// auditHeaders are the headers of requests that devices record, by name in lower case: true where values are hashed. Immutable.
+type auditHeaders map[string]bool
+
+// AuditedHeaders calls take with the name of each header that is recorded, in lower case. None while nothing records.
+func (k *Keeper) AuditedHeaders(take func(name string)) {
+	st := k.state.Load()
+	if st == nil {
+		st = k.replica.state.Load()
+	}
+	if st == nil || len(st.audits) == 0 {
+		return
+	}
+	for name := range st.headers {
+		take(name)
+	}
+}
+
+// AuditsHeaders reports whether any is recorded.
+func (k *Keeper) AuditsHeaders() bool {
+	st := k.state.Load()
+	return st != nil && len(st.audits) > 0 && len(st.headers) > 0
+}
+
+func (k *Keeper) loadAuditHeaders(ctx context.Context, st *state) error {
+	raw, ok, err := k.vault.Get(ctx, auditHeadersKey)
+	if err != nil || !ok {
+		return err
+	}
+	if json.Unmarshal(raw, &st.headers) != nil {
+		return errkind.Errorf(errkind.Corrupt, "%s is not what was stored", auditHeadersKey)
+	}
+	return nil
+}
+
+func shownHeader(hash bool) map[string]bool { return map[string]bool{"hmac": hash} }
+
+func (s *system) auditHeaderList(c *sysCall) (any, error) {
+	out := map[string]any{}
+	for name, hash := range c.st.headers {
+		out[name] = shownHeader(hash)
+	}
+	return map[string]any{"headers": out}, nil
+}
+
+func (s *system) readAuditHeader(c *sysCall) (any, error) {
+	name := strings.ToLower(c.name)
+	hash, ok := c.st.headers[name]
+	if !ok {
+		return nil, errkind.New(errkind.Invalid, "Could not find header in config")
+	}
+	return map[string]any{name: shownHeader(hash)}, nil
+}
+
+func (s *system) writeAuditHeader(c *sysCall) (any, error) {
+	hash := c.f.Bool("hmac", false)
+	if err := c.f.Err(); err != nil {
+		return nil, err
+	}
+	name := strings.ToLower(c.name)
+	if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || r == ':' || r == '/' }) {
+		return nil, errkind.Errorf(errkind.Invalid, "header: %q is no name of a header", c.name)
+	}
+	if !hash && (name == "x-vault-token" || name == "authorization") {
+		return nil, errkind.Errorf(errkind.Invalid, "hmac: must be true for %s, which holds tokens", name)
+	}
+	if _, has := c.st.headers[name]; !has && len(c.st.headers) >= maxAuditHeaders {
+		return nil, errkind.Errorf(errkind.Invalid, "header: there are %d already, as many as may be", maxAuditHeaders)
+	}
+	return nil, s.changeAuditHeaders(c, func(next auditHeaders) { next[name] = hash })
+}
+
+func (s *system) deleteAuditHeader(c *sysCall) (any, error) {
+	return nil, s.changeAuditHeaders(c, func(next auditHeaders) { delete(next, strings.ToLower(c.name)) })
+}
+
+func (s *system) changeAuditHeaders(c *sysCall, change func(auditHeaders)) error {
+	return s.k.change(c, func(st state) (*state, []storage.Op, error) {
+		next := maps.Clone(st.headers)
+		if next == nil {
+			next = auditHeaders{}
+		}
+		change(next)
+		op, err := putJSON(auditHeadersKey, next)
+		st.headers = next
+		return &st, []storage.Op{op}, err
+	})
+}
