@@ -35,7 +35,36 @@ func New(now func() time.Time) *Keys {
 type keySet struct {
 	set    jose.JSONWebKeySet
 	issuer string
+	ends   Endpoints
 	at     time.Time
+}
+
+// Endpoints are where an issuer that was discovered is asked for more than its keys; "" where it does not say.
+type Endpoints struct {
+	Authorization string   `json:"authorization_endpoint"`
+	Token         string   `json:"token_endpoint"`
+	UserInfo      string   `json:"userinfo_endpoint"`
+	TokenAuth     []string `json:"token_endpoint_auth_methods_supported"`
+}
+
+// Endpoints gives those of a source with Discovery, and its issuer. Errors are as those of Verify.
+func (k *Keys) Endpoints(ctx context.Context, from Source) (ends Endpoints, issuer string, err error) {
+	k.mu.Lock()
+	s := k.kept[from]
+	k.mu.Unlock()
+	if s != nil {
+		if age := k.now().Sub(s.at); age >= 0 && age < keysFor {
+			return s.ends, s.issuer, nil
+		}
+	}
+	fresh, err := k.ask(ctx, from)
+	switch {
+	case err == nil:
+		return fresh.ends, fresh.issuer, nil
+	case s != nil:
+		return s.ends, s.issuer, nil
+	}
+	return ends, "", err
 }
 
 // question is one that is under way.
@@ -129,6 +158,7 @@ func fetch(ctx context.Context, from Source) (*keySet, error) {
 		var found struct {
 			Issuer  string `json:"issuer"`
 			JWKSURI string `json:"jwks_uri"`
+			Endpoints
 		}
 		if err := get(ctx, ca, strings.TrimSuffix(from.Discovery, "/")+"/.well-known/openid-configuration", &found); err != nil {
 			return nil, err
@@ -136,10 +166,12 @@ func fetch(ctx context.Context, from Source) (*keySet, error) {
 		if strings.TrimSuffix(found.Issuer, "/") != strings.TrimSuffix(from.Discovery, "/") {
 			return nil, errkind.Errorf(errkind.Denied, "the issuer at %s says that it is %q", from.Discovery, found.Issuer)
 		}
-		if err := CheckURL("jwks_uri", found.JWKSURI); err != nil {
-			return nil, errkind.E(errkind.Unavailable, "", err)
+		for name, text := range map[string]string{"jwks_uri": found.JWKSURI, "authorization_endpoint": found.Authorization, "token_endpoint": found.Token, "userinfo_endpoint": found.UserInfo} {
+			if err := CheckURL(name, text); err != nil && (text != "" || name == "jwks_uri") {
+				return nil, errkind.E(errkind.Unavailable, "", err)
+			}
 		}
-		address, s.issuer = found.JWKSURI, found.Issuer
+		address, s.issuer, s.ends = found.JWKSURI, found.Issuer, found.Endpoints
 	}
 	return s, get(ctx, ca, address, &s.set)
 }

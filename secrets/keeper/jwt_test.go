@@ -79,6 +79,39 @@ func TestJWT(t *testing.T) {
 	}
 }
 
+// Of several addresses each may have the key.
+func TestJWTKeysOfPairs(t *testing.T) {
+	h, one, two, other := newHouse(t), jwkstest.New(t, "ES256"), jwkstest.New(t, "EdDSA"), jwkstest.New(t, "ES256")
+	h.ok(secrets.Update, "sys/auth/jwt", `{"type":"jwt"}`)
+	pair := func(i *jwkstest.Issuer) map[string]string {
+		return map[string]string{"jwks_url": i.URL + "/keys", "jwks_ca_pem": i.CA}
+	}
+	h.ok(secrets.Update, "auth/jwt/config", text(t, map[string]any{"jwks_pairs": []any{pair(one), pair(two)}}))
+	h.ok(secrets.Update, "auth/jwt/role/r", `{"role_type":"jwt","user_claim":"sub","bound_audiences":["vault"]}`)
+	for _, i := range []*jwkstest.Issuer{one, two} {
+		if _, err := h.jwt("r", i.Sign(h.claims(nil))); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := h.jwt("r", other.Sign(h.claims(nil))); !errkind.Is(err, errkind.Invalid) {
+		t.Errorf("a token of nobody's: %v", err)
+	}
+	dead := map[string]string{"jwks_url": "https://127.0.0.1:1/keys"}
+	h.ok(secrets.Update, "auth/jwt/config", text(t, map[string]any{"jwks_pairs": []any{dead, pair(two)}, "skip_jwks_validation": true}))
+	if _, err := h.jwt("r", two.Sign(h.claims(nil))); err != nil {
+		t.Errorf("beside an address that does not answer: %v", err)
+	}
+	if _, err := h.jwt("r", other.Sign(h.claims(nil))); !errkind.Is(err, errkind.Unavailable) {
+		t.Errorf("it may be of the address that does not answer: %v", err)
+	}
+	if pairs := field(t, h.ok(secrets.Read, "auth/jwt/config", ""), "jwks_pairs").([]any); len(pairs) != 2 {
+		t.Errorf("the configuration shows %v", pairs)
+	}
+	for _, bad := range []string{`[{"jwks_url":"x"}]`, `"x"`, `[7]`, `[{"jwks_url":"https://x","jwks_ca_pem":"no"}]`} {
+		h.refused(errkind.Invalid, h.root, secrets.Update, "auth/jwt/config", `{"jwks_pairs":`+bad+`}`)
+	}
+}
+
 func TestJWTKeysOfAnIssuer(t *testing.T) {
 	h, i := newHouse(t), jwkstest.New(t, "ES256")
 	h.ok(secrets.Update, "sys/auth/jwt", `{"type":"jwt"}`)

@@ -136,6 +136,8 @@ var engineRoutes = map[string]string{
 	"jwt": `config RW
 		role L
 		role/{name} RWD
+		oidc/auth_url W open
+		oidc/callback R open
 		login W open`,
 	"kubernetes": `config RW
 		role L

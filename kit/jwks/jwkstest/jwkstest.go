@@ -32,6 +32,9 @@ type Issuer struct {
 	alg jose.SignatureAlgorithm
 	key crypto.Signer
 	kid string
+
+	server   *httptest.Server
+	provider *Provider
 }
 
 // New starts an issuer that signs with RS256, ES256 or EdDSA. It ends with the test.
@@ -47,10 +50,16 @@ func New(t testing.TB, alg string) *Issuer {
 		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: i.key.Public(), KeyID: i.kid, Algorithm: alg, Use: "sig"}}})
 	})
 	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(map[string]string{"issuer": i.URL, "jwks_uri": i.URL + "/keys"})
+		found := map[string]any{"issuer": i.URL, "jwks_uri": i.URL + "/keys"}
+		if i.provider != nil {
+			found["authorization_endpoint"], found["token_endpoint"], found["userinfo_endpoint"] = i.URL+"/authorize?tenant=1", i.URL+"/token", i.URL+"/userinfo"
+		}
+		_ = json.NewEncoder(w).Encode(found)
 	})
+	i.provide(mux)
 	srv := httptest.NewTLSServer(mux)
 	t.Cleanup(srv.Close)
+	i.server = srv
 	i.URL, i.CA = srv.URL, block("CERTIFICATE", srv.Certificate().Raw)
 	return i
 }

@@ -1,8 +1,8 @@
 // Package jwt logs in whoever brings a JSON Web Token that a trusted issuer signed (contract 3.5).
 //
 // Keys are given, or asked for at a JWKS address or by OIDC discovery. A login reads two records and writes none of its own:
-// its alias is the token's user claim, its external groups are those of the groups claim. The browser's
-// flow (role_type "oidc") is refused.
+// its alias is the token's user claim, its external groups are those of the groups claim. A role is for tokens that callers
+// bring, or for people who log in at an OIDC provider with their browser (role_type "oidc").
 package jwt
 
 import (
@@ -21,21 +21,29 @@ import (
 )
 
 // Engine is one mount of the method.
-type Engine struct{ Keys *jwks.Keys }
+type Engine struct {
+	Keys *jwks.Keys
+
+	begun pendings
+}
 
 var _ engine.Renewer = (*Engine)(nil)
 
 const (
 	roles     = "role/"
 	configKey = "config"
+	urlPath   = "oidc/auth_url"
+	backPath  = "oidc/callback"
 )
 
 // Special implements engine.Engine.
-func (*Engine) Special() engine.Special { return engine.Special{Open: []string{"login"}} }
+func (*Engine) Special() engine.Special {
+	return engine.Special{Open: []string{"login", urlPath, backPath}}
+}
 
 // Serial implements engine.Engine: changes of one record follow each other.
 func (*Engine) Serial(r *secrets.Request) string {
-	if r.Op.Writes() && r.Rest != "login" {
+	if r.Op.Writes() && r.Rest != "login" && r.Rest != urlPath {
 		return r.Rest
 	}
 	return ""
@@ -71,8 +79,12 @@ func (e *Engine) Handle(ctx context.Context, view engine.View, r *secrets.Reques
 	switch {
 	case path == "login" && write:
 		return e.login(ctx, view, r, f)
+	case path == urlPath && write:
+		return e.authURL(ctx, view, r, f)
+	case path == backPath && r.Op == secrets.Read:
+		return e.callback(ctx, view, r, f)
 	case path == configKey && write:
-		return e.configure(ctx, f)
+		return e.configure(ctx, view, f)
 	case path == configKey && r.Op == secrets.Read:
 		c, err := auth.Find[config](ctx, view, "", configKey)
 		if err != nil {
@@ -82,7 +94,7 @@ func (e *Engine) Handle(ctx context.Context, view engine.View, r *secrets.Reques
 			return nil, auth.ErrNotFound
 		}
 		return auth.Data(c.show())
-	case path == "login" || path == configKey:
+	case path == "login" || path == configKey || path == urlPath || path == backPath:
 		return nil, auth.ErrUnsupported
 	}
 	return nil, auth.ErrPath
@@ -93,28 +105,16 @@ func (e *Engine) login(ctx context.Context, view engine.View, r *secrets.Request
 	if err := f.Err(); err != nil {
 		return nil, err
 	}
-	c, err := auth.Find[config](ctx, view, "", configKey)
+	c, err := configured(ctx, view)
 	if err != nil {
 		return nil, err
 	}
-	if c == nil {
-		return nil, errkind.New(errkind.Invalid, "could not load configuration: write it to auth/.../config first")
+	name, role, err := roleFor(ctx, view, c, name, typeJWT)
+	if err != nil {
+		return nil, err
 	}
-	if name == "" {
-		name = c.DefaultRole
-	}
-	switch {
-	case name == "":
-		return nil, errkind.New(errkind.Invalid, "missing role")
-	case text == "":
+	if text == "" {
 		return nil, errkind.New(errkind.Invalid, "missing token")
-	}
-	role, err := auth.Find[role](ctx, view, roles, name)
-	if err != nil {
-		return nil, err
-	}
-	if role == nil {
-		return nil, errkind.Errorf(errkind.Invalid, "role %q could not be found", name)
 	}
 	if !auth.Within(role.Tokens.CIDRs, r.Remote) {
 		return nil, auth.ErrDenied
@@ -158,6 +158,12 @@ func (e *Engine) verified(ctx context.Context, c *config, text string) (*jwks.Cl
 		return said, c.Issuer, err
 	}
 	said, issuer, err := e.Keys.Verify(ctx, c.source(), tok)
+	for i := 1; i < len(c.Pairs) && err != nil; i++ { // another of several addresses may have the key
+		var next error
+		if said, issuer, next = e.Keys.Verify(ctx, jwks.Source{URL: c.Pairs[i].URL, CA: c.Pairs[i].CA}, tok); next == nil || !errkind.Is(err, errkind.Unavailable) {
+			err = next
+		}
+	}
 	if c.Issuer != "" {
 		issuer = c.Issuer
 	}
