@@ -21,7 +21,7 @@ type loginFlags struct {
 func Login(e *command.Env, cmd *cobra.Command) {
 	var l loginFlags
 	f := cmd.Flags()
-	f.StringVar(&l.method, "method", "token", "token, userpass, approle, jwt, cert, or what else takes its words by name=value")
+	f.StringVar(&l.method, "method", "token", "token, userpass, approle, jwt, oidc (with a browser), cert, or what else takes its words by name=value")
 	f.StringVar(&l.path, "path", "", "where the method is mounted; default its name")
 	f.BoolVar(&l.noStore, "no-store", false, "do not keep the token in ~/.vault-token")
 	f.BoolVar(&l.noPrint, "no-print", false, "do not show the token")
@@ -145,7 +145,10 @@ func (c *call) loginMethod(l *loginFlags, args []string) (*vault.Answer, error) 
 		}
 		path += "/" + name
 	case "oidc":
-		return nil, errors.New("login with a browser is not supported: use -method=jwt jwt=@file role=NAME")
+		if err := checkBrowserWords(data); err != nil {
+			return nil, err
+		}
+		return c.loginBrowser(mount, data)
 	}
 	c.client = c.client.WithToken("") // a login needs none, and an old one must not spoil it
 	return c.do("PUT", path, data)

@@ -1,0 +1,89 @@
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"corbel.dev/corbel/kit/jwks/jwkstest"
+	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/kit/testport"
+)
+
+// A person logs in on the command line through the browser, at a provider that checks what RFC 6749 and RFC 7636 ask for.
+func TestLoginWithABrowser(t *testing.T) {
+	p := jwkstest.New(t, "RS256").Provider("vault", "shared secret")
+	p.Info = map[string]any{"sub": "ann", "team": "web"}
+	ca := t.TempDir() + "/ca.pem"
+	if err := os.WriteFile(ca, []byte(p.CA), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ports, err := testport.Free(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := fmt.Sprint("127.0.0.1:", ports[0])
+	env := append(os.Environ(), "VAULT_ADDR=http://"+address, "VAULT_TOKEN=root", "HOME="+t.TempDir())
+	vault := func(args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(binDir, "corbel"), append([]string{"vault"}, args...)...)
+		cmd.Env = env
+		return cmd
+	}
+	server := vault("server", "-dev", "-dev-root-token-id=root", "-dev-no-store-token", "-dev-listen-address="+address)
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
+	polltest.Until(t, func() bool { return vault("status").Run() == nil }, "the server")
+	for _, args := range [][]string{
+		{"auth", "enable", "oidc"},
+		{"write", "auth/oidc/config", "oidc_discovery_url=" + p.URL, "oidc_discovery_ca_pem=@" + ca, "oidc_client_id=vault", "oidc_client_secret=shared secret", "default_role=people"},
+		{"write", "auth/oidc/role/people", "user_claim=sub", "allowed_redirect_uris=http://localhost:8250/oidc/callback", "claim_mappings=team=team", "policies=default"},
+	} {
+		if out, err := vault(args...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+	}
+	login := vault("login", "-method=oidc", "-token-only", "port=0", "skip_browser=true", "role=people")
+	var out strings.Builder
+	login.Stdout = &out
+	says, err := login.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := login.Start(); err != nil {
+		t.Fatal(err)
+	}
+	link, lines := "", bufio.NewScanner(says)
+	for link == "" && lines.Scan() {
+		link = regexp.MustCompile(`https://\S+`).FindString(lines.Text())
+	}
+	if link == "" {
+		t.Fatal("the command names no address")
+	}
+	res, err := http.Get(p.Browse(link).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := io.ReadAll(res.Body)
+	_ = res.Body.Close()
+	if err != nil || !strings.Contains(string(page), "may be closed") {
+		t.Errorf("the browser shows %q, %v", page, err)
+	}
+	_, _ = io.Copy(io.Discard, says)
+	if err := login.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	cmd := vault("token", "lookup", "-format=json", strings.TrimSpace(out.String()))
+	about, err := cmd.Output()
+	if err != nil || !strings.Contains(string(about), `"display_name": "oidc-ann"`) || !strings.Contains(string(about), `"team": "web"`) {
+		t.Errorf("the token is %s, %v", about, err)
+	}
+}
