@@ -210,6 +210,9 @@ func (m *monitorPlane) meter() {
 	stat("round_robin_passed", "Agents that were passed over, since they had gone.", func() float64 { return float64(m.rounds.Stats().Passed) })
 	stat("round_robin_unsure", "Requests of which a server did not say whether it sent them.", func() float64 { return float64(m.rounds.Stats().Unsure) })
 	stat("round_robin_lost", "Times at which a check was due that could be given to nobody.", func() float64 { return float64(m.rounds.Stats().Lost) })
+	stat("agent_messages_refused", "Messages of agents that were dropped, since they were none or could not be taken.", func() float64 { return float64(m.agents.Refused().Messages) })
+	stat("agent_sessions_refused", "Sessions that ended since the agent broke the protocol or took nothing.", func() float64 { return float64(m.agents.Refused().Sessions) })
+	stat("agent_logins_refused", "Requests for a session with wrong credentials.", func() float64 { return float64(m.agents.Refused().Logins) })
 	r.Declare(telemetry.KindGauge, "agent_sessions", "Agents that are connected to this server.")
 	m.declarePipes()
 }

@@ -66,6 +66,7 @@ type AgentsConfig struct {
 type Agents struct {
 	cfg      AgentsConfig
 	sessions sync.WaitGroup
+	refused  *refusals
 
 	mu     sync.Mutex
 	links  map[*session]struct{}
@@ -74,7 +75,7 @@ type Agents struct {
 
 // NewAgents makes the handler. Close must be called.
 func NewAgents(cfg AgentsConfig) *Agents {
-	return &Agents{cfg: cfg, links: map[*session]struct{}{}}
+	return &Agents{cfg: cfg, links: map[*session]struct{}{}, refused: newRefusals()}
 }
 
 // Close ends all sessions (1001) and waits for them.
@@ -176,7 +177,7 @@ func (a *Agents) admit(r *http.Request) (s *session, status int, text string) {
 	who, err := a.cfg.Users.Login(r.Context(), address(r.RemoteAddr), name, password)
 	switch {
 	case errors.Is(err, users.ErrWrong):
-		a.cfg.Log.Warn("an agent brought wrong credentials", "user", name, "from", r.RemoteAddr)
+		a.stranger(name, r.RemoteAddr)
 		return nil, http.StatusUnauthorized, "bad credentials"
 	case err != nil:
 		return nil, http.StatusServiceUnavailable, err.Error()
@@ -234,18 +235,11 @@ func (a *Agents) run(s *session, wanted []string) {
 	for {
 		var err error
 		if in, err = s.link.Read(in[:0]); err != nil {
-			var closed *ws.CloseError
-			if !errors.As(err, &closed) || !closed.Clean() {
-				log.Debug("a session ended", "error", err)
-			}
+			a.ended(s, log, err)
 			return
 		}
 		if err := a.message(s, in); err != nil {
-			if errkind.Is(err, errkind.Invalid) {
-				log.Warn("a message of an agent is dropped", "error", err)
-			} else {
-				log.Error("a message of an agent could not be taken", "error", err)
-			}
+			a.dropped(s, log, err)
 		}
 		if cap(in) > keepBytes {
 			in = nil

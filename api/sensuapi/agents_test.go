@@ -279,6 +279,9 @@ func TestWhoMayConnect(t *testing.T) {
 			t.Errorf("%s: %v, %+v", name, err, answer)
 		}
 	}
+	if got := b.Refused(); got != (Refused{Logins: 2}) {
+		t.Errorf("%+v", got)
+	}
 	op := objects.Op{Verb: objects.Delete, Type: "clusterrolebindings", Name: "system:agent"}
 	if err := b.resources.Write(t.Context(), op); err != nil {
 		t.Fatal(err)
@@ -314,6 +317,9 @@ func TestBadMessagesEndNothing(t *testing.T) {
 	b.event(t, "web-1", "keepalive")
 	if list := b.ingest.List("", ""); len(list) != 1 {
 		t.Errorf("%d events", len(list))
+	}
+	if got := b.Refused(); got != (Refused{Messages: 8}) {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -2,8 +2,10 @@ package ws
 
 import (
 	"encoding/binary"
+	"errors"
 	"math/rand/v2"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -84,6 +86,7 @@ type out struct {
 	writing bool          // drain runs
 	idle    chan struct{} // closed when the drain that runs ends
 	closed  bool
+	slow    bool // the peer takes nothing, so the socket was closed
 	done    sync.WaitGroup
 }
 
@@ -132,6 +135,7 @@ func (c *Conn) send(b []byte, control bool) error {
 		}
 		o.begun = b[n:]
 	case len(o.waiting)+len(o.control) >= c.limits.Queue:
+		o.slow = true
 		_ = c.nc.Close() // the reader sees it, and ends the connection
 		return ErrSlow
 	case control:
@@ -200,6 +204,9 @@ func (c *Conn) drain() {
 			_, err = c.nc.Write(b)
 		}
 		if err != nil {
+			o.mu.Lock()
+			o.slow = o.slow || errors.Is(err, os.ErrDeadlineExceeded)
+			o.mu.Unlock()
 			_ = c.nc.Close() // the reader sees it, and ends the connection
 			o.mu.Lock()
 			o.closed, o.writing, o.begun, o.control, o.waiting = true, false, nil, nil, nil

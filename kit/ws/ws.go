@@ -240,12 +240,12 @@ func (c *Conn) Read(buf []byte) ([]byte, error) {
 	for {
 		h, err := c.header()
 		if err != nil {
-			return buf, ended(err)
+			return buf, c.ended(err)
 		}
 		switch h.op {
 		case opPing, opPong, opClose:
 			if err := c.control(h); err != nil {
-				return buf, ended(err)
+				return buf, c.ended(err)
 			}
 			continue
 		case opContinue:
@@ -264,7 +264,7 @@ func (c *Conn) Read(buf []byte) ([]byte, error) {
 			return buf, c.refuse(CloseTooBig, fmt.Sprintf("a message has at most %d bytes", c.limits.MessageBytes))
 		}
 		if buf, err = c.payload(buf, h); err != nil {
-			return buf, ended(err)
+			return buf, c.ended(err)
 		}
 		if h.fin {
 			return buf, nil
@@ -342,7 +342,14 @@ func (c *Conn) refuse(code int, text string) error {
 	return &CloseError{code, text}
 }
 
-func ended(err error) error {
+// ended says what the end of reading was. What was closed here since the peer takes nothing is that, whatever the socket says.
+func (c *Conn) ended(err error) error {
+	c.out.mu.Lock()
+	slow := c.out.slow
+	c.out.mu.Unlock()
+	if slow {
+		return ErrSlow
+	}
 	var closed *CloseError
 	if errors.As(err, &closed) {
 		return err

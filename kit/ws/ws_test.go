@@ -209,8 +209,11 @@ func isTimeout(err error) bool {
 
 // Who does not read is closed once its queue is full; sending to it never waits, and pings go before messages.
 func TestSlowReader(t *testing.T) {
-	sent := make(chan error, 1)
+	sent, read := make(chan error, 1), make(chan error, 1)
 	url := serve(t, false, &Limits{Queue: 4}, func(c *Conn) {
+		var reader sync.WaitGroup
+		defer reader.Wait()
+		reader.Go(func() { _, err := c.Read(nil); read <- err })
 		big := NewMessage(make([]byte, 1<<20))
 		for {
 			if err := c.Send(big); err != nil {
@@ -221,6 +224,9 @@ func TestSlowReader(t *testing.T) {
 	})
 	c := dial(t, url)
 	if err := polltest.Get(t, sent, "the sender gives up"); !errors.Is(err, ErrSlow) {
+		t.Fatal(err)
+	}
+	if err := polltest.Get(t, read, "the reader's end"); !errors.Is(err, ErrSlow) {
 		t.Fatal(err)
 	}
 	for { // what was sent before the end comes whole, or not at all

@@ -20,3 +20,14 @@ func TestMonitorCrash(t *testing.T) {
 		})
 	}
 }
+
+// TestMonitorFaults: nobody blocks anybody in the monitor plane, and who lives is not missed.
+func TestMonitorFaults(t *testing.T) {
+	t.Parallel()
+	report, err := lab.RunMonitorFaults(t.Context(), MonitorFaults{}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d steps, %d results; %d sessions regained, p50 %s, worst %s; %d bytes more under rubbish", report.Steps, report.Results, report.Spells,
+		Quantile(report.Back, 0.5), Quantile(report.Back, 1), report.GrewBytes)
+}

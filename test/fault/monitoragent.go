@@ -1,6 +1,7 @@
 package faultrun
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -49,7 +50,9 @@ type sensor struct {
 	pings    uint64
 	proves   map[uint64][]*sentRun // what the pong of a ping proves
 	at       *Server               // nil without a session
+	link     *ws.Conn              // the session's; nil without one
 	conns    int
+	asked    int       // check requests that came
 	lost     time.Time // when the session ended
 	back     []time.Duration
 }
@@ -100,8 +103,14 @@ func (a *sensor) session(ctx context.Context, s *Server, c *ws.Conn) {
 	reader.Go(func() {
 		defer cancel()
 		for {
-			if _, err := c.Read(nil); err != nil {
+			message, err := c.Read(nil)
+			if err != nil {
 				return
+			}
+			if bytes.HasPrefix(message, []byte("check_request\n")) {
+				a.mu.Lock()
+				a.asked++
+				a.mu.Unlock()
 			}
 		}
 	})
@@ -110,11 +119,16 @@ func (a *sensor) session(ctx context.Context, s *Server, c *ws.Conn) {
 	if beat(c, a.name, missSeconds) != nil {
 		return
 	}
-	a.begin(s)
+	a.begin(s, c)
 	defer a.end()
-	beats, results := time.NewTicker(beatSeconds*time.Second), time.NewTicker(12*time.Millisecond)
+	beats := time.NewTicker(beatSeconds * time.Second)
 	defer beats.Stop()
-	defer results.Stop()
+	var due <-chan time.Time
+	if len(a.subjects) > 0 {
+		results := time.NewTicker(12 * time.Millisecond)
+		defer results.Stop()
+		due = results.C
+	}
 	for {
 		var err error
 		select {
@@ -122,7 +136,7 @@ func (a *sensor) session(ctx context.Context, s *Server, c *ws.Conn) {
 			return
 		case <-beats.C:
 			err = beat(c, a.name, missSeconds)
-		case <-results.C:
+		case <-due:
 			err = a.sendResults(c)
 		}
 		if err != nil {
@@ -131,10 +145,10 @@ func (a *sensor) session(ctx context.Context, s *Server, c *ws.Conn) {
 	}
 }
 
-func (a *sensor) begin(s *Server) {
+func (a *sensor) begin(s *Server, c *ws.Conn) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.at, a.conns, a.proves = s, a.conns+1, map[uint64][]*sentRun{}
+	a.at, a.link, a.conns, a.proves = s, c, a.conns+1, map[uint64][]*sentRun{}
 	if !a.lost.IsZero() {
 		a.back = append(a.back, time.Since(a.lost))
 	}
@@ -143,7 +157,7 @@ func (a *sensor) begin(s *Server) {
 func (a *sensor) end() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.at, a.lost = nil, time.Now()
+	a.at, a.link, a.lost = nil, nil, time.Now()
 }
 
 // sendResults sends a result of each subject, while the load lasts, and asks for the proof that they were read.

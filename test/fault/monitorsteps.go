@@ -1,0 +1,242 @@
+package faultrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/kit/fault"
+)
+
+// herd: three of ten agents lose their sessions in one instant, and come back in the same.
+func (r *faultsRun) herd(ctx context.Context) error {
+	return r.under(ctx, func() error {
+		for _, a := range r.crowd[:len(r.crowd)*3/10] {
+			a.mu.Lock()
+			if a.link != nil {
+				_ = a.link.Close()
+			}
+			a.mu.Unlock()
+		}
+		return nil
+	}, func() error { return r.together(ctx) })
+}
+
+// lasting is longer than an agent may be silent, and than the spread of alarms after a takeover.
+const lasting = (missSeconds + 2*beatSeconds) * time.Second
+
+// killed: one server dies and stays away for longer than an agent may be silent. Its agents are elsewhere meanwhile; its shards too.
+func (r *faultsRun) killed(ctx context.Context) error {
+	victim := r.Servers[1+r.rng.IntN(len(r.Servers)-1)]
+	for _, a := range append(r.crowd, r.sensors...) {
+		a.mu.Lock()
+		a.back = nil
+		a.mu.Unlock()
+	}
+	at := time.Now()
+	victim.Kill()
+	if err := r.together(ctx); err != nil {
+		return err
+	}
+	took := time.Since(at)
+	r.load(mostRuns) // results that the victim alone had read are lost with it; those of now are not
+	if err := r.idle(ctx); err != nil {
+		return err
+	}
+	if r.cfg.Back > 0 && took > r.cfg.Back {
+		return fmt.Errorf("agents were without a session for %s after their server was killed", took)
+	}
+	if err := wait(ctx, lasting-time.Since(at)); err != nil {
+		return err
+	}
+	if err := r.nobodyMissed(ctx); err != nil {
+		return err
+	}
+	if err := victim.Start(); err != nil {
+		return err
+	}
+	return r.whole(ctx)
+}
+
+// restart: all servers die together and come back; who lives is not missed, also when the first time is up.
+func (r *faultsRun) restart(ctx context.Context) error {
+	for _, s := range r.Servers {
+		s.Kill()
+	}
+	if err := r.Restart(); err != nil {
+		return err
+	}
+	if err := r.whole(ctx); err != nil {
+		return err
+	}
+	if err := wait(ctx, lasting); err != nil {
+		return err
+	}
+	return r.nobodyMissed(ctx)
+}
+
+// clocks: the wall clock of one server, then of all, jumps by an hour, forth and back. Nobody is missed, no shard moves, and a check that is
+// due each second is asked for neither in a burst nor with a pause.
+func (r *faultsRun) clocks(ctx context.Context) error {
+	clerk := r.sensors[0]
+	check := fmt.Sprintf(`{"metadata":{"name":"tick","namespace":"default"},"command":"true","interval":1,"publish":true,"handlers":[],"subscriptions":["entity:%s"]}`, clerk.name)
+	if err := r.put(ctx, "checks/tick", check); err != nil {
+		return err
+	}
+	before, err := r.sum(ctx, "sensu_go_shards_taken_over")
+	if err != nil {
+		return err
+	}
+	one := r.Servers[r.rng.IntN(3)]
+	for _, jump := range []struct {
+		of []*Server
+		by time.Duration
+	}{{[]*Server{one}, time.Hour}, {r.Servers, time.Hour}, {r.Servers, 0}, {r.Servers, -time.Hour}, {r.Servers, 0}} {
+		if err := r.jump(ctx, clerk, jump.of, jump.by); err != nil {
+			return fmt.Errorf("the clock of %d servers is set to %s: %w", len(jump.of), jump.by, err)
+		}
+	}
+	after, err := r.sum(ctx, "sensu_go_shards_taken_over")
+	if err == nil && after != before {
+		err = fmt.Errorf("%v shards moved", after-before)
+	}
+	_, _, gone := r.clients[r.Servers[0]].Do(ctx, "DELETE", "/api/core/v2/namespaces/default/checks/tick", nil, nil)
+	return errors.Join(err, gone)
+}
+
+func (r *faultsRun) jump(ctx context.Context, clerk *sensor, of []*Server, by time.Duration) error {
+	asked := func() int {
+		clerk.mu.Lock()
+		defer clerk.mu.Unlock()
+		return clerk.asked
+	}
+	begin, first := time.Now(), asked()
+	err := r.under(ctx, func() error {
+		for _, s := range of {
+			if err := s.Control.SetClock(ctx, by, 1); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, func() error { return nil })
+	if err != nil {
+		return err
+	}
+	if err := until(ctx, 30*time.Second, "the check to be asked for", func() error {
+		if asked() < first+2 {
+			return errors.New("it is not")
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if n, most := asked()-first, int(time.Since(begin)/time.Second)+3; n > most {
+		return fmt.Errorf("a check that is due each second was asked for %d times in %s", n, time.Since(begin))
+	}
+	return nil
+}
+
+// put creates an object of the default namespace.
+func (r *faultsRun) put(ctx context.Context, path, body string) error {
+	_, _, err := r.clients[r.Servers[0]].Do(ctx, "PUT", "/api/core/v2/namespaces/default/"+path, nil, []byte(body))
+	return err
+}
+
+// onDisk lets a fault of one server's event store last while results come.
+func (r *faultsRun) onDisk(ctx context.Context, rule fault.Command, meanwhile func(*Server) error) error {
+	s := r.Servers[r.rng.IntN(3)]
+	rule.Name, rule.Glob = "events", filepath.Join(s.Dir, "monitor", "events")+"/**"
+	return r.under(ctx, func() error { return s.Control.Disk(ctx, rule) },
+		func() error { return errors.Join(meanwhile(s), s.Control.Clear(ctx)) })
+}
+
+// slowDisk: each operation takes 200 ms. The catalog of the same server takes writes all the same.
+func (r *faultsRun) slowDisk(ctx context.Context) error {
+	return r.onDisk(ctx, fault.Command{Ops: "write,sync", Delay: 200 * time.Millisecond}, r.catalogWrites)
+}
+
+// fullDisk: nothing can be written, and the log says so.
+func (r *faultsRun) fullDisk(ctx context.Context) error {
+	return r.onDisk(ctx, fault.Command{Ops: "write,preallocate,open", Error: "ENOSPC"}, func(s *Server) error {
+		return errors.Join(r.catalogWrites(s), until(ctx, 30*time.Second, "the full disk in the log of "+s.Name, func() error {
+			if !strings.Contains(s.Log(), "events could not be stored") {
+				return errors.New("it is not there")
+			}
+			return nil
+		}))
+	})
+}
+
+// hungDisk: nothing comes back.
+func (r *faultsRun) hungDisk(ctx context.Context) error {
+	return r.onDisk(ctx, fault.Command{Ops: "write,sync", Stall: true}, r.catalogWrites)
+}
+
+func (r *faultsRun) catalogWrites(s *Server) error {
+	c := NewClient(s.HTTP)
+	defer c.Close()
+	for i := range 20 {
+		if answer := c.Do(context.Background(), "PUT", "/v1/kv/beside", fmt.Append(nil, i)); answer.Status != 200 {
+			return fmt.Errorf("the catalog beside a broken event store: %s", answer)
+		}
+	}
+	return nil
+}
+
+// handlers: one that never returns, a sink that takes nothing and a filter that loops; another handler of the same events gets all of them.
+func (r *faultsRun) handlers(ctx context.Context) error {
+	sink, closeSink, err := stalling("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer closeSink()
+	_, port, _ := strings.Cut(sink, ":")
+	dir, err := os.MkdirTemp(r.dir, "handled")
+	if err != nil {
+		return err
+	}
+	for path, body := range map[string]string{
+		"handlers/hangs":  `{"metadata":{"name":"hangs","namespace":"default"},"type":"pipe","command":"sleep 1000"}`,
+		"handlers/stalls": fmt.Sprintf(`{"metadata":{"name":"stalls","namespace":"default"},"type":"tcp","mutator":"large","socket":{"host":"127.0.0.1","port":%s}}`, port),
+		"mutators/large":  `{"metadata":{"name":"large","namespace":"default"},"type":"javascript","eval":"var s = 'xxxxxxxxxxxxxxxx'; while (s.length < 1 << 25) s += s; return s","timeout":30}`,
+		"filters/endless": `{"metadata":{"name":"endless","namespace":"default"},"action":"allow","expressions":["(function(){ while (true); })()"]}`,
+		"handlers/loops":  `{"metadata":{"name":"loops","namespace":"default"},"type":"pipe","command":"true","filters":["endless"]}`,
+		"handlers/good":   fmt.Sprintf(`{"metadata":{"name":"good","namespace":"default"},"type":"pipe","command":"cat > /dev/null; echo >> %s/$$"}`, dir),
+	} {
+		if err := r.put(ctx, path, body); err != nil {
+			return err
+		}
+	}
+	const events = 60
+	return r.under(ctx, func() error {
+		c, err := dialAgent(ctx, r.Servers[0], "handled", "")
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		for n := range int64(events) {
+			e := r.sensors[0].result("handled", n+1, 2)
+			e.Check.Handlers = []string{"hangs", "stalls", "loops", "good"}
+			if err := errors.Join(sendEvent(c, "event", e), c.Flush()); err != nil {
+				return err
+			}
+		}
+		return until(ctx, time.Minute, "the good handler to have everything", func() error {
+			done, err := r.sum(ctx, "sensu_go_handler_events", `handler="good"`, `result="done"`)
+			if err == nil && done != events {
+				err = fmt.Errorf("it has %v of %d", done, events)
+			}
+			return err
+		})
+	}, func() error {
+		busy, err := r.sum(ctx, "sensu_go_handler_busy", `handler="hangs"`)
+		if err == nil && busy == 0 {
+			err = errors.New("the handler that hangs is not at work")
+		}
+		return err
+	})
+}
