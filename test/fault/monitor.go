@@ -46,8 +46,9 @@ type shardState struct {
 }
 
 // openMonitor makes a cluster, and agents of so many subjects each, no two subjects in one shard.
-func (l *Lab) openMonitor(ctx context.Context, servers, agents, subjects int, seed uint64) (*monitorRun, error) {
-	c, err := l.Open(ctx, Shape{Servers: servers, Monitor: true})
+func (l *Lab) openMonitor(ctx context.Context, shape Shape, agents, subjects int, b beats, seed uint64) (*monitorRun, error) {
+	shape.Monitor = true
+	c, err := l.Open(ctx, shape)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +76,7 @@ func (l *Lab) openMonitor(ctx context.Context, servers, agents, subjects int, se
 	running, stop := context.WithCancel(ctx)
 	r.stopping = stop
 	for i := range agents {
-		a := &sensor{name: name("agent"), servers: c.Servers, rng: rand.New(rand.NewPCG(seed, uint64(i)))}
+		a := &sensor{name: name("agent"), servers: c.Servers, beats: b, rng: rand.New(rand.NewPCG(seed, uint64(i)))}
 		for range subjects {
 			a.subjects = append(a.subjects, &subject{name: name("host"), next: 1_600_000_000})
 		}

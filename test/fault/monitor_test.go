@@ -28,6 +28,6 @@ func TestMonitorFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d steps, %d results; %d sessions regained, p50 %s, worst %s; %d bytes more under rubbish", report.Steps, report.Results, report.Spells,
+	t.Logf("%d steps, %d results; %d sessions regained, p50 %s, worst %s; %d bytes more under rubbish", report.Steps, report.Results, len(report.Back),
 		Quantile(report.Back, 0.5), Quantile(report.Back, 1), report.GrewBytes)
 }

@@ -16,10 +16,13 @@ import (
 	"corbel.dev/corbel/monitor"
 )
 
-// The keepalives of an agent of a run: the shortest that the contract allows are 5 s.
-const (
-	beatSeconds = 1
-	missSeconds = 8
+// beats are the keepalives of a run's agents.
+type beats struct{ every, miss uint32 } // seconds
+
+// scaled are as short as a busy machine allows; the contract's shortest are 5 s. usual are those of agents that are told nothing.
+var (
+	scaled = beats{1, 8}
+	usual  = beats{20, 120}
 )
 
 // subject is an entity whose results one agent sends. Its runs are numbered: what a run executed at is its number.
@@ -42,6 +45,7 @@ type sentRun struct {
 type sensor struct {
 	name    string
 	servers []*Server
+	beats   beats
 
 	mu       sync.Mutex // guards below
 	subjects []*subject
@@ -78,9 +82,9 @@ func dialAgent(ctx context.Context, s *Server, name string, subscriptions string
 }
 
 // beat sends a keepalive.
-func beat(c *ws.Conn, name string, miss uint32) error {
+func beat(c *ws.Conn, name string, b beats) error {
 	return sendEvent(c, "keepalive", &monitor.Event{Timestamp: time.Now().Unix(), Entity: agentEntity(name, monitor.ClassAgent), Meta: monitor.Meta{Namespace: "default"},
-		Check: &monitor.Check{Meta: monitor.Meta{Name: monitor.KeepaliveCheck, Namespace: "default"}, Interval: beatSeconds, Timeout: miss}})
+		Check: &monitor.Check{Meta: monitor.Meta{Name: monitor.KeepaliveCheck, Namespace: "default"}, Interval: b.every, Timeout: b.miss}})
 }
 
 // run keeps a session open until ctx ends.
@@ -116,13 +120,13 @@ func (a *sensor) session(ctx context.Context, s *Server, c *ws.Conn) {
 	})
 	defer reader.Wait()
 	defer c.Close()
-	if beat(c, a.name, missSeconds) != nil {
+	if beat(c, a.name, a.beats) != nil {
 		return
 	}
 	a.begin(s, c)
 	defer a.end()
-	beats := time.NewTicker(beatSeconds * time.Second)
-	defer beats.Stop()
+	signs := time.NewTicker(time.Duration(a.beats.every) * time.Second)
+	defer signs.Stop()
 	var due <-chan time.Time
 	if len(a.subjects) > 0 {
 		results := time.NewTicker(12 * time.Millisecond)
@@ -134,8 +138,8 @@ func (a *sensor) session(ctx context.Context, s *Server, c *ws.Conn) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-beats.C:
-			err = beat(c, a.name, missSeconds)
+		case <-signs.C:
+			err = beat(c, a.name, a.beats)
 		case <-due:
 			err = a.sendResults(c)
 		}

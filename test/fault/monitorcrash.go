@@ -38,7 +38,7 @@ func (l *Lab) RunMonitorCrash(ctx context.Context, cfg MonitorCrash, seed uint64
 		cfg.Agents, cfg.Subjects = 6, 8
 	}
 	report := &MonitorReport{}
-	r, err := l.openMonitor(ctx, cfg.Servers, cfg.Agents, cfg.Subjects, seed)
+	r, err := l.openMonitor(ctx, Shape{Servers: cfg.Servers}, cfg.Agents, cfg.Subjects, scaled, seed)
 	if err != nil {
 		return report, err
 	}
@@ -291,7 +291,7 @@ func (r *monitorRun) deadIsFound(ctx context.Context) error {
 			return err
 		}
 		defer c.Close()
-		if err := errors.Join(beat(c, "mortal", missSeconds), c.Flush()); err != nil {
+		if err := errors.Join(beat(c, "mortal", scaled), c.Flush()); err != nil {
 			return err
 		}
 		return until(ctx, 5*time.Second, "its keepalive", func() error {

@@ -27,7 +27,7 @@ func (r *faultsRun) herd(ctx context.Context) error {
 }
 
 // lasting is longer than an agent may be silent, and than the spread of alarms after a takeover.
-const lasting = (missSeconds + 2*beatSeconds) * time.Second
+func (b beats) lasting() time.Duration { return time.Duration(b.miss+2*b.every) * time.Second }
 
 // killed: one server dies and stays away for longer than an agent may be silent. Its agents are elsewhere meanwhile; its shards too.
 func (r *faultsRun) killed(ctx context.Context) error {
@@ -42,15 +42,21 @@ func (r *faultsRun) killed(ctx context.Context) error {
 	if err := r.together(ctx); err != nil {
 		return err
 	}
-	took := time.Since(at)
+	for _, a := range append(r.crowd, r.sensors...) {
+		a.mu.Lock()
+		for _, took := range a.back {
+			if r.report.Back = append(r.report.Back, took); r.cfg.Back > 0 && took > r.cfg.Back {
+				a.mu.Unlock()
+				return fmt.Errorf("%s was without a session for %s after its server was killed", a.name, took)
+			}
+		}
+		a.mu.Unlock()
+	}
 	r.load(mostRuns) // results that the victim alone had read are lost with it; those of now are not
 	if err := r.idle(ctx); err != nil {
 		return err
 	}
-	if r.cfg.Back > 0 && took > r.cfg.Back {
-		return fmt.Errorf("agents were without a session for %s after their server was killed", took)
-	}
-	if err := wait(ctx, lasting-time.Since(at)); err != nil {
+	if err := wait(ctx, r.beats.lasting()-time.Since(at)); err != nil {
 		return err
 	}
 	if err := r.nobodyMissed(ctx); err != nil {
@@ -73,7 +79,7 @@ func (r *faultsRun) restart(ctx context.Context) error {
 	if err := r.whole(ctx); err != nil {
 		return err
 	}
-	if err := wait(ctx, lasting); err != nil {
+	if err := wait(ctx, r.beats.lasting()); err != nil {
 		return err
 	}
 	return r.nobodyMissed(ctx)
@@ -95,7 +101,7 @@ func (r *faultsRun) clocks(ctx context.Context) error {
 	for _, jump := range []struct {
 		of []*Server
 		by time.Duration
-	}{{[]*Server{one}, time.Hour}, {r.Servers, time.Hour}, {r.Servers, 0}, {r.Servers, -time.Hour}, {r.Servers, 0}} {
+	}{{[]*Server{one}, time.Hour}, {r.Servers, time.Hour}, {r.Servers, -time.Hour}, {r.Servers, 0}} {
 		if err := r.jump(ctx, clerk, jump.of, jump.by); err != nil {
 			return fmt.Errorf("the clock of %d servers is set to %s: %w", len(jump.of), jump.by, err)
 		}

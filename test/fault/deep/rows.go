@@ -52,6 +52,10 @@ var rows = []row{
 		monitorCrash(faultrun.MonitorCrash{Servers: 1, Cycles: 15})},
 	{"monitor-three", "A4, monitor plane: kill -9 of one, two or all of three servers, half of the time until others took over", 12, 100 * time.Second, false,
 		monitorCrash(faultrun.MonitorCrash{Servers: 3, Cycles: 10})},
+	{"monitor-faults", "B3, B4, B7, monitor plane: clients that misbehave, handlers that hang, clocks that jump, broken disks, herds, kills; time until an agent has a session elsewhere",
+		3, 70 * time.Second, false, monitorFaults(faultrun.MonitorFaults{Crowd: 500, Back: 5 * time.Second})},
+	{"monitor-keepalives", "E, monitor plane: a server that stays away, all of them, a herd, with the usual keepalives of 20 and 120 s; time until an agent has a session elsewhere",
+		1, 8 * time.Minute, false, monitorFaults(faultrun.MonitorFaults{Crowd: 2000, Usual: true, Back: 5 * time.Second, Steps: []string{"killed", "herd", "restart"}})},
 	{"watch", "A3: blocking queries of keys, prefixes and services across faults, 30 s", 5, 40 * time.Second, false, watch},
 	{"disk-errors", "A7: ENOSPC and EIO on each kind of operation, after ever more that go well; worst time until writes resume", 4,
 		20 * time.Second, false, diskErrors},
@@ -110,6 +114,13 @@ func monitorCrash(cfg faultrun.MonitorCrash) func(context.Context, *faultrun.Lab
 		r, err := l.RunMonitorCrash(ctx, cfg, seed)
 		return done{map[string]int{"cycles": r.Cycles, "results": r.Results, "lost that were read": r.Lost, "of these over 50 ms before the kill": r.LostLate,
 			"sessions regained": len(r.Back), "dead agents found": r.Missed}, r.Starts}, err
+	}
+}
+
+func monitorFaults(cfg faultrun.MonitorFaults) runner {
+	return func(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+		r, err := l.RunMonitorFaults(ctx, cfg, seed)
+		return done{map[string]int{"faults": r.Steps, "results": r.Results, "sessions regained": len(r.Back)}, r.Back}, err
 	}
 }
 
