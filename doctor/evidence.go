@@ -36,6 +36,8 @@ type Evidence struct {
 	Member  string `json:"member"`
 	Role    Role   `json:"role"`
 	Version string `json:"version,omitempty"`
+	// Cluster tells members of several clusters apart whose evidence is judged together: those of one say the same.
+	Cluster string `json:"cluster,omitempty"`
 	// Addresses are those at which others reach it: a storage or a peer is recognised by them.
 	Addresses []string  `json:"addresses,omitempty"`
 	At        time.Time `json:"at"`

@@ -26,6 +26,10 @@ func Judge(c *Cluster) Report {
 			for _, f := range rule.judge(v) {
 				f.Code, f.Member = rule.code, v.Member
 				f.Evidence = slices.Clone(f.Evidence)
+				f.explains = within(f.explains, v)
+				if v.Cluster != "" && strings.HasPrefix(f.subject, everywhere) {
+					f.subject += " of " + v.Cluster
+				}
 				causes = append(causes, f)
 			}
 		}
@@ -78,6 +82,22 @@ func viewOf(views []*view, member string) *view {
 	return nil
 }
 
+// within bounds reaches to the cluster of the member that they come from: another one's groups may have the same names.
+func within(reaches []reach, v *view) (out []reach) {
+	for _, r := range reaches {
+		if r.member != "" {
+			out = append(out, r)
+			continue
+		}
+		for i := range v.cluster.Members {
+			if o := &v.cluster.Members[i]; o.Cluster == v.Cluster {
+				out = append(out, reach{member: o.Member, plane: r.plane, stage: r.stage})
+			}
+		}
+	}
+	return out
+}
+
 // score gives each cause its part of the time lost, with the symptoms that it explains as evidence; it returns which are explained.
 func score(causes []Finding, symptoms []symptom, views []*view) []bool {
 	explained := make([]bool, len(symptoms))
@@ -128,12 +148,15 @@ func dependsOn(d Dependency, on *view) bool {
 	return slices.ContainsFunc(d.Addresses, func(a string) bool { return slices.Contains(on.Addresses, a) })
 }
 
+// everywhere begins the subjects of findings that are the same whichever member reports them.
+const everywhere = "cluster:"
+
 // merge joins findings of one code and subject that several members report, such as a dead peer: the first keeps the words.
 func merge(all []Finding) []Finding {
 	var out []Finding
 	for _, f := range all {
 		same := slices.IndexFunc(out, func(o Finding) bool {
-			return o.Code == f.Code && o.subject == f.subject && (o.Member == f.Member || strings.HasPrefix(f.subject, "cluster:"))
+			return o.Code == f.Code && o.subject == f.subject && (o.Member == f.Member || strings.HasPrefix(f.subject, everywhere))
 		})
 		if same < 0 {
 			out = append(out, f)
@@ -198,7 +221,7 @@ func fold(all []Finding, views []*view) []Finding {
 // and is slow by itself only far beyond the limits.
 func excused(v *view, y *symptom) bool {
 	busy, ok := v.value("host.cpu.busy")
-	return ok && busy > 0.9 && y.series.Now.Mean < 5*y.limit
+	return ok && busy > cpuUsedUp && y.series.Now.Mean < 5*y.limit
 }
 
 // missing are findings about who did not answer.

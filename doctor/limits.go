@@ -22,6 +22,8 @@ const (
 	stallLimit = 1000
 	// offsetLimit is how far apart the clocks of two members may be.
 	offsetLimit = 500
+	// cpuUsedUp is which part of a machine's CPU is in use when work waits for it.
+	cpuUsedUp = 0.9
 	// fewest is from how many observations in a window on a mean is believed.
 	fewest = 5
 )

@@ -177,11 +177,14 @@ func noisyTenant(v *view) []Finding {
 		if who == "others" || s.Now.Rate < 100 || s.Now.Rate/totals[plane] < tenantShare {
 			continue
 		}
+		if totals[plane]-s.Now.Rate < 1 {
+			continue // nobody else asks who could wait for it
+		}
 		if !v.harmed(plane) {
 			continue
 		}
 		shed := v.shedOf(plane)
-		out = append(out, Finding{Severity: Warning, layer: layerLoad, Plane: plane, Stage: "queue", Culprit: who, subject: plane + who, Since: s.Since,
+		out = append(out, Finding{Severity: Warning, layer: layerLoad, effect: true, Plane: plane, Stage: "queue", Culprit: who, subject: plane + who, Since: s.Since,
 			Title: fmt.Sprintf("%s: %s sends %.0f %% of the requests of %s, and others wait for it", v.Member, who, 100*s.Now.Rate/totals[plane], plane),
 			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f requests a second of %.0f%s", s.Now.Rate, totals[plane], usually(s))},
 				{Text: fmt.Sprintf("%.1f requests a second were turned away for want of capacity", shed)}},

@@ -3,6 +3,7 @@ package lab
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -30,11 +31,20 @@ type bed struct {
 	scenario *Scenario
 	options  *Options
 	dir      string
-	servers  []*server
+	servers  []*server // of the cluster that the doctor is asked of
+	others   []*server // of clusters that it stores in: the doctor is asked with --also
+	vault    *vault    // the secrets plane of the first server, in scenarios that have one
+	syncs    *syncs   // of the storage that is no Corbel
+	sick     *server  // the one that steps are about
 	stopLoad context.CancelFunc
+	loading  context.Context // until the load ends
 	load     sync.WaitGroup
 	undo     []func()
+	alone    bool // the doctor is asked of this cluster only
 }
+
+// all are the servers of every cluster.
+func (b *bed) all() []*server { return slices.Concat(b.servers, b.others) }
 
 // server is one armed process.
 type server struct {
@@ -43,6 +53,7 @@ type server struct {
 	client                                 *client.Client
 	ended                                  chan struct{}
 	output                                 *output
+	extra                                  []string // configuration of its own
 }
 
 // output keeps the end of what a process prints, for errors.
@@ -70,44 +81,63 @@ func (o *output) String() string {
 	return string(bytes.TrimSpace(o.buf))
 }
 
-// open starts the cluster and waits until every member serves.
+// open starts the clusters and waits until every member serves.
 func (b *bed) open(ctx context.Context) (err error) {
 	if b.dir, err = os.MkdirTemp("", "corbel-lab"); err != nil {
 		return err
 	}
+	if b.scenario.prepare != nil {
+		return b.scenario.prepare(ctx, b)
+	}
+	b.servers, err = b.cluster(ctx, "server", b.scenario.servers(), b.scenario.hcl...)
+	return err
+}
+
+// cluster starts servers that make a cluster, and waits until all serve. It returns those that were made also with an error.
+func (b *bed) cluster(ctx context.Context, name string, size int, hcl ...string) ([]*server, error) {
+	var all []*server
 	var join []string
-	for i := range b.scenario.servers() {
+	for i := range size {
 		ports, err := testport.Free(5)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		s := &server{name: fmt.Sprintf("server-%d", i+1), output: &output{}}
+		s := &server{name: fmt.Sprintf("%s-%d", name, i+1), output: &output{}, extra: hcl}
 		for i, field := range []*string{&s.http, &s.rpc, &s.serf, &s.monitor, &s.agents} {
 			*field = "127.0.0.1:" + strconv.Itoa(ports[i])
 		}
-		b.servers = append(b.servers, s)
+		all = append(all, s)
 		join = append(join, "-retry-join", s.serf)
 	}
-	for _, s := range b.servers {
+	join = append(join, "-bootstrap-expect", strconv.Itoa(size))
+	for _, s := range all {
 		if err := b.start(s, join); err != nil {
-			return err
+			return all, err
 		}
 	}
-	return b.ready(ctx)
+	return all, b.ready(ctx, all)
+}
+
+// kill ends a server that was started.
+func (s *server) kill() {
+	if s.ended != nil {
+		_ = s.control.Kill()
+		<-s.ended
+	}
 }
 
 func (b *bed) start(s *server, join []string) (err error) {
 	port := func(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
 	args := append([]string{"server", "-node", s.name, "-data-dir", filepath.Join(b.dir, s.name), "-bind", "127.0.0.1",
-		"-bootstrap-expect", strconv.Itoa(len(b.servers)), "-log-level", "warn", "-dns-port", "-1", "-hcl", config,
+		"-log-level", "warn", "-dns-port", "-1", "-hcl", config,
 		"-http-port", port(s.http), "-server-port", port(s.rpc), "-serf-lan-port", port(s.serf)}, join...)
 	args = append(args, "-hcl", fmt.Sprintf("ports { monitor = %s\n monitor_agents = %s }", port(s.monitor), port(s.agents)))
-	for _, text := range b.scenario.hcl {
+	for _, text := range s.extra {
 		args = append(args, "-hcl", text)
 	}
 	cmd := exec.Command(b.options.Binary, args...)
 	cmd.Dir = b.dir
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "CORBEL_") })
+	cmd.Env = plainEnv()
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = s.output, s.output, dieWithParent()
 	if s.client, err = client.New(client.Config{Address: "http://" + s.http, Timeout: 10 * time.Second}); err != nil {
 		return err
@@ -125,10 +155,10 @@ func (b *bed) start(s *server, join []string) (err error) {
 }
 
 // ready waits until all members read consistently, which takes a leader that serves.
-func (b *bed) ready(ctx context.Context) error {
+func (b *bed) ready(ctx context.Context, all []*server) error {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
-	for _, s := range b.servers {
+	for _, s := range all {
 		for {
 			_, err := s.client.Get(ctx, "/v1/catalog/nodes", client.Query{Consistent: true}, new([]any))
 			if err == nil {
@@ -148,14 +178,16 @@ func (b *bed) ready(ctx context.Context) error {
 }
 
 // leader is the server that leads the catalog.
-func (b *bed) leader(ctx context.Context) (*server, error) {
+func (b *bed) leader(ctx context.Context) (*server, error) { return leaderOf(ctx, b.servers) }
+
+func leaderOf(ctx context.Context, all []*server) (*server, error) {
 	for range 100 {
-		for _, s := range b.servers {
+		for _, s := range all {
 			var addr string
 			if _, err := s.client.Get(ctx, "/v1/status/leader", client.Query{}, &addr); err != nil {
 				continue
 			}
-			for _, l := range b.servers {
+			for _, l := range all {
 				if l.rpc == addr {
 					return l, nil
 				}
@@ -185,13 +217,18 @@ func (b *bed) follower(ctx context.Context) (*server, error) {
 // askTime is how long a member may take to answer for all; it gives the others two seconds.
 const askTime = 5 * time.Second
 
-// ask gets a report from the first server that answers.
+// ask gets a report from the first server that answers; with another cluster beside it as a person would: by corbel doctor --also.
 func (b *bed) ask(ctx context.Context) (*doctor.Report, error) {
 	var errs []error
 	for _, s := range b.servers {
 		var r doctor.Report
 		one, cancel := context.WithTimeout(ctx, askTime)
-		_, err := s.client.Get(one, "/v1/doctor", client.Query{}, &r)
+		var err error
+		if len(b.others) > 0 && !b.alone {
+			err = b.askWith(one, s, &r)
+		} else {
+			_, err = s.client.Get(one, "/v1/doctor", client.Query{}, &r)
+		}
 		cancel()
 		if err == nil {
 			return &r, nil
@@ -199,6 +236,77 @@ func (b *bed) ask(ctx context.Context) (*doctor.Report, error) {
 		errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
 	}
 	return nil, errors.Join(errs...)
+}
+
+// askWith asks a member together with one of each other cluster's, the first that lives.
+func (b *bed) askWith(ctx context.Context, s *server, into *doctor.Report) error {
+	args := []string{"doctor", "--json", "--http-addr", s.http}
+	for _, o := range b.others {
+		if o.lives() {
+			args = append(args, "--also", "http://"+o.http)
+			break
+		}
+	}
+	cmd := exec.CommandContext(ctx, b.options.Binary, args...)
+	cmd.Env, cmd.SysProcAttr = plainEnv(), dieWithParent()
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	out, err := cmd.Output()
+	if e, ok := errors.AsType[*exec.ExitError](err); ok && e.ExitCode() > 2 {
+		err = nil // a warning, or something critical
+	}
+	if err != nil {
+		return fmt.Errorf("corbel doctor: %w: %s", err, bytes.TrimSpace(complaint.Bytes()))
+	}
+	return json.Unmarshal(out, into)
+}
+
+// save writes the evidence of all clusters.
+func (b *bed) save(ctx context.Context, dir string) error {
+	var all doctor.Cluster
+	for i, servers := range [][]*server{b.servers, b.others} {
+		for _, s := range servers {
+			var c doctor.Cluster
+			one, cancel := context.WithTimeout(ctx, askTime)
+			_, err := s.client.Get(one, "/v1/doctor/evidence?cluster", client.Query{}, &c)
+			cancel()
+			if err != nil {
+				continue
+			}
+			for _, e := range c.Members {
+				if i > 0 {
+					e.Cluster = s.http
+				}
+				all.At, all.Members = c.At, append(all.Members, e)
+			}
+			all.Silent = append(all.Silent, c.Silent...)
+			break
+		}
+	}
+	text, err := json.Marshal(&all)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(dir, fmt.Sprintf("%s-%s.json", b.scenario.Name, time.Now().Format("150405")))
+	b.say("the evidence is in %s", file)
+	return os.WriteFile(file, text, 0o600)
+}
+
+// lives reports whether a server's process runs.
+func (s *server) lives() bool {
+	select {
+	case <-s.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// plainEnv is the environment without what would change a corbel that is started.
+func plainEnv() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "CORBEL_") || strings.HasPrefix(v, "CONSUL_") || strings.HasPrefix(v, "VAULT_")
+	})
 }
 
 // later undoes something when the run ends, the last first.
@@ -209,18 +317,15 @@ func (b *bed) close() error {
 	if b.stopLoad != nil {
 		b.stopLoad()
 	}
-	for _, s := range b.servers {
-		if s.ended != nil {
-			_ = s.control.Kill()
-			<-s.ended
-		}
+	for _, s := range b.all() {
+		s.kill()
 	}
 	for _, f := range slices.Backward(b.undo) {
 		f()
 	}
 	b.load.Wait()
 	var damage error
-	for _, s := range b.servers {
+	for _, s := range b.all() {
 		if s.client != nil {
 			s.client.Close()
 		}

@@ -13,6 +13,12 @@ import (
 // dieWithParent ends servers with the lab, so that none outlives a killed run.
 func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
+// asUser runs a child as another user.
+func asUser(attr *syscall.SysProcAttr, uid, gid int) *syscall.SysProcAttr {
+	attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	return attr
+}
+
 // leaveDescriptors lowers a process's limit so that it may open just so many more.
 func leaveDescriptors(pid, spare int) error {
 	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))

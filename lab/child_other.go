@@ -4,12 +4,24 @@ package lab
 
 import (
 	"errors"
+	"os/exec"
 	"syscall"
+	"time"
 )
 
 var errLinux = errors.New("this scenario needs Linux")
 
 func dieWithParent() *syscall.SysProcAttr { return nil }
+
+func asUser(*syscall.SysProcAttr, int, int) *syscall.SysProcAttr { return nil }
+
+type syncs struct{}
+
+func startSlowable(*exec.Cmd) (*syncs, <-chan error, error) { return nil, nil, errLinux }
+
+func (*syncs) Delay(time.Duration) {}
+
+func (*syncs) Close() {}
 
 func leaveDescriptors(int, int) error { return errLinux }
 

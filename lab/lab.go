@@ -21,10 +21,12 @@ import (
 )
 
 const (
-	// Patience is for how long after its onset a fault may stay undiagnosed, and for how long a healthy cluster must give no finding.
+	// Patience is for how long after its onset a fault may stay undiagnosed.
 	Patience = 30 * time.Second
 	// learning is how long a cluster runs under load before the fault.
-	learning = 20 * time.Second
+	learning = 6 * time.Second
+	// calm is for how long a healthy cluster is watched.
+	calm = 15 * time.Second
 	// askEvery is the pause between two questions.
 	askEvery = 500 * time.Millisecond
 	// startTime bounds the start of a cluster.
@@ -35,8 +37,10 @@ const (
 type Options struct {
 	// Binary is the corbel to start; empty is this program.
 	Binary string
-	// Learn is how long the cluster runs under load before the fault; zero is 20 s.
+	// Learn is how long the cluster runs under load before the fault; zero is 6 s.
 	Learn time.Duration
+	// Save is a folder for the evidence of runs that were not diagnosed, as corbel doctor --from reads it; "" saves none.
+	Save string
 	// Progress gets what happens, a line each; nil is nobody.
 	Progress io.Writer
 }
@@ -56,26 +60,43 @@ func (o *Options) complete() (err error) {
 type Outcome struct {
 	Name string `json:"name"`
 	Run  int    `json:"run"`
-	// Diagnosed: the first finding was the expected one and named the culprit; of a healthy scenario, that there was no finding.
+	// Diagnosed: after each step the first finding was the expected one and named the culprit; of a healthy scenario, that there was no finding.
 	Diagnosed bool `json:"diagnosed"`
-	// Seconds from the onset to the diagnosis; of a healthy scenario, for how long it was watched.
+	// Seconds from the onset to the diagnosis, of the slowest step; of a healthy scenario, for how long it was watched.
 	Seconds float64 `json:"seconds"`
 	// Finding and Culprit are those of the last report's first finding.
 	Finding string `json:"finding"`
 	Culprit string `json:"culprit"`
-	// Expected is the code and the culprit that were injected, empty for a healthy scenario.
+	// Expected is the code and the culprit that were injected last, empty for a healthy scenario.
 	Expected string `json:"expected"`
 	// Others are the findings behind the first, as CODE MEMBER.
 	Others []string `json:"others"`
+	// Not is what the first finding says that it is not.
+	Not []string `json:"not"`
+	// Steps are those of scenarios that have several.
+	Steps []Step `json:"steps,omitempty"`
 	// Error says why the scenario could not be run, and what stands in its way; it then counts as not diagnosed.
 	Error string `json:"error,omitempty"`
+	// Lacks says what the last report lacked.
+	Lacks string `json:"lacks,omitempty"`
 	// Text is the last report as `corbel doctor` prints it.
 	Text string `json:"-"`
+	// last is how long the last step took, in seconds.
+	last float64
+}
+
+// Step is what one step of a scenario came to.
+type Step struct {
+	About     string  `json:"about"`
+	Diagnosed bool    `json:"diagnosed"`
+	Seconds   float64 `json:"seconds"`
+	Finding   string  `json:"finding"`
+	Culprit   string  `json:"culprit"`
 }
 
 // Run runs a scenario once. The error of a scenario that cannot run here stands in the outcome.
 func Run(ctx context.Context, s *Scenario, o Options) Outcome {
-	out := Outcome{Name: s.Name, Run: 1, Others: []string{}}
+	out := Outcome{Name: s.Name, Run: 1, Others: []string{}, Not: []string{}}
 	if err := o.complete(); err != nil {
 		out.Error = err.Error()
 		return out
@@ -88,7 +109,12 @@ func Run(ctx context.Context, s *Scenario, o Options) Outcome {
 
 func run(ctx context.Context, s *Scenario, o *Options, out *Outcome) (err error) {
 	b := &bed{scenario: s, options: o}
-	defer func() { err = errors.Join(err, b.close()) }()
+	defer func() {
+		if o.Save != "" && b.servers != nil && (err != nil || !out.Diagnosed) && ctx.Err() == nil {
+			err = errors.Join(err, b.save(ctx, o.Save))
+		}
+		err = errors.Join(err, b.close())
+	}()
 	b.say("starting %d servers", s.servers())
 	if err := b.open(ctx); err != nil {
 		return err
@@ -98,30 +124,47 @@ func run(ctx context.Context, s *Scenario, o *Options, out *Outcome) (err error)
 	if err := sleep(ctx, o.Learn); err != nil {
 		return err
 	}
-	if s.inject == nil {
+	steps := s.all()
+	if len(steps) == 0 {
 		return b.watch(ctx, out)
 	}
-	culprit, err := s.inject(ctx, b)
+	out.Diagnosed = true
+	for _, st := range steps {
+		if err := b.step(ctx, st, out); err != nil {
+			return err
+		}
+		if len(steps) > 1 {
+			out.Steps = append(out.Steps, Step{st.about, out.Lacks == "", out.last, out.Finding, out.Culprit})
+		}
+	}
+	return nil
+}
+
+// step makes one change, and asks the doctor until it says what it must.
+func (b *bed) step(ctx context.Context, st step, out *Outcome) error {
+	w, err := st.do(ctx, b)
 	if err != nil {
 		return fmt.Errorf("the fault could not be injected: %w", err)
 	}
-	onset := time.Now()
-	out.Expected = s.Code + ": " + culprit
-	b.say("injected: %s; asking the doctor", culprit)
+	onset, cpu := time.Now(), cpuTimes()
+	out.Expected = w.first.code + ": " + w.first.culprit
+	b.say("%s: %s; asking the doctor", st.about, w.first.culprit)
 	for {
 		report, err := b.ask(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		out.Seconds = time.Since(onset).Seconds()
+		took := time.Since(onset)
 		if err == nil {
 			out.take(report)
-			if out.Finding == s.Code && strings.Contains(out.Culprit, culprit) {
-				out.Diagnosed = out.Seconds <= Patience.Seconds()
-				return nil
-			}
+			out.Lacks = w.lacks(report, cpu.busySince())
 		}
-		if time.Since(onset) > Patience {
+		out.last, out.Seconds = took.Seconds(), max(out.Seconds, took.Seconds())
+		if err == nil && out.Lacks == "" && took <= Patience {
+			return nil
+		}
+		if took > Patience {
+			out.Diagnosed = false
 			return err
 		}
 		if err := sleep(ctx, askEvery); err != nil {
@@ -132,7 +175,7 @@ func run(ctx context.Context, s *Scenario, o *Options, out *Outcome) (err error)
 
 // watch asks a healthy cluster, and stops at the first finding.
 func (b *bed) watch(ctx context.Context, out *Outcome) error {
-	b.say("no fault; asking the doctor for %s", Patience)
+	b.say("no fault; asking the doctor for %s", calm)
 	began := time.Now()
 	for asked := 0; ; asked++ {
 		report, err := b.ask(ctx)
@@ -147,7 +190,7 @@ func (b *bed) watch(ctx context.Context, out *Outcome) error {
 			}
 			out.Diagnosed = true
 		}
-		if time.Since(began) > Patience {
+		if time.Since(began) > calm {
 			return err
 		}
 		if err := sleep(ctx, askEvery); err != nil {
@@ -158,11 +201,14 @@ func (b *bed) watch(ctx context.Context, out *Outcome) error {
 
 // take keeps what a report says.
 func (o *Outcome) take(r *doctor.Report) {
-	o.Finding, o.Culprit, o.Others = "", "", []string{}
+	o.Finding, o.Culprit, o.Others, o.Not = "", "", []string{}, []string{}
 	for i := range r.Findings {
 		f := &r.Findings[i]
 		if i == 0 {
 			o.Finding, o.Culprit = f.Code, f.Culprit
+			for _, line := range f.Not {
+				o.Not = append(o.Not, line.Text)
+			}
 			continue
 		}
 		o.Others = append(o.Others, f.Code+" "+f.Member)

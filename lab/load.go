@@ -24,7 +24,7 @@ func steady() []stream {
 }
 
 // full is as much as a cluster takes.
-func full() []stream { return []stream{{16, 0, putKey}, {4, 0, getKey}, {8, 0, register}} }
+func full(*bed) []stream { return []stream{{16, 0, putKey}, {4, 0, getKey}, {8, 0, register}} }
 
 func putKey(ctx context.Context, c *client.Client, worker, n int) error {
 	return c.Put(ctx, fmt.Sprintf("/v1/kv/lab/%d/%d", worker, n%100), nil, map[string]int{"n": n}, nil)
@@ -45,9 +45,10 @@ func register(ctx context.Context, c *client.Client, worker, n int) error {
 // startLoad starts the scenario's load; its workers end with close.
 func (b *bed) startLoad(ctx context.Context) {
 	ctx, b.stopLoad = context.WithCancel(ctx)
+	b.loading = ctx
 	streams := steady()
 	if b.scenario.load != nil {
-		streams = b.scenario.load()
+		streams = b.scenario.load(b)
 	}
 	b.add(ctx, streams...)
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"net"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
+	"corbel.dev/corbel/doctor"
 	"corbel.dev/corbel/kit/fault"
 )
 
@@ -20,10 +23,32 @@ type Scenario struct {
 	// hcl is configuration beside the lab's own.
 	hcl []string
 	// load makes the load; nil is steady.
-	load func() []stream
-	// inject makes the fault and returns what the finding's culprit must contain; nil in a healthy scenario.
+	load func(*bed) []stream
+	// prepare starts the clusters where one of equal servers is not enough; nil is that.
+	prepare func(context.Context, *bed) error
+	// inject makes the fault and returns what the finding's culprit must contain; nil in a healthy scenario and in one with steps.
 	inject func(context.Context, *bed) (culprit string, err error)
+	// steps are changes one after the other, each with what the doctor must say then.
+	steps []step
 }
+
+// step is one change, and what the doctor must say afterwards.
+type step struct {
+	about string
+	do    func(context.Context, *bed) (want, error)
+}
+
+// want is what a report must say.
+type want struct {
+	first finding
+	// also are findings that stand behind the first, in any order.
+	also []finding
+	// denies are words of lines in which the first finding says what it is not.
+	denies []string
+}
+
+// finding is a code and what its culprit must contain.
+type finding struct{ code, culprit string }
 
 func (s *Scenario) servers() int {
 	if s.single {
@@ -31,6 +56,50 @@ func (s *Scenario) servers() int {
 	}
 	return 3
 }
+
+// all are the scenario's steps; none in a healthy one.
+func (s *Scenario) all() []step {
+	if s.inject == nil {
+		return s.steps
+	}
+	return []step{{"injected", func(ctx context.Context, b *bed) (want, error) {
+		culprit, err := s.inject(ctx, b)
+		return want{first: finding{s.Code, culprit}}, err
+	}}}
+}
+
+// cpuFine is the line that a machine cannot say whose CPU others use up: it is not asked for above cpuBusy.
+const (
+	cpuFine = "the CPU is fine"
+	cpuBusy = 0.8
+)
+
+// lacks says what of w a report does not say, "" when it says everything. busy is which part of this machine's CPU was in use.
+func (w *want) lacks(r *doctor.Report, busy float64) string {
+	if len(r.Findings) == 0 {
+		return "there is no finding"
+	}
+	first := &r.Findings[0]
+	if !w.first.is(first) {
+		return "the first finding is " + first.Code + ": " + first.Culprit
+	}
+	for _, f := range w.also {
+		if !slices.ContainsFunc(r.Findings[1:], func(o doctor.Finding) bool { return f.is(&o) }) {
+			return "no finding " + f.code + ": " + f.culprit
+		}
+	}
+	for _, text := range w.denies {
+		if text == cpuFine && busy > cpuBusy {
+			continue
+		}
+		if !slices.ContainsFunc(first.Not, func(l doctor.Line) bool { return strings.Contains(l.Text, text) }) {
+			return "it does not say: " + text
+		}
+	}
+	return ""
+}
+
+func (f *finding) is(o *doctor.Finding) bool { return o.Code == f.code && strings.Contains(o.Culprit, f.culprit) }
 
 // Scenarios are all that there are, in the order in which they run.
 var Scenarios = []Scenario{
@@ -44,6 +113,17 @@ var Scenarios = []Scenario{
 	{Name: "slow-subscriber", About: "a client asks a follower for much and reads nothing of it", Code: "subscriber-slow", inject: stopReading},
 	{Name: "handler-hangs", About: "a handler of the monitor gets events and does not end", Code: "handler-hangs", single: true, hcl: []string{monitorConfig}, inject: hangHandler},
 	{Name: "proxy-throttled", About: "the CPU quota of an Envoy on this host is lowered below what it uses", Code: "proxy-throttled", inject: throttleProxy},
+	{Name: "storage-sink-blocks", About: "secrets on Consul storage whose leader's dogstatsd sink blocks, while leases are revoked in a mass and a herd of tokens is renewed", Code: "metrics-sink-blocks",
+		prepare: overdue(secretsOnConsul, stormLeases), load: writing, steps: []step{{"a blocked sink, a storm and a herd", blockStorageSink}}},
+	{Name: "disk-and-sink", About: "the leader's disk stalls and its sink blocks; then the disk is mended", Code: "disk-stalled",
+		steps: []step{{"both", stalledAndBlocked}, {"the disk is mended", mendDisk}}},
+	{Name: "sink-and-disk", About: "the leader's disk stalls and its sink blocks; then the sink is mended", Code: "disk-stalled",
+		steps: []step{{"both", stalledAndBlocked}, {"the sink is mended", mendSink}}},
+	{Name: "slow-postgres", About: "secrets on a PostgreSQL whose syncs take 200 ms longer", Code: "storage-slow", prepare: secretsOnPostgres, load: writing, inject: slowPostgres},
+	{Name: "consul-without-quorum", About: "secrets on Consul storage that loses its quorum", Code: "storage-slow", prepare: secretsOnConsul, load: writing,
+		steps: []step{{"the secrets' cluster is asked", loseQuorum}, {"both are asked", askStorage}}},
+	{Name: "revocation-storm", About: "after a maintenance all leases of a mount are revoked at once", Code: "revocation-storm",
+		prepare: overdue(secretsOnFile, stormLeases), load: writing, inject: resumeRevocation},
 	{Name: "allowance-exceeded", About: "the leader's network card goes beyond its bandwidth allowance (synthetic counters)", Code: "allowance-exceeded", inject: exceedAllowance},
 	{Name: "one-transmit-queue", About: "one of eight queues of the leader's network card sends everything (synthetic counters)", Code: "one-transmit-queue", inject: useOneQueue},
 }
@@ -58,16 +138,21 @@ func Find(name string) *Scenario {
 	return nil
 }
 
-// blockSink gives the leader a sink whose reader takes a few bytes at a time.
+// blockSink gives the leader a sink that blocks.
 func blockSink(ctx context.Context, b *bed) (string, error) {
 	leader, err := b.leader(ctx)
 	if err != nil {
 		return "", err
 	}
+	return "lab", b.blockSinkOf(ctx, leader, "lab", 64)
+}
+
+// blockSinkOf gives a server a sink whose reader takes so many bytes fifty times a second.
+func (b *bed) blockSinkOf(ctx context.Context, s *server, name string, bytes int) error {
 	path := filepath.Join(b.dir, "sink.sock")
 	l, err := net.Listen("unix", path)
 	if err != nil {
-		return "", err
+		return err
 	}
 	b.load.Go(func() {
 		conn, err := l.Accept()
@@ -75,7 +160,7 @@ func blockSink(ctx context.Context, b *bed) (string, error) {
 			return
 		}
 		defer conn.Close()
-		few := make([]byte, 64)
+		few := make([]byte, bytes)
 		for {
 			if _, err := conn.Read(few); err != nil {
 				return
@@ -84,9 +169,8 @@ func blockSink(ctx context.Context, b *bed) (string, error) {
 		}
 	})
 	b.later(func() { _ = l.Close() })
-	const name = "lab"
-	_, err = leader.control.Do(ctx, fault.Command{Do: fault.DoSink, Name: name, Glob: path})
-	return name, err
+	_, err = s.control.Do(ctx, fault.Command{Do: fault.DoSink, Name: name, Glob: path})
+	return err
 }
 
 func stallDisk(ctx context.Context, b *bed) (string, error) {

@@ -41,6 +41,9 @@ func stopReading(ctx context.Context, b *bed) (string, error) {
 // labKey opens the monitor to the lab; the cluster lives for a minute on loopback.
 const labKey = "6f9fe2fe-9b8b-4a37-9e0d-7a3a1f1d8f10"
 
+// monitorKey is the value of the header that opens it.
+var monitorKey = "Key " + labKey
+
 const monitorConfig = `monitor {
   enabled = true
   cluster_admin_username = "admin"
@@ -52,7 +55,7 @@ tls { disabled = true }`
 // hangHandler gives events to a handler that does not end.
 func hangHandler(ctx context.Context, b *bed) (string, error) {
 	s := b.servers[0]
-	c, err := client.New(client.Config{Address: "http://" + s.monitor, Timeout: 10 * time.Second, Transport: keyed{}})
+	c, err := client.New(client.Config{Address: "http://" + s.monitor, Timeout: 10 * time.Second, Transport: header{"Authorization", &monitorKey}})
 	if err != nil {
 		return "", err
 	}

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -55,14 +56,51 @@ func (o *options) cluster(ctx context.Context) (*doctor.Cluster, error) {
 			all.Silent = append(all.Silent, doctor.Silent{Member: orDefault(cfg.Address, "127.0.0.1:8500"), Role: doctor.RoleServer, Reason: a.err.Error()})
 		case a.err != nil:
 			all.Silent = append(all.Silent, doctor.Silent{Member: o.also[i-1], Role: doctor.RoleServer, Reason: a.err.Error()})
+		case i == 0:
+			all.Members, all.Silent = a.cluster.Members, append(all.Silent, a.cluster.Silent...)
 		default:
-			all.Members, all.Silent = append(all.Members, a.cluster.Members...), append(all.Silent, a.cluster.Silent...)
+			join(all, a.cluster, o.also[i-1])
 		}
 	}
 	if len(all.Members) == 0 && answers[0].err != nil {
 		return nil, fmt.Errorf("%w\nThe member that was asked did not answer. Name another one with --http-addr: any server or agent can tell about the cluster", answers[0].err)
 	}
 	return all, nil
+}
+
+// join adds what another member gathered. Members that are known already are left out; those of another cluster carry its address, and
+// where one is called as one here, before its name too.
+func join(all, more *doctor.Cluster, addr string) {
+	known := func(e *doctor.Evidence) (name, same bool) {
+		for i := range all.Members {
+			o := &all.Members[i]
+			if o.Member == e.Member {
+				name = true
+				same = same || slices.ContainsFunc(o.Addresses, func(a string) bool { return slices.Contains(e.Addresses, a) })
+			}
+		}
+		return name, same
+	}
+	own := false // it is a member of the same cluster
+	for i := range more.Members {
+		_, same := known(&more.Members[i])
+		own = own || same
+	}
+	added := make([]doctor.Evidence, 0, len(more.Members))
+	for _, e := range more.Members {
+		name, same := known(&e)
+		if same {
+			continue
+		}
+		if !own {
+			e.Cluster = addr
+			if name {
+				e.Member = addr + " " + e.Member
+			}
+		}
+		added = append(added, e)
+	}
+	all.Members, all.Silent = append(all.Members, added...), append(all.Silent, more.Silent...)
 }
 
 func orDefault(text, other string) string {

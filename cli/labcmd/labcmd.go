@@ -21,6 +21,7 @@ type options struct {
 	asJSON bool
 	runs   int
 	learn  time.Duration
+	save   string
 }
 
 // Command builds `corbel lab`.
@@ -43,7 +44,8 @@ Exit codes: 0 all were diagnosed, 1 one was not, 2 called wrongly.`
 	f.BoolVar(&o.all, "all", false, "run every scenario")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON")
 	f.IntVar(&o.runs, "runs", 1, "how many times to run each scenario")
-	f.DurationVar(&o.learn, "learn", 0, "how long the cluster runs under load before the fault (0 is 20s)")
+	f.DurationVar(&o.learn, "learn", 0, "how long the cluster runs under load before the fault (0 is 6s)")
+	f.StringVar(&o.save, "save", "", "folder for the evidence of runs that were not diagnosed, for corbel doctor --from")
 	c.RunE = o.run
 }
 
@@ -63,7 +65,7 @@ func (o *options) run(c *cobra.Command, args []string) error {
 	missed := false
 	for _, s := range chosen {
 		for n := range o.runs {
-			out := lab.Run(ctx, s, lab.Options{Learn: o.learn, Progress: o.env.Err})
+			out := lab.Run(ctx, s, lab.Options{Learn: o.learn, Save: o.save, Progress: o.env.Err})
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}

@@ -1,0 +1,112 @@
+package lab
+
+import (
+	"context"
+	"time"
+
+	"corbel.dev/corbel/kit/fault"
+)
+
+// The numbers of the incident in which secrets lay in the service catalog: enough leases and tokens to be a load of their own.
+const (
+	stormLeases = 2500
+	herdTokens  = 48
+)
+
+// secretsOnConsul starts a catalog of three and a server whose secrets lie in it.
+func secretsOnConsul(ctx context.Context, b *bed) (err error) {
+	if b.others, err = b.cluster(ctx, "catalog", 3); err != nil {
+		return err
+	}
+	at, err := leaderOf(ctx, b.others)
+	if err != nil {
+		return err
+	}
+	return b.withSecrets(ctx, `storage "consul" { address = "`+at.http+`" }`)
+}
+
+// overdue adds leases that wait for the end of a maintenance.
+func overdue(prepare func(context.Context, *bed) error, leases int) func(context.Context, *bed) error {
+	return func(ctx context.Context, b *bed) error {
+		if err := prepare(ctx, b); err != nil {
+			return err
+		}
+		b.say("%d leases that are to be revoked later", leases)
+		return b.leases(ctx, leases)
+	}
+}
+
+// blockStorageSink blocks the sink of the storage's leader, lets a mass revocation begin and a herd of tokens be renewed.
+func blockStorageSink(ctx context.Context, b *bed) (want, error) {
+	leader, err := leaderOf(ctx, b.others)
+	if err != nil {
+		return want{}, err
+	}
+	herd, err := b.tokens(ctx, herdTokens)
+	if err != nil {
+		return want{}, err
+	}
+	if err := b.blockSinkOf(ctx, leader, "dogstatsd", 256); err != nil {
+		return want{}, err
+	}
+	if err := b.storm(ctx); err != nil {
+		return want{}, err
+	}
+	b.add(b.loading, renewing(herd))
+	return want{first: sinkOf("dogstatsd"), denies: []string{"the disk is fine", cpuFine, "not the cause, but slowed by it: secrets-1"}}, nil
+}
+
+// stalledAndBlocked is a leader whose syncs take longer than a second each, and whose sink blocks.
+func stalledAndBlocked(ctx context.Context, b *bed) (w want, err error) {
+	if b.sick, err = b.leader(ctx); err != nil {
+		return w, err
+	}
+	if err := b.blockSinkOf(ctx, b.sick, "dogstatsd", 64); err != nil {
+		return w, err
+	}
+	return want{first: stalled(b.sick), also: []finding{sinkOf("dogstatsd")}}, b.sick.control.Disk(ctx, fault.Command{Name: "stall", Ops: "sync", Delay: 1500 * time.Millisecond})
+}
+
+func stalled(s *server) finding { return finding{"disk-stalled", "disk of " + s.name} }
+
+func sinkOf(name string) finding { return finding{"metrics-sink-blocks", "metrics sink " + name} }
+
+// mendDisk leaves the sink.
+func mendDisk(ctx context.Context, b *bed) (want, error) {
+	return want{first: sinkOf("dogstatsd")}, b.sick.control.Lift(ctx, "stall")
+}
+
+// mendSink leaves the disk.
+func mendSink(ctx context.Context, b *bed) (want, error) {
+	return want{first: stalled(b.sick)}, b.sick.control.Lift(ctx, "dogstatsd")
+}
+
+// loseQuorum kills two of the three servers that secrets lie in, and asks the secrets' own cluster alone, as its operators do at first.
+func loseQuorum(ctx context.Context, b *bed) (want, error) {
+	at, err := leaderOf(ctx, b.others)
+	if err != nil {
+		return want{}, err
+	}
+	for _, s := range b.others {
+		if s != at {
+			s.kill()
+		}
+	}
+	b.alone = true
+	return want{first: finding{"storage-slow", "consul storage of secrets"}}, nil
+}
+
+// askStorage asks both clusters together.
+func askStorage(_ context.Context, b *bed) (want, error) {
+	b.alone = false
+	return want{first: finding{"member-silent", "catalog-"}, also: []finding{{"no-leader", "group catalog"}}}, nil
+}
+
+// secretsOnFile starts a server whose secrets lie in files of its own.
+func secretsOnFile(ctx context.Context, b *bed) error {
+	return b.withSecrets(ctx, `storage "file" { path = "secrets" }`)
+}
+
+func resumeRevocation(ctx context.Context, b *bed) (string, error) {
+	return "revocation of leases", b.storm(ctx)
+}
