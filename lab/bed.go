@@ -34,13 +34,15 @@ type bed struct {
 	servers  []*server // of the cluster that the doctor is asked of
 	others   []*server // of clusters that it stores in: the doctor is asked with --also
 	vault    *vault    // the secrets plane of the first server, in scenarios that have one
-	syncs    *syncs   // of the storage that is no Corbel
-	sick     *server  // the one that steps are about
-	stopLoad context.CancelFunc
-	loading  context.Context // until the load ends
-	load     sync.WaitGroup
-	undo     []func()
-	alone    bool // the doctor is asked of this cluster only
+	syncs    *syncs    // of the PostgreSQL
+	// stopPostgres ends it.
+	stopPostgres func()
+	sick         *server // the one that steps are about
+	stopLoad     context.CancelFunc
+	loading      context.Context // until the load ends
+	load         sync.WaitGroup
+	undo         []func()
+	alone        bool // the doctor is asked of this cluster only
 }
 
 // all are the servers of every cluster.

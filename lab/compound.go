@@ -11,6 +11,7 @@ import (
 const (
 	stormLeases = 2500
 	herdTokens  = 48
+	massLogins  = 1200
 )
 
 // secretsOnConsul starts a catalog of three and a server whose secrets lie in it.
@@ -25,15 +26,13 @@ func secretsOnConsul(ctx context.Context, b *bed) (err error) {
 	return b.withSecrets(ctx, `storage "consul" { address = "`+at.http+`" }`)
 }
 
-// overdue adds leases that wait for the end of a maintenance.
-func overdue(prepare func(context.Context, *bed) error, leases int) func(context.Context, *bed) error {
-	return func(ctx context.Context, b *bed) error {
-		if err := prepare(ctx, b); err != nil {
-			return err
-		}
-		b.say("%d leases that are to be revoked later", leases)
-		return b.leases(ctx, leases)
+// secretsWithStorm are those with leases that wait for the end of a maintenance.
+func secretsWithStorm(ctx context.Context, b *bed) error {
+	if err := secretsOnConsul(ctx, b); err != nil {
+		return err
 	}
+	b.say("%d leases that are to be revoked later", stormLeases)
+	return b.certificates(ctx, stormLeases)
 }
 
 // blockStorageSink blocks the sink of the storage's leader, lets a mass revocation begin and a herd of tokens be renewed.
@@ -49,7 +48,7 @@ func blockStorageSink(ctx context.Context, b *bed) (want, error) {
 	if err := b.blockSinkOf(ctx, leader, "dogstatsd", 256); err != nil {
 		return want{}, err
 	}
-	if err := b.storm(ctx); err != nil {
+	if err := b.storm(ctx, "pki"); err != nil {
 		return want{}, err
 	}
 	b.add(b.loading, renewing(herd))
@@ -102,11 +101,21 @@ func askStorage(_ context.Context, b *bed) (want, error) {
 	return want{first: finding{"member-silent", "catalog-"}, also: []finding{{"no-leader", "group catalog"}}}, nil
 }
 
-// secretsOnFile starts a server whose secrets lie in files of its own.
-func secretsOnFile(ctx context.Context, b *bed) error {
-	return b.withSecrets(ctx, `storage "file" { path = "secrets" }`)
+// secretsOfDatabase starts a server with secrets in files, and roles of a database that is being maintained.
+func secretsOfDatabase(ctx context.Context, b *bed) error {
+	url, err := b.postgres(ctx)
+	if err != nil {
+		return err
+	}
+	if err := b.withSecrets(ctx, `storage "file" { path = "secrets" }`); err != nil {
+		return err
+	}
+	b.say("%d roles of a database that are to be revoked later", massLogins)
+	return b.logins(ctx, massLogins, url)
 }
 
+// resumeRevocation ends the maintenance while the database does not answer.
 func resumeRevocation(ctx context.Context, b *bed) (string, error) {
-	return "revocation of leases", b.storm(ctx)
+	b.stopPostgres()
+	return "revocation of leases", b.storm(ctx, "database")
 }

@@ -99,7 +99,9 @@ func (w *want) lacks(r *doctor.Report, busy float64) string {
 	return ""
 }
 
-func (f *finding) is(o *doctor.Finding) bool { return o.Code == f.code && strings.Contains(o.Culprit, f.culprit) }
+func (f *finding) is(o *doctor.Finding) bool {
+	return o.Code == f.code && strings.Contains(o.Culprit, f.culprit)
+}
 
 // Scenarios are all that there are, in the order in which they run.
 var Scenarios = []Scenario{
@@ -114,7 +116,7 @@ var Scenarios = []Scenario{
 	{Name: "handler-hangs", About: "a handler of the monitor gets events and does not end", Code: "handler-hangs", single: true, hcl: []string{monitorConfig}, inject: hangHandler},
 	{Name: "proxy-throttled", About: "the CPU quota of an Envoy on this host is lowered below what it uses", Code: "proxy-throttled", inject: throttleProxy},
 	{Name: "storage-sink-blocks", About: "secrets on Consul storage whose leader's dogstatsd sink blocks, while leases are revoked in a mass and a herd of tokens is renewed", Code: "metrics-sink-blocks",
-		prepare: overdue(secretsOnConsul, stormLeases), load: writing, steps: []step{{"a blocked sink, a storm and a herd", blockStorageSink}}},
+		prepare: secretsWithStorm, load: writing, steps: []step{{"a blocked sink, a storm and a herd", blockStorageSink}}},
 	{Name: "disk-and-sink", About: "the leader's disk stalls and its sink blocks; then the disk is mended", Code: "disk-stalled",
 		steps: []step{{"both", stalledAndBlocked}, {"the disk is mended", mendDisk}}},
 	{Name: "sink-and-disk", About: "the leader's disk stalls and its sink blocks; then the sink is mended", Code: "disk-stalled",
@@ -122,8 +124,8 @@ var Scenarios = []Scenario{
 	{Name: "slow-postgres", About: "secrets on a PostgreSQL whose syncs take 200 ms longer", Code: "storage-slow", prepare: secretsOnPostgres, load: writing, inject: slowPostgres},
 	{Name: "consul-without-quorum", About: "secrets on Consul storage that loses its quorum", Code: "storage-slow", prepare: secretsOnConsul, load: writing,
 		steps: []step{{"the secrets' cluster is asked", loseQuorum}, {"both are asked", askStorage}}},
-	{Name: "revocation-storm", About: "after a maintenance all leases of a mount are revoked at once", Code: "revocation-storm",
-		prepare: overdue(secretsOnFile, stormLeases), load: writing, inject: resumeRevocation},
+	{Name: "revocation-storm", About: "a mass of leases is revoked after the maintenance of their database, which does not come back", Code: "revocation-storm",
+		prepare: secretsOfDatabase, load: writing, inject: resumeRevocation},
 	{Name: "allowance-exceeded", About: "the leader's network card goes beyond its bandwidth allowance (synthetic counters)", Code: "allowance-exceeded", inject: exceedAllowance},
 	{Name: "one-transmit-queue", About: "one of eight queues of the leader's network card sends everything (synthetic counters)", Code: "one-transmit-queue", inject: useOneQueue},
 }

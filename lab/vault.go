@@ -100,7 +100,6 @@ func (v *vault) call(ctx context.Context, method, path string, body, into any) e
 	return json.NewDecoder(resp.Body).Decode(into)
 }
 
-
 // as is the plane seen by another token.
 func (v *vault) as(token string) (*vault, error) {
 	o := &vault{addr: v.addr, token: token}
@@ -163,29 +162,56 @@ func (b *bed) tokens(ctx context.Context, n int) ([]*vault, error) {
 	return out, err
 }
 
-// leases makes certificates with leases that are over at once, and keeps them from being revoked: as before the end of a maintenance.
-func (b *bed) leases(ctx context.Context, n int) error {
-	for _, c := range []struct {
-		method, path string
-		body         any
-	}{
-		{"POST", "sys/mounts/pki", map[string]string{"type": "pki"}},
-		{"POST", "pki/root/generate/internal", map[string]string{"common_name": "lab", "key_type": "ed25519", "ttl": "24h"}},
-		{"POST", "pki/roles/lab", map[string]any{"allow_any_name": true, "enforce_hostnames": false, "key_type": "ed25519", "generate_lease": true, "ttl": "4s", "max_ttl": "1h"}},
-		{"POST", "sys/leases/revocation/pause", map[string]string{"mount": "pki"}},
-	} {
-		if err := b.vault.call(ctx, c.method, c.path, c.body, nil); err != nil {
+// ask is one call of a list.
+type ask struct {
+	method, path string
+	body         any
+}
+
+func (v *vault) calls(ctx context.Context, all ...ask) error {
+	for _, a := range all {
+		if err := v.call(ctx, a.method, a.path, a.body, nil); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// certificates makes leases that cost the storage alone when they are revoked. They are over after a moment, and kept from being revoked:
+// as before the end of a maintenance.
+func (b *bed) certificates(ctx context.Context, n int) error {
+	err := b.vault.calls(ctx, ask{"POST", "sys/mounts/pki", map[string]string{"type": "pki"}},
+		ask{"POST", "pki/root/generate/internal", map[string]string{"common_name": "lab", "key_type": "ed25519", "ttl": "24h"}},
+		ask{"POST", "pki/roles/lab", map[string]any{"allow_any_name": true, "enforce_hostnames": false, "key_type": "ed25519", "generate_lease": true, "ttl": "4s", "max_ttl": "1h"}},
+		ask{"POST", "sys/leases/revocation/pause", mountOf("pki")})
+	if err != nil {
+		return err
 	}
 	return many(ctx, n, 32, func(i int) error {
 		return b.vault.call(ctx, "POST", "pki/issue/lab", map[string]string{"common_name": fmt.Sprintf("host-%d", i)}, nil)
 	})
 }
 
-// storm lets what leases kept back begin.
-func (b *bed) storm(ctx context.Context) error {
-	return b.vault.call(ctx, "POST", "sys/leases/revocation/resume", map[string]string{"mount": "pki"}, nil)
+// logins makes roles of a PostgreSQL that are to be revoked as soon as the maintenance of their database is over.
+func (b *bed) logins(ctx context.Context, n int, url string) error {
+	err := b.vault.calls(ctx, ask{"POST", "sys/mounts/database", map[string]string{"type": "database"}},
+		ask{"POST", "database/config/lab", map[string]any{"plugin_name": "postgresql-database-plugin", "allowed_roles": "lab", "connection_url": url, "max_open_connections": 32}},
+		ask{"POST", "database/roles/lab", map[string]any{"db_name": "lab", "default_ttl": "1h", "creation_statements": `CREATE ROLE "{{name}}" WITH LOGIN PASSWORD '{{password}}' VALID UNTIL '{{expiration}}'`}},
+		ask{"POST", "sys/leases/revocation/pause", mountOf("database")})
+	if err != nil {
+		return err
+	}
+	if err := many(ctx, n, 32, func(int) error { return b.vault.call(ctx, "GET", "database/creds/lab", nil, nil) }); err != nil {
+		return err
+	}
+	return b.vault.call(ctx, "PUT", "sys/leases/revoke-prefix/database/creds/lab", map[string]bool{"sync": false}, nil)
+}
+
+func mountOf(path string) map[string]string { return map[string]string{"mount": path} }
+
+// storm lets begin what was kept back.
+func (b *bed) storm(ctx context.Context, mount string) error {
+	return b.vault.call(ctx, "POST", "sys/leases/revocation/resume", mountOf(mount), nil)
 }
 
 // writing is a load of the secrets plane: writes and reads of secrets.
