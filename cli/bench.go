@@ -42,7 +42,7 @@ so that figures of different machines compare. Progress goes to stderr.
 		simple("floor", "What this machine can do at best: fsync, HTTP, gRPC", bench.RunFloor),
 		simple("kv", "Writes and reads of the key-value store", bench.RunKV),
 		simple("register", "Catalog registrations of distinct nodes and services", bench.RunRegister),
-		e.benchHealth(), e.benchWatch(), e.benchDNS(), e.benchFleet(), e.benchSinks(), e.benchCompare(), e.benchHello(),
+		e.benchHealth(), e.benchWatch(), e.benchDNS(), e.benchFleet(), e.benchSinks(), e.benchDoctor(), e.benchCompare(), e.benchHello(),
 		e.benchPropagation(), e.benchSidecars(), e.benchHosts(),
 		e.benchSecrets(), e.benchLeases(), e.benchAgents(), e.benchEvents(), e.benchPlayAgents(),
 		e.benchVaultSimple("tokens", "Service tokens made", bench.RunTokens),
@@ -155,6 +155,18 @@ func (e *env) benchSinks() *cobra.Command {
 	e.runs(c, b, func(ctx context.Context) (report, error) {
 		o.Options = b.Options
 		return orNil(bench.RunSinks(ctx, o))
+	})
+	return c
+}
+
+func (e *env) benchDoctor() *cobra.Command {
+	b, o := &benchFlags{}, bench.DoctorOptions{}
+	c := e.benchCommand("doctor", "What the doctor's accounting, probes and profiles cost, in pairs of runs", b)
+	c.Flags().IntVar(&o.Pairs, "pairs", 20, "pairs of runs of each load, one with and one without the doctor")
+	c.Flags().StringSliceVar(&o.Loads, "loads", nil, "loads to measure, with commas: kv, secrets, events (default all)")
+	e.runs(c, b, func(ctx context.Context) (report, error) {
+		o.Options = b.Options
+		return orNil(bench.RunDoctor(ctx, o))
 	})
 	return c
 }

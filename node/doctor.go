@@ -157,7 +157,7 @@ func (d *physician) allow(r *http.Request) bool {
 
 // evidence is this process's own, then what agents told it.
 func (d *physician) evidence() []doctor.Evidence {
-	out := []doctor.Evidence{d.probe.Evidence()}
+	out := []doctor.Evidence{d.look()}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for name, e := range d.told {

@@ -18,11 +18,13 @@ type examiner struct {
 	probe      *probe.Probe
 	profiler   *profile.Profiler
 	registries []*telemetry.Registry
+	off        bool // by configuration
 }
 
 // newExaminer makes one; what cfg says about slow requests and stacks is the examiner's own.
 func newExaminer(cfg probe.Config) (*examiner, error) {
-	e := &examiner{member: cfg.Member, profiler: profile.New(profile.Config{Log: cfg.Log}), registries: append([]*telemetry.Registry{cfg.Metrics}, cfg.Others...)}
+	e := &examiner{member: cfg.Member, profiler: profile.New(profile.Config{Log: cfg.Log}), registries: append([]*telemetry.Registry{cfg.Metrics}, cfg.Others...),
+		off: cfg.Metrics.Settings().DisableDoctor}
 	cfg.Slow, cfg.Stacks, cfg.Look = e.slow, e.profiler.Stacks, e.profiler.Slow
 	var err error
 	e.probe, err = probe.New(cfg)
@@ -31,10 +33,23 @@ func newExaminer(cfg probe.Config) (*examiner, error) {
 
 // examine gathers until ctx ends.
 func (e *examiner) examine(ctx context.Context) error {
+	if e.off {
+		<-ctx.Done()
+		return nil
+	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { _ = e.profiler.Run(ctx) }) // it ends with ctx alone
 	return e.probe.Run(ctx)
+}
+
+// look is the evidence as it is now.
+func (e *examiner) look() doctor.Evidence {
+	out := e.probe.Evidence()
+	if e.off {
+		out.Gaps = []string{"nothing is gathered here: telemetry.disable_doctor is set"}
+	}
+	return out
 }
 
 // profile writes the newest profile of a kind, as pprof reads it or drawn; false when there is none.

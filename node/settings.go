@@ -20,6 +20,7 @@ func telemetrySettings(cfg *config.Config) telemetry.Settings {
 		DogstatsdTags: t.DogstatsdTags, PrometheusRetentionTime: retention, DisableHostname: t.DisableHostname,
 		MetricsPrefix: t.Prefix, PrefixFilter: t.PrefixFilter, FilterDefault: &t.FilterDefault,
 		EnableHostMetrics: t.EnableHostMetrics, RetryFailedConnection: &t.RetryFailed, OTLPEndpoint: t.OTLPEndpoint,
+		DisableDoctor: t.DisableDoctor,
 	}
 }
 

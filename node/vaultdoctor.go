@@ -102,7 +102,7 @@ func (d *vaultDoctor) peers() []cluster.Server {
 	return d.s.plane.cluster.Peers()
 }
 
-func (d *vaultDoctor) evidence() []doctor.Evidence { return []doctor.Evidence{d.probe.Evidence()} }
+func (d *vaultDoctor) evidence() []doctor.Evidence { return []doctor.Evidence{d.look()} }
 
 // told is the evidence for another server.
 func (d *vaultDoctor) told() []byte {

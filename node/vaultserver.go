@@ -115,7 +115,7 @@ func vaultLevel(cfg *vaultconf.Config) (slog.Level, error) {
 
 func vaultTelemetry(t *vaultconf.Telemetry) telemetry.Settings {
 	return telemetry.Settings{StatsdAddress: t.StatsdAddress, StatsiteAddress: t.StatsiteAddress, DogstatsdAddr: t.DogstatsdAddr, DogstatsdTags: t.DogstatsdTags,
-		PrometheusRetentionTime: t.PrometheusRetention, DisableHostname: t.DisableHostname, MetricsPrefix: t.Prefix, PrefixFilter: t.PrefixFilter, FilterDefault: &t.FilterDefault}
+		PrometheusRetentionTime: t.PrometheusRetention, DisableHostname: t.DisableHostname, MetricsPrefix: t.Prefix, PrefixFilter: t.PrefixFilter, FilterDefault: &t.FilterDefault, DisableDoctor: t.DisableDoctor}
 }
 
 // open makes the graph: wire, storage, plane, ports. On an error nothing stays open.

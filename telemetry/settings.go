@@ -28,6 +28,7 @@ type Settings struct {
 	FilterDefault           *bool         // filter_default: nil means true
 	EnableHostMetrics       bool          // enable_host_metrics: host.memory, host.cpu, host.disk, host.uptime
 	RetryFailedConnection   *bool         // retry_failed_connection: accepted; sinks always retry
+	DisableDoctor           bool          // disable_doctor: no Stages, no Tenants
 }
 
 // Validate reports every wrong field at once, by the name that users type. Addresses

@@ -63,9 +63,9 @@ func (s *Stages) timing(kind int, stage Stage) *Timing {
 type requestCost struct{ ops, bytes, fsyncs *Counter }
 
 // Stages makes the accounts of a plane's request kinds; a kind is afterwards named
-// by its position here.
+// by its position here. It is nil where the doctor is off.
 func (r *Registry) Stages(plane string, kinds ...string) *Stages {
-	if r == nil {
+	if r == nil || r.Settings().DisableDoctor {
 		return nil
 	}
 	s := &Stages{plane: plane, kinds: kinds, totals: make([]*Timing, len(kinds)), timings: make([][stageCount]atomic.Pointer[Timing], len(kinds)), costs: make([]requestCost, len(kinds)),

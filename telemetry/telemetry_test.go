@@ -500,3 +500,17 @@ func TestBusiest(t *testing.T) {
 		t.Error("nothing counts")
 	}
 }
+
+// TestDisableDoctor: where the doctor is off nothing is accounted for, and whoever counts needs not ask.
+func TestDisableDoctor(t *testing.T) {
+	r := New(Config{Settings: Settings{DisableDoctor: true}})
+	s, tenants := r.Stages("catalog", "kv"), r.Tenants("catalog")
+	if s != nil || tenants != nil {
+		t.Fatal("accounts are made")
+	}
+	s.Done(0, time.Second, nil, "")
+	s.Charge(0, 1, 1, 1)
+	if tenants.Turn() || len(r.Slowest()) > 0 || len(r.Busiest()) > 0 {
+		t.Error("something was kept")
+	}
+}

@@ -30,9 +30,10 @@ type Tenant struct {
 	Requests   uint64
 }
 
-// Tenants makes the account of a plane's askers. The registry keeps it, for Busiest.
+// Tenants makes the account of a plane's askers. The registry keeps it, for Busiest. It is nil where the doctor
+// is off.
 func (r *Registry) Tenants(plane string) *Tenants {
-	if r == nil {
+	if r == nil || r.Settings().DisableDoctor {
 		return nil
 	}
 	t := &Tenants{plane: plane, counts: map[string]uint64{}}

@@ -357,6 +357,7 @@ type Telemetry struct {
 	FilterDefault       bool          `key:"filter_default" def:"true" opt:"reload" doc:"what happens to names without a rule"`
 	EnableHostMetrics   bool          `key:"enable_host_metrics" doc:"report the host's CPU, memory and disks"`
 	RetryFailed         bool          `key:"retry_failed_connection" def:"true" doc:"start although a sink does not answer"`
+	DisableDoctor       bool          `key:"disable_doctor" doc:"account for no stages of requests, take no profiles, watch no host: the doctor learns nothing about this process"`
 }
 
 // Logging is where log lines go.

@@ -202,6 +202,7 @@ func (r *reader) telemetry(k *Keys) {
 		t.DogstatsdTags, t.PrefixFilter = k.Strings("dogstatsd_tags"), k.Strings("prefix_filter")
 		t.PrometheusRetention, t.DisableHostname = k.Duration("prometheus_retention_time", 24*time.Hour), k.Bool("disable_hostname", false)
 		t.Prefix, t.FilterDefault = k.String("metrics_prefix", "vault"), k.Bool("filter_default", true)
+		t.DisableDoctor = k.Bool("disable_doctor", false)
 		k.Ignore("usage_gauge_period", "maximum_gauge_cardinality", "lease_metrics_epsilon", "num_lease_metrics_buckets", "add_lease_metrics_namespace_labels",
 			"enable_hostname_label", "add_mount_point_rollback_metrics")
 		for name := range k.values {

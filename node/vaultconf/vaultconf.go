@@ -114,6 +114,7 @@ type Telemetry struct {
 	DisableHostname                               bool
 	FilterDefault                                 bool
 	Prefix                                        string
+	DisableDoctor                                 bool // our own key: this process gathers no evidence
 }
 
 // Source is one text with its name.
