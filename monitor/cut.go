@@ -25,6 +25,7 @@ type Frame struct {
 	Hooks       []byte // results of hooks: fields of the check with their tags
 	ProcessedBy []byte
 	Entity      []byte // the entity's message
+	Parts       EntityParts
 	Metrics     []byte // the metrics' message; nil is none
 	Rest        []byte // the other fields of the event, with their tags
 	stable      []byte
@@ -49,7 +50,7 @@ var ErrFrame = errors.New("not an event")
 
 // Cut reads a protobuf event. Nothing is allocated once the Frame's buffers have grown.
 func (f *Frame) Cut(b []byte) error {
-	*f = Frame{stable: f.stable[:0], hooks: f.hooks[:0], rest: f.rest[:0]}
+	f.Reset()
 	err := fields(b, func(n protowire.Number, v value, whole []byte) error {
 		switch {
 		case n == eventTimestamp && v.number:
@@ -57,7 +58,7 @@ func (f *Frame) Cut(b []byte) error {
 		case n == eventSequence && v.number:
 			f.Sequence = int64(v.uint)
 		case n == eventEntity && v.text:
-			f.Entity = v.bytes
+			return f.SetEntity(v.bytes)
 		case n == eventMetrics && v.text:
 			f.Metrics = v.bytes
 		case n == eventID && v.text:
@@ -77,6 +78,16 @@ func (f *Frame) Cut(b []byte) error {
 		return nil
 	})
 	f.Stable, f.Hooks, f.Rest = f.stable, f.hooks, f.rest
+	return err
+}
+
+// Reset empties the frame for use again.
+func (f *Frame) Reset() { *f = Frame{stable: f.stable[:0], hooks: f.hooks[:0], rest: f.rest[:0]} }
+
+// SetEntity puts an entity's message in the place of the one that came.
+func (f *Frame) SetEntity(message []byte) (err error) {
+	f.Entity = message
+	f.Parts, err = CutEntity(message)
 	return err
 }
 
@@ -101,12 +112,11 @@ func (f *Frame) cutCheck(b []byte) error {
 			n == checkSilenced, n == checkIsSilenced: // what the server says, not the sender
 		case n == checkMeta && v.text:
 			f.stable = append(f.stable, whole...)
-			return fields(v.bytes, func(n protowire.Number, v value, _ []byte) error {
-				if n == metaName && v.text {
-					f.Check = v.bytes
-				}
-				return nil
-			})
+			name, err := metaNameOf(v.bytes)
+			if name != nil {
+				f.Check = name
+			}
+			return err
 		default:
 			if n == checkProxy && v.text {
 				f.Proxy = v.bytes
@@ -197,38 +207,47 @@ func (f *Frame) Event() (*Event, error) {
 // entityLastSeen is the field of an entity that changes though nothing happened.
 const entityLastSeen = 5
 
-// SplitEntity returns an entity's message without the time at which it was seen last, in two parts that alias it.
-func SplitEntity(message []byte) (head, tail []byte, lastSeen int64, err error) {
+// EntityParts is an entity's message, cut; the parts alias it.
+type EntityParts struct {
+	Name []byte
+	// Head and Tail are the message without the time at which the entity was seen last, which is LastSeen (Unix seconds).
+	Head, Tail []byte
+	LastSeen   int64
+}
+
+// CutEntity cuts an entity's message, without decoding it.
+func CutEntity(message []byte) (p EntityParts, err error) {
 	at := 0
-	head = message
+	p.Head = message
 	err = fields(message, func(n protowire.Number, v value, whole []byte) error {
-		if n == entityLastSeen && v.number {
-			head, tail, lastSeen = message[:at], message[at+len(whole):], int64(v.uint)
+		switch {
+		case n == entityLastSeen && v.number:
+			p.Head, p.Tail, p.LastSeen = message[:at], message[at+len(whole):], int64(v.uint)
+		case n == entityMeta && v.text:
+			if name, err := metaNameOf(v.bytes); err != nil {
+				return err
+			} else if name != nil {
+				p.Name = name
+			}
 		}
 		at += len(whole)
 		return nil
 	})
-	return head, tail, lastSeen, err
+	return p, err
 }
 
-const entitySubscriptions, entityMeta = 4, 14
-
-// EntityName returns the name in an entity's message, without decoding the rest.
-func EntityName(message []byte) ([]byte, error) {
-	var name []byte
-	err := fields(message, func(n protowire.Number, v value, _ []byte) error {
-		if n != entityMeta || !v.text {
-			return nil
+// metaNameOf returns the name in an object's metadata; nil is none.
+func metaNameOf(meta []byte) (name []byte, err error) {
+	err = fields(meta, func(n protowire.Number, v value, _ []byte) error {
+		if n == metaName && v.text {
+			name = v.bytes
 		}
-		return fields(v.bytes, func(n protowire.Number, v value, _ []byte) error {
-			if n == metaName && v.text {
-				name = v.bytes
-			}
-			return nil
-		})
+		return nil
 	})
 	return name, err
 }
+
+const entitySubscriptions, entityMeta = 4, 14
 
 // EntitySubscriptions returns the subscriptions in an entity's message.
 func EntitySubscriptions(message []byte) (out []string) {

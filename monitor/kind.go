@@ -1,11 +1,16 @@
 package monitor
 
-import "corbel.dev/corbel/kit/tagproto"
+import (
+	"github.com/cespare/xxhash/v2"
+
+	"corbel.dev/corbel/kit/tagproto"
+)
 
 // Kind is a check's configuration as results tell of it, decoded once for all results that
 // have it. It is never changed.
 type Kind struct {
 	Stable []byte // as Frame has it
+	Sum    uint64 // xxHash of Stable: servers tell each other by it which configuration they mean
 	Check  *Check // decoded
 	Thresholds
 	Lifetime Lifetime
@@ -21,7 +26,7 @@ func NewKind(stable []byte) (*Kind, error) {
 		return nil, err
 	}
 	return &Kind{
-		Stable: stable, Check: c, Thresholds: Thresholds{c.LowFlapThreshold, c.HighFlapThreshold},
+		Stable: stable, Sum: xxhash.Sum64(stable), Check: c, Thresholds: Thresholds{c.LowFlapThreshold, c.HighFlapThreshold},
 		Lifetime: LifetimeOf(c),
 		Catalog:  bindingOf(c),
 		Handled:  c.Name == KeepaliveCheck || len(c.Handlers)+len(c.Pipelines)+len(c.MetricHandlers) > 0,

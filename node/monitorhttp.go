@@ -249,6 +249,7 @@ func (m *monitorPlane) meterShards(stat func(name, help string, f func() float64
 	stat("replicated_bytes", "Bytes that were sent to replicas.", of(func(s spread.Stats) float64 { return float64(s.Replicated) }))
 	stat("replica_pending_bytes", "Bytes that wait to be sent to replicas.", of(func(s spread.Stats) float64 { return float64(s.ReplicaWaiting) }))
 	stat("events_forwarded", "Events that went to the server that has their entity.", of(func(s spread.Stats) float64 { return float64(s.Forwarded) }))
+	stat("events_forwarded_brief", "Of these, such that went without what that server had of the check and its entity.", of(func(s spread.Stats) float64 { return float64(s.Brief) }))
 	stat("events_forward_pending_bytes", "Bytes of events on their way to other servers.", of(func(s spread.Stats) float64 { return float64(s.Waiting) }))
 	stat("events_dropped", "Events for which no server was found in time.", of(func(s spread.Stats) float64 { return float64(s.Dropped) }))
 }

@@ -42,7 +42,7 @@ const (
 
 // Taker takes what agents send, here or at the server that has the entity: a *spread.Spread, or a *ingest.Ingest.
 type Taker interface {
-	// Frame takes an event in protobuf. ctx bounds the wait for room.
+	// Frame takes an event in protobuf. It waits for room, for half a minute when ctx has no deadline.
 	Frame(ctx context.Context, namespace string, b []byte) error
 	// Announce publishes an event that is not stored.
 	Announce(*monitor.Event) error
@@ -298,7 +298,7 @@ func (a *Agents) Changed(ops []objects.Op) {
 	}
 }
 
-// takeTime bounds how long a message waits for room in the store before it is dropped.
+// takeTime bounds how long a message waits to be registered and for room in the store before it is dropped.
 const takeTime = 30 * time.Second
 
 func (a *Agents) message(s *session, b []byte) error {
@@ -306,29 +306,29 @@ func (a *Agents) message(s *session, b []byte) error {
 	if !ok || len(head) > maxKind {
 		return errkind.Errorf(errkind.Invalid, "a message without a type")
 	}
-	kind := string(head)
-	if kind != hub.KindEvent && kind != hub.KindKeepalive {
-		return errkind.Errorf(errkind.Invalid, "a message of type %q", kind)
+	isEvent := string(head) == hub.KindEvent
+	if isEvent && !s.JSON { // nearly all: nothing is allocated
+		return a.cfg.Events.Frame(context.Background(), s.Namespace, payload)
+	}
+	if !isEvent && string(head) != hub.KindKeepalive {
+		return errkind.Errorf(errkind.Invalid, "a message of type %q", head)
+	}
+	e := new(monitor.Event)
+	var err error
+	if s.JSON {
+		err = json.Unmarshal(payload, e)
+	} else {
+		err = tagproto.Unmarshal(payload, e)
+	}
+	if err != nil {
+		return errkind.E(errkind.Invalid, string(head), err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), takeTime)
 	defer cancel()
-	if s.JSON || kind == hub.KindKeepalive {
-		e := new(monitor.Event)
-		var err error
-		if s.JSON {
-			err = json.Unmarshal(payload, e)
-		} else {
-			err = tagproto.Unmarshal(payload, e)
-		}
-		if err != nil {
-			return errkind.E(errkind.Invalid, kind, err)
-		}
-		if kind == hub.KindKeepalive {
-			return a.keepalive(ctx, s, e)
-		}
-		payload = tagproto.Append(nil, e)
+	if !isEvent {
+		return a.keepalive(ctx, s, e)
 	}
-	return a.cfg.Events.Frame(ctx, s.Namespace, payload)
+	return a.cfg.Events.Frame(ctx, s.Namespace, tagproto.Append(nil, e))
 }
 
 // maxKind is more than the longest type of a message has.

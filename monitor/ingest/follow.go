@@ -205,7 +205,10 @@ func (f *follower) Delta(n eventstore.Number, d *eventrecord.Delta) error {
 	if d.Apply(&k.res, k.kind.Thresholds); k.res.Past.Len() != before {
 		f.in.trim(k)
 	}
-	f.write(func(b eventstore.Batch) { b.Put(n, &k.res, d.What) })
+	b := f.s.open(f.in) // not by write: nothing is allocated for most records
+	size := b.Bytes()
+	b.Put(n, &k.res, d.What)
+	f.in.changed(f.s, b, size)
 	return nil
 }
 
@@ -226,7 +229,8 @@ func (f *follower) Entity(n eventstore.Number, x *eventstore.Entity, _ uint32) {
 		f.s.entities = grown(f.s.entities, int(e.n))
 		f.s.entities[e.n] = e
 	}
-	e.message, e.lastSeen = x.Message, x.LastSeen
+	e.set(x.Message)
+	e.lastSeen = x.LastSeen
 	f.write(func(b eventstore.Batch) { b.PutEntity(n, x) })
 }
 

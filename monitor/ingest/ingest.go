@@ -63,7 +63,7 @@ type Config struct {
 	HistoryAge  time.Duration
 	// Stored is told how long the first change of each batch took from its arrival until it was durable; nil is not told.
 	Stored func(time.Duration)
-	// Gather is how long the first change waits for others before a commit, 0 for 5 ms.
+	// Gather is how long the first change waits for others before a commit, 0 for 15 ms.
 	Gather time.Duration
 	// PendingBytes bounds what waits to be committed, 0 for 16 MiB.
 	PendingBytes int64
@@ -122,6 +122,8 @@ type entity struct {
 	name
 	n        uint32
 	message  []byte // replaced, never changed
+	parts    monitor.EntityParts
+	sum      uint64 // of the parts, as sumOf has it
 	lastSeen int64
 	checks   map[string]*key
 }
@@ -140,7 +142,7 @@ type key struct {
 // New opens the store and takes what it holds. Run must be called for anything to be stored.
 func New(cfg Config) (*Ingest, error) {
 	if cfg.Gather == 0 {
-		cfg.Gather = 5 * time.Millisecond
+		cfg.Gather = 15 * time.Millisecond
 	}
 	if cfg.PendingBytes == 0 {
 		cfg.PendingBytes = 16 << 20
@@ -175,30 +177,35 @@ func New(cfg Config) (*Ingest, error) {
 // shardOf returns the shard of an entity. The hash must be the same in every process: stores keep numbers that hold it.
 func (in *Ingest) shardOf(n name) *shard { return &in.shards[shardNumber(n)] }
 
-func shardNumber(n name) uint16 {
+func shardNumber(n name) uint16 { return shardOf(n.namespace, n.entity) }
+
+func shardOf[T string | []byte](namespace string, entity T) uint16 {
 	h := uint64(14695981039346656037) // FNV-1a
-	for _, text := range [2]string{n.namespace, n.entity} {
-		for i := range len(text) {
-			h = (h ^ uint64(text[i])) * 1099511628211
-		}
-		h = (h ^ 0xff) * 1099511628211
+	for i := range len(namespace) {
+		h = (h ^ uint64(namespace[i])) * 1099511628211
 	}
+	h = (h ^ 0xff) * 1099511628211
+	for i := range len(entity) {
+		h = (h ^ uint64(entity[i])) * 1099511628211
+	}
+	h = (h ^ 0xff) * 1099511628211
 	return uint16((h ^ h>>32) % Shards)
 }
 
-// Frame takes an event as an agent sent it, in protobuf. namespace is the agent's; the entity is the one that the event names. ctx bounds the wait for room.
+// Frame takes an event as an agent sent it, in protobuf. namespace is the agent's; the entity is the one that the event names. ctx bounds the wait
+// for room, Patient where it has no deadline.
 //
 // Errors: Invalid, what is wrong with the event; Unavailable, nothing can be stored.
 func (in *Ingest) Frame(ctx context.Context, namespace string, b []byte) error {
-	_, err := in.Take(ctx, namespace, b, false)
+	f := in.frames.Get().(*monitor.Frame)
+	defer in.frames.Put(f)
+	_, err := in.Take(ctx, namespace, b, f, false)
 	return err
 }
 
-// Take is Frame, and tells which shard the event belongs to when that is not taken here: ErrElsewhere. Unless it is the turn of the
-// event, one of a shard for which others wait (Queue) is not taken either.
-func (in *Ingest) Take(ctx context.Context, namespace string, b []byte, turn bool) (shard uint16, err error) {
-	f := in.frames.Get().(*monitor.Frame)
-	defer in.frames.Put(f)
+// Take is Frame with a frame for use again, in which the event is cut, and tells which shard the event belongs to when that is not taken
+// here: ErrElsewhere. Unless it is the turn of the event, one of a shard for which others wait (Queue) is not taken either.
+func (in *Ingest) Take(ctx context.Context, namespace string, b []byte, f *monitor.Frame, turn bool) (shard uint16, err error) {
 	if err := f.Cut(b); err != nil {
 		return 0, errkind.E(errkind.Invalid, "event", err)
 	}
@@ -207,7 +214,9 @@ func (in *Ingest) Take(ctx context.Context, namespace string, b []byte, turn boo
 		if err != nil {
 			return 0, err
 		}
-		f.Entity = message
+		if err := f.SetEntity(message); err != nil {
+			return 0, errkind.E(errkind.Invalid, "event", err)
+		}
 	}
 	return in.take(ctx, namespace, f, turn)
 }
@@ -216,21 +225,16 @@ func (in *Ingest) take(ctx context.Context, namespace string, f *monitor.Frame, 
 	if err := in.admit(ctx); err != nil {
 		return 0, err
 	}
-	entityName, err := monitor.EntityName(f.Entity)
-	if err != nil {
-		return 0, errkind.E(errkind.Invalid, "event", err)
-	}
 	if !f.HasCheck {
 		return 0, in.metrics(namespace, f)
 	}
-	s := in.shardOf(name{namespace, string(entityName)})
+	s := &in.shards[shardOf(namespace, f.Parts.Name)]
 	s.mu.Lock()
 	if !s.takes() || s.queued && !turn {
 		s.mu.Unlock()
 		return s.number, ErrElsewhere
 	}
-	e := s.byName[name{namespace, string(entityName)}]
-	if e != nil {
+	if e := s.byName[name{namespace, string(f.Parts.Name)}]; e != nil {
 		if k := e.checks[string(f.Check)]; k != nil && string(k.kind.Stable) == string(f.Stable) {
 			in.heard(s, k)
 			in.step(s, e, k, f, 0)
@@ -264,7 +268,7 @@ func (in *Ingest) unknown(namespace string, s *shard, f *monitor.Frame) error {
 		in.kinds.drop(kind)
 		return ErrElsewhere
 	}
-	e := in.entityOf(s, name{namespace, whole.Entity.Name}, f.Entity)
+	e := in.entityOf(s, name{namespace, whole.Entity.Name}, f)
 	k := e.checks[whole.Check.Name]
 	if k == nil {
 		k = s.newKey()
@@ -362,10 +366,10 @@ func truncatedLabel(cut int64) []byte {
 
 // put keeps what the event says of its entity, where that is new.
 func (in *Ingest) put(s *shard, e *entity, f *monitor.Frame) {
-	if f.Entity == nil || sameEntity(e.message, f.Entity) {
+	if f.Entity == nil || e.is(f.Parts) {
 		return
 	}
-	e.message = append([]byte(nil), f.Entity...)
+	e.set(append([]byte(nil), f.Entity...))
 	b := s.open(in)
 	size := b.Bytes()
 	b.PutEntity(eventstore.NumberOf(s.number, e.n), &eventstore.Entity{Namespace: e.namespace, Name: e.entity, Message: e.message, LastSeen: e.lastSeen})
@@ -382,14 +386,27 @@ func (in *Ingest) changed(s *shard, b eventstore.Batch, size int) {
 	}
 }
 
+// patience is how long an event waits whose sender did not say.
+const patience = 30 * time.Second
+
+// Patient gives a context without a deadline one, for the rare event that has to wait.
+func Patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, patience)
+}
+
 // admit waits until there is room for another change.
 func (in *Ingest) admit(ctx context.Context) error {
+	if in.failed.Load() == nil && in.pending.Load() < in.cfg.PendingBytes {
+		return nil
+	}
+	ctx, cancel := Patient(ctx)
+	defer cancel()
 	for {
 		if err := in.failed.Load(); err != nil {
 			return errkind.E(errkind.Unavailable, "events cannot be stored", *err)
-		}
-		if in.pending.Load() < in.cfg.PendingBytes {
-			return nil
 		}
 		in.roomMu.Lock()
 		room := in.room

@@ -2,8 +2,11 @@ package ingest
 
 import (
 	"bytes"
+	"math/bits"
 	"sync"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/monitor"
@@ -47,7 +50,7 @@ func (x *kinds) drop(k *monitor.Kind) {
 }
 
 // entityOf returns an entity, making it when there is none. The lock is held.
-func (in *Ingest) entityOf(s *shard, n name, message []byte) *entity {
+func (in *Ingest) entityOf(s *shard, n name, f *monitor.Frame) *entity {
 	if e := s.byName[n]; e != nil {
 		return e
 	}
@@ -58,7 +61,7 @@ func (in *Ingest) entityOf(s *shard, n name, message []byte) *entity {
 	}
 	s.entities[e.n] = e
 	s.byName[n] = e
-	in.put(s, e, &monitor.Frame{Entity: message})
+	in.put(s, e, f)
 	return e
 }
 
@@ -101,16 +104,24 @@ func (in *Ingest) subject(e *entity, k *key) monitor.Subject {
 	}
 }
 
-func sameEntity(a, b []byte) bool {
-	if bytes.Equal(a, b) {
-		return true
+// is reports whether the entity's message is that of the parts, but for when the entity was seen last.
+func (e *entity) is(parts monitor.EntityParts) bool {
+	return len(e.message) > 0 && bytes.Equal(e.parts.Head, parts.Head) && bytes.Equal(e.parts.Tail, parts.Tail)
+}
+
+// set replaces the message. One that cannot be cut was damaged in a store: it is like none that comes.
+func (e *entity) set(message []byte) {
+	e.message = message
+	var err error
+	if e.parts, err = monitor.CutEntity(message); err != nil {
+		e.parts = monitor.EntityParts{}
 	}
-	if len(a) == 0 || len(b) == 0 {
-		return false
-	}
-	ah, at, _, err := monitor.SplitEntity(a)
-	bh, bt, _, err2 := monitor.SplitEntity(b)
-	return err == nil && err2 == nil && bytes.Equal(ah, bh) && bytes.Equal(at, bt)
+	e.sum = sumOf(e.parts)
+}
+
+// sumOf tells one entity's message from another, whenever it was seen last.
+func sumOf(parts monitor.EntityParts) uint64 {
+	return xxhash.Sum64(parts.Head) ^ bits.RotateLeft64(xxhash.Sum64(parts.Tail), 1)
 }
 
 // loading gathers what a store holds until all of it is there: entities come in any order.
@@ -153,7 +164,8 @@ func (l *loading) into(in *Ingest) error {
 		if s.number != x.n.Shard() {
 			return errkind.Errorf(errkind.Corrupt, "entity %s/%s was kept in shard %d, and belongs to %d", n.namespace, n.entity, x.n.Shard(), s.number)
 		}
-		e := &entity{name: n, n: x.n.Index(), message: x.e.Message, lastSeen: x.e.LastSeen, checks: map[string]*key{}}
+		e := &entity{name: n, n: x.n.Index(), lastSeen: x.e.LastSeen, checks: map[string]*key{}}
+		e.set(x.e.Message)
 		s.byName[n] = e
 		s.entities = grown(s.entities, int(e.n))
 		s.entities[e.n] = e

@@ -255,7 +255,11 @@ func (b *back) call(ctx context.Context, id string, list []chunk) (refused map[u
 	if err != nil {
 		return nil, err
 	}
-	req := pack.String(nil, b.s.cfg.Self)
+	size := 64
+	for _, c := range list {
+		size += len(c.records) + 32
+	}
+	req := pack.String(make([]byte, 0, size), b.s.cfg.Self)
 	for _, c := range list {
 		req = pack.Uint(req, uint64(c.shard))
 		req = pack.Bool(req, c.reset)

@@ -8,6 +8,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/ingest"
 )
 
@@ -61,26 +62,46 @@ func (s *Spread) takeEvents(ctx context.Context, req []byte) ([]byte, error) {
 	if number <= a.number {
 		return a.reply, nil
 	}
-	var refused []byte
-	closed := map[uint64]bool{} // shards of which one was refused: no later one is taken
+	refused, err := s.takeAll(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	a.number, a.reply = number, refused
+	return refused, nil
+}
+
+// takeAll takes the events of a call, and returns those that it does not take (answer).
+func (s *Spread) takeAll(ctx context.Context, r *pack.Reader) (refused []byte, err error) {
+	f := frames.Get().(*monitor.Frame)
+	defer frames.Put(f)
+	var closed [ingest.Shards]bool // of which one was refused: no later one is taken
+	namespace := ""
 	for i := uint64(0); r.More(); i++ {
-		shard, namespace, event := r.Uint(), r.String(), r.Bytes()
-		if r.Err() != nil {
-			return nil, errkind.E(errkind.Invalid, methodEvents, r.Err())
+		shard, in, brief, event := r.Uint(), r.Bytes(), r.Bool(), r.Bytes()
+		if r.Err() != nil || shard >= ingest.Shards {
+			return nil, errkind.Errorf(errkind.Invalid, "%s: event %d is damaged", methodEvents, i)
 		}
 		if closed[shard] {
-			refused = pack.Uint(refused, i)
+			refused = pack.Uint(refused, 2*i)
 			continue
 		}
-		_, err := s.cfg.Ingest.Take(ctx, namespace, event, true)
+		if string(in) != namespace {
+			namespace = string(in)
+		}
+		if brief {
+			err = s.cfg.Ingest.TakeBrief(ctx, namespace, event, f)
+		} else {
+			_, err = s.cfg.Ingest.Take(ctx, namespace, event, f, true)
+		}
 		switch {
 		case err == nil:
+		case err == ingest.ErrWhole:
+			refused, closed[shard] = pack.Uint(refused, 2*i+1), true
 		case err == ingest.ErrElsewhere, errkind.Is(err, errkind.Overloaded), errkind.Is(err, errkind.Unavailable):
-			refused, closed[shard] = pack.Uint(refused, i), true
+			refused, closed[shard] = pack.Uint(refused, 2*i), true
 		default:
 			s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "an event of an agent is dropped", slog.String("namespace", namespace), slog.Any("error", err))
 		}
 	}
-	a.number, a.reply = number, refused
 	return refused, nil
 }

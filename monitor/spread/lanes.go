@@ -6,11 +6,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/google/uuid"
 
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/ingest"
 )
 
@@ -18,12 +20,16 @@ import (
 // a shard waits on a lane, all later ones of that shard go behind it, whoever owns the shard by then; together they move to the lane of
 // another owner, or are taken here. So events of an entity that came to one server keep their order. A call whose outcome is unknown is made
 // again under its number, and is taken once; only when its owner died meanwhile may another one take what that one took.
+//
+// What an owner was sent once of a check and its entity it is not sent again: events go in brief (known). The event itself is kept until it is
+// taken, since the owner may ask for it.
 
 const (
-	laneCount = 4
-	laneBytes = 512 << 10        // about how much one call carries
-	laneTime  = 15 * time.Second // for one call
-	itemTime  = 30 * time.Second // for an event to find its owner; agents wait as long for their own server
+	laneCount = 2
+	laneBytes = 512 << 10            // about how much one call carries
+	lanePace  = 5 * time.Millisecond // between the beginnings of two calls, unless there is more than one call carries
+	laneTime  = 15 * time.Second     // for one call
+	itemTime  = 30 * time.Second     // for an event to find its owner; agents wait as long for their own server
 )
 
 // item is an event on its way.
@@ -31,7 +37,22 @@ type item struct {
 	shard     uint16
 	namespace string
 	event     []byte
+	brief     []byte
+	rest      uint64 // what the rest of the event is known by
+	whole     bool   // it goes as it came with the call under way
 	until     time.Time
+	left      chan struct{} // closed when the event leaves the queue; nil where nobody waits for it
+}
+
+// size is what the event counts for.
+func (it *item) size() int { return len(it.event) + len(it.brief) }
+
+// release lets go who waits for the event's turn.
+func (it *item) release() {
+	if it.left != nil {
+		close(it.left)
+		it.left = nil
+	}
 }
 
 // hold is what waits of one shard: n events, all on one lane, or under way from there.
@@ -53,7 +74,8 @@ type lane struct {
 	mu    sync.Mutex
 	queue []item
 	bytes int
-	room  chan struct{} // closed when something was taken
+	spare []item // for use again
+	req   []byte // of the newest call, for use again; its sender's
 }
 
 type lanes struct {
@@ -63,9 +85,10 @@ type lanes struct {
 	all   map[laneKey]*lane
 	spawn chan *lane
 	holds [ingest.Shards]hold
+	known known
 
-	waiting            atomic.Int64
-	forwarded, dropped atomic.Uint64
+	waiting                   atomic.Int64
+	forwarded, brief, dropped atomic.Uint64
 }
 
 func newLanes(s *Spread) *lanes {
@@ -75,11 +98,30 @@ func newLanes(s *Spread) *lanes {
 // Frame takes an event as an agent sent it, here or at its owner. It returns once the event is taken, or is on its way. ctx bounds the
 // wait. Errors are those of ingest.Ingest.Frame; Overloaded, no owner took it in time.
 func (s *Spread) Frame(ctx context.Context, namespace string, b []byte) error {
-	shard, err := s.cfg.Ingest.Take(ctx, namespace, b, false)
+	f := frames.Get().(*monitor.Frame)
+	defer frames.Put(f)
+	shard, err := s.cfg.Ingest.Take(ctx, namespace, b, f, false)
 	if err != ingest.ErrElsewhere {
 		return err
 	}
-	return s.lanes.route(ctx, item{shard, namespace, append([]byte(nil), b...), s.cfg.Now().Add(itemTime)})
+	// One piece of memory for both: what a brief has beside texts of the event is less than briefBytes, mostly.
+	copied := append(make([]byte, 0, len(b)+len(f.Output)+len(f.Rest)+briefBytes), b...)
+	it := item{shard: shard, namespace: namespace, event: copied, until: s.cfg.Now().Add(itemTime)}
+	both, rest := ingest.AppendBrief(copied, f)
+	it.brief, it.rest = both[len(b):], rest^xxhash.Sum64String(namespace)
+	return s.lanes.route(ctx, it)
+}
+
+const briefBytes = 128
+
+var frames = sync.Pool{New: func() any { return new(monitor.Frame) }}
+
+// take is ingest.Ingest.Take of an event that waited.
+func (l *lanes) take(ctx context.Context, it *item, turn bool) error {
+	f := frames.Get().(*monitor.Frame)
+	defer frames.Put(f)
+	_, err := l.s.cfg.Ingest.Take(ctx, it.namespace, it.event, f, turn)
+	return err
 }
 
 // routePause is how long an event waits for the table to say who has it, before it is looked again.
@@ -87,21 +129,24 @@ const routePause = 20 * time.Millisecond
 
 // route takes an event here, or queues it for its owner.
 func (l *lanes) route(ctx context.Context, it item) error {
+	if err := l.put(ctx, it); err != ingest.ErrElsewhere {
+		return err
+	}
+	ctx, cancel := ingest.Patient(ctx)
+	defer cancel()
 	for {
 		changed := l.s.changes()
-		room, err := l.put(it)
-		if err != ingest.ErrElsewhere {
+		if err := l.put(ctx, it); err != ingest.ErrElsewhere {
 			return err
 		}
 		if l.s.owner(it.shard) == l.s.cfg.Self {
-			if _, err := l.s.cfg.Ingest.Take(ctx, it.namespace, it.event, false); err != ingest.ErrElsewhere {
+			if err := l.take(ctx, &it, false); err != ingest.ErrElsewhere {
 				return err
 			}
 		}
 		t := time.NewTimer(routePause)
 		select {
 		case <-changed:
-		case <-room:
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
@@ -118,16 +163,30 @@ func (l *lanes) lane(server string, shard uint16) *lane {
 	defer l.mu.Unlock()
 	one := l.all[key]
 	if one == nil {
-		one = &lane{key: key, token: make(chan struct{}, 1), room: make(chan struct{})}
+		one = &lane{key: key, token: make(chan struct{}, 1)}
 		l.all[key] = one
 		l.spawn <- one // room for more servers than were ever alive together; run takes them at once
 	}
 	return one
 }
 
-// put queues an event for its owner, behind others of its shard. ErrElsewhere says that there is no such lane, or no room, and room is
-// closed when that may be otherwise.
-func (l *lanes) put(it item) (room <-chan struct{}, err error) {
+// put queues an event for its owner, behind others of its shard; ErrElsewhere says that there is no such lane. Where much waits already it
+// returns when the event leaves the queue, so that what waits is bounded by LaneBytes and one event for each who brings them.
+func (l *lanes) put(ctx context.Context, it item) error {
+	left, err := l.queue(it)
+	if left == nil {
+		return err
+	}
+	ctx, cancel := ingest.Patient(ctx)
+	defer cancel()
+	select {
+	case <-left:
+	case <-ctx.Done(): // it stays on its way, and is dropped and counted when its own time is over
+	}
+	return nil
+}
+
+func (l *lanes) queue(it item) (left chan struct{}, err error) {
 	h := &l.holds[it.shard]
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -141,23 +200,23 @@ func (l *lanes) put(it item) (room <-chan struct{}, err error) {
 	}
 	n.mu.Lock()
 	if n.bytes >= l.s.cfg.LaneBytes {
-		defer n.mu.Unlock()
-		return n.room, ingest.ErrElsewhere
+		left = make(chan struct{})
+		it.left = left
 	}
 	n.queue = append(n.queue, it)
-	n.bytes += len(it.event)
+	n.bytes += it.size()
 	n.mu.Unlock()
 	if h.lane, h.n = n, h.n+1; h.n == 1 {
 		l.s.cfg.Ingest.Queue(it.shard, true)
 	}
-	l.waiting.Add(int64(len(it.event)))
+	l.waiting.Add(int64(it.size()))
 	n.poke()
-	return nil, nil
+	return left, nil
 }
 
 // done takes an event off the books.
-func (l *lanes) done(it item) {
-	l.waiting.Add(-int64(len(it.event)))
+func (l *lanes) done(it *item) {
+	l.waiting.Add(-int64(it.size()))
 	h := &l.holds[it.shard]
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -175,21 +234,43 @@ func (n *lane) poke() {
 }
 
 // take takes what goes with one call.
-func (n *lane) take() (list []item) {
+func (n *lane) take(k *known) (list []item) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	size := 0
-	for len(n.queue) > len(list) && size < laneBytes {
-		size += len(n.queue[len(list)].event)
-		list = append(list, n.queue[len(list)])
+	count := 0
+	for size := 0; count < len(n.queue) && size < laneBytes; count++ {
+		it := &n.queue[count]
+		if it.whole = !k.has(it.rest); it.whole {
+			size += len(it.event)
+		} else {
+			size += len(it.brief)
+		}
+		n.bytes -= it.size()
+		it.release()
 	}
-	n.queue = append(n.queue[:0:0], n.queue[len(list):]...)
-	n.bytes -= size
-	if len(list) > 0 {
-		close(n.room)
-		n.room = make(chan struct{})
+	if count == 0 {
+		return nil
+	}
+	list = n.queue[:count:count]
+	if n.queue = n.queue[count:]; len(n.queue) == 0 {
+		n.queue, n.spare = n.spare, nil
 	}
 	return list
+}
+
+// give gives back the memory of a list from which everything is gone.
+func (n *lane) give(list []item) {
+	clear(list)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.spare = list[:0]
+}
+
+// more reports whether more waits than one call carries.
+func (n *lane) more() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.bytes > laneBytes
 }
 
 // wake has all lanes look again at whom their events belong to.
@@ -223,17 +304,21 @@ func (n *lane) send(ctx context.Context, l *lanes) {
 		case <-n.token:
 		}
 		for ctx.Err() == nil {
-			list := n.take()
+			began, pause := time.Now(), lanePace
+			list := n.take(&l.known)
 			number++
 			if len(list) == 0 {
 				break
 			}
-			if l.deliver(ctx, n, number, list) {
+			settled := l.deliver(ctx, n, number, list)
+			n.give(list)
+			if !settled {
+				began, pause = time.Now(), routePause
+			} else if n.more() {
 				continue
 			}
-			t := time.NewTimer(routePause)
+			t := time.NewTimer(pause - time.Since(began))
 			select {
-			case <-n.token:
 			case <-t.C:
 			case <-ctx.Done():
 			}
@@ -245,14 +330,21 @@ func (n *lane) send(ctx context.Context, l *lanes) {
 // deliver brings events to a lane's server, again and again until it answers or has one of them no more. What it refuses, and what is another's,
 // is sorted anew; it reports whether anything was settled.
 func (l *lanes) deliver(ctx context.Context, n *lane, number uint64, list []item) bool {
-	to := n.key.server
-	req := pack.Uint(pack.Uint(pack.String(nil, l.self), uint64(n.key.lane)), number)
-	for _, it := range list {
-		if !l.stays(it, to) {
+	to, now := n.key.server, l.s.cfg.Now()
+	req := pack.Uint(pack.Uint(pack.String(n.req[:0], l.self), uint64(n.key.lane)), number)
+	for i := range list {
+		it := &list[i]
+		if !l.stays(it, to, now) {
 			return l.sort(ctx, n, list)
 		}
-		req = pack.Bytes(pack.String(pack.Uint(req, uint64(it.shard)), it.namespace), it.event)
+		req = pack.String(pack.Uint(req, uint64(it.shard)), it.namespace)
+		if it.whole {
+			req = pack.Bytes(pack.Bool(req, false), it.event)
+		} else {
+			req = pack.Bytes(pack.Bool(req, true), it.brief)
+		}
 	}
+	n.req = req
 	pause := backoff.Backoff{Min: 10 * time.Millisecond, Max: 250 * time.Millisecond}
 	for ctx.Err() == nil {
 		changed := l.s.changes()
@@ -260,8 +352,9 @@ func (l *lanes) deliver(ctx context.Context, n *lane, number uint64, list []item
 		if err == nil {
 			return l.answered(ctx, n, list, refused)
 		}
-		for _, it := range list {
-			if !l.stays(it, to) {
+		now := l.s.cfg.Now()
+		for i := range list {
+			if !l.stays(&list[i], to, now) {
 				return l.sort(ctx, n, list)
 			}
 		}
@@ -277,23 +370,34 @@ func (l *lanes) deliver(ctx context.Context, n *lane, number uint64, list []item
 }
 
 // stays reports whether an event belongs to a server, as far as is known, and still has time.
-func (l *lanes) stays(it item, server string) bool {
-	return l.s.owner(it.shard) == server && l.s.cfg.Now().Before(it.until)
+func (l *lanes) stays(it *item, server string, now time.Time) bool {
+	return l.s.owner(it.shard) == server && now.Before(it.until)
 }
 
 // answered ends a call.
-func (l *lanes) answered(ctx context.Context, n *lane, list []item, refused map[int]bool) bool {
+func (l *lanes) answered(ctx context.Context, n *lane, list []item, refused map[int]answer) bool {
 	var back []item
-	for i, it := range list {
-		if refused[i] {
-			back = append(back, it)
+	wanted := false
+	for i := range list {
+		it := &list[i]
+		switch refused[i] {
+		case taken:
+			if it.whole {
+				l.known.add(it.rest)
+			} else {
+				l.brief.Add(1)
+			}
+			l.forwarded.Add(1)
+			l.done(it)
 			continue
+		case wantsWhole:
+			wanted = true
+			l.known.drop(it.rest)
 		}
-		l.done(it)
-		l.forwarded.Add(1)
+		back = append(back, *it)
 	}
 	sorted := len(back) > 0 && l.sort(ctx, n, back)
-	return sorted || len(back) < len(list)
+	return sorted || wanted || len(back) < len(list)
 }
 
 // sort finds the way of events that a lane's sender holds, in their order: they end, are taken here, move to another lane with all that
@@ -307,13 +411,13 @@ func (l *lanes) sort(ctx context.Context, n *lane, list []item) (left bool) {
 		switch {
 		case !l.s.cfg.Now().Before(it.until):
 			l.dropped.Add(1)
-			l.done(it)
+			l.done(&it)
 		case staying[it.shard] || owner == "" || owner == n.key.server || owner == l.s.cfg.Self && !l.here(ctx, it):
 			stay, staying[it.shard] = append(stay, it), true
 			list = list[1:]
 			continue
 		case owner == l.s.cfg.Self:
-			l.done(it)
+			l.done(&it)
 		default:
 			list = l.move(n, l.lane(owner, it.shard), it.shard, list)
 			left = true
@@ -326,7 +430,7 @@ func (l *lanes) sort(ctx context.Context, n *lane, list []item) (left bool) {
 		n.mu.Lock()
 		n.queue = append(stay, n.queue...)
 		for _, it := range stay {
-			n.bytes += len(it.event)
+			n.bytes += it.size()
 		}
 		n.mu.Unlock()
 	}
@@ -335,7 +439,7 @@ func (l *lanes) sort(ctx context.Context, n *lane, list []item) (left bool) {
 
 // here takes an event whose shard is this server's by now; false says that it does not take it yet.
 func (l *lanes) here(ctx context.Context, it item) bool {
-	_, err := l.s.cfg.Ingest.Take(ctx, it.namespace, it.event, true)
+	err := l.take(ctx, &it, true)
 	if err == ingest.ErrElsewhere || errkind.Is(err, errkind.Overloaded) || errkind.Is(err, errkind.Unavailable) {
 		return false
 	}
@@ -366,14 +470,16 @@ func (l *lanes) move(from, to *lane, shard uint16, list []item) (rest []item) {
 	held := len(moved)
 	from.mu.Lock()
 	from.queue = pick(from.queue)
-	for _, it := range moved[held:] {
-		from.bytes -= len(it.event)
+	for i := range moved[held:] {
+		it := &moved[held+i]
+		from.bytes -= it.size()
+		it.release()
 	}
 	from.mu.Unlock()
 	to.mu.Lock()
 	to.queue = append(to.queue, moved...)
 	for _, it := range moved {
-		to.bytes += len(it.event)
+		to.bytes += it.size()
 	}
 	to.mu.Unlock()
 	h.lane = to
@@ -381,7 +487,7 @@ func (l *lanes) move(from, to *lane, shard uint16, list []item) (rest []item) {
 	return rest
 }
 
-func (l *lanes) call(ctx context.Context, server string, req []byte, n int) (refused map[int]bool, err error) {
+func (l *lanes) call(ctx context.Context, server string, req []byte, n int) (refused map[int]answer, err error) {
 	m, err := l.s.member(server)
 	if err != nil {
 		return nil, err
@@ -392,11 +498,27 @@ func (l *lanes) call(ctx context.Context, server string, req []byte, n int) (ref
 	if err != nil {
 		return nil, err
 	}
-	refused = map[int]bool{}
 	for r := pack.Read(reply); r.More(); {
-		if i := r.Uint(); i < uint64(n) {
-			refused[int(i)] = true
+		v := r.Uint()
+		i, a := v>>1, notHere
+		if v&1 != 0 {
+			a = wantsWhole
+		}
+		if i < uint64(n) {
+			if refused == nil {
+				refused = map[int]answer{}
+			}
+			refused[int(i)] = a
 		}
 	}
 	return refused, nil
 }
+
+// answer is what became of one event of a call. Those that are not taken are named in the reply: twice its number, and one more for wantsWhole.
+type answer uint8
+
+const (
+	taken answer = iota
+	notHere
+	wantsWhole
+)

@@ -6,7 +6,7 @@
 // in the order in which it came. What an owner made durable goes to the replica, in batches too, at most
 // every ReplicateEvery; what a replica missed it gets as a whole. Questions are answered by any server.
 //
-// What is queued is bounded in bytes: who brings events waits (with a deadline) while the owner does not keep up; a replica that does not
+// What is queued is bounded in bytes: who brings events waits for each (with a deadline) while the owner does not keep up; a replica that does not
 // keep up is sent the whole of a shard again. A server without a word for GoneAfter loses its shards to their replicas. It
 // may go on for a while without knowing: what it takes meanwhile counts nowhere, and is dropped when it learns of the table.
 package spread
@@ -53,7 +53,7 @@ type Config struct {
 	GoneAfter, LostAfter time.Duration
 	// ReplicateEvery is the least time between two batches for a replica (50 ms).
 	ReplicateEvery time.Duration
-	// LaneBytes bounds what waits on one of a server's lanes (4 MiB), BackBytes what waits for all replicas (64 MiB).
+	// LaneBytes bounds what waits on one of a server's lanes (8 MiB), BackBytes what waits for all replicas (64 MiB).
 	LaneBytes, BackBytes int
 }
 
@@ -88,7 +88,7 @@ func New(cfg Config) *Spread {
 	orDefault(&cfg.GoneAfter, 1500*time.Millisecond)
 	orDefault(&cfg.LostAfter, time.Minute)
 	orDefault(&cfg.ReplicateEvery, 50*time.Millisecond)
-	orDefault(&cfg.LaneBytes, 4<<20)
+	orDefault(&cfg.LaneBytes, 8<<20)
 	orDefault(&cfg.BackBytes, 64<<20)
 	s := &Spread{cfg: cfg, changed: make(chan struct{}), frozen: map[uint16]time.Time{}}
 	s.back = newBack(s)
@@ -110,7 +110,7 @@ func (s *Spread) Handlers() map[string]func(context.Context, []byte) ([]byte, er
 
 // The methods.
 const (
-	methodEvents    = "monitor.events"
+	methodEvents    = "monitor.results"
 	methodReplicate = "monitor.replicate"
 	methodPing      = "monitor.ping"
 	methodRelease   = "monitor.release"
@@ -283,6 +283,7 @@ type Stats struct {
 	Moved           uint64 // shards that this leader had handed over in order
 	Adopted         uint64 // shards that this leader gave to a server that lacked something, since nobody who had it came back
 	Forwarded       uint64 // events that went to their owner
+	Brief           uint64 // of these, such that went without what the owner had
 	Dropped         uint64 // events that found no owner in time
 	Waiting         int64  // bytes of events on the way to their owners
 	Replicated      uint64 // bytes
@@ -294,7 +295,7 @@ type Stats struct {
 // Stats returns the counts.
 func (s *Spread) Stats() Stats {
 	st := Stats{Takeovers: s.takeovers.Load(), Moved: s.moved.Load(), Adopted: s.adopted.Load(),
-		Forwarded: s.lanes.forwarded.Load(), Dropped: s.lanes.dropped.Load(), Waiting: s.lanes.waiting.Load()}
+		Forwarded: s.lanes.forwarded.Load(), Brief: s.lanes.brief.Load(), Dropped: s.lanes.dropped.Load(), Waiting: s.lanes.waiting.Load()}
 	st.Replicated, st.Resent, st.ReplicaWaiting = s.back.sent.Load(), s.back.resent.Load(), s.back.waiting.Load()
 	if t := s.table.Load(); t != nil {
 		for i, one := range t {

@@ -51,7 +51,7 @@ func (c *cluster) Propose(_ context.Context, cmd []byte) (out any, err error) {
 	return out, nil
 }
 
-func newCluster(t *testing.T, n int) *cluster {
+func newCluster(t *testing.T, n int, change ...func(*Config)) *cluster {
 	t.Helper()
 	c := &cluster{}
 	log := slog.New(slog.DiscardHandler)
@@ -74,10 +74,14 @@ func newCluster(t *testing.T, n int) *cluster {
 			}
 			return false
 		}
-		s.Spread = New(Config{Self: s.id, Resources: s.res, Leads: leads, Ready: func() bool { return true }, Members: members, Log: log, Now: time.Now,
+		cfg := Config{Self: s.id, Resources: s.res, Leads: leads, Ready: func() bool { return true }, Members: members, Log: log, Now: time.Now,
 			Call: func(ctx context.Context, addr, method string, req []byte) ([]byte, error) {
 				return c.call(ctx, s, addr, method, req)
-			}})
+			}}
+		for _, f := range change {
+			f(&cfg)
+		}
+		s.Spread = New(cfg)
 		s.open(t)
 	}
 	for _, s := range c.servers { // none speaks before all are there
@@ -193,8 +197,8 @@ func TestKill(t *testing.T) {
 		send(c.servers[1], run)
 	}
 	occurrences(c.servers[2], runs, runs)
-	if c.servers[1].Stats().Forwarded == 0 {
-		t.Error("nothing was forwarded")
+	if st := c.servers[1].Stats(); st.Forwarded == 0 || st.Brief < st.Forwarded/4 || st.Brief > st.Forwarded*(runs-1)/runs {
+		t.Errorf("%d events of %d were forwarded in brief", st.Brief, st.Forwarded)
 	}
 	c.even(t, 3)
 	polltest.Until(t, c.replicated, "the replicas to have everything") // or the kill loses what they lack
@@ -254,6 +258,75 @@ func TestAnswersLost(t *testing.T) {
 	ev, err := c.servers[1].Get(t.Context(), "default", entity, "c")
 	if err != nil || ev.Check.Occurrences != 5 {
 		t.Errorf("%v, %+v", err, ev)
+	}
+}
+
+// TestOwnerForgets: an event in brief whose owner does not know the rest any more is sent as it came, and those behind it wait.
+func TestOwnerForgets(t *testing.T) {
+	c := newCluster(t, 2)
+	c.even(t, 2)
+	from, to := c.servers[0], c.servers[1]
+	var entities []string
+	for e := 0; len(entities) < 40; e++ {
+		if name := fmt.Sprint("e", e); from.owner(ingest.ShardOf("default", name)) == to.id {
+			entities = append(entities, name)
+		}
+	}
+	send := func(run int64) {
+		t.Helper()
+		for _, e := range entities {
+			if err := from.Frame(t.Context(), "default", failing(e, run)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	arrive := func() { polltest.Until(t, func() bool { return from.Stats().Waiting == 0 }, "the events to arrive") }
+	send(1)
+	arrive()
+	for _, e := range entities[:20] {
+		if !to.in.Delete("default", e, "") {
+			t.Fatalf("%s is not known at its owner", e)
+		}
+	}
+	for run := range int64(5) {
+		send(run + 2)
+	}
+	arrive()
+	for i, e := range entities {
+		want := int64(6)
+		if i < 20 {
+			want--
+		}
+		if ev, err := to.in.Get("default", e, "c"); err != nil || ev.Check.Occurrences != want || ev.Check.Executed != 6 {
+			t.Errorf("%s: %v, %+v, want %d occurrences", e, err, ev, want)
+		}
+	}
+}
+
+// TestCrowded: where much waits already, who brings an event waits until it is on its way, and all arrive in order.
+func TestCrowded(t *testing.T) {
+	c := newCluster(t, 2, func(cfg *Config) { cfg.LaneBytes = 1 })
+	c.even(t, 2)
+	from := c.servers[0]
+	var senders sync.WaitGroup
+	for e := range 50 {
+		senders.Go(func() {
+			for run := range int64(20) {
+				if err := from.Frame(t.Context(), "default", failing(fmt.Sprint("e", e), run+1)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	senders.Wait()
+	for e := range 50 {
+		polltest.NoError(t, time.Minute, func() error {
+			ev, err := c.servers[1].Get(t.Context(), "default", fmt.Sprint("e", e), "c")
+			if err == nil && (ev.Check.Occurrences != 20 || ev.Check.Executed != 20) {
+				err = fmt.Errorf("%+v", ev.Check)
+			}
+			return err
+		}, "all of e%d", e)
 	}
 }
 

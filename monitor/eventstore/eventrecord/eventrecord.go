@@ -210,7 +210,7 @@ func (d *Delta) Apply(r *eventstore.Result, limits monitor.Thresholds) {
 	}
 }
 
-// Reader is told of records, in their order. What it is given is its own. bytes is the size of a whole form.
+// Reader is told of records, in their order. What it is given is its own, but for the Delta itself, which is used again. bytes is the size of a whole form.
 type Reader interface {
 	Whole(n eventstore.Number, r *eventstore.Result, bytes uint32) error
 	Delta(n eventstore.Number, d *Delta) error
@@ -223,8 +223,9 @@ type Reader interface {
 // Read tells to of a shard's records. Errors are those of to, and Corrupt.
 func Read(shard uint16, records []byte, to Reader) error {
 	p := pack.Read(records)
+	var d Delta
 	for p.More() && p.Err() == nil {
-		if err := readOne(p, shard, to); err != nil {
+		if err := readOne(p, shard, &d, to); err != nil {
 			return err
 		}
 	}
@@ -234,7 +235,7 @@ func Read(shard uint16, records []byte, to Reader) error {
 	return nil
 }
 
-func readOne(p *pack.Reader, shard uint16, to Reader) error {
+func readOne(p *pack.Reader, shard uint16, d *Delta, to Reader) error {
 	before := p.Len()
 	kind := p.Uint()
 	n := eventstore.NumberOf(shard, uint32(p.Uint()))
@@ -254,7 +255,7 @@ func readOne(p *pack.Reader, shard uint16, to Reader) error {
 			return to.Whole(n, r, uint32(before-p.Len()))
 		}
 	case recDelta:
-		if d := readDelta(p); p.Err() == nil {
+		if readDelta(p, d); p.Err() == nil {
 			return to.Delta(n, d)
 		}
 	case recEntity:
@@ -280,8 +281,8 @@ func readOne(p *pack.Reader, shard uint16, to Reader) error {
 	return nil
 }
 
-func readDelta(p *pack.Reader) *Delta {
-	d := new(Delta)
+func readDelta(p *pack.Reader, d *Delta) {
+	*d = Delta{}
 	readResult(p, &d.Result)
 	d.What = eventstore.News(p.Uint())
 	if d.What&eventstore.NewOutput != 0 {
@@ -293,7 +294,6 @@ func readDelta(p *pack.Reader) *Delta {
 	if d.What&eventstore.NewSilences != 0 {
 		d.Silenced = p.Strings()
 	}
-	return d
 }
 
 func clone(b []byte) []byte {
