@@ -27,6 +27,9 @@ var polled = map[string]struct{ file, path string }{
 // profiles are what the target pprof takes each time.
 var profiles = []string{"allocs", "block", "goroutine", "heap", "mutex", "threadcreate"}
 
+// doctorFile is where corbel doctor --from looks for evidence.
+const doctorFile = "cluster/doctor.json"
+
 // maxLogBytes bounds what is kept of the server's log.
 const maxLogBytes = 64 << 20
 
@@ -45,7 +48,7 @@ type debugging struct {
 
 // Debug builds debug.
 func Debug(e *command.Env, cmd *cobra.Command) {
-	known := append(slices.Sorted(maps.Keys(polled)), "log", "pprof")
+	known := append(slices.Sorted(maps.Keys(polled)), "doctor", "log", "pprof")
 	f := cmd.Flags()
 	duration := f.Duration("duration", 2*time.Minute, "how long to gather")
 	interval := f.Duration("interval", 30*time.Second, "how often to look; at least 5s but for a shorter duration")
@@ -128,6 +131,11 @@ func (d *debugging) gather(name string) error {
 			return err
 		}
 		if err := d.put(polled[target].file, raw); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(d.targets, "doctor") { // last: it knows of all of the time
+		if err := d.one(doctorFile, "sys/doctor/evidence", map[string]string{"cluster": ""}); err != nil {
 			return err
 		}
 	}

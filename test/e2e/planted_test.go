@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"compress/gzip"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -348,9 +349,43 @@ func (s *safe) look() {
 		"sys/pprof/mutex?debug=1", "sys/pprof/threadcreate?debug=1", "sys/pprof/cmdline", "sys/pprof/trace?seconds=1", "sys/in-flight-req", "sys/host-info", "sys/config/state/sanitized", "sys/internal/specs/openapi",
 		"sys/mounts", "sys/auth", "sys/audit", "sys/seal-status", "sys/health", "sys/leader", "sys/key-status", "sys/plugins/catalog", "sys/locked-users", "sys/internal/ui/resultant-acl", "auth/userpass/users/user0",
 		"auth/approle/role/app", "transit/keys/k", "database/config/pg", "auth/jwt/config", "auth/kubernetes/config", "auth/cert/config", "pki/ca/pem", "pki/crl/pem", "sys/policies/acl/default"} {
-		if err := os.WriteFile(filepath.Join(s.dir, fmt.Sprintf("answer-%d", i)), []byte(s.do("GET", path, "", 200)["raw"].(string)), 0o600); err != nil {
-			s.t.Fatal(err)
-		}
+		s.keep(fmt.Sprintf("answer-%d", i), []byte(s.do("GET", path, "", 200)["raw"].(string)))
+	}
+	s.lookAtDoctor()
+}
+
+func (s *safe) keep(name string, text []byte) {
+	if err := os.WriteFile(filepath.Join(s.dir, name), text, 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// lookAtDoctor keeps what the doctor tells: report, evidence with the slowest requests and who asks most, profiles with their labels,
+// flame graphs, and the archive for support, unpacked.
+func (s *safe) lookAtDoctor() {
+	evidence := ""
+	polltest.Until(s.t, func() bool {
+		s.do("PUT", "kv/slow", `{"v":"`+s.plant()+`"}`, 204, "traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+		evidence = s.do("GET", "sys/doctor/evidence?cluster", "", 200)["raw"].(string)
+		return strings.Contains(evidence, `"tenant.requests"`) && strings.Contains(evidence, `"stages":`)
+	}, "evidence of requests and of who asks")
+	s.keep("doctor-evidence", []byte(evidence))
+	s.keep("doctor-report", []byte(s.do("GET", "sys/doctor", "", 200)["raw"].(string)))
+	for _, kind := range []string{"cpu", "heap"} {
+		polltest.Within(s.t, time.Minute, func() bool {
+			return member(s.do("GET", "sys/doctor/profile?kind="+kind, "", 0), "raw").(string)[:2] == "\x1f\x8b"
+		}, "a profile of kind %s", kind)
+		z := must(gzip.NewReader(strings.NewReader(s.do("GET", "sys/doctor/profile?kind="+kind, "", 200)["raw"].(string))))
+		s.keep("doctor-"+kind, must(io.ReadAll(z)))
+		s.keep("doctor-"+kind+".svg", []byte(s.do("GET", "sys/doctor/profile?format=svg&kind="+kind, "", 200)["raw"].(string)))
+	}
+	debug := exec.CommandContext(s.t.Context(), filepath.Join(binDir, "corbel"), "vault", "debug", "-duration=1s", "-compress=false", "-output="+filepath.Join(s.dir, "debug"))
+	debug.Env = append(os.Environ(), "VAULT_ADDR="+strings.TrimSuffix(s.base, "/v1/"), "VAULT_TOKEN="+s.token)
+	if out, err := debug.CombinedOutput(); err != nil {
+		s.t.Fatalf("vault debug: %v\n%s", err, out)
+	}
+	if _, err := os.Stat(filepath.Join(s.dir, "debug", "cluster", "doctor.json")); err != nil {
+		s.t.Error(err)
 	}
 }
 
