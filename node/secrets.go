@@ -66,6 +66,7 @@ type secretsConfig struct {
 func newSecretsPlane(c secretsConfig) (*secretsPlane, error) {
 	p := &secretsPlane{store: c.store, log: c.log, auto: c.keeper.Seal != nil}
 	c.keeper.Storage, c.keeper.Log, c.keeper.Now = c.store.backend, c.log, c.clock.Now
+	c.keeper.APIAddr = c.address()
 	c.api.Version, c.api.StorageType = version.VaultContract, c.store.backend.Info().Name
 	if c.store.lock != nil {
 		p.cluster = cluster.New(cluster.Config{Self: c.self, Storage: c.store.backend, Lock: c.store.lock, Raft: c.store.raft, Wire: c.wire, Encrypted: c.encrypted,
@@ -217,6 +218,21 @@ func (p *Process) buildSecrets() error {
 		return nil
 	}
 	return nil
+}
+
+// address is where clients reach the plane: as it was configured, else its first listener.
+func (c *secretsConfig) address() string {
+	if c.self.APIAddr != "" {
+		return c.self.APIAddr
+	}
+	if len(c.listen) == 0 || strings.HasPrefix(c.listen[0].Address, "unix:") {
+		return ""
+	}
+	scheme := "http://"
+	if c.listen[0].TLS != nil {
+		scheme = "https://"
+	}
+	return scheme + c.listen[0].Address
 }
 
 // newDevSecrets makes a plane in memory, unsealed with one key, and with KV of a version at secret/.

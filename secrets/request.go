@@ -50,6 +50,7 @@ type Request struct {
 	Wrap         time.Duration       // asked for with X-Vault-Wrap-TTL; 0: not
 	Now          time.Time           // when it arrived: what engines take for the time
 	Holder       string              // the display name of the token, once it was found good
+	Whose        string              // the entity of the token, once it was found good; "": it has none
 	Trace        string              // the id of the caller's trace (W3C traceparent); "": none
 	Headers      map[string][]string // those that the audit devices record, by name in lower case
 	From         string              // the host that the request was handed on by; "": it came from its client

@@ -117,6 +117,15 @@ func (t *Token) SignedBy(keys []any) (*Claims, error) {
 	return nil, errkind.New(errkind.Denied, "the token is signed by none of the keys of the auth method")
 }
 
+// SignedByOne is SignedBy for a key of a published set.
+func (t *Token) SignedByOne(v Verifier) (*Claims, error) {
+	key, err := x509.ParsePKIXPublicKey(v.Public)
+	if err != nil {
+		return nil, errkind.New(errkind.Corrupt, "a public key is not what was stored")
+	}
+	return t.SignedBy([]any{key})
+}
+
 // Unchecked gives what the token says, whoever signed it: for tokens that another system vouches for.
 func (t *Token) Unchecked() (*Claims, error) {
 	var raw json.RawMessage

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -17,9 +18,13 @@ import (
 type Engine struct {
 	Hash   func(text string) string
 	Mounts func(accessor string) *mount.Entry // the mount with the accessor, or nil
+	// Address is where clients reach this server; the issuer of tokens where nobody names another.
+	Address string
+
+	quiet atomic.Int64 // no key is due before (ns)
 }
 
-var _ engine.Engine = (*Engine)(nil)
+var _ engine.Tender = (*Engine)(nil)
 
 var (
 	errNotFound    = errkind.New(errkind.NotFound, "")
@@ -28,10 +33,20 @@ var (
 )
 
 // Special implements engine.Engine.
-func (*Engine) Special() engine.Special { return engine.Special{} }
+func (*Engine) Special() engine.Special {
+	return engine.Special{Open: []string{discoveryPath, keysPath}}
+}
 
-// Serial implements engine.Engine.
-func (*Engine) Serial(*secrets.Request) string { return "" }
+// Serial implements engine.Engine: changes of what signs tokens follow each other.
+func (*Engine) Serial(r *secrets.Request) string {
+	if OfTokens(r) && r.Op.Writes() {
+		return "oidc"
+	}
+	return ""
+}
+
+// OfTokens reports whether a request is about identity tokens, and so about no entity's records.
+func OfTokens(r *secrets.Request) bool { return strings.HasPrefix(r.Rest, "oidc/") }
 
 // Exists implements engine.Engine.
 func (*Engine) Exists(context.Context, engine.View, *secrets.Request) (exists, ok bool, err error) {
@@ -60,11 +75,13 @@ func (e *Engine) Handle(ctx context.Context, view engine.View, r *secrets.Reques
 	c := &call{Context: ctx, Request: r, Book: Book{view, e.Hash}, e: e, f: f, now: r.Now.UTC()}
 	kind, rest, _ := strings.Cut(strings.TrimSuffix(r.Rest, "/"), "/")
 	by, name, _ := strings.Cut(rest, "/")
-	if name != "" && by != "id" && by != "name" {
+	if name != "" && by != "id" && by != "name" && kind != "oidc" {
 		return nil, errPath
 	}
 	var resp *secrets.Response
 	switch kind {
+	case "oidc":
+		resp, err = c.oidc(rest)
 	case "entity":
 		resp, err = c.entity(by, name)
 	case "entity-alias", "alias", "persona":

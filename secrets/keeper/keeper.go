@@ -42,6 +42,7 @@ type Config struct {
 	MaxTTL      time.Duration // 768 h
 	CacheBytes  int           // decrypted records kept in memory: 64 MiB; negative: none
 	ClusterName string
+	APIAddr     string       // where clients reach this server: the issuer of identity tokens; "": nobody said
 	Log         *slog.Logger // what the background finds wrong; nil: slog.Default
 	Metrics     *telemetry.Registry
 	Audit       audit.Rules    // for devices that are made over the API

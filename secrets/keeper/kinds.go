@@ -40,7 +40,7 @@ var kinds = map[string]kind{
 	"system": {fixed, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &system{k} }},
 	"identity": {fixed, func(k *Keeper, _ *mount.Entry, salt []byte) engine.Engine {
 		book := token.Book{Salt: salt}
-		return people{&identity.Engine{Hash: book.Hash, Mounts: func(accessor string) *mount.Entry {
+		return people{&identity.Engine{Hash: book.Hash, Address: k.cfg.APIAddr, Mounts: func(accessor string) *mount.Entry {
 			if st := k.state.Load(); st != nil {
 				return st.mounts.ByAccessor(accessor)
 			}

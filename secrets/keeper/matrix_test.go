@@ -16,7 +16,7 @@ import (
 var openRoutes = []string{
 	"sys/wrapping/unwrap", "sys/wrapping/rewrap", "sys/wrapping/lookup", "sys/replication/status",
 	"auth/userpass/login/status", "auth/approle/login", "auth/jwt/login", "auth/oidc/login", "auth/kubernetes/login", "auth/cert/login",
-	"auth/jwt/oidc/auth_url", "auth/jwt/oidc/callback", "auth/oidc/oidc/auth_url", "auth/oidc/oidc/callback",
+	"auth/jwt/oidc/auth_url", "auth/jwt/oidc/callback", "auth/oidc/oidc/auth_url", "auth/oidc/oidc/callback", "identity/oidc/.well-known/openid-configuration", "identity/oidc/.well-known/keys",
 	"pki/ca", "pki/ca/pem", "pki/ca_chain", "pki/cert/status", "pki/cert/status/raw", "pki/cert/status/raw/pem", "pki/crl", "pki/crl/pem", "pki/crl/delta", "pki/crl/delta/pem",
 	"pki/issuers/", "pki/ocsp", "pki/ocsp/status", "pki/issuer/status/json", "pki/issuer/status/pem", "pki/issuer/status/der", "pki/issuer/status/crl", "pki/issuer/status/crl/pem",
 	"pki/issuer/status/crl/der", "pki/issuer/status/crl/delta", "pki/issuer/status/crl/delta/pem", "pki/issuer/status/crl/delta/der",

@@ -151,7 +151,7 @@ func (k *Keeper) authorise(ctx context.Context, t *task, special engine.Special)
 	if err != nil {
 		return err
 	}
-	t.Holder = t.holder.DisplayName
+	t.Holder, t.Whose = t.holder.DisplayName, t.holder.Entity
 	if t.holder.Uses != 0 {
 		if err := k.use(ctx, t); err != nil {
 			return err

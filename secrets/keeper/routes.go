@@ -56,7 +56,17 @@ var engineRoutes = map[string]string{
 		group-alias/id L
 		group-alias/id/{id} RWD
 		lookup/entity W
-		lookup/group W`,
+		lookup/group W
+		oidc/config RW
+		oidc/key L
+		oidc/key/{name} RWD
+		oidc/key/{name}/rotate W
+		oidc/role L
+		oidc/role/{name} RWD
+		oidc/token/{role} R
+		oidc/introspect W
+		oidc/.well-known/openid-configuration R open
+		oidc/.well-known/keys R open`,
 	"userpass": `users L
 		users/{username} RWD
 		users/{username}/password W

@@ -1,0 +1,162 @@
+package identity
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/jwks"
+	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/auth"
+	"corbel.dev/corbel/secrets/storage"
+)
+
+// Identity tokens (contract 4.4, identity/oidc): JSON Web Tokens that say who the caller is, signed with named keys that are
+// turned by time, and whose public halves anybody may read. They are records of their own: nothing of entities changes with them.
+
+const (
+	oidcConfigKey = "oidc/config"
+	oidcKeys      = "oidc/key/"  // name: namedKey
+	oidcRoles     = "oidc/role/" // name: oidcRole
+	oidcPath      = "/v1/identity/oidc"
+	discoveryPath = "oidc/.well-known/openid-configuration"
+	keysPath      = "oidc/.well-known/keys"
+)
+
+type oidcConfig struct {
+	Issuer string `json:"issuer"`
+}
+
+// oidc routes what is below identity/oidc.
+func (c *call) oidc(path string) (*secrets.Response, error) {
+	what, rest, _ := strings.Cut(path, "/")
+	name, more, _ := strings.Cut(rest, "/")
+	switch {
+	case path == "config":
+		return c.oidcConfigure()
+	case what == "key" && more == "":
+		return c.oidcKey(name)
+	case what == "key" && more == "rotate" && c.write():
+		return c.oidcRotate(name)
+	case what == "role" && more == "":
+		return c.oidcRole(name)
+	case what == "token" && name != "" && more == "" && c.Op == secrets.Read:
+		return c.oidcToken(name)
+	case path == "introspect" && c.write():
+		return c.oidcIntrospect()
+	case path == ".well-known/openid-configuration" && c.Op == secrets.Read:
+		return c.oidcDiscovery()
+	case path == ".well-known/keys" && c.Op == secrets.Read:
+		return c.oidcPublished()
+	case slices.Contains([]string{"introspect", ".well-known/openid-configuration", ".well-known/keys"}, path), what == "token" && name != "" && more == "", what == "key" && more == "rotate":
+		return nil, errUnsupported
+	}
+	return nil, errPath
+}
+
+// issuer is what tokens say that they are of.
+func (c *call) issuer() (string, error) {
+	found, err := auth.Find[oidcConfig](c, c.View, "", oidcConfigKey)
+	if err != nil {
+		return "", err
+	}
+	base := c.e.Address
+	if found != nil && found.Issuer != "" {
+		base = found.Issuer
+	}
+	if base == "" {
+		return "", errkind.New(errkind.Unavailable, "nobody said at which address this server is reached: set api_addr, or issuer in identity/oidc/config")
+	}
+	return strings.TrimSuffix(base, "/") + oidcPath, nil
+}
+
+func (c *call) oidcConfigure() (*secrets.Response, error) {
+	found, err := auth.Find[oidcConfig](c, c.View, "", oidcConfigKey)
+	if err != nil {
+		return nil, err
+	}
+	if found == nil {
+		found = &oidcConfig{}
+	}
+	switch {
+	case c.Op == secrets.Read:
+		return auth.Data(found)
+	case !c.write():
+		return nil, errUnsupported
+	}
+	if c.f.Has("issuer") {
+		found.Issuer = c.f.String("issuer")
+	}
+	if err := c.f.Err(); err != nil {
+		return nil, err
+	}
+	if u, err := url.Parse(found.Issuer); found.Issuer != "" && (err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil) {
+		return nil, errkind.New(errkind.Invalid, "invalid issuer, which must include only a scheme, host, and optional port (e.g. https://example.com:8200)")
+	}
+	op, err := put(oidcConfigKey, found)
+	c.ops = append(c.ops, op)
+	resp := &secrets.Response{}
+	if found.Issuer != "" {
+		resp.Warnings = []string{`If "issuer" is set explicitly, all tokens must be validated against that address, including those issued by secondary clusters. Setting issuer to "" will restore the default behavior of using the cluster's api_addr as the issuer.`}
+	}
+	return resp, err
+}
+
+// allKeys gives all named keys.
+func (c *call) allKeys() ([]*namedKey, error) {
+	names, err := c.View.List(c, oidcKeys, "", 0)
+	if err != nil {
+		return nil, err
+	}
+	var out []*namedKey
+	for _, name := range names {
+		k, err := auth.Find[namedKey](c, c.View, oidcKeys, name)
+		if err != nil {
+			return nil, err
+		}
+		if k != nil {
+			out = append(out, k)
+		}
+	}
+	return out, nil
+}
+
+func (c *call) oidcDiscovery() (*secrets.Response, error) {
+	issuer, err := c.issuer()
+	if err != nil {
+		return nil, err
+	}
+	resp, err := auth.Data(map[string]any{"issuer": issuer, "jwks_uri": issuer + "/.well-known/keys", "id_token_signing_alg_values_supported": jwks.Published,
+		"response_types_supported": []string{"id_token"}, "subject_types_supported": []string{"public"}})
+	return bare(resp), err
+}
+
+func (c *call) oidcPublished() (*secrets.Response, error) {
+	list, err := c.allKeys()
+	if err != nil {
+		return nil, err
+	}
+	var published []jwks.Verifier
+	for _, k := range list {
+		published = append(published, k.published(c.now)...)
+	}
+	set, err := jwks.Set(published)
+	if err != nil {
+		return nil, errkind.Errorf(errkind.Corrupt, "a key is not what was stored")
+	}
+	return bare(&secrets.Response{Data: set}), nil
+}
+
+// bare is an answer without the envelope, for clients of OIDC.
+func bare(r *secrets.Response) *secrets.Response {
+	return &secrets.Response{Raw: &secrets.Raw{ContentType: "application/json", Body: r.Data}}
+}
+
+func (c *call) store(key string, v any) error {
+	op, err := put(key, v)
+	c.ops = append(c.ops, op)
+	return err
+}
+
+func (c *call) drop(key string) { c.ops = append(c.ops, storage.Delete(key)) }
