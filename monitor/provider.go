@@ -34,7 +34,12 @@ func (p *Provider) Validate() error {
 	if err := json.Unmarshal(p.Spec, &spec); err != nil {
 		return fmt.Errorf("spec: %w", err)
 	}
-	if p.Kind == "PostgresConfig" {
+	switch p.Kind {
+	case "VaultProvider":
+		if _, err := p.Vault(); err != nil {
+			return err
+		}
+	case "PostgresConfig":
 		if dsn, _ := spec["dsn"].(string); dsn == "" {
 			return errors.New("spec: dsn must be set")
 		}

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +14,7 @@ import (
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/api/sensuapi"
 	"corbel.dev/corbel/kit/backoff"
+	"corbel.dev/corbel/kit/crl"
 	"corbel.dev/corbel/kit/life"
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/kit/ws"
@@ -28,6 +28,7 @@ import (
 	"corbel.dev/corbel/monitor/mirror"
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/resources"
+	"corbel.dev/corbel/monitor/reveal"
 	"corbel.dev/corbel/monitor/roster"
 	"corbel.dev/corbel/monitor/rounds"
 	"corbel.dev/corbel/monitor/spread"
@@ -61,11 +62,13 @@ type monitorPlane struct {
 	agents    *sensuapi.Agents
 	logins    *logins.Logins
 	tail      *tail.Tail
+	secrets   *reveal.Revealer
 	mirror    *mirror.Mirror
 	api       *httpx.Server // of the API's port; nil where it is off
 	sessions  *agentsPort   // of the agents' port; nil where it is off
 	began     time.Time
-	tls       atomic.Pointer[tls.Config] // of both ports; replaced by Reload
+	tls       atomic.Pointer[monitorTLS] // of both ports; replaced by Reload
+	revoked   *crl.Lists                 // certificates of agents; nil where these log nobody in
 	failed    atomic.Pointer[error]      // why the plane serves nothing any more
 }
 
@@ -80,6 +83,7 @@ func (p *Process) buildMonitor() error {
 	m.resources.Watch(m.changed)
 	m.users = users.New(m.resources)
 	m.spread = newMonitorSpread(m)
+	m.buildSecrets()
 	if err := m.openPipelines(); err != nil {
 		return fmt.Errorf("monitor: pipelines: %w", err)
 	}
@@ -87,13 +91,16 @@ func (p *Process) buildMonitor() error {
 		return fmt.Errorf("monitor: events: %w", err)
 	}
 	m.buildRoster()
-	if err := m.openLogins(); err != nil {
+	if err := errors.Join(m.openLogins(), m.openRevoked()); err != nil {
 		return fmt.Errorf("monitor: %w", err)
 	}
 	m.buildMirror()
 	m.tail = tail.New(tail.Config{}, m.ingest.Follow)
 	m.agents = sensuapi.NewAgents(sensuapi.AgentsConfig{Resources: m.resources, Users: m.users, Hub: m.hub, Events: m.spread, Backend: p.cfg.Node.Name,
 		Limits: ws.Limits{MessageBytes: int64(p.cfg.Monitor.MessageMax), Write: p.cfg.Monitor.AgentWrite}, Ready: m.takesAgents, Log: p.log})
+	if m.revoked != nil {
+		m.agents.TrustCertificates(m.revoked.Check)
+	}
 	m.meter()
 	if err := m.openPorts(); err != nil {
 		return err
@@ -155,6 +162,9 @@ func (m *monitorPlane) parts() []life.Part {
 	if m.fleet != nil {
 		first = append(first, life.Part{Name: "catalog", Run: m.fleet.Run})
 	}
+	if m.revoked != nil {
+		first = append(first, life.Part{Name: "revoked certificates", Run: m.revoked.Run})
+	}
 	return append(first, []life.Part{
 		{Name: "events", Run: m.ingest.Run},
 		{Name: "overdue results", Run: func(ctx context.Context) error { m.ingest.Watch(ctx); return nil }},
@@ -171,6 +181,7 @@ func (m *monitorPlane) parts() []life.Part {
 // run runs the parts and the ports until ctx ends. A part that fails ends the plane's service, not the process.
 func (m *monitorPlane) run(ctx context.Context) error {
 	defer m.pipes.close()
+	defer m.secrets.Close()
 	var group life.Group
 	for _, part := range m.parts() {
 		group.Add(part.Name, m.guarded(part))

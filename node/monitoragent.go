@@ -31,12 +31,12 @@ func (p *Process) buildMonitorAgent() error {
 	if err != nil {
 		return fmt.Errorf("monitor.agent.allow_list: %w", err)
 	}
-	secure, err := agentconf.ClientTLS(p.cfg.TLS.Monitor.CAFile, "", "", false)
+	secure, err := agentconf.ClientTLS(p.cfg.TLS.Monitor.CAFile, cfg.CertFile, cfg.KeyFile, false)
 	if err != nil {
-		return fmt.Errorf("tls.monitor: %w", err)
+		return fmt.Errorf("tls.monitor, monitor.agent: %w", err)
 	}
 	c := agent.Config{
-		Name: p.cfg.Node.Name, Namespace: cfg.Namespace, Backends: p.monitorBackends, User: cfg.User, Password: cfg.Password, TLS: secure,
+		Name: p.cfg.Node.Name, Namespace: cfg.Namespace, Backends: p.monitorBackends, User: cfg.User, Password: cfg.Password, TLS: secure, ByCertificate: cfg.CertFile != "",
 		Subscriptions: cfg.Subscriptions, Labels: cfg.Labels, Annotations: cfg.Annotations, Redact: cfg.Redact, Managed: cfg.Managed,
 		Deregister: cfg.Deregister, Deregistration: cfg.Deregistration,
 		Keepalive: agent.Keepalive{Interval: uint32(cfg.Interval), Warning: uint32(cfg.Warning), Critical: uint32(cfg.Critical), Handlers: cfg.Handlers},
@@ -111,7 +111,7 @@ func (m *monitorPlane) agentsDoor() (scheme, port string) {
 	if err != nil {
 		return "", ""
 	}
-	if m.tls.Load() != nil {
+	if m.tls.Load().agents != nil {
 		return "wss", port
 	}
 	return "ws", port

@@ -55,20 +55,23 @@ type door struct{ listener net.Listener }
 // openPorts opens the API's port and the agents'. In dev a port that is in use is replaced by a free one, unless it was asked for.
 func (m *monitorPlane) openPorts() error {
 	cfg := m.p.cfg
-	var secure *tls.Config
-	if cfg.TLS.Monitor.Enabled() && !cfg.TLS.Disabled {
-		t, err := m.p.portTLS(cfg, "monitor", &cfg.TLS.Monitor, "http/1.1")
-		if err != nil {
-			return err
-		}
-		m.tls.Store(t)
-		secure = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return m.tls.Load(), nil }}
+	t, err := m.p.monitorPorts(cfg)
+	if err != nil {
+		return err
+	}
+	m.tls.Store(&t)
+	var secure, agents *tls.Config // those of Reload count for who comes later
+	if t.api != nil {
+		secure = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return m.tls.Load().api, nil }}
+	}
+	if t.agents != nil {
+		agents = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return m.tls.Load().agents, nil }}
 	}
 	mux := http.NewServeMux()
 	for _, r := range m.routes() {
 		mux.Handle(r.pattern, r.handler)
 	}
-	err := m.open("ports.monitor", cfg.Listen.Monitor, func(addrs []string) (err error) {
+	err = m.open("ports.monitor", cfg.Listen.Monitor, func(addrs []string) (err error) {
 		listen := make([]httpx.Listen, len(addrs))
 		for i, addr := range addrs {
 			listen[i] = httpx.Listen{Address: addr, TLS: secure}
@@ -82,7 +85,7 @@ func (m *monitorPlane) openPorts() error {
 	if err != nil {
 		return err
 	}
-	return m.open("ports.monitor_agents", cfg.Listen.MonitorAgents, func(addrs []string) error { return m.openAgents(addrs, secure) })
+	return m.open("ports.monitor_agents", cfg.Listen.MonitorAgents, func(addrs []string) error { return m.openAgents(addrs, agents) })
 }
 
 // open opens the addresses of a port, if it is on.

@@ -49,7 +49,7 @@ func (m *monitorPlane) openPipelines() (err error) {
 	}
 	duration := m.metrics.Timing("event_handler_duration")
 	pipes.Pipelines, err = pipeline.New(pipeline.Config{
-		Resources: m.resources, Scripts: pipes.scripts, Assets: assets, Log: m.log, Now: m.p.clock.Now, Queue: cfg.HandlerBuffer, Workers: cfg.HandlerWorkers,
+		Resources: m.resources, Scripts: pipes.scripts, Assets: assets, Secrets: m.secrets.Env, Log: m.log, Now: m.p.clock.Now, Queue: cfg.HandlerBuffer, Workers: cfg.HandlerWorkers,
 		Entity: &monitor.Entity{Class: monitor.ClassBackend, Meta: monitor.Meta{Name: m.p.cfg.Node.Name}, System: monitor.System{Hostname: m.p.cfg.Node.Name, OS: runtime.GOOS, Arch: runtime.GOARCH}},
 		Took:   func(d time.Duration) { duration.Observe(d) },
 	})

@@ -2,7 +2,6 @@ package node
 
 import (
 	"corbel.dev/corbel/core/member"
-	"corbel.dev/corbel/monitor/resources"
 	"corbel.dev/corbel/monitor/roster"
 	"corbel.dev/corbel/monitor/rounds"
 )
@@ -13,9 +12,11 @@ func (m *monitorPlane) buildRoster() {
 		Self: m.p.id, Servers: m.roundServers, Leads: m.raft.LeaseHeld, Leader: m.raft.Leader, Changes: m.raft.LeaderChanges, Call: m.p.rpc.Call,
 		Hub: m.hub, Deliver: func(h rounds.Hand) []string { return m.roster.Deliver(h) }, Clock: m.p.clock, Log: m.log,
 	})
-	m.roster = roster.New(roster.Config{
-		View: func() *resources.View { return m.resources.View() }, Hub: m.hub, Rounds: m.rounds, Servers: m.otherBackends, Call: m.p.rpc.Call, Clock: m.p.clock, Log: m.log,
-	})
+	cfg := roster.Config{View: m.resources.View, Hub: m.hub, Rounds: m.rounds, Servers: m.otherBackends, Call: m.p.rpc.Call, Clock: m.p.clock, Log: m.log}
+	if m.p.cfg.Monitor.AgentAuthCA != "" { // else no agent is known by a certificate
+		cfg.Secrets = m.secrets.Env
+	}
+	m.roster = roster.New(cfg)
 	for name, f := range m.rounds.Methods() {
 		m.p.rpcSrv.Handle(name, f)
 	}

@@ -514,11 +514,16 @@ func (p *Process) Reload(cfg *config.Config) error {
 			return err
 		}
 	}
-	var monitorTLS *tls.Config
-	if p.monitor != nil && p.monitor.tls.Load() != nil {
-		if monitorTLS, err = p.portTLS(cfg, "monitor", &cfg.TLS.Monitor, "http/1.1"); err != nil {
+	var monitorPorts *monitorTLS
+	if p.monitor != nil {
+		fresh, err := p.monitorPorts(cfg)
+		if now := p.monitor.tls.Load(); err == nil && ((now.api == nil) != (fresh.api == nil) || (now.agents == nil) != (fresh.agents == nil)) {
+			err = errors.New("tls.monitor: a port of the monitor plane begins or ends to speak TLS with a restart")
+		}
+		if err != nil {
 			return err
 		}
+		monitorPorts = &fresh
 	}
 	if p.vault != nil {
 		own, err := secretsOf(cfg)
@@ -544,8 +549,8 @@ func (p *Process) Reload(cfg *config.Config) error {
 	if secure != nil {
 		p.mesh.ports.tls.Store(secure)
 	}
-	if monitorTLS != nil {
-		p.monitor.tls.Store(monitorTLS)
+	if monitorPorts != nil {
+		p.monitor.tls.Store(monitorPorts)
 	}
 	if p.http != nil {
 		p.http.SetMaxConnsPerClient(maxConns(cfg))

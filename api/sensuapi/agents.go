@@ -3,8 +3,8 @@ package sensuapi
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -65,6 +65,7 @@ type AgentsConfig struct {
 // Agents answers agents (contract section 1). Each session has one goroutine, which holds no buffer while it waits.
 type Agents struct {
 	cfg      AgentsConfig
+	revoked  func(*x509.Certificate) error // nil: certificates log nobody in
 	sessions sync.WaitGroup
 	refused  *refusals
 
@@ -170,19 +171,12 @@ func words(list string) (out []string) {
 
 // admit finds out who asks for a session, and whether it may have one.
 func (a *Agents) admit(r *http.Request) (s *session, status int, text string) {
-	name, password, ok := r.BasicAuth()
-	if !ok {
-		return nil, http.StatusUnauthorized, "missing credentials"
-	}
-	who, err := a.cfg.Users.Login(r.Context(), address(r.RemoteAddr), name, password)
-	switch {
-	case errors.Is(err, users.ErrWrong):
-		a.stranger(name, r.RemoteAddr)
-		return nil, http.StatusUnauthorized, "bad credentials"
-	case err != nil:
-		return nil, http.StatusServiceUnavailable, err.Error()
+	who, certified, status, text := a.identify(r)
+	if status != 0 {
+		return nil, status, text
 	}
 	s = &session{}
+	s.Certified = certified
 	s.Namespace, s.Agent = r.Header.Get("Sensu-Namespace"), r.Header.Get("Sensu-AgentName")
 	if s.Namespace == "" {
 		s.Namespace = "default"
@@ -287,7 +281,7 @@ func (a *Agents) Changed(ops []objects.Op) {
 		if h == nil {
 			continue
 		}
-		s := &session{Session: hub.Session{Namespace: h.Namespace, Agent: h.Agent, JSON: h.JSON, Link: h.Link}}
+		s := &session{Session: hub.Session{Namespace: h.Namespace, Agent: h.Agent, JSON: h.JSON, Certified: h.Certified, Link: h.Link}}
 		c := a.configOf(s)
 		if c == nil {
 			a.end(h.Link, "the entity was deleted")

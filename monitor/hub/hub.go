@@ -8,6 +8,7 @@ package hub
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"sync"
 
@@ -37,10 +38,22 @@ type Message struct {
 	once   [2]sync.Once
 	forms  [2]ws.Message
 	err    error
+	other  *Message // for certified sessions; nil is the same
+	held   bool     // certified sessions get nothing
 }
 
 // NewMessage makes a message of a kind; object is a pointer to one of package monitor's types, and must not change any more.
 func NewMessage(kind string, object any) *Message { return &Message{kind: kind, object: object} }
+
+// ForCertified gives the message another form for agents that are known by a certificate. nil is none: they get nothing, and Send says so.
+func (m *Message) ForCertified(object any) {
+	if m.held = object == nil; !m.held {
+		m.other = NewMessage(m.kind, object)
+	}
+}
+
+// errHeld is why a certified session does not get a message.
+var errHeld = errors.New("what certified agents are to get is not known")
 
 func (m *Message) form(asJSON bool) (ws.Message, error) {
 	if asJSON {
@@ -63,6 +76,7 @@ type Session struct {
 	Namespace string
 	Agent     string
 	JSON      bool // the agent speaks JSON, not protobuf
+	Certified bool // a certificate says who the agent is
 	Link      Link
 
 	subscriptions []string
@@ -71,6 +85,14 @@ type Session struct {
 
 // Send sends one message to the agent.
 func (s *Session) Send(m *Message) error {
+	if s.Certified {
+		if m.held {
+			return errHeld
+		}
+		if m.other != nil {
+			m = m.other
+		}
+	}
 	form, err := m.form(s.JSON)
 	if err != nil {
 		return err

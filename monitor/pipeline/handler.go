@@ -22,11 +22,7 @@ type handler struct {
 }
 
 func compileHandler(i *objects.Item, assets []*objects.Item) *handler {
-	h := &handler{item: i, assets: assets, def: i.Object.(*monitor.Handler)}
-	if len(h.def.Secrets) > 0 {
-		h.err = errSecrets
-	}
-	return h
+	return &handler{item: i, assets: assets, def: i.Object.(*monitor.Handler)}
 }
 
 // socketTimeout is how long a connection and what is sent over it may take, where the handler does not say (the contract's).
@@ -66,14 +62,18 @@ func (w *workflow) handle(ctx context.Context, p *Pipelines, i *item) error {
 	}
 	h := w.handler.def
 	if h.Type == monitor.HandlerPipe {
-		r, err := p.command(ctx, h.Command, h.EnvVars, w.handler.assets, data, p.limit(h.Timeout))
+		secrets, err := p.secrets(ctx, h.Namespace, h.Secrets)
+		if err != nil {
+			return err
+		}
+		r, err := p.command(ctx, h.Command, slices.Concat(h.EnvVars, secrets), w.handler.assets, data, p.limit(h.Timeout))
 		switch {
 		case err != nil:
 			return err
 		case r.TimedOut:
 			return errkind.Errorf(errkind.Unavailable, "its command did not end in time")
 		case r.Status != 0:
-			return errkind.Errorf(errkind.Unavailable, "its command ended with status %d: %s", r.Status, excerpt(r.Output))
+			return errkind.Errorf(errkind.Unavailable, "its command ended with status %d: %s", r.Status, excerpt(r.Output, secrets))
 		}
 		return nil
 	}
@@ -102,6 +102,17 @@ func dialAndSend(ctx context.Context, network, address string, data []byte, limi
 		return errkind.E(errkind.Unavailable, "socket", err)
 	}
 	return nil
+}
+
+// secrets returns the variables of secrets that a handler or a mutator names.
+func (p *Pipelines) secrets(ctx context.Context, namespace string, list []*monitor.Secret) ([]string, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	if p.cfg.Secrets == nil {
+		return nil, errSecrets
+	}
+	return p.cfg.Secrets(ctx, namespace, list)
 }
 
 // environment is what a command sees: the server's own environment, the definition's variables, and its assets.

@@ -3,9 +3,9 @@ package pipeline
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +13,7 @@ import (
 	"corbel.dev/corbel/kit/shell"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/objects"
+	"corbel.dev/corbel/monitor/reveal"
 	"corbel.dev/corbel/monitor/script"
 )
 
@@ -47,16 +48,13 @@ var builtinMutators = map[string]*mutator{
 	}},
 }
 
-var errSecrets = errors.New("it names secrets, and no provider of secrets is configured")
+var errSecrets = errkind.New(errkind.Unavailable, "it names secrets, and nobody finds their values")
 
 func compileMutator(i *objects.Item, assets []*objects.Item) *mutator {
 	m := &mutator{item: i, assets: assets, def: i.Object.(*monitor.Mutator)}
 	if m.def.Type == monitor.MutatorJavaScript {
 		m.lib = newLibrary(assets)
 		m.program, m.err = script.CompileBody(m.def.Eval)
-	}
-	if len(m.def.Secrets) > 0 {
-		m.err = errSecrets
 	}
 	return m
 }
@@ -73,14 +71,18 @@ func (m *mutator) mutate(ctx context.Context, p *Pipelines, i *item) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	r, err := p.command(ctx, m.def.Command, m.def.EnvVars, m.assets, text, p.limit(m.def.Timeout))
+	secrets, err := p.secrets(ctx, m.def.Namespace, m.def.Secrets)
+	if err != nil {
+		return nil, err
+	}
+	r, err := p.command(ctx, m.def.Command, slices.Concat(m.def.EnvVars, secrets), m.assets, text, p.limit(m.def.Timeout))
 	switch {
 	case err != nil:
 		return nil, err
 	case r.TimedOut:
 		return nil, errkind.Errorf(errkind.Unavailable, "its command did not end in time")
 	case r.Status != 0:
-		return nil, errkind.Errorf(errkind.Unavailable, "its command ended with status %d: %s", r.Status, excerpt(r.Output))
+		return nil, errkind.Errorf(errkind.Unavailable, "its command ended with status %d: %s", r.Status, excerpt(r.Output, secrets))
 	case r.Dropped > 0:
 		return nil, errkind.Errorf(errkind.TooLarge, "its command wrote more than %d bytes", len(r.Output))
 	}
@@ -102,7 +104,11 @@ func (m *mutator) evaluate(ctx context.Context, p *Pipelines, i *item) ([]byte, 
 		return nil, err
 	}
 	t := script.Task{Program: m.program, Library: lib, Limit: time.Duration(m.def.Timeout) * time.Second, After: true, Vars: []script.Var{{Name: "event", JSON: text}}}
-	for _, v := range m.def.EnvVars {
+	secrets, err := p.secrets(ctx, m.def.Namespace, m.def.Secrets)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range slices.Concat(m.def.EnvVars, secrets) {
 		name, value, found := strings.Cut(v, "=")
 		if !found {
 			value = os.Getenv(name)
@@ -149,10 +155,12 @@ func (p *Pipelines) command(ctx context.Context, line string, env []string, asse
 const (
 	maxOutput = 16 << 20 // of a mutator; a handler's is read and forgotten
 	said      = 256      // bytes of output that are shown in the log
+	hideIn    = 64 << 10 // bytes of it that are looked at for secrets
 )
 
-func excerpt(out []byte) string {
-	text := strings.TrimSpace(string(out))
+// excerpt is the beginning of what a command wrote, without the values of its secrets.
+func excerpt(out []byte, secrets []string) string {
+	text := strings.TrimSpace(reveal.Hide(string(out[:min(len(out), hideIn)]), secrets))
 	if len(text) > said {
 		text = text[:said] + "..."
 	}

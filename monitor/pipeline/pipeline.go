@@ -42,6 +42,8 @@ type Config struct {
 	Scripts   *script.Engine
 	// Assets fetches what handlers, mutators and filters name; nil where that cannot be.
 	Assets *asset.Fetcher
+	// Secrets finds the variables of secrets; nil where nobody can. Errors name the secret, never its value.
+	Secrets func(ctx context.Context, namespace string, list []*monitor.Secret) ([]string, error)
 	// Entity is this server, for the filters of assets.
 	Entity *monitor.Entity
 	Log    *slog.Logger

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/monitor"
 )
@@ -55,6 +57,42 @@ func TestPipe(t *testing.T) {
 		if !w.log.has(text) {
 			t.Errorf("the log does not say %q", text)
 		}
+	}
+}
+
+// Values of secrets are in the environment of commands and the variables of scripts, and not in the log; without them nothing is run.
+func TestSecrets(t *testing.T) {
+	secret := func(h *monitor.Handler, name string) *monitor.Handler {
+		h.Secrets = []*monitor.Secret{{Name: "KEY", Secret: name}}
+		return h
+	}
+	list := []monitor.Object{
+		secret(pipe("key", `echo "$KEY" > "$OUT/key"`), "pager"), secret(pipe("says", `echo "no: $KEY"; exit 3`), "pager"), secret(writes("none"), "nobody"),
+		&monitor.Mutator{Meta: meta("command"), Command: `echo "by $KEY"`, Secrets: []*monitor.Secret{{Name: "KEY", Secret: "pager"}}},
+		&monitor.Mutator{Meta: meta("script"), Type: "javascript", Eval: "return 'with ' + KEY", Secrets: []*monitor.Secret{{Name: "KEY", Secret: "pager"}}},
+	}
+	for _, m := range []string{"command", "script"} {
+		h := writes("h-" + m)
+		h.Mutator = m
+		list = append(list, h)
+	}
+	w := start(t, func(c *Config) {
+		c.Secrets = func(_ context.Context, namespace string, list []*monitor.Secret) ([]string, error) {
+			if list[0].Secret != "pager" {
+				return nil, errkind.Errorf(errkind.NotFound, "secret %q: it does not exist", list[0].Secret)
+			}
+			return []string{list[0].Name + "=" + namespace + "-s3cret"}, nil
+		}
+	}, list...)
+	w.send(result("e", "cpu", 2, "key", "says", "none", "h-command", "h-script"))
+	w.settled()
+	for handler, want := range map[string]string{"key": "default-s3cret", "none": "", "h-command": "by default-s3cret", "h-script": "with default-s3cret"} {
+		if got := strings.Join(w.lines(handler), ";"); got != want {
+			t.Errorf("%s: %q", handler, got)
+		}
+	}
+	if w.of("none").Failed != 1 || !w.log.has("it does not exist") || !w.log.has("no: REDACTED") || w.log.has("s3cret") {
+		t.Errorf("%+v\n%s", w.Stats(), w.log.all.String())
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/monitor"
-	"corbel.dev/corbel/monitor/hub"
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/rounds"
 )
@@ -40,7 +39,7 @@ func (r *Roster) Execute(ctx context.Context, namespace, name string, subscripti
 	issued = r.next(key)
 	r.mu.Unlock()
 	r.cfg.Log.Info("a check is executed on request", "namespace", namespace, "check", name, "subscriptions", subscriptions, "creator", creator, "reason", reason)
-	if err := r.execute(key, item, subscriptions, issued); err != nil {
+	if err := r.execute(ctx, key, item, subscriptions, issued); err != nil {
 		return 0, err
 	}
 	req := pack.Bytes(pack.String(pack.String(nil, namespace), name), item.Encoded)
@@ -61,7 +60,7 @@ func (r *Roster) Execute(ctx context.Context, namespace, name string, subscripti
 }
 
 // Executed serves MethodExecute.
-func (r *Roster) Executed(_ context.Context, req []byte) ([]byte, error) {
+func (r *Roster) Executed(ctx context.Context, req []byte) ([]byte, error) {
 	rd := pack.Read(req)
 	key := checkKey{rd.String(), rd.String()}
 	item := &objects.Item{Namespace: key.namespace, Name: key.name, Encoded: rd.Bytes()}
@@ -77,14 +76,17 @@ func (r *Roster) Executed(_ context.Context, req []byte) ([]byte, error) {
 		return nil, errkind.Errorf(errkind.Invalid, "%s: the check has another name within", MethodExecute)
 	}
 	item.Object = config
-	return nil, r.execute(key, item, subscriptions, issued)
+	return nil, r.execute(ctx, key, item, subscriptions, issued)
 }
 
 // execute sends a check's requests to agents of this server.
-func (r *Roster) execute(key checkKey, item *objects.Item, subscriptions []string, issued int64) error {
+func (r *Roster) execute(ctx context.Context, key checkKey, item *objects.Item, subscriptions []string, issued int64) error {
 	c := &check{key: key, item: item, config: item.Object.(*monitor.CheckConfig)}
 	if err := c.complete(subscriptions, schedulerMemory); err != nil {
 		return errkind.E(errkind.Invalid, "check "+key.name, err)
+	}
+	if r.reveals(c) {
+		r.reveal(ctx, c)
 	}
 	if c.config.ProxyRequests == nil {
 		r.send(c, subscriptions, issued)
@@ -111,7 +113,7 @@ func (r *Roster) Deliver(h rounds.Hand) (refused []string) {
 		return r.deliverProxied(c, h)
 	}
 	p, issued := r.request(c, 0)
-	m := hub.NewMessage(hub.KindCheckRequest, p.with(c.shown, issued))
+	m := r.message(c, p.with(c.shown, issued))
 	for _, s := range h.Shares {
 		session := r.cfg.Hub.Get(h.Namespace, s.Agent)
 		if session == nil || session.Send(m) != nil {

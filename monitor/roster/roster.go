@@ -9,10 +9,10 @@
 //     that is set back changes nothing in that.
 //   - A pause of the process or a jump of the clock leads to no burst (see plan).
 //   - Everything that a request holds comes from memory; it is made anew when the check, an asset or a hook was changed.
-//   - Secrets are never sent: a session whose agent has no certificate must not get them, and this server does not know of one that has.
+//   - Secrets are sent to agents that are known by a certificate, and to no others; their values are found beside, and no tick waits for them.
 //
-// Run has one goroutine for time, which sends, and one that finds the proxy entities of checks, whose scripts are cut when they take
-// too long. All methods may be called from any goroutine; Changed never blocks.
+// Run has one goroutine for time, which sends, one that finds the proxy entities of checks, whose scripts are cut when they take
+// too long, and a few that find values of secrets. All methods may be called from any goroutine; Changed never blocks.
 package roster
 
 import (
@@ -39,6 +39,8 @@ type Config struct {
 	// Servers lists the addresses of the other servers, which are told of checks that are to run now.
 	Servers func() []string
 	Call    func(ctx context.Context, addr, method string, req []byte) ([]byte, error)
+	// Secrets finds the variables of a check's secrets; nil where no agent is known by a certificate, and none are sent.
+	Secrets func(ctx context.Context, namespace string, list []*monitor.Secret) ([]string, error)
 	Clock   clock.Clock // nil is the machine's
 	Log     *slog.Logger
 }
@@ -60,6 +62,8 @@ type Roster struct {
 	cfg   Config
 	start time.Time
 	wake  chan struct{}
+	// reread wakes who finds values of secrets.
+	reread chan struct{}
 
 	mu       sync.Mutex // guards what follows; never held while sending
 	dirty    map[checkKey]struct{}
@@ -84,7 +88,7 @@ func New(cfg Config) *Roster {
 		cfg.Clock = clock.Real{}
 	}
 	r := &Roster{
-		cfg: cfg, start: cfg.Clock.Now(), wake: make(chan struct{}, 1), all: true,
+		cfg: cfg, start: cfg.Clock.Now(), wake: make(chan struct{}, 1), reread: make(chan struct{}, 1), all: true,
 		dirty: map[checkKey]struct{}{}, entities: map[string]uint64{}, checks: map[checkKey]*check{}, stamps: map[checkKey]int64{},
 	}
 	r.matcher.init()
@@ -110,6 +114,8 @@ func (r *Roster) Changed(ops []objects.Op) {
 			r.dirty[checkKey{op.Namespace, op.Name}] = struct{}{}
 		case "entities":
 			r.entities[op.Namespace]++ // looked at when a check that is for proxies is due
+		case "secrets", "providers":
+			r.rereads()
 		case "assets", "hooks":
 			for key, c := range r.checks {
 				if key.namespace == op.Namespace {
@@ -140,6 +146,7 @@ func (r *Roster) Run(ctx context.Context) error {
 	var g life.Group
 	g.Add("time", r.loop)
 	g.Add("proxies", r.match)
+	g.Add("secrets", r.refresh)
 	return g.Run(ctx)
 }
 
@@ -221,6 +228,9 @@ func (r *Roster) replan(p *plan, key checkKey, item *objects.Item, now moment) {
 		return
 	}
 	r.checks[key] = c
+	if r.reveals(c) {
+		r.rereads()
+	}
 	p.set(key, c.schedule, now)
 }
 
@@ -263,7 +273,7 @@ func (r *Roster) tick(key checkKey, due time.Time) {
 // send sends a check's request to all who subscribe; issued is 0, or the second that another server gave it.
 func (r *Roster) send(c *check, subscriptions []string, issued int64) {
 	p, issued := r.request(c, issued)
-	m := hub.NewMessage(hub.KindCheckRequest, p.with(c.shown, issued))
+	m := r.message(c, p.with(c.shown, issued))
 	r.sent.Add(uint64(r.cfg.Hub.Send(c.key.namespace, subscriptions, m)))
 }
 
@@ -293,9 +303,9 @@ func (r *Roster) again(c *check, first int64) (p *parts, issued int64) {
 func (r *Roster) parts(c *check) *parts {
 	if c.request == nil {
 		c.request = newParts(r.cfg.View(), c.config)
-		if len(c.config.Secrets) > 0 && !c.warned {
+		if len(c.config.Secrets) > 0 && r.cfg.Secrets == nil && !c.warned {
 			c.warned = true
-			r.cfg.Log.Warn("secrets are not sent to agents: no session is known to be authenticated by a certificate", "namespace", c.key.namespace, "check", c.key.name)
+			r.cfg.Log.Warn("secrets are not sent to agents: none is known by a certificate (monitor.agent_auth_trusted_ca_file)", "namespace", c.key.namespace, "check", c.key.name)
 		}
 	}
 	return c.request

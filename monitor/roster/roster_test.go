@@ -65,7 +65,9 @@ type backend struct {
 	others []string
 }
 
-func start(t *testing.T) *backend {
+func start(t *testing.T) *backend { return startWith(t, func(*Config) {}) }
+
+func startWith(t *testing.T, change func(*Config)) *backend {
 	log := slog.New(slog.DiscardHandler)
 	b := &backend{t: t, clock: &jumpy{}, config: resources.New(log), hub: hub.NewHub()}
 	b.config.Serve(direct{b.config})
@@ -74,10 +76,12 @@ func start(t *testing.T) *backend {
 		Leads: func() bool { return true }, Leader: func() (string, string) { return "s", "s" }, Changes: func() <-chan struct{} { return nil },
 		Deliver: func(h rounds.Hand) []string { return b.Deliver(h) },
 	})
-	b.Roster = New(Config{View: b.config.View, Hub: b.hub, Rounds: r, Clock: b.clock, Log: log, Servers: func() []string { return b.others },
+	cfg := Config{View: b.config.View, Hub: b.hub, Rounds: r, Clock: b.clock, Log: log, Servers: func() []string { return b.others },
 		Call: func(_ context.Context, addr, method string, req []byte) ([]byte, error) {
 			return nil, b.calls(addr, method, req)
-		}})
+		}}
+	change(&cfg)
+	b.Roster = New(cfg)
 	b.config.Watch(b.Changed)
 	ctx, stop := context.WithCancel(context.Background())
 	var all sync.WaitGroup

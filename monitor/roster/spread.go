@@ -6,7 +6,6 @@ import (
 
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/monitor"
-	"corbel.dev/corbel/monitor/hub"
 )
 
 // sendTime is how long proxy requests are sent before ticks of other checks are looked at.
@@ -85,7 +84,7 @@ func (q *spreads) wait(now time.Duration) time.Duration {
 // sendProxied sends a request that is filled in to an agent, or to all who subscribe.
 func (r *Roster) sendProxied(s *spread, filled *monitor.CheckConfig, agent string) {
 	p, issued := r.again(s.check, s.issued)
-	m := hub.NewMessage(hub.KindCheckRequest, p.with(filled, issued))
+	m := r.message(s.check, p.with(filled, issued))
 	if agent == "" {
 		r.sent.Add(uint64(r.cfg.Hub.Send(s.check.key.namespace, s.check.shown.Subscriptions, m)))
 		return

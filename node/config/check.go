@@ -194,6 +194,10 @@ func (l *loader) monitor() {
 	m := &c.Monitor
 	l.failIf(m.Enabled && !c.Server, "monitor.enabled is for servers: a host runs checks with monitor.agent.enabled, or sensu-agent")
 	l.failIf((m.AdminName == "") != (m.AdminSecret == ""), "monitor needs cluster_admin_username and cluster_admin_password together")
+	l.failIf((m.AgentAuthCert == "") != (m.AgentAuthKey == ""), "monitor needs agent_auth_cert_file and agent_auth_key_file together")
+	l.failIf(m.AgentAuthCA == "" && len(m.AgentAuthCRL) > 0, "monitor.agent_auth_crl_urls needs agent_auth_trusted_ca_file")
+	l.failIf(m.AgentAuthCA != "" && m.AgentAuthCert == "" && !c.TLS.Monitor.Enabled(), "monitor.agent_auth_trusted_ca_file needs TLS: agent_auth_cert_file and agent_auth_key_file, or those of tls.monitor")
+	l.failIf((m.Agent.CertFile == "") != (m.Agent.KeyFile == ""), "monitor.agent needs cert_file and key_file together")
 	l.failIf(m.AdminKey != "" && m.AdminName == "", "monitor.cluster_admin_api_key needs cluster_admin_username")
 	l.failIf(m.AdminKey != "" && !uuidForm.MatchString(m.AdminKey), "monitor.cluster_admin_api_key is not a UUID")
 	for key, d := range map[string]time.Duration{"agent_write_timeout": m.AgentWrite - time.Second, "api_write_timeout": m.WriteTime - time.Second, "agent_serve_wait_time": m.AgentWait} {

@@ -294,6 +294,10 @@ type Monitor struct {
 	AdminName             string        `key:"cluster_admin_username" doc:"user that a new plane begins with; without it corbel sensu-backend init makes one"`
 	AdminSecret           string        `key:"cluster_admin_password" opt:"secret" doc:"that user's password"`
 	AdminKey              string        `key:"cluster_admin_api_key" opt:"secret" doc:"an API key of that user, a UUID"`
+	AgentAuthCA           string        `key:"agent_auth_trusted_ca_file" doc:"authorities whose certificates log agents in by their common name, PEM; without it passwords do alone"`
+	AgentAuthCert         string        `key:"agent_auth_cert_file" doc:"certificate of the agents' port, PEM; default tls.monitor.cert_file"`
+	AgentAuthKey          string        `key:"agent_auth_key_file" doc:"its private key, PEM"`
+	AgentAuthCRL          []string      `key:"agent_auth_crl_urls" doc:"lists of revoked certificates: files or URLs"`
 	Catalog               MonitorFleet  `key:"catalog"`
 	Agent                 MonitorAgent  `key:"agent"`
 }
@@ -314,6 +318,8 @@ type MonitorAgent struct {
 	Namespace      string            `key:"namespace" def:"default" doc:"namespace of the entity"`
 	User           string            `key:"user" def:"agent" doc:"who the agent logs in as"`
 	Password       string            `key:"password" opt:"secret" doc:"its password; default the one that a new plane has"`
+	CertFile       string            `key:"cert_file" doc:"certificate that the agent logs in with in place of a password, PEM"`
+	KeyFile        string            `key:"key_file" doc:"its private key, PEM"`
 	Subscriptions  []string          `key:"subscriptions" doc:"what checks this host runs; in dev linux, system and dev when none is given"`
 	Labels         map[string]string `key:"labels" doc:"labels of the entity"`
 	Annotations    map[string]string `key:"annotations" doc:"annotations of the entity"`

@@ -56,6 +56,9 @@ func makeKinds() (out []*kind) {
 			k.show, k.admit, k.serve = showUser, admitUser, (*request).user
 		case "apikeys":
 			k.show, k.admit, k.serve = showAPIKey, admitAPIKey, (*request).apiKey
+		case "providers":
+			k.show = func(_ *request, o monitor.Object) (any, error) { return o.(*monitor.Provider).Shown(), nil }
+			k.admit = admitProvider
 		case "checks":
 			k.serve = (*request).check
 		case "namespaces":
@@ -64,6 +67,14 @@ func makeKinds() (out []*kind) {
 		out = append(out, k)
 	}
 	return out
+}
+
+// admitProvider keeps a token that came back as it was shown.
+func admitProvider(_ *request, old, o monitor.Object) error {
+	if former, ok := old.(*monitor.Provider); ok {
+		o.(*monitor.Provider).Keep(former)
+	}
+	return nil
 }
 
 // eventKind is what events are to selectors.
