@@ -1,8 +1,10 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -165,16 +167,8 @@ func packetLoss(v *view) []Finding {
 			most, worst = part, s
 		}
 	}
-	resets := v.rate("host.tcp.peer_resets")
 	if worst == nil {
-		if resets*v.Window.Seconds() < 5 {
-			return nil
-		}
-		s := v.one("host.tcp.peer_resets")
-		return []Finding{{Severity: Warning, layer: layerMachine, Stage: "network", Culprit: "network of " + s.Label("peer"), subject: "reset", Since: s.Since,
-			Title:    fmt.Sprintf("%s: connections are reset, %.1f a second", v.Member, resets),
-			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f connections were reset in %s", resets*v.Window.Seconds(), v.Window)}},
-			Do:       []string{"Look for a middlebox, firewall or idle timeout between these hosts: the process on neither side closed them."}}}
+		return v.connectionsReset()
 	}
 	f := Finding{Severity: Warning, layer: layerMachine, Stage: "network", Culprit: "network to " + some(bad, 3), subject: "loss", Since: worst.Since,
 		Title: fmt.Sprintf("%s: packets are lost on the way to %s: %.1f %% of what is sent has to be sent again", v.Member, some(bad, 3), 100*most),
@@ -189,6 +183,47 @@ func packetLoss(v *view) []Finding {
 	}
 	f.explains = append(f.explains, reach{member: v.Member, stage: "replicate"}, reach{member: v.Member, stage: "network"}, reach{member: v.Member, stage: "storage"})
 	return []Finding{f}
+}
+
+// resetsMost is how many connections of one peer may break in a window: a restart breaks one or two.
+const resetsMost = 5
+
+// connectionsReset finds connections that somebody between the hosts ends.
+func (v *view) connectionsReset() []Finding {
+	var worst *Series
+	for _, s := range v.all("host.tcp.peer_resets") {
+		if s.Now.Sum >= resetsMost && (worst == nil || s.Now.Sum > worst.Now.Sum) {
+			worst = s
+		}
+	}
+	if worst == nil {
+		return nil
+	}
+	peer := v.nameOf(worst.Label("peer"))
+	ends := []string{v.Member, peer}
+	slices.Sort(ends) // both ends see it
+	between := "network between " + ends[0] + " and " + ends[1]
+	return []Finding{{Severity: Warning, layer: layerMachine, Stage: "network", Culprit: between, subject: everywhere + "reset:" + between, Since: worst.Since,
+		Title:    fmt.Sprintf("%s: connections with %s are reset, %.1f a second", v.Member, peer, worst.Now.Rate),
+		Evidence: []Line{{Key: worst.Key(), Text: fmt.Sprintf("%.0f connections were reset in %s", worst.Now.Sum, v.Window)}},
+		Do:       []string{"Look for a middlebox, firewall or idle timeout between these hosts: the process on neither side closed them."},
+		explains: []reach{{member: peer}, {member: v.Member, stage: "network"}}}}
+}
+
+// nameOf is the member whose address an IP is, the IP where that is nobody, or several.
+func (v *view) nameOf(ip string) string {
+	name := ""
+	for i := range v.cluster.Members {
+		m := &v.cluster.Members[i]
+		if m.Cluster != v.Cluster || !slices.ContainsFunc(m.Addresses, func(a string) bool { return strings.HasPrefix(a, ip+":") }) {
+			continue
+		}
+		if name != "" {
+			return ip
+		}
+		name = m.Member
+	}
+	return cmp.Or(name, ip)
 }
 
 // some lists the first few names.

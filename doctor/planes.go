@@ -107,8 +107,9 @@ func storageSteps(d Dependency) []string {
 	}
 }
 
-// amplifiedFrom is from how many storage operations a request on a kind costs too much: one batch is enough for all of them.
-const amplifiedFrom = 1.5
+// amplifiedFrom is from how many storage operations a request on a kind costs too much. One batch is enough for nearly all; what makes
+// something outside needs two, an intent before it and the result after it (a role of a database with its lease).
+const amplifiedFrom = 2.5
 
 // storageAmplified finds a kind of request that costs more storage operations than it needs.
 func storageAmplified(v *view) []Finding {

@@ -18,6 +18,7 @@ import (
 	"corbel.dev/corbel/client"
 	"corbel.dev/corbel/doctor"
 	"corbel.dev/corbel/kit/fault"
+	"corbel.dev/corbel/kit/fault/netns"
 	"corbel.dev/corbel/kit/testport"
 )
 
@@ -37,7 +38,8 @@ type bed struct {
 	syncs    *syncs    // of the PostgreSQL
 	// stopPostgres ends it.
 	stopPostgres func()
-	sick         *server // the one that steps are about
+	net          *netns.Net // in which each process is a host of its own; nil is this machine\'s
+	sick         *server    // the one that steps are about
 	stopLoad     context.CancelFunc
 	loading      context.Context // until the load ends
 	load         sync.WaitGroup
@@ -56,6 +58,8 @@ type server struct {
 	ended                                  chan struct{}
 	output                                 *output
 	extra                                  []string // configuration of its own
+	agent                                  bool
+	host                                   int // its number in bed.net, where that is
 }
 
 // output keeps the end of what a process prints, for errors.
@@ -130,18 +134,29 @@ func (s *server) kill() {
 
 func (b *bed) start(s *server, join []string) (err error) {
 	port := func(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
-	args := append([]string{"server", "-node", s.name, "-data-dir", filepath.Join(b.dir, s.name), "-bind", "127.0.0.1",
-		"-log-level", "warn", "-dns-port", "-1", "-hcl", config,
-		"-http-port", port(s.http), "-server-port", port(s.rpc), "-serf-lan-port", port(s.serf)}, join...)
-	args = append(args, "-hcl", fmt.Sprintf("ports { monitor = %s\n monitor_agents = %s }", port(s.monitor), port(s.agents)))
+	role, bind, reach := "server", "127.0.0.1", "http://"+s.http
+	if s.agent {
+		role = "agent"
+	}
+	args := []string{"-node", s.name, "-data-dir", filepath.Join(b.dir, s.name), "-log-level", "warn", "-dns-port", "-1", "-hcl", config,
+		"-server-port", port(s.rpc), "-serf-lan-port", port(s.serf)}
+	if b.net != nil {
+		bind, reach = b.net.IP(s.host), s.http
+		args = append(args, "-hcl", fmt.Sprintf("addresses { http = %q }\ntls { disabled = true }", s.http))
+	} else {
+		args = append(args, "-http-port", port(s.http), "-hcl", fmt.Sprintf("ports { monitor = %s\n monitor_agents = %s }", port(s.monitor), port(s.agents)))
+	}
+	args = slices.Concat([]string{role}, args, []string{"-bind", bind}, join)
 	for _, text := range s.extra {
 		args = append(args, "-hcl", text)
 	}
 	cmd := exec.Command(b.options.Binary, args...)
-	cmd.Dir = b.dir
-	cmd.Env = plainEnv()
+	if b.net != nil {
+		cmd = b.net.Command(context.Background(), s.host, b.options.Binary, args...)
+	}
+	cmd.Dir, cmd.Env = b.dir, plainEnv()
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = s.output, s.output, dieWithParent()
-	if s.client, err = client.New(client.Config{Address: "http://" + s.http, Timeout: 10 * time.Second}); err != nil {
+	if s.client, err = client.New(client.Config{Address: reach, Timeout: 10 * time.Second}); err != nil {
 		return err
 	}
 	if s.control, err = fault.Spawn(cmd); err != nil {

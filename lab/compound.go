@@ -107,7 +107,7 @@ func secretsOfDatabase(ctx context.Context, b *bed) error {
 	if err != nil {
 		return err
 	}
-	if err := b.withSecrets(ctx, `storage "file" { path = "secrets" }`); err != nil {
+	if err := secretsOnFile(ctx, b); err != nil {
 		return err
 	}
 	b.say("%d roles of a database that are to be revoked later", massLogins)
@@ -118,4 +118,9 @@ func secretsOfDatabase(ctx context.Context, b *bed) error {
 func resumeRevocation(ctx context.Context, b *bed) (string, error) {
 	b.stopPostgres()
 	return "revocation of leases", b.storm(ctx, "database")
+}
+
+// secretsOnFile starts a server whose secrets lie in files of its own.
+func secretsOnFile(ctx context.Context, b *bed) error {
+	return b.withSecrets(ctx, `storage "file" { path = "secrets" }`)
 }

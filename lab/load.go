@@ -3,7 +3,9 @@ package lab
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"corbel.dev/corbel/client"
@@ -14,17 +16,22 @@ type stream struct {
 	workers int
 	// every is the pause between a worker's requests; zero is none.
 	every time.Duration
+	// from is the address that requests come from; "" lets the kernel choose.
+	from string
 	// send makes request n of a worker at a server.
 	send func(ctx context.Context, c *client.Client, worker, n int) error
 }
 
 // steady is what all clusters carry: a few writes and reads from everywhere, far below what a cluster can take.
 func steady() []stream {
-	return []stream{{3, 25 * time.Millisecond, putKey}, {3, 25 * time.Millisecond, getKey}, {1, 100 * time.Millisecond, register}}
+	return []stream{{workers: 3, every: 25 * time.Millisecond, send: putKey}, {workers: 3, every: 25 * time.Millisecond, send: getKey},
+		{workers: 1, every: 100 * time.Millisecond, send: register}}
 }
 
 // full is as much as a cluster takes.
-func full(*bed) []stream { return []stream{{16, 0, putKey}, {4, 0, getKey}, {8, 0, register}} }
+func full(*bed) []stream {
+	return []stream{{workers: 16, send: putKey}, {workers: 4, send: getKey}, {workers: 8, send: register}}
+}
 
 func putKey(ctx context.Context, c *client.Client, worker, n int) error {
 	return c.Put(ctx, fmt.Sprintf("/v1/kv/lab/%d/%d", worker, n%100), nil, map[string]int{"n": n}, nil)
@@ -63,8 +70,15 @@ func (b *bed) add(ctx context.Context, streams ...stream) {
 }
 
 func (st stream) run(ctx context.Context, s *server, worker int) {
-	c, err := client.New(client.Config{Address: "http://" + s.http, Timeout: 10 * time.Second,
-		Transport: &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute}})
+	cfg := client.Config{Address: s.client.Address(), Timeout: 10 * time.Second}
+	if !strings.HasPrefix(cfg.Address, "unix:") {
+		dialer := &net.Dialer{Timeout: 5 * time.Second}
+		if st.from != "" {
+			dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(st.from)}
+		}
+		cfg.Transport = &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, DialContext: dialer.DialContext}
+	}
+	c, err := client.New(cfg)
 	if err != nil {
 		return // the address was good for the server's own client
 	}

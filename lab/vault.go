@@ -217,10 +217,10 @@ func (b *bed) storm(ctx context.Context, mount string) error {
 // writing is a load of the secrets plane: writes and reads of secrets.
 func writing(b *bed) []stream {
 	return []stream{
-		{3, 25 * time.Millisecond, func(ctx context.Context, _ *client.Client, worker, n int) error {
+		{workers: 3, every: 25 * time.Millisecond, send: func(ctx context.Context, _ *client.Client, worker, n int) error {
 			return b.vault.call(ctx, "PUT", fmt.Sprintf("lab/%d/%d", worker, n%100), map[string]int{"n": n}, nil)
 		}},
-		{3, 25 * time.Millisecond, func(ctx context.Context, _ *client.Client, worker, n int) error {
+		{workers: 3, every: 25 * time.Millisecond, send: func(ctx context.Context, _ *client.Client, worker, n int) error {
 			return b.vault.call(ctx, "GET", fmt.Sprintf("lab/%d/%d", worker, n%100), nil, nil)
 		}},
 	}
@@ -228,7 +228,7 @@ func writing(b *bed) []stream {
 
 // renewing is a herd: each token is renewed again and again.
 func renewing(herd []*vault) stream {
-	return stream{len(herd), 50 * time.Millisecond, func(ctx context.Context, _ *client.Client, worker, _ int) error {
+	return stream{workers: len(herd), every: 50 * time.Millisecond, send: func(ctx context.Context, _ *client.Client, worker, _ int) error {
 		return herd[worker].call(ctx, "POST", "auth/token/renew-self", nil, nil)
 	}}
 }

@@ -193,7 +193,7 @@ func (p *Process) buildSecrets() error {
 	if len(p.cfg.Secrets) > 0 {
 		own, err := secretsOf(p.cfg)
 		if err == nil {
-			p.vault, err = newVaultServer(own, os.Stderr, nil)
+			p.vault, err = newVaultServer(own, os.Stderr, nil, p.faults)
 		}
 		return err
 	}

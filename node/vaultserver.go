@@ -55,15 +55,20 @@ type VaultServer struct {
 
 // NewVaultServer opens storage and ports. Log lines go to out.
 func NewVaultServer(cfg *vaultconf.Config, out io.Writer) (*VaultServer, error) {
-	return newVaultServer(cfg, out, &vaultDoctor{})
-}
-
-func newVaultServer(cfg *vaultconf.Config, out io.Writer, d *vaultDoctor) (*VaultServer, error) {
-	s := &VaultServer{cfg: cfg, doctor: d}
-	var err error
-	if s.faults, err = fault.FromEnv(); err != nil {
+	faults, err := fault.FromEnv()
+	if err != nil {
 		return nil, err
 	}
+	s, err := newVaultServer(cfg, out, &vaultDoctor{}, faults)
+	if err == nil {
+		s.parts.Add("faults", faults.Run)
+	}
+	return s, err
+}
+
+// newVaultServer makes one; where d is nil it is part of a process, which runs the faults.
+func newVaultServer(cfg *vaultconf.Config, out io.Writer, d *vaultDoctor, faults *fault.Injector) (s *VaultServer, err error) {
+	s = &VaultServer{cfg: cfg, doctor: d, faults: faults}
 	if err := s.openLogs(out); err != nil {
 		return nil, err
 	}
@@ -149,7 +154,7 @@ func (s *VaultServer) open() (err error) {
 		id = store.raft.ID()
 	}
 	c := secretsConfig{store: store, clock: s.faults.Clock(), log: s.log, metrics: s.metrics, wire: s.wire, encrypted: true, standbys: s.cfg.StandbyReads, listen: listen,
-		keeper: keeper.Config{DefaultTTL: s.cfg.DefaultLeaseTTL, MaxTTL: s.cfg.MaxLeaseTTL, ClusterName: s.cfg.ClusterName, Seal: seals.now, OldSeal: seals.old, Metrics: s.metrics,
+		keeper: keeper.Config{DefaultTTL: s.cfg.DefaultLeaseTTL, MaxTTL: s.cfg.MaxLeaseTTL, ClusterName: s.cfg.ClusterName, Seal: seals.now, OldSeal: seals.old, Metrics: s.metrics, Repeat: s.faults.Repeat,
 			Audit: audit.Rules{Folder: s.cfg.AuditDir, Unsafe: s.cfg.AuditAnywhere, Prefix: s.cfg.AuditPrefix}, Local: keeper.Local{Follow: s.logs.Follow, Settings: s.sanitized}},
 		self: cluster.Server{ID: id, Hostname: hostname(), APIAddr: s.apiAddr, ClusterAddr: s.peer, Version: version.VaultContract},
 	}
@@ -215,7 +220,6 @@ func declaredAudits(cfg *vaultconf.Config) (list []audit.Config) {
 }
 
 func (s *VaultServer) addParts() {
-	s.parts.Add("faults", s.faults.Run)
 	s.parts.Add("collector", keepHeadroom)
 	s.parts.Add("logs", s.logs.Run)
 	s.parts.Add("telemetry", s.metrics.Run)

@@ -10,7 +10,7 @@
 //     quarter of that per source address); each virtual listener holds at most
 //     Backlog accepted connections. Whatever is over a bound is closed and
 //     counted, never queued: the dialler sees a closed connection and backs off.
-//   - Without a Faults hook a connection is the bare *net.TCPConn or *tls.Conn.
+//   - Without a Faults hook a connection is the bare *net.TCPConn or *tls.Conn; those of RPC and Raft are wrapped once, to count resets.
 //
 // New binds the address (so that Addr is known and a taken port is an early
 // error) but accepts nothing; Run accepts and owns every goroutine. Listen, Dial,
@@ -130,6 +130,7 @@ type Wire struct {
 	tls    *identity // nil: plain
 	stats  counters
 	notes  notes // rate-limited log lines
+	resets resets
 
 	// mu guards routes and closed. It is held for map operations only.
 	mu     sync.Mutex
@@ -188,6 +189,7 @@ func New(cfg Config) (*Wire, error) {
 	w := &Wire{cfg: cfg, accept: cfg.Listener, dialer: cfg.Dialer, routes: map[route]*listener{}}
 	w.pending = pending{limit: cfg.MaxPending, perSource: max(1, cfg.MaxPending/4), conns: map[net.Conn]string{}, sources: map[string]int{}}
 	w.notes.log = cfg.Log
+	w.resets = resets{metrics: cfg.Metrics, peers: map[string]*telemetry.Counter{}}
 	w.export(cfg.Metrics)
 	if cfg.TLS != nil {
 		w.tls = newIdentity(cfg.TLS)
@@ -348,7 +350,7 @@ func (w *Wire) greet(ctx context.Context, raw net.Conn) (net.Conn, *listener, er
 		}
 		return nil, nil, fmt.Errorf("no listener for protocol %d group %d", proto, group)
 	}
-	return conn, l, raw.SetDeadline(time.Time{})
+	return w.counting(conn, proto), l, raw.SetDeadline(time.Time{})
 }
 
 // Dial connects to addr, secures the connection and sends the header. ctx bounds
@@ -409,5 +411,5 @@ func (w *Wire) dial(ctx context.Context, addr, serverName string, proto Protocol
 	if err := raw.SetDeadline(time.Time{}); err != nil {
 		return nil, errkind.E(errkind.Unavailable, "dial "+addr, err)
 	}
-	return conn, nil
+	return w.counting(conn, proto), nil
 }

@@ -113,7 +113,8 @@ func TestConnectionsAreSorted(t *testing.T) {
 		t.Error("a group that nobody listens for was served")
 	}
 	polltest.Until(t, func() bool { s := server.Stats(); return s.Accepted == 3 && s.Rejected == 1 && s.Pending == 0 }, "three accepted, one rejected")
-	conn, err := client.Dial(t.Context(), addr, ProtoRPC, 0)
+	server.Listen(ProtoFeed, 0)
+	conn, err := client.Dial(t.Context(), addr, ProtoFeed, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,6 +44,7 @@ const (
 	DoClock  = "clock"  // set the clock: Offset, Rate
 	DoSink   = "sink"   // write every metric of the libraries to a unix socket in line: Name, Glob (its path)
 	DoCards  = "cards"  // show network cards with these counters instead of the machine's: Cards
+	DoRepeat = "repeat" // make each commit of the secrets plane Count times, as a defect that stores more than it needs; 1 is right
 	DoLift   = "lift"   // end the rule called Name
 	DoClear  = "clear"  // end all rules and set the clock right
 	DoStatus = "status" // change nothing; every reply carries the status

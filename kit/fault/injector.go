@@ -27,6 +27,8 @@ type Injector struct {
 	sink *Sink
 	// cards are what DoCards gave last; nil is the machine's own.
 	cards atomic.Pointer[map[string]map[string]uint64]
+	// repeat is what DoRepeat set, 0 for nothing.
+	repeat atomic.Int32
 }
 
 // FromEnv returns the injector when a parent armed this process, else nil. It
@@ -126,6 +128,17 @@ func (in *Injector) Cards() map[string]map[string]uint64 {
 	return nil
 }
 
+// Repeat is how often each commit of the secrets plane is to be made.
+func (in *Injector) Repeat() int {
+	if in == nil {
+		return 1
+	}
+	return max(1, int(in.repeat.Load()))
+}
+
+// maxRepeat bounds it.
+const maxRepeat = 100
+
 // Run serves the parent's commands until ctx ends or the parent goes away, then
 // lifts all faults. On a nil Injector it only waits for ctx.
 func (in *Injector) Run(ctx context.Context) error {
@@ -181,6 +194,7 @@ func (in *Injector) liftAll() {
 	in.clk.SetRate(1)
 	in.sink.replace(nil)
 	in.cards.Store(nil)
+	in.repeat.Store(0)
 }
 
 func (in *Injector) apply(c Command) error {
@@ -215,6 +229,11 @@ func (in *Injector) apply(c Command) error {
 			return errors.New("no card is given")
 		}
 		in.cards.Store(&c.Cards)
+	case DoRepeat:
+		if c.Count < 1 || c.Count > maxRepeat {
+			return fmt.Errorf("count: must be from 1 to %d", maxRepeat)
+		}
+		in.repeat.Store(int32(c.Count))
 	case DoLift:
 		onDisk, onNet, onSink := in.disk.Lift(c.Name), in.net.lift(c.Name), in.sink.lift(c.Name)
 		if !onDisk && !onNet && !onSink {

@@ -45,6 +45,7 @@ type Config struct {
 	APIAddr     string       // where clients reach this server: the issuer of identity tokens; "": nobody said
 	Log         *slog.Logger // what the background finds wrong; nil: slog.Default
 	Metrics     *telemetry.Registry
+	Repeat      func() int     // how often each commit is made: the fault lab's (kit/fault.DoRepeat); nil: once
 	Audit       audit.Rules    // for devices that are made over the API
 	Audits      []audit.Config // that the configuration declares: Path, Type, Description, Options and Local of each
 
@@ -169,7 +170,7 @@ func New(cfg Config) (*Keeper, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	cfg.Storage = newMetered(cfg.Storage, cfg.Metrics)
+	cfg.Storage = newMetered(cfg.Storage, cfg.Metrics, cfg.Repeat)
 	b := barrier.New(cfg.Storage, cfg.Now)
 	k := &Keeper{cfg: cfg, barrier: b, vault: newVault(b, cfg.CacheBytes), meters: newMeters(cfg.Metrics)}
 	// A password takes a core for tens of milliseconds: what waits for one takes turns by address.

@@ -63,6 +63,7 @@ type Net struct {
 	prefix string
 	hosts  int
 	cuts   map[[2]int]bool
+	ills   map[[2]int]string // rules about a part of the packets from one host to another
 }
 
 // New builds a network of hosts numbered from 0. Close takes it down.
@@ -70,7 +71,7 @@ func New(hosts int) (*Net, error) {
 	if hosts < 1 || hosts > 250 {
 		return nil, fmt.Errorf("netns: %d hosts (1 to 250 are possible)", hosts)
 	}
-	n := &Net{prefix: fmt.Sprintf("corbel-%d-%d", os.Getpid(), serial.Add(1)), hosts: hosts, cuts: map[[2]int]bool{}}
+	n := &Net{prefix: fmt.Sprintf("corbel-%d-%d", os.Getpid(), serial.Add(1)), hosts: hosts, cuts: map[[2]int]bool{}, ills: map[[2]int]string{}}
 	if err := n.build(); err != nil {
 		return nil, errors.Join(fmt.Errorf("netns: %w", err), n.Close())
 	}
@@ -135,6 +136,25 @@ func (n *Net) Undrop(from, to int) error {
 	return n.rules(to)
 }
 
+// Lose loses so many of a hundred packets from one host to another; 0 is none. It is nftables' own chance: kernels without netem have it.
+func (n *Net) Lose(from, to, percent int) error { return n.spoil(from, to, percent, 100, "drop") }
+
+// Reset ends so many of a thousand packets' connections from one host to another by a reset to the sender, as a middlebox does; 0 is none.
+func (n *Net) Reset(from, to, permille int) error {
+	return n.spoil(from, to, permille, 1000, "reject with tcp reset")
+}
+
+func (n *Net) spoil(from, to, part, of int, verdict string) error {
+	if part < 0 || part > of {
+		return fmt.Errorf("netns: %d of %d packets", part, of)
+	}
+	delete(n.ills, [2]int{from, to})
+	if part > 0 {
+		n.ills[[2]int{from, to}] = fmt.Sprintf("ip saddr %s meta l4proto tcp numgen random mod %d < %d %s", n.IP(from), of, part, verdict)
+	}
+	return n.rules(to)
+}
+
 // rules writes the rules of one host anew; nft does a file in one step.
 func (n *Net) rules(host int) error {
 	var sources []string
@@ -146,6 +166,11 @@ func (n *Net) rules(host int) error {
 	script := "flush chain inet corbel in\n"
 	if len(sources) > 0 {
 		script += "add rule inet corbel in ip saddr { " + strings.Join(sources, ", ") + " } drop\n"
+	}
+	for from := range n.hosts {
+		if rule := n.ills[[2]int{from, host}]; rule != "" {
+			script += "add rule inet corbel in " + rule + "\n"
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
 	defer cancel()
@@ -179,9 +204,10 @@ func (n *Net) Partition(groups ...[]int) error {
 	return errors.Join(errs...)
 }
 
-// Heal lifts all cuts.
+// Heal lifts all cuts, losses and resets.
 func (n *Net) Heal() error {
 	clear(n.cuts)
+	clear(n.ills)
 	var errs []error
 	for host := range n.hosts {
 		errs = append(errs, n.rules(host))

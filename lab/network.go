@@ -1,0 +1,85 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"corbel.dev/corbel/client"
+	"corbel.dev/corbel/kit/fault"
+	"corbel.dev/corbel/kit/fault/netns"
+)
+
+// agentsOfLab is how many hosts the network scenarios have beside the server.
+const agentsOfLab = 3
+
+// hosts starts a server and agents, each on a host of its own in a network of namespaces. Their APIs are reached through unix sockets.
+func hosts(ctx context.Context, b *bed) error {
+	if err := netns.Available(); err != nil {
+		return fmt.Errorf("this scenario needs network namespaces: %w", err)
+	}
+	var err error
+	if b.net, err = netns.New(1 + agentsOfLab); err != nil {
+		return err
+	}
+	b.later(func() { _ = b.net.Close() })
+	join := []string{"-retry-join", b.net.IP(0) + ":8301"}
+	for i := range 1 + agentsOfLab {
+		s := &server{name: "server-1", host: i, output: &output{}, rpc: b.net.IP(i) + ":8300", serf: b.net.IP(i) + ":8301"}
+		if s.agent = i > 0; s.agent {
+			s.name = fmt.Sprintf("agent-%d", i)
+		}
+		s.http = "unix://" + filepath.Join(b.dir, s.name+".sock")
+		b.servers = append(b.servers, s)
+		args := join
+		if !s.agent {
+			args = append(args, "-bootstrap-expect", "1")
+		}
+		if err := b.start(s, args); err != nil {
+			return err
+		}
+	}
+	return b.ready(ctx, b.servers)
+}
+
+// throughAgents reads large values through each agent, so that the server sends to all hosts.
+func throughAgents(b *bed) []stream {
+	value := make([]byte, 32<<10)
+	return []stream{
+		{workers: len(b.servers), every: 10 * time.Millisecond, send: func(ctx context.Context, c *client.Client, worker, n int) error {
+			key := fmt.Sprintf("/v1/kv/lab/%d", worker)
+			if n == 0 {
+				return c.Put(ctx, key, nil, string(value), nil)
+			}
+			var out []any
+			_, err := c.Get(ctx, key, client.Query{}, &out)
+			return err
+		}},
+	}
+}
+
+// losePackets drops one of twelve packets from the server to one agent.
+func losePackets(_ context.Context, b *bed) (string, error) {
+	sick := b.servers[2]
+	return "network to " + sick.name, b.net.Lose(0, sick.host, 8)
+}
+
+// resetConnections has a middlebox end connections between the server and one agent.
+func resetConnections(_ context.Context, b *bed) (string, error) {
+	sick := b.servers[2]
+	return sick.name, b.net.Reset(0, sick.host, 20)
+}
+
+// amplify makes each commit of the secrets plane three.
+func amplify(ctx context.Context, b *bed) (string, error) {
+	_, err := b.servers[0].control.Do(ctx, fault.Command{Do: fault.DoRepeat, Count: 3})
+	return "secrets write", err
+}
+
+// flood is one client that asks as fast as it can, with many connections.
+func flood(_ context.Context, b *bed) (string, error) {
+	const noisy = "127.0.0.2"
+	b.add(b.loading, stream{workers: 300, from: noisy, send: putKey})
+	return "address " + noisy, nil
+}
