@@ -41,6 +41,7 @@ type API struct {
 	// logDropped counts refusals that were not logged.
 	logDropped *telemetry.Counter
 	tenants    *telemetry.Tenants
+	reads      *telemetry.Stages // of one kind; writes are accounted for where they are proposed
 }
 
 // New checks the configuration and builds the tables; it starts nothing.
@@ -67,7 +68,7 @@ func New(cfg Config) (*API, error) {
 	a.watches.meter(cfg.Metrics)
 	_, a.open = cfg.Authorizer.(AllowAll)
 	a.outgoing.meter(cfg.Metrics)
-	a.tenants = cfg.Metrics.Tenants("catalog")
+	a.tenants, a.reads = cfg.Metrics.Tenants("catalog"), cfg.Metrics.Stages("catalog", "read")
 	a.discoveryStale.Store(int64(cfg.DiscoveryMaxStale))
 	if cfg.Registry == nil {
 		a.agent = newAgentCache(a)
@@ -104,6 +105,11 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		host, _, _ := net.SplitHostPort(r.RemoteAddr)
 		a.tenants.Add("address " + host)
 	}
+	if header := r.Header["Traceparent"]; len(header) > 0 {
+		if id := httpx.TraceID(header[0]); id != "" {
+			r = r.WithContext(telemetry.WithTrace(r.Context(), id))
+		}
+	}
 	begun := a.cfg.Clock.Now()
 	q := requests.Get().(*request)
 	q.begin(a, w, r, e.rows[n], rest)
@@ -112,6 +118,9 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		q.fail(err)
 	}
 	ended, committed, notify := a.cfg.Clock.Now(), q.committed, q.notify
+	if q.route.class == read && !q.waits() {
+		a.reads.Done(0, ended.Sub(begun), &q.spent, telemetry.TraceOf(r.Context()))
+	}
 	q.end()
 	e.timings[n].Observe(ended.Sub(begun))
 	if !committed.IsZero() {

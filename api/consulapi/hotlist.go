@@ -106,7 +106,7 @@ func (h *Hot) serveList(c *hothttp.Call, r *hothttp.Request, list int) hothttp.O
 	_ = c.Reply(head, body) // a client that left is noticed by hothttp
 	*hp = head
 	httpx.PutBuffer(hp)
-	h.lists[list].Observe(a.cfg.Clock.Since(k.begun))
+	h.read(h.lists[list], k.begun)
 	return hothttp.Done
 }
 

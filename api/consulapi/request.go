@@ -15,6 +15,7 @@ import (
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/telemetry"
 )
 
 // errAnswered ends a handler whose answer has been written (by a forward or a stream).
@@ -42,6 +43,7 @@ type request struct {
 	notify    *notifyTimings // of the endpoint that was woken
 	gen       uint64         // the registry's generation, read before the State that read returned
 	bare      bool           // the body has been read into buf
+	spent     telemetry.Spent
 	// cached is cacheMiss or cacheHit on a server when the client asked for the cache.
 	cached int
 }
@@ -94,10 +96,26 @@ func (q *request) serve() error {
 	if err := q.crossing(); err != nil {
 		return err
 	}
-	if err := q.authenticate(); err != nil {
+	if err := q.timedAuthenticate(); err != nil {
 		return err
 	}
 	return q.answer(q.route.handle)
+}
+
+// timedAuthenticate is authenticate on the account of the request.
+func (q *request) timedAuthenticate() error {
+	if q.api.open || q.api.reads == nil {
+		return q.authenticate()
+	}
+	begun := q.api.cfg.Clock.Now()
+	err := q.authenticate()
+	q.spent[telemetry.StageToken] = q.api.cfg.Clock.Since(begun)
+	return err
+}
+
+// waits reports whether the request may be held on purpose.
+func (q *request) waits() bool {
+	return q.block.Index > 0 || q.after != "" || q.route.streams() || q.q != "" && q.q.Has("index")
 }
 
 // answer answers by handle, or from the cache where the client allows that.

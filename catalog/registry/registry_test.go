@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"corbel.dev/corbel/catalog"
@@ -219,4 +220,21 @@ func BenchmarkApply(b *testing.B) {
 			group.Wait()
 		})
 	}
+}
+
+// TestSlowWritesKeepTheirTrace: a slow write is kept with the trace of its caller.
+func TestSlowWritesKeepTheirTrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		metrics := telemetry.New(telemetry.Config{})
+		r, log := newRegistry(t, Config{Metrics: metrics}, true)
+		log.refuse = func(catalog.Command) error { time.Sleep(time.Second); return nil }
+		ctx := telemetry.WithTrace(t.Context(), "0af7651916cd43dd8448eb211c80319c")
+		if _, err := r.Apply(ctx, &catalog.KV{Verb: catalog.KVSet, Pair: catalog.KVPair{Key: "k"}}); err != nil {
+			t.Fatal(err)
+		}
+		slow := metrics.Slowest()
+		if len(slow) != 1 || slow[0].Kind != "kv" || slow[0].Took < time.Second || slow[0].Trace != "0af7651916cd43dd8448eb211c80319c" {
+			t.Errorf("kept are %+v", slow)
+		}
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/telemetry"
 )
 
 // Apply proposes a command and returns what it gave once it is committed and
@@ -43,7 +44,7 @@ func (r *Registry) propose(ctx context.Context, c catalog.Command) (catalog.Resu
 	}
 	took := time.Since(start)
 	r.meters.apply[c.Op()].Observe(took)
-	r.meters.costs.Done(costKind(c.Op()), took, nil, "")
+	r.meters.costs.Done(costKind(c.Op()), took, nil, telemetry.TraceOf(ctx))
 	result, ok := out.(*catalog.Result)
 	if !ok {
 		return catalog.Result{}, errkind.Errorf(errkind.Internal, "the log gave a %T for a catalog command", out)
