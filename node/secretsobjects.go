@@ -14,6 +14,7 @@ import (
 
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/node/vaultconf"
+	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/storage/consulstore"
 	"corbel.dev/corbel/secrets/storage/gcsstore"
 	"corbel.dev/corbel/secrets/storage/objectstore"
@@ -26,31 +27,24 @@ type ownBucket interface {
 	Close()
 }
 
-// openObjects opens a storage over a bucket, whose service is asked first whether it keeps to conditions, where it could do
+// remoteObjects is a storage over a bucket, whose service is asked first whether it keeps to conditions, where it could do
 // otherwise. Its lock is named by the wire's address, as others reach this server.
-func openObjects(ctx context.Context, h *secretsHost, bucket ownBucket, ha bool) (s secretsStore, err error) {
-	defer func() {
+func remoteObjects(h *secretsHost, bucket ownBucket, ha bool) remoteStorage {
+	return remoteStorage{open: func(ctx context.Context) (storage.Backend, storage.Lock, error) {
+		if service, ok := bucket.(interface{ Check(context.Context) error }); ok {
+			if err := service.Check(ctx); err != nil {
+				return nil, nil, err
+			}
+		}
+		store, err := objectstore.Open(ctx, objectstore.Config{Bucket: bucket, Log: h.log})
 		if err != nil {
-			bucket.Close()
+			return nil, nil, err
 		}
-	}()
-	if service, ok := bucket.(interface{ Check(context.Context) error }); ok {
-		if err := service.Check(ctx); err != nil {
-			return s, err
-		}
-	}
-	store, err := objectstore.Open(ctx, objectstore.Config{Bucket: bucket, Log: h.log})
-	if err != nil {
-		return s, err
-	}
-	s.backend = &lockedBackend{store, func() error { bucket.Close(); return nil }}
-	if ha {
-		s.lock = store.Locker(h.address)
-	}
-	return s, nil
+		return &lockedBackend{store, func() error { bucket.Close(); return nil }}, store.Locker(h.address), nil
+	}, ha: ha, drop: bucket.Close}
 }
 
-func openConsul(ctx context.Context, h *secretsHost, k *vaultconf.Keys) (secretsStore, error) {
+func remoteConsul(h *secretsHost, k *vaultconf.Keys) (remoteStorage, error) {
 	k.Ignore("max_parallel", "consistency_mode", "session_ttl", "lock_wait_time", "check_timeout", "disable_registration", "service", "service_tags", "service_address", "service_meta")
 	cfg := consulstore.Config{
 		Address: k.String("address", os.Getenv("CONSUL_HTTP_ADDR")), Scheme: k.String("scheme", ""), Path: k.String("path", ""),
@@ -59,7 +53,7 @@ func openConsul(ctx context.Context, h *secretsHost, k *vaultconf.Keys) (secrets
 	ha := k.Bool("ha_enabled", true)
 	config, err := storageTLS(k)
 	if err != nil {
-		return secretsStore{}, err
+		return remoteStorage{}, err
 	}
 	if config != nil {
 		cfg.Scheme = cmp.Or(cfg.Scheme, "https")
@@ -67,11 +61,11 @@ func openConsul(ctx context.Context, h *secretsHost, k *vaultconf.Keys) (secrets
 	}
 	b, err := consulstore.New(cfg)
 	if err != nil {
-		return secretsStore{}, err
+		return remoteStorage{}, err
 	}
-	out, err := openObjects(ctx, h, b, ha)
+	out := remoteObjects(h, b, ha)
 	out.at = []string{cmp.Or(strings.TrimPrefix(strings.TrimPrefix(cfg.Address, "http://"), "https://"), "127.0.0.1:8500")}
-	return out, err
+	return out, nil
 }
 
 // storageTLS reads the tls_ keys of a storage; nil where there are none.
@@ -102,7 +96,7 @@ func storageTLS(k *vaultconf.Keys) (*tls.Config, error) {
 	return config, nil
 }
 
-func openS3(ctx context.Context, h *secretsHost, k *vaultconf.Keys) (secretsStore, error) {
+func remoteS3(h *secretsHost, k *vaultconf.Keys) (remoteStorage, error) {
 	k.Ignore("max_parallel")
 	cfg := s3store.Config{
 		Bucket: k.String("bucket", os.Getenv("AWS_S3_BUCKET")), Endpoint: k.String("endpoint", os.Getenv("AWS_S3_ENDPOINT")), Region: k.String("region", os.Getenv("AWS_REGION")),
@@ -112,34 +106,34 @@ func openS3(ctx context.Context, h *secretsHost, k *vaultconf.Keys) (secretsStor
 	ha := k.Bool("ha_enabled", false)
 	b, err := s3store.New(cfg)
 	if err != nil {
-		return secretsStore{}, err
+		return remoteStorage{}, err
 	}
-	return openObjects(ctx, h, b, ha)
+	return remoteObjects(h, b, ha), nil
 }
 
-func openGCS(ctx context.Context, h *secretsHost, k *vaultconf.Keys) (secretsStore, error) {
+func remoteGCS(h *secretsHost, k *vaultconf.Keys) (remoteStorage, error) {
 	k.Ignore("max_parallel", "chunk_size")
 	cfg := gcsstore.Config{Bucket: k.String("bucket", os.Getenv("GOOGLE_STORAGE_BUCKET")), Endpoint: os.Getenv("STORAGE_EMULATOR_HOST")}
 	share := false
 	if text := os.Getenv("GOOGLE_STORAGE_HA_ENABLED"); text != "" {
 		var err error
 		if share, err = strconv.ParseBool(text); err != nil {
-			return secretsStore{}, fmt.Errorf("GOOGLE_STORAGE_HA_ENABLED: %q must be true or false", text)
+			return remoteStorage{}, fmt.Errorf("GOOGLE_STORAGE_HA_ENABLED: %q must be true or false", text)
 		}
 	}
 	ha := k.Bool("ha_enabled", share)
 	if cfg.Endpoint == "" {
 		tokens, err := googleTokens(h)
 		if err != nil {
-			return secretsStore{}, err
+			return remoteStorage{}, err
 		}
 		cfg.Tokens = tokens
 	}
 	b, err := gcsstore.New(cfg)
 	if err != nil {
-		return secretsStore{}, err
+		return remoteStorage{}, err
 	}
-	return openObjects(ctx, h, b, ha)
+	return remoteObjects(h, b, ha), nil
 }
 
 // googleTokens gets them for the account that the environment names, or for the machine's.

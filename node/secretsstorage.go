@@ -20,7 +20,6 @@ import (
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/storage/filestore"
 	"corbel.dev/corbel/secrets/storage/memstore"
-	"corbel.dev/corbel/secrets/storage/pgstore"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -31,6 +30,7 @@ type secretsStore struct {
 	raft    *cluster.Node // nil: another backend
 	parts   []life.Part   // what it runs
 	retry   []cluster.JoinTarget
+	late    bool // it was away when it was to be opened
 	// kind and at say what the plane waits for, and where that is.
 	kind string
 	at   []string
@@ -47,20 +47,31 @@ type secretsHost struct {
 	wire    *wire.Wire
 	address string // of the wire, as others reach it
 	own     bool   // the wire is the plane's alone
+	wait    bool   // for a storage that is away: else that is an error
 }
 
-// secretsBackends opens each kind of storage by its keys. A new backend is a line here.
-var secretsBackends = map[string]func(ctx context.Context, h *secretsHost, k *vaultconf.Keys) (secretsStore, error){
-	"inmem": openMemory, "file": openFile, "raft": openRaft, "postgresql": openPostgres, "consul": openConsul, "s3": openS3, "gcs": openGCS,
-}
+// secretsBackends opens each kind of storage that this process has by its keys, and secretsRemotes knows those that are
+// somewhere else. A new backend is a line here.
+var (
+	secretsBackends = map[string]func(h *secretsHost, k *vaultconf.Keys) (secretsStore, error){"inmem": openMemory, "file": openFile, "raft": openRaft}
+	secretsRemotes  = map[string]func(h *secretsHost, k *vaultconf.Keys) (remoteStorage, error){
+		"postgresql": remotePostgres, "consul": remoteConsul, "s3": remoteS3, "gcs": remoteGCS,
+	}
+)
 
 // openStorage opens what a storage stanza asks for.
-func openStorage(ctx context.Context, h *secretsHost, b vaultconf.Block) (secretsStore, error) {
-	open := secretsBackends[b.Type]
-	if open == nil {
-		return secretsStore{}, fmt.Errorf("storage: the type %q is unknown: it is one of %s", b.Type, strings.Join(slices.Sorted(maps.Keys(secretsBackends)), ", "))
+func openStorage(ctx context.Context, h *secretsHost, b vaultconf.Block) (s secretsStore, err error) {
+	open, remote := secretsBackends[b.Type], secretsRemotes[b.Type]
+	switch {
+	case open != nil:
+		s, err = open(h, b.Keys)
+	case remote != nil:
+		s, err = openRemote(ctx, h, b, remote)
+	default:
+		kinds := slices.Sorted(maps.Keys(secretsBackends))
+		kinds = slices.Sorted(slices.Values(slices.AppendSeq(kinds, maps.Keys(secretsRemotes))))
+		return secretsStore{}, fmt.Errorf("storage: the type %q is unknown: it is one of %s", b.Type, strings.Join(kinds, ", "))
 	}
-	s, err := open(ctx, h, b.Keys)
 	if err != nil {
 		return secretsStore{}, fmt.Errorf("storage %q: %w", b.Type, err)
 	}
@@ -73,37 +84,24 @@ func openStorage(ctx context.Context, h *secretsHost, b vaultconf.Block) (secret
 	if s.raft == nil && b.Type != "inmem" && h.metrics != nil {
 		s.backend = storage.Meter(s.backend, "secrets", h.metrics)
 	}
-	h.log.Info("secrets: storage is open", "type", b.Type, "durability", s.backend.Info().Durability)
+	if !s.late {
+		h.log.Info("secrets: storage is open", "type", b.Type, "durability", s.backend.Info().Durability)
+	}
 	return s, nil
 }
 
-func openMemory(_ context.Context, _ *secretsHost, k *vaultconf.Keys) (secretsStore, error) {
+func openMemory(_ *secretsHost, k *vaultconf.Keys) (secretsStore, error) {
 	k.Ignore("max_parallel", "disable_transactions", "max_value_size")
 	return secretsStore{backend: memstore.New()}, nil
 }
 
-func openFile(_ context.Context, h *secretsHost, k *vaultconf.Keys) (secretsStore, error) {
+func openFile(h *secretsHost, k *vaultconf.Keys) (secretsStore, error) {
 	k.Ignore("max_parallel")
 	store, err := filestore.Open(filestore.Config{Dir: k.String("path", ""), FS: h.fs, Log: h.log})
 	return secretsStore{backend: store}, err
 }
 
-func openPostgres(ctx context.Context, h *secretsHost, k *vaultconf.Keys) (secretsStore, error) {
-	k.Ignore("max_parallel", "transaction_max_parallel", "max_idle_connections", "skip_create_table", "max_connect_retries", "upsert_function", "ha_table")
-	ha := k.Bool("ha_enabled", false)
-	store, err := pgstore.Open(ctx, pgstore.Config{URL: k.String("connection_url", ""), Table: k.String("table", ""), Log: h.log})
-	if err != nil || !ha {
-		return secretsStore{backend: store}, err
-	}
-	lock, err := store.Locker(ctx, h.address)
-	if err != nil {
-		_ = store.Close()
-		return secretsStore{}, err
-	}
-	return secretsStore{backend: &lockedBackend{store, lock.Close}, lock: lock}, nil
-}
-
-func openRaft(_ context.Context, h *secretsHost, k *vaultconf.Keys) (secretsStore, error) {
+func openRaft(h *secretsHost, k *vaultconf.Keys) (secretsStore, error) {
 	dir := k.String("path", "")
 	if dir == "" {
 		return secretsStore{}, fmt.Errorf("path: is missing")

@@ -133,7 +133,7 @@ func (s *VaultServer) open() (err error) {
 	if err = s.openWire(); err != nil {
 		return err
 	}
-	host := &secretsHost{fs: s.faults.FS(), clock: s.faults.Clock(), log: s.log, metrics: s.metrics, wire: s.wire, address: s.peer, own: true}
+	host := &secretsHost{fs: s.faults.FS(), clock: s.faults.Clock(), log: s.log, metrics: s.metrics, wire: s.wire, address: s.peer, own: true, wait: true}
 	store, err := openStorage(context.Background(), host, s.cfg.Storage)
 	if err != nil {
 		return err

@@ -41,6 +41,8 @@ func TestSecretsOutage(t *testing.T) {
 	for name, cfg := range map[string]Outage{
 		"gone": {Servers: 1, For: 5 * time.Second},
 		"hung": {Servers: 1, Hung: true, For: 12 * time.Second},
+		// Servers that start meanwhile come up, and find their storage when it is back.
+		"gone, two started without": {Servers: 2, Restart: true, For: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -17,7 +18,9 @@ import (
 type Outage struct {
 	Servers int
 	// Hung stops PostgreSQL in its tracks, with all connections open; else it ends and takes no connection.
-	Hung    bool
+	Hung bool
+	// Restart kills the servers and starts them again while it is away.
+	Restart bool
 	For     time.Duration
 	Clients int // 32
 }
@@ -99,6 +102,12 @@ func (r *secretsRun) outage(ctx context.Context, cfg Outage, rng *rand.Rand) (*O
 	if err != nil {
 		return report, err
 	}
+	if cfg.Restart {
+		if err := r.restartWithout(ctx); err != nil {
+			return report, err
+		}
+		base = rss()
+	}
 	meanwhile, err := r.ask(ctx, cfg, cfg.For, rng)
 	if err != nil {
 		return report, err
@@ -129,6 +138,37 @@ func (r *secretsRun) outage(ctx context.Context, cfg Outage, rng *rand.Rand) (*O
 		return report, fmt.Errorf("nothing was refused with 503: %+v", report)
 	}
 	return report, nil
+}
+
+// restartWithout starts the servers anew while their storage is away: they come up, say so, and stay.
+func (r *secretsRun) restartWithout(ctx context.Context) error {
+	for _, s := range r.servers {
+		s.Kill()
+		if err := s.Start(); err != nil {
+			return err
+		}
+	}
+	for _, s := range r.servers {
+		if err := until(ctx, time.Minute, s.Name+" to come up without its storage", func() error {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.HTTP+"/v1/sys/health", nil)
+			if err != nil {
+				return err
+			}
+			resp, err := r.client.Do(req)
+			if err != nil {
+				return err
+			}
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(body), "cannot be reached") {
+				return fmt.Errorf("its health is %d, %s, %w", resp.StatusCode, body, err)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ask lets clients write and read for a time and waits for their last answers.

@@ -150,6 +150,16 @@ func merge(batches []records.Batch) (gone, keys []string, values [][]byte) {
 	return gone, keys, values
 }
 
+// openError gives a kind to an error of Open. That a server refuses this user, or has no such database, is the operator's to
+// mend; any other trouble may pass.
+func openError(err error) error {
+	var said *pgconn.PgError
+	if errors.As(err, &said) && (strings.HasPrefix(said.Code, "28") || strings.HasPrefix(said.Code, "3D") || strings.HasPrefix(said.Code, "42")) {
+		return errkind.E(errkind.Invalid, "storage postgresql", err)
+	}
+	return readError(err)
+}
+
 // readError gives a kind to an error of what changed no record.
 func readError(err error) error { return errkind.E(errkind.Unavailable, "storage postgresql", err) }
 

@@ -98,13 +98,13 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 func (s *Store) prepare(ctx context.Context) error {
 	for _, create := range s.sql.create {
 		if _, err := s.pool.Exec(ctx, create); err != nil {
-			return readError(fmt.Errorf("make table %s: %w", s.cfg.Table, err))
+			return openError(fmt.Errorf("make table %s: %w", s.cfg.Table, err))
 		}
 	}
 	var encoding, fsync, sync, pages string
 	if err := s.pool.QueryRow(ctx, `SELECT current_setting('server_encoding'), current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes')`).
 		Scan(&encoding, &fsync, &sync, &pages); err != nil {
-		return readError(err)
+		return openError(err)
 	}
 	if encoding != "UTF8" {
 		return errkind.Errorf(errkind.Invalid, "storage postgresql: the database's encoding is %s; make one with UTF8", encoding)
