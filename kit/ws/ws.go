@@ -5,6 +5,7 @@
 // once (Message) and shared. Sending never waits: it writes to the socket at once, and what the socket
 // does not take is written by a goroutine of the connection's own, bounded in messages and time;
 // beyond the bound the connection is closed, as is that of a peer who breaks the protocol.
+// A Loop reads connections without a goroutine for each.
 //
 // Read belongs to one goroutine; all else may be called from any.
 package ws
@@ -92,6 +93,8 @@ type Conn struct {
 	readN   int
 	readErr error
 	alive   time.Time // when the read deadline was set
+	between bool      // nothing of a frame has come
+	first   [2]byte   // its beginning, over TLS
 	onPong  func(payload []byte)
 
 	out out
@@ -149,8 +152,15 @@ func (c *Conn) fill() error {
 			return err
 		}
 	} else {
-		c.buffer = buffers.Get().(*[]byte)
-		c.readN, c.readErr = c.nc.Read(*c.buffer)
+		to := c.first[:] // a connection over TLS that waits for a message waits with two bytes
+		if !c.between {
+			c.buffer = buffers.Get().(*[]byte)
+			to = *c.buffer
+		}
+		if c.readN, c.readErr = c.nc.Read(to); c.buffer == nil && c.readN > 0 {
+			c.in = to[:c.readN]
+			return nil
+		}
 	}
 	if c.readN <= 0 {
 		c.release()
@@ -198,39 +208,89 @@ type header struct {
 	mask   [4]byte
 }
 
-func (c *Conn) header() (h header, err error) {
-	var b [8]byte
-	if err := c.take(b[:2]); err != nil {
-		return h, err
+// parseHeader reads the header of a frame that a client, or a server, gets; size is how long it is, 0 asks for more bytes. The error is a *CloseError.
+func parseHeader(b []byte, client bool) (h header, size int, err error) {
+	if len(b) < 2 {
+		return h, 0, nil
 	}
 	h.fin, h.op, h.masked, h.length = b[0]&0x80 != 0, b[0]&0x0f, b[1]&0x80 != 0, int64(b[1]&0x7f)
 	if b[0]&0x70 != 0 {
-		return h, c.refuse(CloseProtocol, "reserved bits are set")
+		return h, 0, &CloseError{CloseProtocol, "reserved bits are set"}
 	}
-	if h.masked == c.client {
-		return h, c.refuse(CloseProtocol, "a client masks its frames, and a server does not")
+	if h.masked == client {
+		return h, 0, &CloseError{CloseProtocol, "a client masks its frames, and a server does not"}
+	}
+	if h.op > opBinary && h.op < opClose || h.op > opPong {
+		return h, 0, &CloseError{CloseProtocol, "an opcode that does not exist"}
+	}
+	if h.op >= opClose && (!h.fin || h.length > 125) {
+		return h, 0, &CloseError{CloseProtocol, "a control frame that is long or in parts"}
+	}
+	if size = headerSize(b[1]); len(b) < size {
+		return h, 0, nil
 	}
 	switch h.length {
 	case 126:
-		if err := c.take(b[:2]); err != nil {
-			return h, err
-		}
-		h.length = int64(binary.BigEndian.Uint16(b[:2]))
+		h.length = int64(binary.BigEndian.Uint16(b[2:]))
 	case 127:
-		if err := c.take(b[:8]); err != nil {
-			return h, err
+		if h.length = int64(binary.BigEndian.Uint64(b[2:])); h.length < 0 {
+			return h, 0, &CloseError{CloseProtocol, "a length of more than 63 bits"}
 		}
-		if h.length = int64(binary.BigEndian.Uint64(b[:8])); h.length < 0 {
-			return h, c.refuse(CloseProtocol, "a length of more than 63 bits")
-		}
-	}
-	if h.op >= opClose && (!h.fin || h.length > 125) {
-		return h, c.refuse(CloseProtocol, "a control frame that is long or in parts")
 	}
 	if h.masked {
-		err = c.take(h.mask[:])
+		copy(h.mask[:], b[size-4:])
 	}
-	return h, err
+	return h, size, nil
+}
+
+// headerSize is how long a header is whose second byte is this.
+func headerSize(second byte) int {
+	size := 2
+	switch second & 0x7f {
+	case 126:
+		size += 2
+	case 127:
+		size += 8
+	}
+	if second&0x80 != 0 {
+		size += 4
+	}
+	return size
+}
+
+// follows returns what is wrong with a data frame, where a message has begun or not.
+func (h *header) follows(begun bool) error {
+	switch {
+	case h.op == opContinue && !begun:
+		return &CloseError{CloseProtocol, "a message goes on that did not begin"}
+	case h.op != opContinue && begun:
+		return &CloseError{CloseProtocol, "a message begins before the one before ended"}
+	}
+	return nil
+}
+
+func tooBig(l *Limits) error {
+	return &CloseError{CloseTooBig, fmt.Sprintf("a message has at most %d bytes", l.MessageBytes)}
+}
+
+func (c *Conn) header() (h header, err error) {
+	var b [maxHeader]byte
+	c.between = true
+	err = c.take(b[:2])
+	if c.between = false; err != nil {
+		return h, err
+	}
+	if h, _, err = parseHeader(b[:2], c.client); err != nil {
+		return h, c.refuse(err)
+	}
+	size := headerSize(b[1])
+	if err := c.take(b[2:size]); err != nil {
+		return h, err
+	}
+	if h, _, err = parseHeader(b[:size], c.client); err != nil {
+		return h, c.refuse(err)
+	}
+	return h, nil
 }
 
 // Read appends the next message to buf, and answers pings and the peer's end meanwhile. The error is
@@ -242,26 +302,18 @@ func (c *Conn) Read(buf []byte) ([]byte, error) {
 		if err != nil {
 			return buf, c.ended(err)
 		}
-		switch h.op {
-		case opPing, opPong, opClose:
+		if h.op >= opClose {
 			if err := c.control(h); err != nil {
 				return buf, c.ended(err)
 			}
 			continue
-		case opContinue:
-			if !begun {
-				return buf, c.refuse(CloseProtocol, "a message goes on that did not begin")
-			}
-		case opText, opBinary:
-			if begun {
-				return buf, c.refuse(CloseProtocol, "a message begins before the one before ended")
-			}
-		default:
-			return buf, c.refuse(CloseProtocol, "an opcode that does not exist")
+		}
+		if err := h.follows(begun); err != nil {
+			return buf, c.refuse(err)
 		}
 		begun = true
 		if int64(len(buf)-start)+h.length > c.limits.MessageBytes {
-			return buf, c.refuse(CloseTooBig, fmt.Sprintf("a message has at most %d bytes", c.limits.MessageBytes))
+			return buf, c.refuse(tooBig(c.limits))
 		}
 		if buf, err = c.payload(buf, h); err != nil {
 			return buf, c.ended(err)
@@ -323,23 +375,33 @@ func (c *Conn) control(h header) error {
 			c.onPong(b)
 		}
 	case opClose:
-		code, text := closeNoneGiven, ""
-		if len(b) == 1 {
-			return c.refuse(CloseProtocol, "a status of one byte")
-		}
-		if len(b) >= 2 {
-			code, text = int(binary.BigEndian.Uint16(b)), string(b[2:])
+		closed, err := closeOf(b)
+		if err != nil {
+			return c.refuse(err)
 		}
 		_ = c.send(frame(opClose, b, c.client), true) // the peer waits for it, or is gone
-		return &CloseError{code, text}
+		return closed
 	}
 	return nil
 }
 
+// closeOf reads the payload of a close frame; err is what is wrong with it.
+func closeOf(b []byte) (closed *CloseError, err error) {
+	switch len(b) {
+	case 0:
+		return &CloseError{closeNoneGiven, ""}, nil
+	case 1:
+		return nil, &CloseError{CloseProtocol, "a status of one byte"}
+	}
+	return &CloseError{int(binary.BigEndian.Uint16(b)), string(b[2:])}, nil
+}
+
 // refuse tells the peer why the connection ends.
-func (c *Conn) refuse(code int, text string) error {
-	_ = c.send(closeFrame(code, text, c.client), true)
-	return &CloseError{code, text}
+func (c *Conn) refuse(err error) error {
+	if closed, ok := err.(*CloseError); ok {
+		_ = c.send(closeFrame(closed.Code, closed.Text, c.client), true)
+	}
+	return err
 }
 
 // ended says what the end of reading was. What was closed here since the peer takes nothing is that, whatever the socket says.
