@@ -96,8 +96,11 @@ func (p *Process) buildMonitor() error {
 	}
 	m.buildMirror()
 	m.tail = tail.New(tail.Config{}, m.ingest.Follow)
-	m.agents = sensuapi.NewAgents(sensuapi.AgentsConfig{Resources: m.resources, Users: m.users, Hub: m.hub, Events: m.spread, Backend: p.cfg.Node.Name,
-		Limits: ws.Limits{MessageBytes: int64(p.cfg.Monitor.MessageMax), Write: p.cfg.Monitor.AgentWrite}, Ready: m.takesAgents, Log: p.log})
+	var err error
+	if m.agents, err = sensuapi.NewAgents(sensuapi.AgentsConfig{Resources: m.resources, Users: m.users, Hub: m.hub, Events: m.spread, Backend: p.cfg.Node.Name,
+		Limits: ws.Limits{MessageBytes: int64(p.cfg.Monitor.MessageMax), Write: p.cfg.Monitor.AgentWrite}, Ready: m.takesAgents, Log: p.log}); err != nil {
+		return fmt.Errorf("monitor: agents: %w", err)
+	}
 	if m.revoked != nil {
 		m.agents.TrustCertificates(m.revoked.Check)
 	}
@@ -279,7 +282,9 @@ type agentsPort struct {
 
 func (a *agentsPort) run(ctx context.Context) error {
 	var all sync.WaitGroup
-	failed := make(chan error, len(a.doors))
+	failed := make(chan error, len(a.doors)+1)
+	serving, stop := context.WithCancel(ctx)
+	defer stop()
 	for _, d := range a.doors {
 		all.Go(func() {
 			if err := a.http.Serve(d.listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
@@ -287,12 +292,20 @@ func (a *agentsPort) run(ctx context.Context) error {
 			}
 		})
 	}
+	ended := make(chan struct{})
+	all.Go(func() {
+		defer close(ended)
+		if err := a.agents.Run(serving); err != nil {
+			failed <- err
+		}
+	})
 	var err error
 	select {
 	case <-ctx.Done():
 	case err = <-failed:
 	}
-	a.agents.Close()
+	stop()
+	<-ended
 	err = errors.Join(err, a.http.Close())
 	all.Wait()
 	return err

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -48,9 +49,10 @@ type backend struct {
 	ingest    *ingest.Ingest
 	ready     atomic.Bool
 	published chan *monitor.Event
+	Close     func() // ends the sessions
 }
 
-func newBackend(t *testing.T) *backend {
+func newBackend(t testing.TB) *backend {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	b := &backend{resources: resources.New(log), published: make(chan *monitor.Event, 1000)}
@@ -84,13 +86,25 @@ func newBackend(t *testing.T) *backend {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- b.ingest.Run(ctx) }()
-	b.Agents = NewAgents(AgentsConfig{Resources: b.resources, Users: users.New(b.resources), Hub: hub.NewHub(), Events: b.ingest, Backend: "backend-1",
+	b.Agents, err = NewAgents(AgentsConfig{Resources: b.resources, Users: users.New(b.resources), Hub: hub.NewHub(), Events: b.ingest, Backend: "backend-1",
 		Ready: b.ready.Load, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	serving, stop := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- b.Agents.Run(serving) }()
+	b.Close = sync.OnceFunc(func() {
+		stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
 	b.resources.Watch(b.Agents.Changed)
 	s := httptest.NewServer(b.Agents)
 	b.url = "ws" + strings.TrimPrefix(s.URL, "http")
 	t.Cleanup(func() {
-		b.Agents.Close()
+		b.Close()
 		s.Close()
 		cancel()
 		if err := <-done; err != nil {
@@ -138,14 +152,14 @@ func send(t *testing.T, c *websocket.Conn, kind string, body []byte) {
 }
 
 // keepalive is one as the reference's types write it.
-func keepalive(t *testing.T, name string, sequence int64) *sensu.Event {
+func keepalive(t testing.TB, name string, sequence int64) *sensu.Event {
 	t.Helper()
 	return &sensu.Event{Timestamp: time.Now().Unix(), Sequence: sequence,
 		Entity: &sensu.Entity{EntityClass: "agent", ObjectMeta: sensu.ObjectMeta{Name: name, Namespace: "default"}, Subscriptions: []string{"linux", "web", "entity:" + name}, User: "agent"},
 		Check:  &sensu.Check{ObjectMeta: sensu.ObjectMeta{Name: "keepalive", Namespace: "default"}, Interval: 20, Timeout: 120}}
 }
 
-func marshal(t *testing.T, e *sensu.Event) []byte {
+func marshal(t testing.TB, e *sensu.Event) []byte {
 	t.Helper()
 	b, err := e.Marshal()
 	if err != nil {

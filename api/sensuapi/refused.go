@@ -48,11 +48,12 @@ func (a *Agents) stranger(user, from string) {
 }
 
 // dropped tells of a message that was not taken.
-func (a *Agents) dropped(s *session, log *slog.Logger, err error) {
+func (a *Agents) dropped(s *session, err error) {
 	a.refused.messages.Add(1)
 	if ok, _ := a.refused.lines.Allow(s.Namespace + "/" + s.Agent); !ok {
 		return
 	}
+	log := a.logOf(s)
 	if errkind.Is(err, errkind.Invalid) {
 		log.Warn("a message of an agent is dropped", "error", err)
 	} else {
@@ -61,7 +62,7 @@ func (a *Agents) dropped(s *session, log *slog.Logger, err error) {
 }
 
 // ended tells why a session did.
-func (a *Agents) ended(s *session, log *slog.Logger, err error) {
+func (a *Agents) ended(s *session, err error) {
 	var closed *ws.CloseError
 	switch is := errors.As(err, &closed); {
 	case is && closed.Clean():
@@ -69,9 +70,14 @@ func (a *Agents) ended(s *session, log *slog.Logger, err error) {
 	case errors.Is(err, ws.ErrSlow), is && (closed.Code == ws.CloseProtocol || closed.Code == ws.CloseTooBig || closed.Code == ws.CloseInvalid):
 		a.refused.sessions.Add(1)
 		if ok, _ := a.refused.lines.Allow(s.Namespace + "/" + s.Agent); ok {
-			log.Warn("an agent's session is ended", "error", err)
+			a.logOf(s).Warn("an agent's session is ended", "error", err)
 			return
 		}
 	}
-	log.Debug("a session ended", "error", err)
+	a.cfg.Log.Debug("a session ended", "error", err, "agent", s.Agent, "namespace", s.Namespace)
+}
+
+// logOf is made when there is something to say: sessions are too many for one each.
+func (a *Agents) logOf(s *session) *slog.Logger {
+	return a.cfg.Log.With("agent", s.Agent, "namespace", s.Namespace)
 }

@@ -37,7 +37,7 @@ type LoopConfig struct {
 
 // Loop reads connections, on all of which little comes. On Linux and without TLS a connection that waits has neither a goroutine nor a
 // buffer nor a timer nor Go's own network descriptor: one epoll instance, which the runtime's poller waits on, says which are
-// to be read, and a few workers read them. A Message that waits (it asks its context for Done) makes room for another worker, so
+// to be read, and a few workers read them. A Message that waits (it asks its context for Done or Deadline) makes room for another worker, so
 // there are never more than there are connections of which messages are taken. Elsewhere each connection has a goroutine.
 type Loop struct {
 	cfg    LoopConfig
@@ -125,13 +125,14 @@ func (l *Loop) read(c *Conn, h Handler) error {
 	}
 }
 
-// patience is the context of a Message. Its timer and its channel are made when somebody asks for Done, which most messages never do.
+// patience is the context of a Message. Its timer and its channel are made when somebody asks for them, which most messages never do.
 type patience struct {
 	take  time.Duration
 	waits func(bool) // told when somebody waits, and when it is over; nil is nobody
 
 	mu    sync.Mutex
 	done  chan struct{}
+	until time.Time
 	timer *time.Timer
 	over  error
 }
@@ -145,7 +146,7 @@ func (p *patience) Done() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.done == nil {
-		p.done = make(chan struct{})
+		p.done, p.until = make(chan struct{}), time.Now().Add(p.take)
 		p.timer = time.AfterFunc(p.take, func() { p.end(context.DeadlineExceeded) })
 		if p.waits != nil {
 			p.waits(true)
@@ -186,8 +187,11 @@ func (p *patience) Err() error {
 	return p.over
 }
 
-// Deadline implements context.Context: there is none before somebody asks for Done.
-func (p *patience) Deadline() (time.Time, bool) { return time.Time{}, false }
+// Deadline implements context.Context. Who asks is about to wait.
+func (p *patience) Deadline() (time.Time, bool) {
+	p.Done()
+	return p.until, true
+}
 
 // Value implements context.Context.
 func (p *patience) Value(any) any { return nil }

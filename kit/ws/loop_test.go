@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -301,7 +300,7 @@ func TestLoopSlowReaders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := polltest.Get(t, ended, "the end of a write that takes too long"); !errors.Is(err, os.ErrDeadlineExceeded) {
+	if err := polltest.Get(t, ended, "the end of a write that takes too long"); !errors.Is(err, ErrSlow) {
 		t.Fatal(err)
 	}
 

@@ -325,7 +325,7 @@ func (p *peer) late(now time.Time) {
 	case o.last != nil && now.Sub(o.since) > lastWrite:
 		p.cutLocked(o.last)
 	case now.Sub(o.since) > p.l.cfg.Limits.Write:
-		p.cutLocked(os.ErrDeadlineExceeded)
+		p.cutLocked(ErrSlow)
 	}
 }
 

@@ -412,6 +412,13 @@ func (c *Conn) ended(err error) error {
 	if slow {
 		return ErrSlow
 	}
+	return ended(err)
+}
+
+func ended(err error) error {
+	if errors.Is(err, ErrSlow) {
+		return ErrSlow
+	}
 	var closed *CloseError
 	if errors.As(err, &closed) {
 		return err

@@ -1,0 +1,5 @@
+//go:build !race
+
+package sensuapi
+
+const raceAllocs = 0
