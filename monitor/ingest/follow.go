@@ -74,6 +74,9 @@ func (in *Ingest) Owns(shard uint16) bool {
 	return s.owned
 }
 
+// Blank reports whether the store held nothing when it was opened.
+func (in *Ingest) Blank() bool { return in.blank }
+
 // Settled reports whether all that was taken of a shard is stored.
 func (in *Ingest) Settled(shard uint16) bool {
 	s := &in.shards[shard]
@@ -299,17 +302,18 @@ func (in *Ingest) Of(namespace, entity string) ([]*Published, error) {
 	return out, nil
 }
 
-// Entities calls f with the names of all entities of a namespace ("" is all) in an owned shard, in no order.
-func (in *Ingest) Entities(shard uint16, namespace string, f func(namespace, entity string)) {
+// Entities calls f with the names of all entities of a namespace ("" is all) in a shard, in no order; false, where that is not owned here.
+func (in *Ingest) Entities(shard uint16, namespace string, f func(namespace, entity string)) bool {
 	s := &in.shards[shard]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.owned {
-		return
+		return false
 	}
 	for n := range s.byName {
 		if namespace == "" || n.namespace == namespace {
 			f(n.namespace, n.entity)
 		}
 	}
+	return true
 }

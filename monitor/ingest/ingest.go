@@ -74,6 +74,7 @@ type Ingest struct {
 	cfg     Config
 	started time.Time
 	store   eventstore.Store
+	blank   bool // the store held nothing
 	kinds   kinds
 	shards  [Shards]shard
 	frames  sync.Pool
@@ -167,7 +168,7 @@ func New(cfg Config) (*Ingest, error) {
 	if err != nil {
 		return nil, err
 	}
-	in.store = store
+	in.store, in.blank = store, len(l.sequences)+len(l.results)+len(l.entities) == 0
 	if err := l.into(in); err != nil {
 		return nil, err
 	}

@@ -1,8 +1,8 @@
 // Package shards decides which server owns which part of the events, and which one follows as its replica.
 //
 // It is pure: a table and what is known of the servers make the next table. What always holds of a planned table:
-// a shard has one owner, and a replica that is another server; a shard whose owner is gone goes to
-// its replica, if that has everything; only with a new owner does the epoch rise, by one. Shards move to even out the load by
+// a shard has one owner, and a replica that is another server; a shard whose owner is gone, or has nothing of it any more, goes to
+// its replica, if that has everything; only with a new owner, or one that begins anew, does the epoch rise, by one. Shards move to even out the load by
 // few at a time, and only by way of a replica that has everything.
 package shards
 
@@ -44,6 +44,8 @@ type Server struct {
 	Gone, Lost bool
 	// Leaving: it is to end, and its shards go to others in order.
 	Leaving bool
+	// Lacks says of which shards it has nothing, though the table says that it has everything: its store is gone. nil is of none.
+	Lacks func(shard int) bool
 }
 
 // moving bounds how many replicas may be behind while shards are moved for the load's sake.
@@ -74,6 +76,11 @@ func Plan(t Table, servers []Server, told func(shard int) Sync) (next Table, han
 	for i := range p.table {
 		s := &p.table[i]
 		switch {
+		case p.lacks(s.Owner, i) && !p.gone(s.Replica) && !p.lacks(s.Replica, i):
+			s.Owner, s.Replica, s.Epoch, s.Complete = s.Replica, "", s.Epoch+1, false
+		case p.lacks(s.Owner, i) && (p.lost(s.Replica) || p.lacks(s.Replica, i)): // nobody has anything
+			s.Replica, s.Epoch, s.Complete = "", s.Epoch+1, false
+		case p.lacks(s.Owner, i): // the replica may come back
 		case p.gone(s.Owner) && !p.gone(s.Replica) && (s.Complete || p.lost(s.Owner)):
 			s.Owner, s.Replica, s.Epoch, s.Complete = s.Replica, "", s.Epoch+1, false
 		case !p.gone(s.Owner) && p.gone(s.Replica):
@@ -104,6 +111,12 @@ func (p *plan) gone(id string) bool {
 func (p *plan) lost(id string) bool {
 	s, ok := p.known[id]
 	return !ok || s.Lost
+}
+
+// lacks reports whether a server that is there has nothing of a shard that the table says it has.
+func (p *plan) lacks(id string, shard int) bool {
+	s, ok := p.known[id]
+	return ok && !s.Gone && s.Lacks != nil && s.Lacks(shard)
 }
 
 // least returns the server with the fewest shards of a count that may get more, but not the one named; "" is nobody.

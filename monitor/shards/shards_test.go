@@ -50,20 +50,28 @@ func check(t failer, old, next Table, list []Server) {
 	t.Helper()
 	gone := map[string]bool{"": true}
 	lost := map[string]bool{}
+	void := map[string]func(int) bool{}
 	alive := false
 	for _, s := range list {
 		gone[s.ID], lost[s.ID] = s.Gone, s.Lost
+		if void[s.ID] = s.Lacks; s.Lacks == nil || s.Gone {
+			void[s.ID] = func(int) bool { return false }
+		}
 		alive = alive || !s.Gone
 	}
 	for i, s := range next {
 		if s.Owner != "" && s.Owner == s.Replica {
 			t.Fatalf("shard %d has %s twice", i, s.Owner)
 		}
-		if rose := s.Epoch - old[i].Epoch; rose > 1 || (rose == 1) != (s.Owner != old[i].Owner) {
+		empty := void[old[i].Owner] != nil && void[old[i].Owner](i)
+		if rose := s.Epoch - old[i].Epoch; rose > 1 || !empty && (rose == 1) != (s.Owner != old[i].Owner) {
 			t.Fatalf("shard %d: %+v after %+v", i, s, old[i])
 		}
 		if was := old[i]; s.Owner != was.Owner && was.Owner != "" && s.Owner == was.Replica && gone[was.Owner] && !lost[was.Owner] && !was.Complete {
 			t.Fatalf("shard %d went to %s, which lacked something, while %s may come back", i, s.Owner, was.Owner)
+		}
+		if full := old[i].Replica; empty && s.Owner != full && s.Epoch != old[i].Epoch && full != "" && !lost[full] && !void[full](i) {
+			t.Fatalf("shard %d begins anew, though %s has it: %+v after %+v", i, full, s, old[i])
 		}
 		if s.Complete && s.Replica == "" {
 			t.Fatalf("shard %d has no replica that has everything: %+v", i, s)
@@ -190,6 +198,10 @@ func TestRandom(t *testing.T) {
 			s.Gone = rapid.Bool().Draw(r, "gone")
 			s.Lost = s.Gone && rapid.Bool().Draw(r, "lost")
 			s.Leaving = rapid.Bool().Draw(r, "leaving")
+			s.Lacks = nil
+			if of := rapid.IntRange(0, 8).Draw(r, "lacks"); of > 5 {
+				s.Lacks = func(i int) bool { return i%of == 0 }
+			}
 			lag := rapid.IntRange(1, 4).Draw(r, "lag")
 			next, hand := Plan(table, list, func(i int) Sync { return []Sync{Complete, Behind, Unknown}[i%lag%3] })
 			check(r, table, next, list)
@@ -197,7 +209,7 @@ func TestRandom(t *testing.T) {
 			check(r, next, table, list)
 		}
 		for i := range list {
-			list[i].Gone, list[i].Lost, list[i].Leaving = false, false, false
+			list[i] = Server{ID: list[i].ID}
 		}
 		even(t, settle(t, table, list), list)
 	})
@@ -221,5 +233,38 @@ func TestIncompleteReplica(t *testing.T) {
 	next, _ = Plan(next, list, func(int) Sync { return Unknown })
 	if owners, _ := counts(next); owners["s1"] != Count {
 		t.Errorf("owners %v", owners)
+	}
+}
+
+// TestEmptied: who came back without what it had gives it to its replica; where that has nothing either, the shard begins anew.
+func TestEmptied(t *testing.T) {
+	list := servers(3)
+	table := settle(t, Table{}, list)
+	list[0].Lacks = func(int) bool { return true }
+	list[1].Lacks = func(i int) bool { return i%2 == 0 }
+	next, hand := Plan(table, list, func(int) Sync { return Unknown })
+	check(t, table, next, list)
+	if len(hand) > 0 {
+		t.Errorf("%d are handed over by who has nothing", len(hand))
+	}
+	for i, was := range table {
+		empty := list[0].Lacks
+		switch {
+		case was.Owner == "s0" && was.Replica == "s1" && i%2 == 0: // nobody has anything
+			if next[i].Owner != "s0" || next[i].Epoch != was.Epoch+1 {
+				t.Errorf("%+v became %+v", was, next[i])
+			}
+		case was.Owner == "s0" && empty(i):
+			if next[i].Owner != was.Replica || next[i].Epoch != was.Epoch+1 {
+				t.Errorf("%+v became %+v", was, next[i])
+			}
+		}
+	}
+	list[2].Gone = true
+	next, _ = Plan(table, list, func(int) Sync { return Unknown })
+	for i, was := range table {
+		if was.Owner == "s0" && was.Replica == "s2" && (next[i].Owner != "s0" || next[i].Epoch != was.Epoch) {
+			t.Errorf("%+v became %+v, and the replica may come back", was, next[i])
+		}
 	}
 }

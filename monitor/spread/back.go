@@ -2,6 +2,7 @@ package spread
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,14 +46,16 @@ type back struct {
 	mu    sync.Mutex
 	links [256]link
 	peers map[string]chan struct{} // by id; a token: something waits for it
-	spawn chan string              // peers that need a goroutine; as many as there may ever be
+	// processes are those that answered last, by id.
+	processes map[string]string
+	spawn     chan string // peers that need a goroutine; as many as there may ever be
 
 	waiting      atomic.Int64
 	sent, resent atomic.Uint64
 }
 
 func newBack(s *Spread) *back {
-	return &back{s: s, peers: map[string]chan struct{}{}, spawn: make(chan string, 256)}
+	return &back{s: s, peers: map[string]chan struct{}{}, processes: map[string]string{}, spawn: make(chan string, 256)}
 }
 
 // assign says who follows a shard.
@@ -156,18 +159,22 @@ func (b *back) send(ctx context.Context, id string) {
 	pause := backoff.Backoff{Min: b.s.cfg.ReplicateEvery, Max: 2 * time.Second}
 	again := time.NewTicker(time.Second)
 	defer again.Stop()
+	quiet := false // nothing was sent for a tick: then a call without changes asks which process it is
 	for {
+		probe := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-token:
 		case <-again.C:
 			b.ask(id)
+			probe, quiet = quiet && b.follows(id), true
 		}
 		list := b.take(id)
-		if len(list) == 0 {
+		if len(list) == 0 && !probe {
 			continue
 		}
+		quiet = false
 		wait := b.s.cfg.ReplicateEvery
 		if refused, err := b.call(ctx, id, list); err != nil {
 			if ctx.Err() == nil {
@@ -207,6 +214,13 @@ func (b *back) ask(id string) {
 	for _, n := range list {
 		b.s.cfg.Ingest.Resend(n)
 	}
+}
+
+// follows reports whether a server is the replica of anything of ours.
+func (b *back) follows(id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.ContainsFunc(b.links[:], func(l link) bool { return l.replica == id })
 }
 
 // take takes what goes with one call.
@@ -250,6 +264,23 @@ func (b *back) settle(id string, list []chunk, refused map[uint16]bool) {
 	}
 }
 
+// greet notes which process answers for a server. Another one than before has only what its disk kept, which is less than it answered for.
+func (b *back) greet(id, process string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	former := b.processes[id]
+	b.processes[id] = process
+	if former == "" || former == process {
+		return
+	}
+	for i := range b.links {
+		if l := &b.links[i]; l.replica == id {
+			b.clear(l)
+			l.whole, l.acked, l.wanted = false, false, true
+		}
+	}
+}
+
 func (b *back) call(ctx context.Context, id string, list []chunk) (refused map[uint16]bool, err error) {
 	m, err := b.s.member(id)
 	if err != nil {
@@ -273,14 +304,16 @@ func (b *back) call(ctx context.Context, id string, list []chunk) (refused map[u
 		return nil, err
 	}
 	b.sent.Add(uint64(len(req)))
+	r := pack.Read(reply)
+	b.greet(id, r.String())
 	refused = map[uint16]bool{}
-	for r := pack.Read(reply); r.More(); {
+	for r.More() {
 		refused[uint16(r.Uint())] = true
 	}
 	return refused, nil
 }
 
-// takeReplica applies what an owner sent, and answers with the shards of which it wants the whole.
+// takeReplica applies what an owner sent, and answers with its process and the shards of which it wants the whole.
 func (s *Spread) takeReplica(_ context.Context, req []byte) ([]byte, error) {
 	t := s.table.Load()
 	if t == nil {
@@ -301,10 +334,12 @@ func (s *Spread) takeReplica(_ context.Context, req []byte) ([]byte, error) {
 		if err := s.cfg.Ingest.Apply(uint16(shard), reset, until, records); err != nil {
 			s.cfg.Log.Debug("a replica needs a shard anew", "shard", shard, "error", err)
 			refused = pack.Uint(refused, shard)
+		} else if reset {
+			s.voids.end(uint16(shard))
 		}
 	}
 	if r.Err() != nil {
 		return nil, errkind.E(errkind.Invalid, methodReplicate, r.Err())
 	}
-	return refused, nil
+	return append(pack.String(nil, s.lanes.self), refused...), nil
 }

@@ -34,8 +34,9 @@ type heard struct {
 
 // roles is what a server tells of the shards that it owns under a table.
 type roles struct {
-	synced [shards.Count / 8]byte // whose replica has everything
-	index  uint64                 // of the table
+	synced bitmap // whose replica has everything
+	index  uint64 // of the table
+	void   bitmap // what it has nothing of
 }
 
 type watch struct {
@@ -139,17 +140,19 @@ func (s *Spread) pingOne(ctx context.Context, m Member, h *heard) {
 	if err == nil && len(reply) >= len(h.synced) {
 		h.since = time.Time{}
 		copy(h.synced[:], reply)
-		h.index = pack.Read(reply[len(h.synced):]).Uint()
+		r := pack.Read(reply[len(h.synced):])
+		h.index, h.void = r.Uint(), bitmap{}
+		copy(h.void[:], r.Bytes())
 	}
 }
 
-// pong answers a ping: which of the shards owned here have a replica that has everything.
+// pong answers a ping: which of the shards owned here have a replica that has everything, and what this server lacks.
 func (s *Spread) pong(context.Context, []byte) ([]byte, error) {
 	if s.table.Load() == nil && !s.cfg.Ready() {
 		return nil, errkind.Errorf(errkind.Unavailable, "this server is not ready")
 	}
 	told := s.roles()
-	return pack.Uint(told.synced[:], told.index), nil
+	return pack.Bytes(pack.Uint(told.synced[:], told.index), told.void[:]), nil
 }
 
 // roles tells of the shards that this server owns. The index is read first: what is told of a newer table counts for nothing.
@@ -157,9 +160,10 @@ func (s *Spread) roles() (told roles) {
 	told.index = s.followed.Load()
 	for i := range shards.Count {
 		if s.back.synced(uint16(i)) {
-			told.synced[i/8] |= 1 << (i % 8)
+			told.synced.set(i)
 		}
 	}
+	told.void = s.voids.list()
 	return told
 }
 
@@ -177,13 +181,17 @@ func (s *Spread) judge(members []Member, index uint64) (list []shards.Server, to
 			silent = now.Sub(h.since)
 		}
 		all[m.ID] = h.roles
-		list = append(list, shards.Server{ID: m.ID, Gone: m.Left || silent > s.cfg.GoneAfter, Lost: m.Left || silent > s.cfg.LostAfter, Leaving: m.Leaving})
+		var lacks func(int) bool
+		if void := h.void; h.index == index && void != (bitmap{}) {
+			lacks = func(shard int) bool { return void.has(shard) }
+		}
+		list = append(list, shards.Server{ID: m.ID, Lacks: lacks, Gone: m.Left || silent > s.cfg.GoneAfter, Lost: m.Left || silent > s.cfg.LostAfter, Leaving: m.Leaving})
 	}
 	return list, func(id string, shard int) shards.Sync {
 		switch of, ok := all[id]; {
 		case !ok || of.index != index:
 			return shards.Unknown
-		case of.synced[shard/8]&(1<<(shard%8)) != 0:
+		case of.synced.has(shard):
 			return shards.Complete
 		default:
 			return shards.Behind
@@ -203,7 +211,8 @@ func (s *Spread) plan(ctx context.Context, members []Member) {
 	next, handOver := shards.Plan(table, servers, func(i int) shards.Sync { return told(table[i].Owner, i) })
 	if next != table {
 		for i := range next {
-			if table[i].Owner != "" && next[i].Owner != table[i].Owner && (next[i].Owner != table[i].Replica || !table[i].Complete) {
+			anew := next[i].Owner == table[i].Owner && next[i].Epoch != table[i].Epoch
+			if table[i].Owner != "" && (anew || next[i].Owner != table[i].Owner && (next[i].Owner != table[i].Replica || !table[i].Complete)) {
 				s.adopted.Add(1) // with less than everything
 			}
 		}

@@ -79,6 +79,7 @@ type Spread struct {
 	lanes   *lanes
 	inbound inbound
 	watch   watch
+	voids   voids
 
 	takeovers, moved, adopted atomic.Uint64
 }
@@ -161,6 +162,11 @@ func (s *Spread) become(item *objects.Item) {
 	next := tableOf(item.Object.(*monitor.ShardTable))
 	old := s.table.Swap(&next)
 	in, self := s.cfg.Ingest, s.cfg.Self
+	if old == nil && in.Blank() {
+		if n := s.voids.begin(&next, self); n > 0 {
+			s.cfg.Log.Error("the event store is empty, though this server had events: other servers go on with what they have of them", "shards", n)
+		}
+	}
 	for i := range next {
 		n, now := uint16(i), next[i]
 		before := shards.Shard{}
@@ -168,10 +174,14 @@ func (s *Spread) become(item *objects.Item) {
 			before = old[i]
 		}
 		before.Complete = now.Complete // that is for the leader
+		if old != nil && now != before {
+			s.voids.end(n)
+		}
 		if old != nil && now == before {
 			continue
 		}
 		switch {
+		case now.Owner == self && s.voids.has(n):
 		case now.Owner == self:
 			s.unfreeze(n)
 			if !in.Owns(n) && before.Owner != "" {

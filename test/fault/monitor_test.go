@@ -24,7 +24,7 @@ func TestMonitorCrash(t *testing.T) {
 // TestMonitorFaults: nobody blocks anybody in the monitor plane, and who lives is not missed.
 func TestMonitorFaults(t *testing.T) {
 	t.Parallel()
-	report, err := lab.RunMonitorFaults(t.Context(), MonitorFaults{}, 1)
+	report, err := lab.RunMonitorFaults(t.Context(), MonitorFaults{Steps: []string{"hostile", "handlers", "clock", "full disk", "hung disk", "herd", "killed", "emptied", "restart"}}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ type faultsRun struct {
 }
 
 // FaultSteps are the steps, in order.
-var FaultSteps = []string{"hostile", "handlers", "clock", "slow disk", "full disk", "hung disk", "herd", "killed", "restart"}
+var FaultSteps = []string{"hostile", "handlers", "clock", "slow disk", "full disk", "hung disk", "herd", "killed", "emptied", "wiped", "restart"}
 
 // RunMonitorFaults does the steps on one cluster of three.
 func (l *Lab) RunMonitorFaults(ctx context.Context, cfg MonitorFaults, seed uint64) (*FaultsReport, error) {
@@ -80,7 +80,7 @@ func (l *Lab) RunMonitorFaults(ctx context.Context, cfg MonitorFaults, seed uint
 		return &r.report, fmt.Errorf("%w\n%s", err, r.logs())
 	}
 	steps := map[string]func(context.Context) error{"hostile": r.hostile, "handlers": r.handlers, "clock": r.clocks, "slow disk": r.slowDisk, "full disk": r.fullDisk,
-		"hung disk": r.hungDisk, "herd": r.herd, "killed": r.killed, "restart": r.restart}
+		"hung disk": r.hungDisk, "herd": r.herd, "killed": r.killed, "emptied": r.emptied, "wiped": r.wiped, "restart": r.restart}
 	for _, name := range cfg.Steps {
 		if err := errors.Join(steps[name](ctx), r.Damage()); err != nil {
 			return &r.report, fmt.Errorf("seed %d, %s: %w\n%s", seed, name, err, r.logs())

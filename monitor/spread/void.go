@@ -1,0 +1,54 @@
+package spread
+
+import (
+	"sync"
+
+	"corbel.dev/corbel/monitor/shards"
+)
+
+// A server whose event store is gone, though the table says that it and a replica have everything, must not begin as if nothing had ever been
+// there: it would be followed in that. It tells the leader of what it lacks, and takes nothing of these shards until the table says anew who has them.
+
+// bitmap has a bit for each shard.
+type bitmap [shards.Count / 8]byte
+
+func (b *bitmap) set(n int)      { b[n/8] |= 1 << (n % 8) }
+func (b *bitmap) has(n int) bool { return b[n/8]&(1<<(n%8)) != 0 }
+
+// voids are the shards of which this server has nothing, and of which the table says that it has everything.
+type voids struct {
+	mu  sync.Mutex
+	all bitmap
+}
+
+// begin notes what an empty store lacks of the first table that this process knows.
+func (v *voids) begin(t *shards.Table, self string) (n int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for i, one := range t {
+		if one.Complete && (one.Owner == self || one.Replica == self) {
+			v.all.set(i)
+			n++
+		}
+	}
+	return n
+}
+
+// end says that it is settled who has a shard, or that this server has all of it again.
+func (v *voids) end(shard uint16) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.all[shard/8] &^= 1 << (shard % 8)
+}
+
+func (v *voids) has(shard uint16) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.all.has(int(shard))
+}
+
+func (v *voids) list() bitmap {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.all
+}

@@ -1,0 +1,140 @@
+package spread
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/kit/vfs"
+	"corbel.dev/corbel/monitor/eventstore"
+	"corbel.dev/corbel/monitor/eventstore/logevents"
+	"corbel.dev/corbel/monitor/ingest"
+	"corbel.dev/corbel/monitor/objects"
+	"corbel.dev/corbel/monitor/resources"
+	"corbel.dev/corbel/monitor/shards"
+)
+
+// alone is a Spread called "a" over an empty store, which nothing runs; "b" is the other server.
+func alone(t *testing.T, call func(method string, req []byte) ([]byte, error)) *Spread {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	s := New(Config{Self: "a", Resources: resources.New(log), Log: log, Now: time.Now, Leads: func() bool { return true }, Ready: func() bool { return true },
+		Members: func() []Member { return []Member{{ID: "a"}, {ID: "b", Addr: "b"}} },
+		Call:    func(_ context.Context, _, method string, req []byte) ([]byte, error) { return call(method, req) }})
+	in, err := ingest.New(ingest.Config{Log: log, Now: time.Now, Spread: true, Open: func(l eventstore.Loaded) (eventstore.Store, error) {
+		return logevents.Open(logevents.Config{FS: vfs.NewMem(), Dir: "/e", Log: log}, l)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Use(in)
+	return s
+}
+
+func tableItem(table *shards.Table, index uint64) *objects.Item {
+	return &objects.Item{Object: objectOf(table), Index: index}
+}
+
+// A server whose store is gone takes nothing of what the table says it has, tells the leader, and begins when the table says so anew.
+func TestEmptyStore(t *testing.T) {
+	s := alone(t, nil)
+	var table shards.Table
+	for i := range table {
+		table[i] = shards.Shard{Owner: "a", Replica: "b", Epoch: 7, Complete: true}
+	}
+	table[1].Complete = false // nobody has everything: it goes on with what there is
+	table[2] = shards.Shard{Owner: "b", Replica: "a", Epoch: 7, Complete: true}
+	table[3] = shards.Shard{Owner: "b", Epoch: 7}
+	s.become(tableItem(&table, 1))
+	s.followed.Store(1)
+	told := s.roles()
+	for i, want := range map[int]bool{0: true, 1: false, 2: true, 3: false, 4: true} {
+		if told.void.has(i) != want || s.cfg.Ingest.Owns(uint16(i)) != (table[i].Owner == "a" && !want) {
+			t.Errorf("shard %d: void %v, owned %v", i, told.void.has(i), s.cfg.Ingest.Owns(uint16(i)))
+		}
+	}
+	s.watch.heard = map[string]*heard{"a": {}, "b": {}}
+	servers, sync := s.judge(s.cfg.Members(), 1)
+	if servers[0].Lacks != nil {
+		t.Error("it was not asked yet")
+	}
+	s.ping(t.Context(), s.cfg.Members()[:1])
+	servers, _ = s.judge(s.cfg.Members(), 1)
+	if servers[0].Lacks == nil || !servers[0].Lacks(0) || servers[0].Lacks(1) || sync("a", 0) == shards.Complete {
+		t.Error("the leader does not know what it lacks")
+	}
+	if servers, _ = s.judge(s.cfg.Members(), 2); servers[0].Lacks != nil {
+		t.Error("what was told of another table counts")
+	}
+	table[0] = shards.Shard{Owner: "b", Epoch: 8}
+	table[4] = shards.Shard{Owner: "a", Epoch: 8}
+	s.become(tableItem(&table, 2))
+	if s.cfg.Ingest.Owns(0) || !s.cfg.Ingest.Owns(4) || s.cfg.Ingest.Owns(5) || s.voids.has(0) || s.voids.has(4) || !s.voids.has(5) {
+		t.Error("what the table says anew does not hold")
+	}
+	whole := pack.Bytes(pack.Uint(pack.Uint(pack.Bool(pack.Uint(pack.String(nil, "b"), 2), true), 7), 0), nil)
+	if _, err := s.takeReplica(t.Context(), whole); err != nil || s.voids.has(2) {
+		t.Error("it has all of a shard again", err)
+	}
+}
+
+// A replica's process that is another one than before is sent everything again, also when nothing changed meanwhile.
+func TestReplicaRestarts(t *testing.T) {
+	process := "first"
+	s := alone(t, func(string, []byte) ([]byte, error) { return pack.String(nil, process), nil })
+	s.back.assign(0, "b")
+	s.Replicate(0, true, 1, []byte("all"))
+	send := func() {
+		t.Helper()
+		list := s.back.take("b")
+		refused, err := s.back.call(t.Context(), "b", list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.back.settle("b", list, refused)
+	}
+	send()
+	send()
+	if !s.back.synced(0) || !s.back.follows("b") {
+		t.Fatal("the replica has everything")
+	}
+	process = "second"
+	send()
+	if s.back.synced(0) || !s.back.links[0].wanted {
+		t.Error("the replica has what its disk kept, and no more")
+	}
+}
+
+// Names are asked for again while a shard is nobody's.
+func TestNamesWhileShardsMove(t *testing.T) {
+	asked := 0
+	s := alone(t, func(string, []byte) ([]byte, error) {
+		asked++
+		var of bitmap
+		for i := range shards.Count / 2 {
+			of.set(i)
+		}
+		if asked == 1 {
+			of[0] = 0
+		}
+		return pack.String(pack.String(pack.Bytes(pack.Uint(nil, shards.Count), of[:]), "default"), "e"), nil
+	})
+	var table shards.Table
+	for i := range table {
+		table[i] = shards.Shard{Owner: []string{"b", "a"}[i/(shards.Count/2)], Epoch: 1}
+	}
+	s.become(tableItem(&table, 1))
+	if list, err := s.Names(t.Context(), ""); err != nil || len(list) != 1 || asked != 2 {
+		t.Errorf("%v, %v, asked %d times", list, err, asked)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	s.cfg.Call = func(context.Context, string, string, []byte) ([]byte, error) {
+		return pack.Bytes(pack.Uint(nil, shards.Count), make([]byte, len(bitmap{}))), nil
+	}
+	if _, err := s.Names(ctx, ""); err == nil {
+		t.Error("a list is short without a word")
+	}
+}
