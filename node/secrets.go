@@ -36,7 +36,7 @@ type secretsPlane struct {
 	keeper  *keeper.Keeper
 	cluster *cluster.Cluster // nil where one server has the storage for itself
 	api     *vaultapi.API
-	http    *httpx.Server
+	http    *secretsPorts
 	log     *slog.Logger
 	metrics *telemetry.Registry // of the plane alone; nil where the process has one in Vault's names
 	auto    bool                // nobody is needed to unseal
@@ -55,11 +55,8 @@ type secretsConfig struct {
 	clock       clock.Clock
 	log         *slog.Logger
 	metrics     *telemetry.Registry
-	listen      []httpx.Listen
-	unix        httpx.UnixMode
+	ports       []secretsPort
 	headerBytes int
-	idle        time.Duration
-	readHeader  time.Duration
 }
 
 // newSecretsPlane builds a plane. It opens no port; bind does.
@@ -93,8 +90,7 @@ func newSecretsPlane(c secretsConfig) (*secretsPlane, error) {
 	if p.cluster != nil {
 		p.cluster.Attach(p.keeper, p.api)
 	}
-	p.http, err = httpx.NewServer(httpx.ServerConfig{Name: "secrets", Listen: c.listen, Unix: c.unix, Handler: p.api, Hot: p.api.Hot(), MaxConnsPerClient: -1,
-		MaxHeaderBytes: c.headerBytes, IdleTimeout: c.idle, ReadHeaderTimeout: c.readHeader, Logger: c.log, Metrics: c.metrics})
+	p.http, err = newSecretsPorts(p.api, c.ports, c.headerBytes, c.log, c.metrics)
 	return p, err
 }
 
@@ -201,7 +197,7 @@ func (p *Process) buildSecrets() error {
 		return nil
 	}
 	for _, addr := range []string{p.cfg.Listen.Secrets, "127.0.0.1:0"} {
-		plane, _, err := newDevSecrets(secretsConfig{listen: []httpx.Listen{{Address: addr}}, clock: p.clock, log: p.log, metrics: p.metrics,
+		plane, _, err := newDevSecrets(secretsConfig{ports: []secretsPort{{listen: httpx.Listen{Address: addr}}}, clock: p.clock, log: p.log, metrics: p.metrics,
 			headerBytes: p.cfg.HTTP.MaxHeaderBytes, keeper: keeper.Config{Local: keeper.Local{Follow: p.logs.Follow}}}, devSecretsToken, "2")
 		if err != nil {
 			return fmt.Errorf("secrets: %w", err)
@@ -225,14 +221,14 @@ func (c *secretsConfig) address() string {
 	if c.self.APIAddr != "" {
 		return c.self.APIAddr
 	}
-	if len(c.listen) == 0 || strings.HasPrefix(c.listen[0].Address, "unix:") {
+	if len(c.ports) == 0 || strings.HasPrefix(c.ports[0].listen.Address, "unix:") {
 		return ""
 	}
 	scheme := "http://"
-	if c.listen[0].TLS != nil {
+	if c.ports[0].listen.TLS != nil {
 		scheme = "https://"
 	}
-	return scheme + c.listen[0].Address
+	return scheme + c.ports[0].listen.Address
 }
 
 // newDevSecrets makes a plane in memory, unsealed with one key, and with KV of a version at secret/.

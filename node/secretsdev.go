@@ -43,7 +43,7 @@ func NewSecretsServer(cfg SecretsDev) (*SecretsServer, error) {
 		kvVersion = "1"
 	}
 	logs := NewLogs(cfg.LogOutput, level, false)
-	plane, first, err := newDevSecrets(secretsConfig{listen: []httpx.Listen{{Address: cfg.Address}}, clock: clock.Real{},
+	plane, first, err := newDevSecrets(secretsConfig{ports: []secretsPort{{listen: httpx.Listen{Address: cfg.Address}}}, clock: clock.Real{},
 		log: logs.Logger(), keeper: keeper.Config{Local: keeper.Local{Follow: logs.Follow}}}, cfg.RootToken, kvVersion)
 	if err != nil {
 		return nil, err

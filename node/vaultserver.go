@@ -3,23 +3,20 @@ package node
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
-	"net/netip"
+	"net/http"
 	"net/url"
 	"os"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-sockaddr/template"
 
-	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/api/vaultapi"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/clock"
@@ -49,6 +46,7 @@ type VaultServer struct {
 	tls     []*listenerTLS // of the listeners that have any
 	parts   life.Group
 	apiAddr string
+	raftID  string       // of this server in a Raft storage
 	peer    string       // where other servers reach the wire
 	doctor  *vaultDoctor // nil within a process that has a doctor of its own
 }
@@ -95,7 +93,7 @@ func (s *VaultServer) openLogs(out io.Writer) error {
 		return err
 	}
 	if s.cfg.LogFile != "" {
-		f, err := openLogFile(&config.Logging{File: s.cfg.LogFile}, clock.Real{})
+		f, err := openLogFile(&config.Logging{File: s.cfg.LogFile, RotateBytes: s.cfg.LogRotateBytes, RotateInterval: s.cfg.LogRotateAfter, RotateMaxFiles: s.cfg.LogRotateFiles}, clock.Real{})
 		if err != nil {
 			return fmt.Errorf("log_file: %w", err)
 		}
@@ -104,6 +102,21 @@ func (s *VaultServer) openLogs(out io.Writer) error {
 	s.logs = NewLogs(out, level, s.cfg.LogJSON)
 	s.log = s.logs.Logger()
 	return nil
+}
+
+// requestLog tells of each request that was answered, at the level of log_requests_level; nil: nobody asked.
+func (s *VaultServer) requestLog() (func(r *http.Request, status int, took time.Duration), error) {
+	name := strings.ToLower(s.cfg.LogRequestsLevel)
+	if name == "" || name == "off" {
+		return nil, nil
+	}
+	level, ok := ParseLevel(name)
+	if !ok {
+		return nil, fmt.Errorf("log_requests_level: %q must be off, trace, debug, info, warn or error", name)
+	}
+	return func(r *http.Request, status int, took time.Duration) {
+		s.log.Log(r.Context(), level, "completed_request", "client_address", r.RemoteAddr, "method", r.Method, "request_path", r.URL.Path, "status_code", status, "duration", took)
+	}, nil
 }
 
 func vaultLevel(cfg *vaultconf.Config) (slog.Level, error) {
@@ -144,16 +157,17 @@ func (s *VaultServer) open() (err error) {
 		return err
 	}
 	store.parts = append(store.parts, seals.parts...)
-	listen, err := s.listeners()
+	id := s.peer
+	if store.raft != nil {
+		id = store.raft.ID()
+		s.raftID = id
+	}
+	ports, err := s.ports()
 	if err != nil {
 		_ = store.backend.Close()
 		return err
 	}
-	id := s.peer
-	if store.raft != nil {
-		id = store.raft.ID()
-	}
-	c := secretsConfig{store: store, clock: s.faults.Clock(), log: s.log, metrics: s.metrics, wire: s.wire, encrypted: true, standbys: s.cfg.StandbyReads, listen: listen,
+	c := secretsConfig{store: store, clock: s.faults.Clock(), log: s.log, metrics: s.metrics, wire: s.wire, encrypted: true, standbys: s.cfg.StandbyReads, ports: ports,
 		keeper: keeper.Config{DefaultTTL: s.cfg.DefaultLeaseTTL, MaxTTL: s.cfg.MaxLeaseTTL, ClusterName: s.cfg.ClusterName, Seal: seals.now, OldSeal: seals.old, Metrics: s.metrics, Repeat: s.faults.Repeat,
 			Audit: audit.Rules{Folder: s.cfg.AuditDir, Unsafe: s.cfg.AuditAnywhere, Prefix: s.cfg.AuditPrefix}, Local: keeper.Local{Follow: s.logs.Follow, Settings: s.sanitized}},
 		self: cluster.Server{ID: id, Hostname: hostname(), APIAddr: s.apiAddr, ClusterAddr: s.peer, Version: version.VaultContract},
@@ -162,53 +176,19 @@ func (s *VaultServer) open() (err error) {
 	if s.cfg.DisableCache {
 		c.keeper.CacheBytes = -1
 	}
-	first := &s.cfg.Listeners[0]
-	c.idle, c.readHeader = first.IdleTimeout, first.ReadHeaderTimeout
-	c.unix = httpx.UnixMode{User: first.SocketUser, Group: first.SocketGroup, Mode: first.SocketMode}
-	c.api = vaultapi.Config{MaxBodyBytes: first.MaxRequestSize, MaxRequestTime: s.cfg.MaxRequestDuration}
-	c.api.OpenRekey, c.api.OpenGenerateRoot = true, true
-	for _, l := range s.cfg.Listeners { // one handler serves all of them
-		c.api.OpenRekey, c.api.OpenGenerateRoot = c.api.OpenRekey && l.OpenRekey, c.api.OpenGenerateRoot && l.OpenGenerateRoot
-	}
-	if first.UnauthenticatedMetrics {
-		c.api.OpenMetrics = metricsOf(s.metrics)
-	}
-	var headers *vaultapi.ResponseHeaders
-	if c.api.ForwardedFor, err = forwardedFor(&first.ForwardedFor); err == nil {
-		headers, err = vaultapi.NewResponseHeaders(first.ResponseHeaders)
-	}
-	if err == nil {
+	c.api.Listener = handedRules(ports)
+	if c.api.RequestLog, err = s.requestLog(); err == nil {
 		s.plane, err = s.doctor.plane(s, c)
 	}
 	if err != nil {
 		_ = store.backend.Close()
 		return err
 	}
-	s.plane.api.SetHeaders(headers)
 	if err := s.plane.http.Bind(); err != nil {
 		return fmt.Errorf("listener: %w", err)
 	}
 	s.addParts()
 	return nil
-}
-
-// forwardedFor reads whose X-Forwarded-For is believed.
-func forwardedFor(f *vaultconf.ForwardedFor) (out vaultapi.ForwardedFor, err error) {
-	out.HopSkips, out.RejectNotPresent, out.RejectNotAuthorized = f.HopSkips, f.RejectNotPresent, f.RejectNotAuthorized
-	if f.HopSkips < 0 {
-		return out, errors.New("listener: x_forwarded_for_hop_skips: must not be negative")
-	}
-	for _, text := range f.Authorized {
-		p, err := netip.ParsePrefix(text)
-		if addr, bad := netip.ParseAddr(text); bad == nil {
-			p, err = netip.PrefixFrom(addr, addr.BitLen()), nil
-		}
-		if err != nil {
-			return out, fmt.Errorf("listener: x_forwarded_for_authorized_addrs: %q is neither an address nor a block of them", text)
-		}
-		out.Authorized = append(out.Authorized, p)
-	}
-	return out, nil
 }
 
 // declaredAudits are the configuration's devices.
@@ -372,9 +352,14 @@ func (s *VaultServer) Reload(cfg *vaultconf.Config) error {
 			return err
 		}
 	}
-	headers, err := vaultapi.NewResponseHeaders(cfg.Listeners[0].ResponseHeaders)
-	if err != nil {
-		return fmt.Errorf("listener: %w", err)
+	if len(cfg.Listeners) != len(s.plane.http.apis) {
+		return errors.New("listener: their number and tls_disable change only with a restart")
+	}
+	headers := make([]*vaultapi.ResponseHeaders, len(cfg.Listeners))
+	for i := range cfg.Listeners {
+		if headers[i], err = vaultapi.NewResponseHeaders(cfg.Listeners[i].ResponseHeaders, s.ownHeaders()); err != nil {
+			return fmt.Errorf("listener: %w", err)
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), reloadWithin)
 	defer cancel()
@@ -385,7 +370,9 @@ func (s *VaultServer) Reload(cfg *vaultconf.Config) error {
 	if err := s.sinks.Reload(settings); err != nil {
 		return err
 	}
-	s.plane.api.SetHeaders(headers)
+	for i, h := range headers {
+		s.plane.http.apis[i].SetHeaders(h)
+	}
 	for i, l := range s.tls {
 		l.now.Store(fresh[i])
 	}
@@ -416,77 +403,4 @@ func (s *VaultServer) sanitized() map[string]any {
 		"default_max_request_duration": int64(s.cfg.MaxRequestDuration / time.Second), "raw_storage_endpoint": s.cfg.RawStorageEndpoint, "introspection_endpoint": s.cfg.Introspection,
 		"telemetry": map[string]any{"statsd_address": s.cfg.Telemetry.StatsdAddress, "statsite_address": s.cfg.Telemetry.StatsiteAddress, "dogstatsd_addr": s.cfg.Telemetry.DogstatsdAddr,
 			"disable_hostname": s.cfg.Telemetry.DisableHostname, "metrics_prefix": s.cfg.Telemetry.Prefix}}
-}
-
-// listenerTLS is the TLS of a listener, replaced by Reload.
-type listenerTLS struct {
-	at  int // of the configuration's listeners
-	now atomic.Pointer[tls.Config]
-}
-
-func (s *VaultServer) listeners() (listen []httpx.Listen, err error) {
-	for i := range s.cfg.Listeners {
-		l := &s.cfg.Listeners[i]
-		one := httpx.Listen{Address: l.Address}
-		if !l.TLS.Disable {
-			t, err := vaultTLS(&l.TLS)
-			if err != nil {
-				return nil, err
-			}
-			held := &listenerTLS{at: i}
-			held.now.Store(t)
-			s.tls = append(s.tls, held)
-			one.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return held.now.Load(), nil }}
-		}
-		listen = append(listen, one)
-	}
-	return listen, nil
-}
-
-var tlsVersions = map[string]uint16{"tls10": tls.VersionTLS10, "tls11": tls.VersionTLS11, "tls12": tls.VersionTLS12, "tls13": tls.VersionTLS13}
-
-// vaultTLS makes the TLS of a listener.
-func vaultTLS(t *vaultconf.TLS) (*tls.Config, error) {
-	cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-	if err != nil {
-		return nil, fmt.Errorf("listener: tls_cert_file, tls_key_file: %w", err)
-	}
-	c := &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"}}
-	for name, v := range map[string]struct {
-		text string
-		dst  *uint16
-	}{"tls_min_version": {t.MinVersion, &c.MinVersion}, "tls_max_version": {t.MaxVersion, &c.MaxVersion}} {
-		if v.text == "" {
-			continue
-		}
-		var ok bool
-		if *v.dst, ok = tlsVersions[strings.ToLower(v.text)]; !ok {
-			return nil, fmt.Errorf("listener: %s: %q is none of tls10, tls11, tls12, tls13", name, v.text)
-		}
-	}
-	block := config.TLSBlock{CipherSuites: t.CipherSuites}
-	if c.CipherSuites, err = block.Suites(); err != nil {
-		return nil, fmt.Errorf("listener: tls_cipher_suites: %w", err)
-	}
-	if t.DisableClientCerts {
-		return c, nil
-	}
-	c.ClientAuth = tls.RequestClientCert
-	if t.ClientCAFile != "" {
-		text, err := os.ReadFile(t.ClientCAFile)
-		if err != nil {
-			return nil, fmt.Errorf("listener: tls_client_ca_file: %w", err)
-		}
-		c.ClientCAs = x509.NewCertPool()
-		if !c.ClientCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("listener: tls_client_ca_file: %s holds no certificate", t.ClientCAFile)
-		}
-	}
-	if t.RequireClientCert {
-		if c.ClientCAs == nil {
-			return nil, errors.New("listener: tls_require_and_verify_client_cert: needs tls_client_ca_file")
-		}
-		c.ClientAuth = tls.RequireAndVerifyClientCert
-	}
-	return c, nil
 }

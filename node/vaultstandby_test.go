@@ -55,7 +55,7 @@ func (v *vaultTest) awaitRead(code int, path, token string) (here bool) {
 // what it wrote reads that; what a standby does not have or allow is the active server's to judge; what is revoked ends there too.
 func TestVaultStandbyReads(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "audit")
-	list, shares, root := threeVaults(t, "standby_reads = true\nunsafe_allow_api_audit_creation = true\n")
+	list, shares, root := threeVaults(t, "standby_reads = true\nenable_response_header_raft_node_id = true\nunsafe_allow_api_audit_creation = true\n")
 	a, b, c := list[0], list[1], list[2]
 	a.must(204, "POST", "sys/mounts/secret", root, obj{"type": "kv"})
 	a.must(204, "POST", "sys/mounts/two", root, obj{"type": "kv-v2"})
@@ -66,7 +66,7 @@ func TestVaultStandbyReads(t *testing.T) {
 		for n := range 50 {
 			want := fmt.Sprint(n)
 			code, _, head := b.raw("PUT", "secret/x", root, []byte(`{"v":"`+want+`"}`))
-			if code != 204 || head.Get("X-Vault-Index") == "" {
+			if code != 204 || head.Get("X-Vault-Index") == "" || head.Get("X-Vault-Raft-Node-ID") == "" {
 				t.Fatal(code, head)
 			}
 			for _, v := range []*vaultTest{b, c, a} {

@@ -27,6 +27,8 @@ type Listen struct {
 	Address string
 	// TLS, when set, makes it HTTPS.
 	TLS *tls.Config
+	// Proxied, when set, has connections tell where they come from by the PROXY protocol.
+	Proxied *Proxied
 }
 
 // UnixMode is who may use a socket. Empty fields leave what the system gives.
@@ -156,6 +158,9 @@ func (s *Server) open(l Listen) (net.Listener, error) {
 	ln, err := net.Listen("tcp", l.Address)
 	if err != nil {
 		return nil, err
+	}
+	if l.Proxied != nil {
+		ln = l.Proxied.wrap(ln)
 	}
 	return s.limit.wrap(ln, l.TLS), nil
 }

@@ -28,17 +28,28 @@ type Config struct {
 	Keeper      *keeper.Keeper
 	Version     string // as semantic version: clients compare it
 	StorageType string
-	// OpenRekey and OpenGenerateRoot let whoever has shares use sys/rekey and sys/generate-root without a token.
-	OpenRekey, OpenGenerateRoot bool
 	// Cluster is set where several servers share the storage.
-	Cluster        *cluster.Cluster
-	MaxBodyBytes   int64         // 32 MiB
-	MaxRequestTime time.Duration // 90 s
-	// OpenMetrics, where it is set, answers sys/metrics to everybody, on standbys and while sealed too.
-	OpenMetrics  func(prometheus bool) (contentType string, body []byte, err error)
-	ForwardedFor ForwardedFor
+	Cluster *cluster.Cluster
 	// Doctor, where it is set, is served at sys/doctor (corbelapi.Doctor); vaultapi judges who may ask.
 	Doctor http.Handler
+	// RequestLog, where it is set, is told of each request that was answered.
+	RequestLog func(r *http.Request, status int, took time.Duration)
+	Listener
+}
+
+// Listener is what may differ from one listener to another.
+type Listener struct {
+	// OpenRekey and OpenGenerateRoot let whoever has shares use sys/rekey and sys/generate-root without a token.
+	OpenRekey, OpenGenerateRoot bool
+	MaxBodyBytes                int64         // 32 MiB
+	MaxRequestTime              time.Duration // 90 s
+	// OpenMetrics, where it is set, answers sys/metrics to everybody, on standbys and while sealed too.
+	OpenMetrics func(prometheus bool) (contentType string, body []byte, err error)
+	// MetricsOnly answers sys/metrics and nothing else; NoMetrics everything else.
+	MetricsOnly, NoMetrics bool
+	// OpenProfiles and OpenInFlight answer sys/pprof and sys/in-flight-req to everybody.
+	OpenProfiles, OpenInFlight bool
+	ForwardedFor               ForwardedFor
 }
 
 // API is the handler.
@@ -58,6 +69,13 @@ func New(cfg Config) *API {
 	return &API{cfg: cfg}
 }
 
+// At makes the handler of another listener.
+func (a *API) At(l Listener) *API {
+	cfg := a.cfg
+	cfg.Listener = l
+	return New(cfg)
+}
+
 // SetHeaders puts other headers on all answers from now on; nil is none.
 func (a *API) SetHeaders(h *ResponseHeaders) { a.headers.Store(h) }
 
@@ -66,6 +84,11 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h := a.headers.Load(); h != nil {
 		w = &headed{ResponseWriter: w, headers: h}
 	}
+	if a.cfg.RequestLog != nil {
+		seen := &headed{ResponseWriter: w}
+		defer func(begin time.Time) { a.cfg.RequestLog(r, seen.status, time.Since(begin)) }(time.Now())
+		w = seen
+	}
 	if a.cfg.ForwardedFor.on() && !cluster.Handed(r.Context()) { // another server has looked at the header
 		if err := a.cfg.ForwardedFor.apply(r); err != nil {
 			fail(w, err)
@@ -73,6 +96,10 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if !strings.HasPrefix(r.URL.Path, "/v1/") {
+		writeError(w, http.StatusNotFound)
+		return
+	}
+	if metrics := r.URL.Path == "/v1/sys/metrics"; a.cfg.MetricsOnly && !metrics || a.cfg.NoMetrics && metrics {
 		writeError(w, http.StatusNotFound)
 		return
 	}
@@ -98,8 +125,14 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
+	if name := r.Header.Get("X-Vault-Namespace"); name != "" {
+		w.Header().Set("X-Vault-Namespace", name)
+	}
 	if path == "sys/metrics" && a.cfg.OpenMetrics != nil {
 		a.openMetrics(w, r)
+		return
+	}
+	if a.insight(w, r, path) {
 		return
 	}
 	if a.doctor(w, r, path) {
@@ -187,14 +220,7 @@ func (a *API) decode(r *http.Request, path string) (q *secrets.Request, raw []by
 		}
 	}
 	if len(query) > 0 {
-		values := make(map[string]any, len(query))
-		for name, list := range query {
-			values[name] = list[0]
-			if len(list) > 1 {
-				values[name] = anyList(list)
-			}
-		}
-		q.Query = secrets.FieldsOf(values)
+		q.Query = secrets.FieldsOf(queryValues(query))
 	}
 	if q.Op == secrets.Create || q.Op == secrets.Update || q.Op == secrets.Patch {
 		if raw, err = a.read(r); err == nil {
@@ -202,6 +228,18 @@ func (a *API) decode(r *http.Request, path string) (q *secrets.Request, raw []by
 		}
 	}
 	return q, raw, err
+}
+
+// queryValues are a query's parameters as data: what is there several times is a list.
+func queryValues(query url.Values) map[string]any {
+	values := make(map[string]any, len(query))
+	for name, list := range query {
+		values[name] = list[0]
+		if len(list) > 1 {
+			values[name] = anyList(list)
+		}
+	}
+	return values
 }
 
 func anyList(list []string) []any {

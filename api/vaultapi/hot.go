@@ -37,7 +37,7 @@ func (h *Hot) Serve(c *hothttp.Call, r *hothttp.Request) hothttp.Outcome {
 		return hothttp.Decline
 	}
 	k := h.api.cfg.Keeper
-	if !k.Active() || h.api.cfg.ForwardedFor.on() || k.AuditsHeaders() {
+	if !k.Active() || h.api.cfg.ForwardedFor.on() || h.api.cfg.MetricsOnly || h.api.cfg.RequestLog != nil || k.AuditsHeaders() {
 		return hothttp.Decline
 	}
 	q := &secrets.Request{ID: requestID(), Path: string(path), Token: string(r.VaultToken), Remote: c.Remote().Addr(), RemotePort: c.Remote().Port()}

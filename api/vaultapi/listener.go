@@ -18,6 +18,10 @@ type ForwardedFor struct {
 	HopSkips   int // how many addresses at the end are of proxies in between
 	// RejectNotPresent refuses requests without the header, RejectNotAuthorized those with one from somebody else.
 	RejectNotPresent, RejectNotAuthorized bool
+	// CertHeader names the header in which a proxy tells the client's certificate; "": none is believed. CertDecoders say what it
+	// went through, in turn: see CertDecoders.
+	CertHeader   string
+	CertDecoders []string
 }
 
 func (f *ForwardedFor) on() bool { return len(f.Authorized) > 0 }
@@ -52,7 +56,7 @@ func (f *ForwardedFor) apply(r *http.Request) error {
 		return withStatus(http.StatusBadRequest, "malformed x-forwarded-for: an entry is no address")
 	}
 	r.RemoteAddr = net.JoinHostPort(client.String(), strconv.Itoa(int(from.Port())))
-	return nil
+	return f.certificate(r)
 }
 
 // ResponseHeaders are headers for each status, as names and values in turn. Immutable.
@@ -62,9 +66,10 @@ type ResponseHeaders struct {
 	exact   map[int]map[string]string
 }
 
-// NewResponseHeaders reads headers by "default", "2xx" or "200"; nil when there are none.
-func NewResponseHeaders(by map[string]map[string]string) (*ResponseHeaders, error) {
-	if len(by) == 0 {
+// NewResponseHeaders reads headers by "default", "2xx" or "200", and adds the server's own, by name, to all answers; nil when
+// there are none.
+func NewResponseHeaders(by map[string]map[string]string, own map[string]string) (*ResponseHeaders, error) {
+	if len(by)+len(own) == 0 {
 		return nil, nil
 	}
 	out := &ResponseHeaders{exact: map[int]map[string]string{}}
@@ -89,6 +94,10 @@ func NewResponseHeaders(by map[string]map[string]string) (*ResponseHeaders, erro
 			return nil, errkind.Errorf(errkind.Invalid, "custom_response_headers: %q is no status, no class of them (2xx) and not default", at)
 		}
 	}
+	if out.base == nil {
+		out.base = map[string]string{}
+	}
+	maps.Copy(out.base, own)
 	return out, nil
 }
 
@@ -111,14 +120,15 @@ func (h *ResponseHeaders) of(status int) map[string]string {
 // headed adds headers when the status is known.
 type headed struct {
 	http.ResponseWriter
-	headers *ResponseHeaders
+	headers *ResponseHeaders // nil: none
 	done    bool
+	status  int
 }
 
 // WriteHeader implements http.ResponseWriter.
 func (w *headed) WriteHeader(status int) {
 	if !w.done && status >= http.StatusOK {
-		w.done = true
+		w.done, w.status = true, status
 		for name, value := range w.headers.of(status) {
 			w.Header().Set(name, value)
 		}

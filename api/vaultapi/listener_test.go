@@ -1,9 +1,17 @@
 package vaultapi
 
 import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"strings"
 	"testing"
 )
@@ -78,7 +86,7 @@ func TestForwardedForIsTheAddress(t *testing.T) {
 func TestResponseHeaders(t *testing.T) {
 	d := openDoor(t)
 	api := d.srv.Config.Handler.(*API)
-	h, err := NewResponseHeaders(map[string]map[string]string{"default": {"x-a": "d", "x-b": "d"}, "2xx": {"X-A": "2"}, "404": {"x-a": "404"}})
+	h, err := NewResponseHeaders(map[string]map[string]string{"default": {"x-a": "d", "x-b": "d"}, "2xx": {"X-A": "2"}, "404": {"x-a": "404"}}, map[string]string{"X-Vault-Hostname": "h"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,13 +105,13 @@ func TestResponseHeaders(t *testing.T) {
 				t.Fatal(err)
 			}
 			resp.Body.Close()
-			if got := resp.Header.Get("X-A"); got != want || resp.Header.Get("X-B") != "d" {
+			if got := resp.Header.Get("X-A"); got != want || resp.Header.Get("X-B") != "d" || resp.Header.Get("X-Vault-Hostname") != "h" {
 				t.Errorf("%s: %s has %q, %q", path, resp.Status, got, resp.Header.Get("X-B"))
 			}
 		}
 	}
 	for _, by := range []map[string]map[string]string{{"2xy": {"a": "b"}}, {"99": {"a": "b"}}, {"default": {"X-Vault-Token": "b"}}, {"default": {"a": "b\r\nc: d"}}, {"6xx": {}}} {
-		if _, err := NewResponseHeaders(by); err == nil {
+		if _, err := NewResponseHeaders(by, nil); err == nil {
 			t.Errorf("%v is taken", by)
 		}
 	}
@@ -126,6 +134,63 @@ func TestNamespaceHeader(t *testing.T) {
 		resp.Body.Close()
 		if resp.StatusCode != want {
 			t.Errorf("%q: %s, want %d", name, resp.Status, want)
+		}
+		if got := resp.Header.Get("X-Vault-Namespace"); want == 204 && got != name {
+			t.Errorf("%q comes back as %q", name, got)
+		}
+	}
+}
+
+// A proxy that is believed tells the client's certificate, in the forms that proxies have; nobody else does.
+func TestClientCertHeader(t *testing.T) {
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(7)}
+	der, err := x509.CreateCertificate(nil, template, template, public, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := base64.StdEncoding.EncodeToString(der)
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	for name, c := range map[string]struct {
+		decoders []string
+		value    string
+		from     string
+		want     string // what the refusal says; "none": there is no certificate
+	}{
+		"base64":             {nil, plain, "10.1.2.3:44", ""},
+		"RFC 9440":           {[]string{"RFC9440"}, ":" + plain + ":", "10.1.2.3:44", ""},
+		"URL and PEM":        {[]string{"URL", "PEM"}, url.PathEscape(string(text)), "10.1.2.3:44", ""},
+		"no header":          {nil, "", "10.1.2.3:44", "none"},
+		"a stranger":         {nil, plain, "11.1.2.3:44", "proxy"},
+		"without colons":     {[]string{"RFC9440"}, plain, "10.1.2.3:44", "no colons"},
+		"no PEM":             {[]string{"PEM"}, plain, "10.1.2.3:44", "no PEM"},
+		"no base64":          {nil, "%%", "10.1.2.3:44", "no base64"},
+		"no URL":             {[]string{"URL"}, "%zz", "10.1.2.3:44", "not URL-encoded"},
+		"base64 of nonsense": {nil, "AAAA", "10.1.2.3:44", "no certificate"},
+	} {
+		f := ForwardedFor{Authorized: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, CertHeader: "Client-Cert", CertDecoders: c.decoders}
+		r := httptest.NewRequest("GET", "/v1/x", nil)
+		r.RemoteAddr = c.from
+		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{SerialNumber: big.NewInt(1)}}} // the proxy's own
+		r.Header.Set("X-Forwarded-For", "1.2.3.4")
+		if c.value != "" {
+			r.Header.Set("Client-Cert", c.value)
+		}
+		err := f.apply(r)
+		got := "none"
+		switch {
+		case err != nil:
+			got = err.Error()
+		case len(r.TLS.PeerCertificates) > 0 && r.TLS.PeerCertificates[0].SerialNumber.Int64() == 1:
+			got = "proxy"
+		case len(r.TLS.PeerCertificates) > 0 && bytes.Equal(r.TLS.PeerCertificates[0].Raw, der):
+			got = ""
+		}
+		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }

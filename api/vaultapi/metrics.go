@@ -1,6 +1,12 @@
 package vaultapi
 
-import "net/http"
+import (
+	"net/http"
+	"strings"
+
+	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/keeper"
+)
 
 func (a *API) openMetrics(w http.ResponseWriter, r *http.Request) {
 	if !method(w, r, http.MethodGet) {
@@ -17,4 +23,27 @@ func (a *API) openMetrics(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	write(w, http.StatusOK, []string{contentType}, body)
+}
+
+// insight answers sys/pprof and sys/in-flight-req to everybody, where the listener does. They tell of this server, also while it
+// is sealed or a standby.
+func (a *API) insight(w http.ResponseWriter, r *http.Request, path string) bool {
+	name, profile := strings.CutPrefix(path, "sys/pprof")
+	profile = profile && a.cfg.OpenProfiles && (name == "" || name[0] == '/')
+	flying := path == "sys/in-flight-req" && a.cfg.OpenInFlight
+	switch {
+	case !profile && !flying:
+		return false
+	case !method(w, r, http.MethodGet):
+	case flying:
+		writeJSON(w, http.StatusOK, a.cfg.Keeper.InFlight())
+	default:
+		raw, err := keeper.Profile(r.Context(), strings.Trim(name, "/"), secrets.FieldsOf(queryValues(r.URL.Query())))
+		if err != nil {
+			fail(w, err)
+		} else {
+			write(w, http.StatusOK, []string{raw.ContentType}, raw.Body)
+		}
+	}
+	return true
 }

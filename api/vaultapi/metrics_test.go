@@ -15,9 +15,9 @@ func TestOpenMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &door{t: t, srv: httptest.NewServer(New(Config{Keeper: k, OpenMetrics: func(prometheus bool) (string, []byte, error) {
+	d := &door{t: t, srv: httptest.NewServer(New(Config{Keeper: k, Listener: Listener{OpenMetrics: func(prometheus bool) (string, []byte, error) {
 		return "application/json", fmt.Appendf(nil, `{"prometheus":%t}`, prometheus), nil
-	}}))}
+	}}}))}
 	t.Cleanup(d.srv.Close)
 	for path, want := range map[string]bool{"sys/metrics": false, "sys/metrics?format=prometheus": true} {
 		if code, body := d.do("GET", path, ""); code != 200 || body["prometheus"] != want {

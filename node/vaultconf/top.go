@@ -27,6 +27,9 @@ func (r *reader) top(k *Keys) {
 	c.DisableClustering = k.Bool("disable_clustering", false)
 	c.UI = k.Bool("ui", k.Bool("enable_ui", false))
 	c.LogLevel, c.LogFile, c.PIDFile = k.String("log_level", ""), k.String("log_file", ""), k.String("pid_file", "")
+	c.LogRotateBytes, c.LogRotateAfter, c.LogRotateFiles = k.Int("log_rotate_bytes", 0), k.Duration("log_rotate_duration", 24*time.Hour), k.Int("log_rotate_max_files", 0)
+	c.LogRequestsLevel = k.String("log_requests_level", "")
+	c.HostnameHeader, c.RaftNodeIDHeader = k.Bool("enable_response_header_hostname", false), k.Bool("enable_response_header_raft_node_id", false)
 	switch form := k.String("log_format", "standard"); strings.ToLower(form) {
 	case "json":
 		c.LogJSON = true
@@ -51,11 +54,10 @@ func (r *reader) top(k *Keys) {
 	r.audits(k)
 	r.telemetry(k)
 	k.Ignore("disable_mlock", "cache_size", "disable_performance_standby", "disable_sealwrap", "disable_printable_check", "license_path", "experiments",
-		"detect_deadlocks", "imprecise_lease_role_tracking", "log_rotate_bytes", "log_rotate_duration", "log_rotate_max_files", "log_requests_level",
+		"detect_deadlocks", "imprecise_lease_role_tracking",
 		"plugin_file_uid", "plugin_file_permissions", "plugin_tmpdir", "enable_post_unseal_trace", "post_unseal_trace_directory", "reporting")
 	k.Warn("service_registration", "plugin_directory", "plugin", "plugin_auto_download", "plugin_auto_register", "plugin_download_behavior", "initialize",
-		"user_lockout", "administrative_namespace_path", "request_limiter", "kms_library", "entropy", "enable_response_header_hostname",
-		"enable_response_header_raft_node_id", "sentinel")
+		"user_lockout", "administrative_namespace_path", "request_limiter", "kms_library", "entropy", "sentinel")
 	k.Done()
 }
 
@@ -127,8 +129,17 @@ func (r *reader) listener(b Block) {
 	l.OpenRekey = !k.Bool("disable_unauthed_rekey_endpoints", true)
 	l.OpenGenerateRoot = !k.Bool("disable_unauthed_generate_root_endpoints", true)
 	r.forwardedFor(k, &l.ForwardedFor)
+	l.ReadTimeout = k.Duration("http_read_timeout", 30*time.Second)
+	switch role := k.String("role", "default"); role {
+	case "default", "":
+	case "metrics_only":
+		l.MetricsOnly = true
+	default:
+		k.Fail("role", "must be default or metrics_only")
+	}
+	l.ProxyProtocol, l.ProxyAuthorized = k.String("proxy_protocol_behavior", ""), k.Strings("proxy_protocol_authorized_addrs")
 	for _, t := range k.Blocks("telemetry") {
-		l.UnauthenticatedMetrics, l.MetricsOnly, l.NoMetrics = t.Bool("unauthenticated_metrics_access", false), t.Bool("metrics_only", false), t.Bool("disallow_metrics", false)
+		l.UnauthenticatedMetrics, l.MetricsOnly, l.NoMetrics = t.Bool("unauthenticated_metrics_access", false), l.MetricsOnly || t.Bool("metrics_only", false), t.Bool("disallow_metrics", false)
 		t.Done()
 	}
 	for _, t := range k.Blocks("profiling") {
@@ -140,16 +151,20 @@ func (r *reader) listener(b Block) {
 		t.Done()
 	}
 	r.responseHeaders(k, &l)
-	k.Ignore("http_read_timeout", "http_write_timeout", "max_request_json_memory", "max_request_json_strings", "max_json_depth", "max_json_string_value_length",
+	k.Ignore("http_write_timeout", "max_request_json_memory", "max_request_json_strings", "max_json_depth", "max_json_string_value_length",
 		"max_json_object_entry_count", "max_json_array_element_count", "chroot_namespace")
-	k.Warn("proxy_protocol_behavior", "proxy_protocol_authorized_addrs", "agent_api", "proxy_api", "role", "redact_addresses", "redact_cluster_name", "redact_version",
-		"disable_replication_status_endpoints", "disable_request_limiter", "x_forwarded_for_client_cert_header")
+	k.Warn("agent_api", "proxy_api", "redact_addresses", "redact_cluster_name", "redact_version",
+		"disable_replication_status_endpoints", "disable_request_limiter")
 	k.Done()
 	r.cfg.Listeners = append(r.cfg.Listeners, l)
 }
 
 func (r *reader) forwardedFor(k *Keys, f *ForwardedFor) {
 	f.Authorized, f.HopSkips = k.Strings("x_forwarded_for_authorized_addrs"), k.Int("x_forwarded_for_hop_skips", 0)
+	f.CertHeader, f.CertDecoders = k.String("x_forwarded_for_client_cert_header", ""), k.Strings("x_forwarded_for_client_cert_header_decoders")
+	if k.Has("x_forwarded_for_client_cert_decoders") { // OpenBao's spelling
+		f.CertDecoders = k.Strings("x_forwarded_for_client_cert_decoders")
+	}
 	f.RejectNotPresent, f.RejectNotAuthorized = k.Bool("x_forwarded_for_reject_not_present", true), k.Bool("x_forwarded_for_reject_not_authorized", true)
 }
 

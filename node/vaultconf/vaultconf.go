@@ -37,12 +37,19 @@ type Config struct {
 	ClusterName       string
 	DisableClustering bool
 
-	LogLevel  string
-	LogJSON   bool
-	LogFile   string
-	PIDFile   string
-	UI        bool
-	Telemetry Telemetry
+	LogLevel string
+	LogJSON  bool
+	LogFile  string
+	// When the log file is begun anew: at a size, after a time; how many are kept. 0: never, 24 h, all.
+	LogRotateBytes   int
+	LogRotateAfter   time.Duration
+	LogRotateFiles   int
+	LogRequestsLevel string // "" and off: requests are not told of
+	// What all answers tell of the server.
+	HostnameHeader, RaftNodeIDHeader bool
+	PIDFile                          string
+	UI                               bool
+	Telemetry                        Telemetry
 
 	DefaultLeaseTTL    time.Duration // 768 h
 	MaxLeaseTTL        time.Duration // 768 h
@@ -75,6 +82,9 @@ type Listener struct {
 	UnauthenticatedMetrics             bool
 	ForwardedFor                       ForwardedFor
 	ResponseHeaders                    map[string]map[string]string // by "default", "2xx" or "200"
+	ReadTimeout                        time.Duration                // of a request's body
+	ProxyProtocol                      string                       // use_always, allow_authorized, deny_unauthorized; "": none is expected
+	ProxyAuthorized                    []string
 	MetricsOnly, UnauthenticatedPprof  bool
 	UnauthenticatedInFlight, NoMetrics bool
 }
@@ -91,6 +101,8 @@ type ForwardedFor struct {
 	Authorized                            []string
 	HopSkips                              int
 	RejectNotPresent, RejectNotAuthorized bool
+	CertHeader                            string // where a proxy tells the client's certificate
+	CertDecoders                          []string
 }
 
 // TLS is a listener's.

@@ -65,6 +65,9 @@ func (f *inFlight) begun() (n uint64) {
 	return n
 }
 
+// InFlight shows the requests that are under way on this server, by their ids.
+func (k *Keeper) InFlight() map[string]any { return k.flying.list() }
+
 // list shows what is under way, by request id. Operations may still turn from update to create: methods are told.
 func (f *inFlight) list() map[string]any {
 	out := map[string]any{}

@@ -94,14 +94,20 @@ func (s *system) monitor(c *sysCall) (any, error) {
 // mostProfile is how long a profile may take.
 const mostProfile = 60 * time.Second
 
-// profile answers sys/pprof/NAME. Profiles name functions and hold no values.
+// profile answers sys/pprof/NAME.
 func (s *system) profile(c *sysCall) (any, error) {
-	raw := func(kind string, b []byte, err error) (any, error) {
-		return &secrets.Response{Raw: &secrets.Raw{ContentType: kind, Body: b}}, err
+	raw, err := Profile(c, strings.Trim(c.name, "/"), *c.f)
+	return &secrets.Response{Raw: raw}, err
+}
+
+// Profile takes one of this process; "" is their list. Profiles name functions and hold no values. One that takes its
+// time ends with ctx.
+func Profile(ctx context.Context, name string, f secrets.Fields) (*secrets.Raw, error) {
+	raw := func(kind string, b []byte, err error) (*secrets.Raw, error) {
+		return &secrets.Raw{ContentType: kind, Body: b}, err
 	}
-	name, debug := strings.Trim(c.name, "/"), c.f.Int("debug", 0)
-	length := c.f.Duration("seconds", 0)
-	if err := c.f.Err(); err != nil {
+	debug, length := f.Int("debug", 0), f.Duration("seconds", 0)
+	if err := f.Err(); err != nil {
 		return nil, err
 	}
 	var out bytes.Buffer
@@ -122,7 +128,7 @@ func (s *system) profile(c *sysCall) (any, error) {
 		}
 		if name == "trace" {
 			start, stop = trace.Start, trace.Stop
-			if !c.f.Has("seconds") {
+			if !f.Has("seconds") {
 				length = time.Second
 			}
 		}
@@ -136,7 +142,7 @@ func (s *system) profile(c *sysCall) (any, error) {
 		defer timer.Stop()
 		select {
 		case <-timer.C:
-		case <-c.Done():
+		case <-ctx.Done():
 		}
 		stop()
 		return raw("application/octet-stream", out.Bytes(), nil)
@@ -145,7 +151,7 @@ func (s *system) profile(c *sysCall) (any, error) {
 	if p == nil {
 		return nil, errkind.New(errkind.NotFound, "unknown profile")
 	}
-	if name == "heap" && c.f.Bool("gc", false) {
+	if name == "heap" && f.Bool("gc", false) {
 		runtime.GC()
 	}
 	kind := "application/octet-stream"

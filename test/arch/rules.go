@@ -59,6 +59,7 @@ var doors = []struct {
 	{"github.com/minio/minio-go", []string{"client/snapstore", "secrets/storage/s3store"}, "the S3 protocol, for snapshots and as a storage of secrets"},
 	{"github.com/go-jose/go-jose", []string{"kit/jwks"}, "whose token it is, is decided in one place"},
 	{"github.com/ProtonMail/go-crypto", []string{"kit/pgp"}, "what of OpenPGP is done here is little, and decided in one place"},
+	{"github.com/pires/go-proxyproto", []string{"api/httpx"}, "where a connection comes from is decided before anything is read of it"},
 	{"github.com/spf13/cobra", []string{"cli"}, "commands live in cli"},
 	{"github.com/dop251/goja", []string{"monitor/script"}, "what a script may do and for how long is decided in one place"},
 	{"github.com/dlclark/regexp2", []string{"monitor/script"}, "its limit is global: set in one place"},
