@@ -35,6 +35,7 @@ var Types = []Type{
 	{"secrets", "Secret", "secrets/v1", true, func() Object { return new(SecretSource) }},
 	{"settings", "Setting", "", false, func() Object { return new(Setting) }},
 	{"silenced", "Silenced", "core/v2", true, func() Object { return new(Silenced) }},
+	{"tcp-stream-handlers", StreamHandlerKind, "pipeline/v1", true, func() Object { return new(TCPStreamHandler) }},
 	{"users", "User", "core/v2", false, func() Object { return new(User) }},
 }
 

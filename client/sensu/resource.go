@@ -114,6 +114,7 @@ var places = map[string]place{
 	"core/v3.EntityConfig":              {path: "core/v3/entity-configs", scoped: true},
 	"federation/v1.Cluster":             {path: "enterprise/federation/v1/clusters"},
 	"federation/v1.EtcdReplicator":      {path: "enterprise/federation/v1/etcd-replicators"},
+	"pipeline/v1.TCPStreamHandler":      {path: "enterprise/pipeline/v1/tcp-stream-handlers", scoped: true},
 	"secrets/v1.Env":                    {path: "enterprise/secrets/v1/providers"},
 	"secrets/v1.VaultProvider":          {path: "enterprise/secrets/v1/providers"},
 	"secrets/v1.CyberArkConjurProvider": {path: "enterprise/secrets/v1/providers"},

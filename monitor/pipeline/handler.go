@@ -18,7 +18,8 @@ type handler struct {
 	item   *objects.Item
 	assets []*objects.Item
 	def    *monitor.Handler
-	err    error // why it can never work
+	stream *stream // of a TCPStreamHandler; nil for others
+	err    error   // why it can never work
 }
 
 func compileHandler(i *objects.Item, assets []*objects.Item) *handler {
@@ -59,6 +60,9 @@ func (w *workflow) handle(ctx context.Context, p *Pipelines, i *item) error {
 	data, err := w.mutator.mutate(ctx, p, i)
 	if err != nil {
 		return errkind.E(errkind.Of(err), "mutator", err)
+	}
+	if w.handler.stream != nil {
+		return w.handler.stream.send(ctx, p, data)
 	}
 	h := w.handler.def
 	if h.Type == monitor.HandlerPipe {

@@ -130,6 +130,7 @@ func (p *Pipelines) Run(ctx context.Context) error {
 		p.mu.Lock()
 		p.ctx = nil
 		p.mu.Unlock()
+		p.view.Load().closeStreams(nil)
 		p.workers.Wait()
 		for _, r := range p.all() {
 			r.shed.Add(uint64(r.scripts.q.drop() + r.sends.q.drop()))
@@ -146,6 +147,7 @@ func (p *Pipelines) refresh() {
 		return
 	}
 	p.view.Store(next)
+	old.closeStreams(next)
 	p.compiled.Add(1)
 	p.forget(next)
 }

@@ -53,7 +53,7 @@ type plan struct {
 }
 
 // relevant are the types of objects that pipelines are made of.
-var relevant = []string{"assets", "filters", "handlers", "mutators", "pipelines"}
+var relevant = []string{"assets", "filters", "handlers", "mutators", "pipelines", "tcp-stream-handlers"}
 
 // compile makes a view of the configuration. What did not change since the former view is taken from it.
 func (p *Pipelines) compile(old *view, v *resources.View) *view {
@@ -107,6 +107,8 @@ func (p *Pipelines) compileNamespace(name string, items []*objects.Item, old *na
 			}
 		case *monitor.Handler:
 			n.handlers[i.Name] = compileHandler(i, assetsOf(items, def.RuntimeAssets))
+		case *monitor.TCPStreamHandler:
+			n.handlers[streamName(i.Name)] = p.compileStream(i, old.handlers[streamName(i.Name)])
 		}
 	}
 	p.link(name, n)
@@ -137,7 +139,7 @@ func assetsOf(items []*objects.Item, names []string) (out []*objects.Item) {
 func (p *Pipelines) link(name string, n *namespace) {
 	for _, h := range n.handlers {
 		def := h.def
-		if def.Type == monitor.HandlerSet {
+		if def.Type == monitor.HandlerSet || def.Type == monitor.StreamHandlerKind { // pipelines alone refer to these
 			continue
 		}
 		w, err := n.workflow(def.Name, refs(def.Filters, "EventFilter"), &monitor.Ref{Name: def.Mutator, Type: "Mutator"}, h)
@@ -177,13 +179,18 @@ func refs(names []string, typ string) (out []*monitor.Ref) {
 
 // route adds a workflow of a pipeline to it: one for each handler, where the handler is a set.
 func (p *Pipelines) route(name string, n *namespace, r *route, def *monitor.Workflow) error {
-	if def.Handler.Type != "Handler" {
+	first := def.Handler.Name
+	switch def.Handler.Type {
+	case "Handler":
+	case monitor.StreamHandlerKind:
+		first = streamName(first)
+	default:
 		return fmt.Errorf("handlers of type %s.%s are not supported", def.Handler.APIVersion, def.Handler.Type)
 	}
-	if n.handlers[def.Handler.Name] == nil {
-		return fmt.Errorf("handler %q does not exist", def.Handler.Name)
+	if n.handlers[first] == nil {
+		return fmt.Errorf("handler %q does not exist", first)
 	}
-	for _, handler := range n.expand([]string{def.Handler.Name}, p.unknown(name)) {
+	for _, handler := range n.expand([]string{first}, p.unknown(name)) {
 		w, err := n.workflow(r.name+"/"+def.Name, def.Filters, def.Mutator, n.handlers[handler])
 		if err != nil {
 			return err

@@ -125,6 +125,8 @@ func (w *world) put(list ...monitor.Object) {
 			typ = "handlers"
 		case *monitor.EventFilter:
 			typ = "filters"
+		case *monitor.TCPStreamHandler:
+			typ = "tcp-stream-handlers"
 		case *monitor.Mutator:
 			typ = "mutators"
 		case *monitor.Pipeline:

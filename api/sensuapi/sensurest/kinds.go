@@ -152,7 +152,8 @@ var fieldsOf = map[string]fieldSet{
 		"role_ref.name": field(func(o *monitor.ClusterRoleBinding) string { return o.RoleRef.Name }),
 		"role_ref.type": field(func(o *monitor.ClusterRoleBinding) string { return o.RoleRef.Type }),
 	}),
-	"etcd-replicators": named("etcd_replicator", nil), "clusters": named("cluster", nil),
+	"tcp-stream-handlers": named("tcp_stream_handler", nil),
+	"etcd-replicators":    named("etcd_replicator", nil), "clusters": named("cluster", nil),
 	"provider": named("provider", nil), "providers": named("provider", nil),
 	"secrets": named("secret", fieldSet{"provider": field(func(o *monitor.SecretSource) string { return o.Provider })}),
 }

@@ -38,6 +38,7 @@ var samples = []struct {
 	{"/core/v3/namespaces/default/entity-configs", "e3", `{"type":"EntityConfig","api_version":"core/v3","metadata":{"name":"e3","namespace":"default"},"spec":{"entity_class":"proxy","subscriptions":["linux"]}}`, nil},
 	{"/enterprise/store/v1/provider", "pg", `{"type":"PostgresConfig","api_version":"store/v1","metadata":{"name":"pg"},"spec":{"dsn":"postgresql://x","pool_size":20,"strict":true}}`, nil},
 	{"/enterprise/federation/v1/etcd-replicators", "er", `{"type":"EtcdReplicator","api_version":"federation/v1","metadata":{"name":"er"},"spec":{"url":"https://other:8080","api_key_file":"/k","insecure":false,"api_version":"core/v2","resource":"ClusterRole","replication_interval_seconds":30}}`, nil},
+	{"/enterprise/pipeline/v1/namespaces/default/tcp-stream-handlers", "ts", `{"type":"TCPStreamHandler","api_version":"pipeline/v1","metadata":{"name":"ts","namespace":"default"},"spec":{"address":"logs:4242","max_connections":5,"min_reconnect_delay":"10ms","max_reconnect_delay":"10s"}}`, nil},
 	{"/enterprise/federation/v1/clusters", "cl", `{"type":"Cluster","api_version":"federation/v1","metadata":{"name":"cl"},"spec":{"api_urls":["https://other:8080"]}}`, nil},
 	{"/enterprise/secrets/v1/providers", "env", `{"type":"Env","api_version":"secrets/v1","metadata":{"name":"env"},"spec":{}}`, nil},
 	{"/enterprise/secrets/v1/namespaces/default/secrets", "s1", `{"type":"Secret","api_version":"secrets/v1","metadata":{"name":"s1","namespace":"default"},"spec":{"id":"PAGER_KEY","provider":"env"}}`, nil},
