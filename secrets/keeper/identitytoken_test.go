@@ -141,7 +141,11 @@ func TestIdentityKeysTurn(t *testing.T) {
 	if _, err := h.Tend(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(kids()); n > 4 {
+	if n := len(kids()); n != 5 {
+		t.Errorf("%d keys are published, not the two of now and the three before them", n)
+	}
+	h.wait(30 * time.Minute)
+	if n := len(kids()); n != 3 {
 		t.Errorf("%d keys are published: those whose time is over too", n)
 	}
 	h.ok(secrets.Update, "identity/oidc/key/k/rotate", `{"verification_ttl":0}`)
