@@ -57,20 +57,26 @@ func client(ca string) *http.Client {
 
 // Ask sends a request to another system and decodes the JSON that comes back. ca is as in Source. Errors are of kind Unavailable.
 func Ask(ctx context.Context, ca string, r *http.Request, into any) error {
+	_, err := AskStatus(ctx, ca, r, into)
+	return err
+}
+
+// AskStatus is Ask for who tells apart what the other system refuses; status is 0 where it did not answer.
+func AskStatus(ctx context.Context, ca string, r *http.Request, into any) (status int, err error) {
 	res, err := client(ca).Do(r.WithContext(ctx))
 	if err != nil {
-		return errkind.E(errkind.Unavailable, "ask "+r.URL.Host, err)
+		return 0, errkind.E(errkind.Unavailable, "ask "+r.URL.Host, err)
 	}
 	defer func() { _ = res.Body.Close() }() // read to its end or given up
 	b, err := io.ReadAll(io.LimitReader(res.Body, answerBytes))
 	if err != nil {
-		return errkind.E(errkind.Unavailable, "read the answer of "+r.URL.Host, err)
+		return 0, errkind.E(errkind.Unavailable, "read the answer of "+r.URL.Host, err)
 	}
 	if res.StatusCode/100 != 2 {
-		return errkind.Errorf(errkind.Unavailable, "%s answered %s", r.URL.Host, res.Status)
+		return res.StatusCode, errkind.Errorf(errkind.Unavailable, "%s answered %s", r.URL.Host, res.Status)
 	}
 	if err := json.Unmarshal(b, into); err != nil {
-		return errkind.Errorf(errkind.Unavailable, "the answer of %s is no JSON as expected: %w", r.URL.Host, err)
+		return res.StatusCode, errkind.Errorf(errkind.Unavailable, "the answer of %s is no JSON as expected: %w", r.URL.Host, err)
 	}
-	return nil
+	return res.StatusCode, nil
 }

@@ -100,6 +100,83 @@ func TestKubernetes(t *testing.T) {
 	}
 }
 
+// A role may pick namespaces by their labels, and accounts tell metadata of their aliases by annotations.
+func TestKubernetesAsksTheCluster(t *testing.T) {
+	h, api, i := newHouse(t), reviewtest.New(t), jwkstest.New(t, "RS256")
+	h.ok(secrets.Update, "sys/auth/kubernetes", `{"type":"kubernetes"}`)
+	h.ok(secrets.Update, "auth/kubernetes/config", text(t, map[string]any{"kubernetes_host": api.URL, "kubernetes_ca_cert": api.CA, "token_reviewer_jwt": reviewtest.Reviewer, "use_annotations_as_alias_metadata": true}))
+	login := func(role, ns, name, uid string) (*Reply, error) {
+		token := i.Sign(map[string]any{"exp": h.now.Add(time.Hour).Unix(), "sub": "system:serviceaccount:" + ns + ":" + name,
+			"kubernetes.io": map[string]any{"namespace": ns, "serviceaccount": map[string]any{"name": name, "uid": uid}}})
+		api.Vouch(token, ns, name, uid)
+		return h.as("", secrets.Update, "auth/kubernetes/login", text(t, map[string]string{"role": role, "jwt": token}))
+	}
+	picks := `{"matchLabels":{"team":"web"},"matchExpressions":[{"key":"stage","operator":"In","values":["prod","test"]},{"key":"frozen","operator":"DoesNotExist"}]}`
+	h.ok(secrets.Update, "auth/kubernetes/role/r", text(t, map[string]any{"bound_service_account_names": "app", "bound_service_account_namespaces": "named", "bound_service_account_namespace_selector": picks, "token_ttl": "1h"}))
+	for ns, labels := range map[string]map[string]string{"named": nil, "good": {"team": "web", "stage": "prod"}, "other": {"team": "db", "stage": "prod"}, "early": {"team": "web", "stage": "dev"}, "frozen": {"team": "web", "stage": "prod", "frozen": ""}} {
+		api.Put(ns, map[string]any{"name": ns, "labels": labels})
+		api.Put(ns+"/serviceaccounts/app", map[string]any{"uid": "u-" + ns, "annotations": map[string]string{"vault.hashicorp.com/alias-metadata-env": ns, "other": "x"}})
+		_, err := login("r", ns, "app", "u-"+ns)
+		if good := ns == "named" || ns == "good"; (err == nil) != good || (err != nil && !errkind.Is(err, errkind.Denied)) {
+			t.Errorf("namespace %s: %v", ns, err)
+		}
+	}
+	if _, err := login("r", "absent", "app", "u"); !errkind.Is(err, errkind.Denied) {
+		t.Errorf("a namespace that is not there: %v", err)
+	}
+	r, err := login("r", "good", "app", "u-good")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := string(h.ok(secrets.Read, "identity/entity/id/"+r.Token.Entity, "").Data); !strings.Contains(e, `"env":"good"`) || strings.Contains(e, `"other"`) {
+		t.Errorf("the alias' metadata: %s", e)
+	}
+	api.Put("good/serviceaccounts/app", map[string]any{"uid": "u-good", "annotations": map[string]string{"vault.hashicorp.com/alias-metadata-service_account_uid": "root"}})
+	if _, err := login("r", "good", "app", "u-good"); !errkind.Is(err, errkind.Denied) {
+		t.Errorf("an annotation that would replace what the method says: %v", err)
+	}
+	for _, bad := range []string{"{}", "x", `{"matchLabels":{}}`, `{"matchExpressions":[{"key":"a","operator":"In"}]}`, `{"matchExpressions":[{"key":"a","operator":"Like","values":["x"]}]}`, `{"labels":{"a":"b"}}`} {
+		body := text(t, map[string]any{"bound_service_account_names": "app", "bound_service_account_namespace_selector": bad})
+		if _, err := h.as(h.root, secrets.Update, "auth/kubernetes/role/bad", body); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), "selector") {
+			t.Errorf("selector %s: %v", bad, err)
+		}
+	}
+}
+
+// CVE-2026-115356: tokens of an account were renewed after it was deleted.
+func TestCVE_2026_115356_NoRenewalWithoutTheAccount(t *testing.T) {
+	h, api, i := newHouse(t), reviewtest.New(t), jwkstest.New(t, "RS256")
+	h.ok(secrets.Update, "sys/auth/kubernetes", `{"type":"kubernetes"}`)
+	configure := func(reviewer string) {
+		h.ok(secrets.Update, "auth/kubernetes/config", text(t, map[string]any{"kubernetes_host": api.URL, "kubernetes_ca_cert": api.CA, "token_reviewer_jwt": reviewer, "disable_local_ca_jwt": true}))
+	}
+	configure(reviewtest.Reviewer)
+	h.ok(secrets.Update, "auth/kubernetes/role/r", `{"bound_service_account_names":"app","bound_service_account_namespaces":"shop","token_ttl":"1h","token_policies":"default"}`)
+	token := i.Sign(map[string]any{"exp": h.now.Add(time.Hour).Unix(), "sub": "system:serviceaccount:shop:app", "kubernetes.io": map[string]any{"namespace": "shop", "serviceaccount": map[string]any{"name": "app", "uid": "u-1"}}})
+	api.Vouch(token, "shop", "app", "u-1")
+	api.Put("shop/serviceaccounts/app", map[string]any{"uid": "u-1"})
+	r, err := h.as("", secrets.Update, "auth/kubernetes/login", text(t, map[string]string{"role": "r", "jwt": token}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	renew := func() error { _, err := h.as(r.Token.ID, secrets.Update, "auth/token/renew-self", ""); return err }
+	if err := renew(); err != nil {
+		t.Errorf("with its account: %v", err)
+	}
+	api.Put("shop/serviceaccounts/app", map[string]any{"uid": "u-2"})
+	if err := renew(); !errkind.Is(err, errkind.Invalid) {
+		t.Errorf("another account of the same name: %v", err)
+	}
+	api.Put("shop/serviceaccounts/app", nil)
+	if err := renew(); !errkind.Is(err, errkind.Invalid) {
+		t.Errorf("without its account: %v", err)
+	}
+	configure(reviewtest.Nobody)
+	if err := renew(); err != nil {
+		t.Errorf("a reviewer that may not look must not end what runs: %v", err)
+	}
+}
+
 func TestKubernetesRefuses(t *testing.T) {
 	h := newHouse(t)
 	h.ok(secrets.Update, "sys/auth/kubernetes", `{"type":"kubernetes"}`)

@@ -25,8 +25,9 @@ type APIServer struct {
 	URL, CA string
 	Asked   atomic.Int32
 
-	mu     sync.Mutex
-	tokens map[string]known
+	mu      sync.Mutex
+	tokens  map[string]known
+	objects map[string]map[string]any // by path: metadata of namespaces and service accounts
 }
 
 type known struct {
@@ -36,9 +37,10 @@ type known struct {
 
 // New starts a server that ends with the test.
 func New(t testing.TB) *APIServer {
-	s := &APIServer{tokens: map[string]known{}}
+	s := &APIServer{tokens: map[string]known{}, objects: map[string]map[string]any{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/apis/authentication.k8s.io/v1/tokenreviews", s.review)
+	mux.HandleFunc("GET /api/v1/namespaces/", s.object)
 	srv := httptest.NewTLSServer(mux)
 	t.Cleanup(srv.Close)
 	s.URL = srv.URL
@@ -61,6 +63,29 @@ func (s *APIServer) Forget(token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.tokens, token)
+}
+
+// Put makes a namespace, or a service account ("shop/serviceaccounts/web"), with its metadata; nil takes it away.
+func (s *APIServer) Put(path string, metadata map[string]any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.objects["/api/v1/namespaces/"+path] = metadata
+}
+
+// object answers who reads a namespace or a service account: the reviewer alone has that right.
+func (s *APIServer) object(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	metadata := s.objects[r.URL.Path]
+	s.mu.Unlock()
+	switch bearer, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); {
+	case bearer != Reviewer:
+		refuse(w, http.StatusForbidden, "Forbidden", "cannot get resource")
+	case metadata == nil:
+		refuse(w, http.StatusNotFound, "NotFound", "not found")
+	default:
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": "v1", "metadata": metadata})
+	}
 }
 
 func refuse(w http.ResponseWriter, code int, reason, message string) {

@@ -6,6 +6,8 @@ package kubernetes
 
 import (
 	"context"
+	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -55,10 +57,40 @@ func (*Engine) Exists(ctx context.Context, view engine.View, r *secrets.Request)
 	return found != nil, true, err
 }
 
-// Renewable implements engine.Renewer: a role that is gone renews nothing.
-func (*Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Request, login []byte, _ string) error {
-	_, err := auth.StillThere[role](ctx, view, roles, string(login))
-	return err
+// bound is what a login leaves in its token, for renewals.
+type bound struct {
+	Role      string `json:"role"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
+}
+
+// Renewable implements engine.Renewer: a role that is gone renews nothing, nor does an account that is: the cluster is asked
+// where a reviewer may read it. While the cluster does not answer renewals go on: they are all that keeps what runs there running.
+func (e *Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Request, login []byte, _ string) error {
+	b := bound{Role: string(login)} // of logins before accounts were looked at
+	if strings.HasPrefix(b.Role, "{") {
+		b = bound{}
+		if json.Unmarshal(login, &b) != nil {
+			return errkind.New(errkind.Corrupt, "what the login left in its token is not what was stored")
+		}
+	}
+	if _, err := auth.StillThere[role](ctx, view, roles, b.Role); err != nil || b.Name == "" {
+		return err
+	}
+	c, err := auth.Find[config](ctx, view, "", configKey)
+	if err != nil || c == nil {
+		return err
+	}
+	cluster, err := e.cluster(c, "")
+	if err != nil || cluster.Reviewer == "" {
+		return err
+	}
+	account, err := tokenreview.ServiceAccount(ctx, cluster, b.Namespace, b.Name)
+	if errkind.Is(err, errkind.NotFound) || (err == nil && account.UID != b.UID) {
+		return errkind.Errorf(errkind.Invalid, "the service account %s/%s is gone: log in again", b.Namespace, b.Name)
+	}
+	return nil
 }
 
 // Handle implements engine.Engine.
@@ -104,14 +136,14 @@ type config struct {
 	NoLocal  bool     `json:"disable_local_ca_jwt,omitempty"`
 	NoIssuer bool     `json:"disable_iss_validation"`
 	Issuer   string   `json:"issuer,omitempty"`
+
+	Annotations bool `json:"use_annotations_as_alias_metadata,omitempty"`
 }
 
 func (c *config) read(f *secrets.Fields, local string) error {
 	c.Host, c.CA, c.Reviewer = f.String("kubernetes_host"), f.String("kubernetes_ca_cert"), f.String("token_reviewer_jwt")
 	c.Keys, c.NoLocal, c.NoIssuer, c.Issuer = f.Strings("pem_keys"), f.Bool("disable_local_ca_jwt", false), f.Bool("disable_iss_validation", true), f.String("issuer")
-	if f.Bool("use_annotations_as_alias_metadata", false) {
-		return errkind.New(errkind.Invalid, "field \"use_annotations_as_alias_metadata\": is not supported")
-	}
+	c.Annotations = f.Bool("use_annotations_as_alias_metadata", false)
 	if err := f.Err(); err != nil {
 		return err
 	}
@@ -146,7 +178,7 @@ func (c *config) keys() (keys []any, err error) {
 
 func (c *config) show() map[string]any {
 	return map[string]any{"kubernetes_host": c.Host, "kubernetes_ca_cert": c.CA, "pem_keys": auth.List(c.Keys), "disable_local_ca_jwt": c.NoLocal,
-		"disable_iss_validation": c.NoIssuer, "issuer": c.Issuer, "token_reviewer_jwt_set": c.Reviewer != "", "use_annotations_as_alias_metadata": false}
+		"disable_iss_validation": c.NoIssuer, "issuer": c.Issuer, "token_reviewer_jwt_set": c.Reviewer != "", "use_annotations_as_alias_metadata": c.Annotations}
 }
 
 // cluster is whom to ask about a token: by the reviewer's token, else by this process' own, else by the token itself.
@@ -213,7 +245,14 @@ func (e *Engine) login(ctx context.Context, view engine.View, r *secrets.Request
 	if *vouched != *account {
 		return nil, errkind.New(errkind.Denied, "the cluster says that the token is another account's")
 	}
-	return role.token(name, r.Mount, said, account), nil
+	if err := role.inNamespace(ctx, cluster, account); err != nil {
+		return nil, err
+	}
+	notes, err := c.notes(ctx, cluster, account)
+	if err != nil {
+		return nil, err
+	}
+	return role.token(name, r.Mount, said, account, notes)
 }
 
 // look reads a token, and checks its signature where keys are given: else the cluster does.
@@ -273,7 +312,7 @@ func (r *role) accepts(c *config, said *jwks.Claims, a *tokenreview.Account, q *
 		return errkind.New(errkind.Denied, "invalid issuer (iss) claim")
 	case r.Audience != "" && !slices.Contains(said.Audience, r.Audience):
 		return errkind.New(errkind.Denied, "invalid audience (aud) claim")
-	case !slices.ContainsFunc(r.Namespaces, matches(a.Namespace)):
+	case r.Selector == "" && !r.names(a.Namespace):
 		return errkind.New(errkind.Denied, "namespace not authorized")
 	case !slices.ContainsFunc(r.Names, matches(a.Name)):
 		return errkind.New(errkind.Denied, "service account name not authorized")
@@ -281,18 +320,18 @@ func (r *role) accepts(c *config, said *jwks.Claims, a *tokenreview.Account, q *
 	return nil
 }
 
-func (r *role) token(name, mount string, said *jwks.Claims, who *tokenreview.Account) *secrets.Response {
+func (r *role) token(name, mount string, said *jwks.Claims, who *tokenreview.Account, notes map[string]string) (*secrets.Response, error) {
 	a := r.Tokens.Auth()
 	a.AliasMeta = map[string]string{"service_account_name": who.Name, "service_account_namespace": who.Namespace, "service_account_uid": who.UID,
 		"service_account_secret_name": claim(said, "kubernetes.io/serviceaccount/secret.name")}
 	a.Metadata = map[string]string{"role": name}
-	for k, v := range a.AliasMeta {
-		a.Metadata[k] = v
-	}
+	maps.Copy(a.Metadata, a.AliasMeta)
+	maps.Copy(a.AliasMeta, notes)
 	if a.Alias = who.UID; r.AliasSource == byName {
 		a.Alias = who.Namespace + "/" + who.Name
 	}
-	a.Login = []byte(name)
 	a.DisplayName = auth.DisplayName(mount, who.Namespace+"-"+who.Name)
-	return &secrets.Response{Auth: a}
+	raw, err := json.Marshal(bound{name, who.Namespace, who.Name, who.UID})
+	a.Login = raw
+	return &secrets.Response{Auth: a}, err
 }

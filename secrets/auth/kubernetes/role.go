@@ -18,6 +18,7 @@ const (
 type role struct {
 	Names       []string    `json:"bound_service_account_names"`
 	Namespaces  []string    `json:"bound_service_account_namespaces"`
+	Selector    string      `json:"namespace_selector,omitempty"` // of namespaces beside those that are named
 	Audience    string      `json:"audience,omitempty"`
 	AliasSource string      `json:"alias_name_source"`
 	Tokens      auth.Params `json:"tokens"`
@@ -43,17 +44,22 @@ func (r *role) Read(f *secrets.Fields) error {
 	if r.AliasSource == "" {
 		r.AliasSource = byUID
 	}
-	selector := f.String("bound_service_account_namespace_selector")
+	if f.Has("bound_service_account_namespace_selector") {
+		r.Selector = f.String("bound_service_account_namespace_selector")
+	}
 	if err := f.Err(); err != nil {
 		return err
 	}
+	if r.Selector != "" {
+		if _, err := parseSelector(r.Selector); err != nil {
+			return err
+		}
+	}
 	switch {
-	case selector != "":
-		return errkind.New(errkind.Invalid, "field \"bound_service_account_namespace_selector\": is not supported: name the namespaces in bound_service_account_namespaces, with * where it helps")
 	case len(r.Names) == 0:
 		return errkind.New(errkind.Invalid, "\"bound_service_account_names\" can not be empty")
-	case len(r.Namespaces) == 0:
-		return errkind.New(errkind.Invalid, "\"bound_service_account_namespaces\" can not be empty")
+	case len(r.Namespaces) == 0 && r.Selector == "":
+		return errkind.New(errkind.Invalid, "\"bound_service_account_namespaces\" can not be empty if \"bound_service_account_namespace_selector\" is not set")
 	case slices.Contains(r.Names, "*") && slices.Contains(r.Namespaces, "*"):
 		return errkind.New(errkind.Invalid, "bound_service_account_names and bound_service_account_namespaces can not both be \"*\"")
 	case r.AliasSource != byUID && r.AliasSource != byName:
@@ -64,8 +70,8 @@ func (r *role) Read(f *secrets.Fields) error {
 
 // Show implements auth.Record.
 func (r *role) Show() map[string]any {
-	out := map[string]any{"bound_service_account_names": r.Names, "bound_service_account_namespaces": r.Namespaces,
-		"bound_service_account_namespace_selector": "", "audience": r.Audience, "alias_name_source": r.AliasSource}
+	out := map[string]any{"bound_service_account_names": r.Names, "bound_service_account_namespaces": auth.List(r.Namespaces),
+		"bound_service_account_namespace_selector": r.Selector, "audience": r.Audience, "alias_name_source": r.AliasSource}
 	r.Tokens.Show(out)
 	return out
 }
