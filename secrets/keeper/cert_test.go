@@ -150,7 +150,6 @@ func TestCertRefuses(t *testing.T) {
 	good := strings.ReplaceAll(pemOf(newSigner(t, h.now).cert.Raw), "\n", `\n`)
 	for body, names := range map[string]string{
 		`{}`: "certificate", `{"certificate":"x"}`: "certificate",
-		`{"certificate":"` + good + `","ocsp_enabled":true}`:                             "ocsp_enabled",
 		`{"certificate":"` + good + `","required_extensions":"x"}`:                       "required_extensions",
 		`{"certificate":"` + good + `","allowed_metadata_extensions":1}`:                 "allowed_metadata_extensions",
 		`{"trust_mesh_roots":true}`:                                                      "allowed_uri_sans",

@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -22,12 +23,18 @@ import (
 )
 
 // Engine is one mount of the method.
-type Engine struct{ Meshes *Meshes }
+type Engine struct {
+	Meshes *Meshes
+
+	answers responders
+	quiet   atomic.Int64 // no list is to be fetched before (ns)
+}
 
 var (
 	_ engine.Engine     = (*Engine)(nil)
 	_ engine.Renewer    = (*Engine)(nil)
 	_ engine.Workplaces = (*Engine)(nil)
+	_ engine.Tender     = (*Engine)(nil)
 )
 
 const (
@@ -67,7 +74,7 @@ func (e *Engine) Handle(ctx context.Context, view engine.View, r *secrets.Reques
 	case kind == "certs":
 		return auth.Crud(ctx, view, r, certs, name, &role{})
 	case kind == "crls":
-		return auth.Crud(ctx, view, r, crls, name, &crl{})
+		return e.lists(ctx, view, r, name)
 	case path == configKey:
 		return e.config(ctx, view, r)
 	case path != "login":
@@ -151,7 +158,7 @@ func (e *Engine) login(ctx context.Context, view engine.View, r *secrets.Request
 			return nil, err
 		}
 	}
-	if errkind.Is(refused, errkind.Unavailable) { // it might have been good for the mesh that does not answer
+	if errkind.Is(refused, errkind.Unavailable) { // it might have been good for the mesh, or the responder, that does not answer
 		return nil, refused
 	}
 	return nil, errInvalid
@@ -183,6 +190,9 @@ func (e *Engine) judge(ctx context.Context, view engine.View, c *config, role *r
 	}
 	if len(chains) == 0 {
 		return errkind.New(errkind.Denied, "the certificate was revoked")
+	}
+	if err := e.answers.vouch(ctx, c, &role.OCSP, chains, p.now); err != nil {
+		return err
 	}
 	if role.Mesh {
 		live, err := e.Meshes.live(ctx, c, workloadOf(p.leaf), p.now)

@@ -1,15 +1,13 @@
 package cert
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/asn1"
-	"encoding/base64"
 	"encoding/pem"
-	"math/big"
 	"slices"
 	"strings"
-	"time"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/meshcert"
@@ -32,6 +30,7 @@ type role struct {
 	Extensions     []string    `json:"required_extensions,omitempty"`
 	MetaExtensions []string    `json:"allowed_metadata_extensions,omitempty"`
 	Display        string      `json:"display_name,omitempty"`
+	OCSP           ocspRules   `json:"ocsp,omitzero"`
 	Tokens         auth.Params `json:"tokens"`
 }
 
@@ -57,7 +56,9 @@ func (r *role) Read(f *secrets.Fields) error {
 		r.Display = f.String("display_name")
 	}
 	r.Mesh = f.Bool("trust_mesh_roots", r.Mesh)
-	ocsp := f.Bool("ocsp_enabled", false)
+	if err := r.OCSP.params().Read(f); err != nil {
+		return err
+	}
 	if err := f.Err(); err != nil {
 		return err
 	}
@@ -72,12 +73,13 @@ func (r *role) Read(f *secrets.Fields) error {
 			return errkind.Errorf(errkind.Invalid, "field \"allowed_metadata_extensions\": %q is no object identifier", oid)
 		}
 	}
+	if err := r.OCSP.check(); err != nil {
+		return err
+	}
 	certs, err := r.authorities()
 	switch {
 	case err != nil || (len(certs) == 0 && r.Certificate != ""):
 		return errkind.New(errkind.Invalid, "field \"certificate\": failed to parse certificate: must be PEM")
-	case ocsp:
-		return errkind.New(errkind.Invalid, "field \"ocsp_enabled\": is not supported: give lists of revoked certificates to crls/")
 	case !r.Mesh && len(certs) == 0:
 		return errkind.New(errkind.Invalid, "field \"certificate\": is missing")
 	case r.Mesh && (len(r.URIs) == 0 || slices.ContainsFunc(r.URIs, func(u string) bool { return !strings.HasPrefix(u, "spiffe://") })):
@@ -92,7 +94,8 @@ func (r *role) Read(f *secrets.Fields) error {
 
 // Show implements auth.Record.
 func (r *role) Show() map[string]any {
-	out := map[string]any{"certificate": r.Certificate, "display_name": r.Display, "trust_mesh_roots": r.Mesh, "ocsp_enabled": false}
+	out := map[string]any{"certificate": r.Certificate, "display_name": r.Display, "trust_mesh_roots": r.Mesh}
+	r.OCSP.params().Show(out)
 	for field, list := range r.lists() {
 		out[field] = auth.List(*list)
 	}
@@ -173,72 +176,6 @@ func workloadOf(c *x509.Certificate) string {
 	return u.String()
 }
 
-// crl is a list of revoked certificates, as it was given.
-type crl struct {
-	Issuer  []byte    `json:"issuer"` // the name as DER
-	Serials []string  `json:"serials"`
-	Given   time.Time `json:"this_update"`
-}
-
-// Read implements auth.Record.
-func (l *crl) Read(f *secrets.Fields) error {
-	text, url := f.String("crl"), f.String("url")
-	if err := f.Err(); err != nil {
-		return err
-	}
-	if url != "" {
-		return errkind.New(errkind.Invalid, "field \"url\": lists are not fetched: write them to field \"crl\"")
-	}
-	der := []byte(text)
-	if block, _ := pem.Decode(der); block != nil {
-		der = block.Bytes
-	} else if raw, err := base64.StdEncoding.DecodeString(text); err == nil {
-		der = raw
-	}
-	list, err := x509.ParseRevocationList(der)
-	if err != nil {
-		return errkind.Errorf(errkind.Invalid, "field \"crl\": must be a list of revoked certificates, PEM or DER: %w", err)
-	}
-	*l = crl{Issuer: list.RawIssuer, Given: list.ThisUpdate}
-	for _, e := range list.RevokedCertificateEntries {
-		l.Serials = append(l.Serials, e.SerialNumber.String())
-	}
-	slices.Sort(l.Serials)
-	return nil
-}
-
-// Show implements auth.Record.
-func (l *crl) Show() map[string]any {
-	serials := map[string]any{}
-	for _, s := range l.Serials {
-		serials[s] = map[string]any{}
-	}
-	return map[string]any{"serials": serials, "this_update": l.Given.Format(time.RFC3339)}
-}
-
-func (l *crl) has(issuer []byte, serial *big.Int) bool {
-	_, ok := slices.BinarySearch(l.Serials, serial.String())
-	return ok && slices.Equal(l.Issuer, issuer)
-}
-
-// unrevoked leaves those chains that no list has a certificate of.
-func unrevoked(ctx context.Context, view engine.View, chains [][]*x509.Certificate) ([][]*x509.Certificate, error) {
-	names, err := view.List(ctx, crls, "", 0)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		l, err := auth.Find[crl](ctx, view, crls, name)
-		if err != nil {
-			return nil, err
-		}
-		chains = slices.DeleteFunc(chains, func(chain []*x509.Certificate) bool {
-			return slices.ContainsFunc(chain, func(c *x509.Certificate) bool { return l != nil && l.has(c.RawIssuer, c.SerialNumber) })
-		})
-	}
-	return chains, nil
-}
-
 // config is what holds for all roles of the mount.
 type config struct {
 	NoBinding bool   `json:"disable_binding,omitempty"`
@@ -246,6 +183,7 @@ type config struct {
 	MeshAddr  string `json:"mesh_address,omitempty"` // of a server with Consul's API
 	MeshCA    string `json:"mesh_ca_pem,omitempty"`
 	MeshToken string `json:"mesh_token,omitempty"`
+	OCSPCache int    `json:"ocsp_cache_size,omitempty"` // answers that are kept; 0 is 100
 }
 
 func configOf(ctx context.Context, view engine.View) (*config, error) {
@@ -259,6 +197,9 @@ func configOf(ctx context.Context, view engine.View) (*config, error) {
 // Read takes what was given; the address of the mesh with its authority and token is one thing.
 func (c *config) Read(f *secrets.Fields) error {
 	c.NoBinding, c.AliasMeta = f.Bool("disable_binding", c.NoBinding), f.Bool("enable_identity_alias_metadata", c.AliasMeta)
+	if c.OCSPCache = f.Int("ocsp_cache_size", c.OCSPCache); c.OCSPCache < 0 || c.OCSPCache > 100_000 {
+		return errkind.New(errkind.Invalid, "field \"ocsp_cache_size\": must be 0 to 100000")
+	}
 	if f.Has("mesh_address") {
 		c.MeshAddr, c.MeshCA, c.MeshToken = strings.TrimSuffix(f.String("mesh_address"), "/"), f.String("mesh_ca_pem"), f.String("mesh_token")
 	} else if f.Has("mesh_ca_pem") || f.Has("mesh_token") {
@@ -277,7 +218,7 @@ func (e *Engine) config(ctx context.Context, view engine.View, r *secrets.Reques
 	}
 	switch r.Op {
 	case secrets.Read:
-		return auth.Data(map[string]any{"disable_binding": c.NoBinding, "enable_identity_alias_metadata": c.AliasMeta, "ocsp_cache_size": 100,
+		return auth.Data(map[string]any{"disable_binding": c.NoBinding, "enable_identity_alias_metadata": c.AliasMeta, "ocsp_cache_size": cmp.Or(c.OCSPCache, ocspKept),
 			"mesh_address": c.MeshAddr, "mesh_ca_pem": c.MeshCA})
 	case secrets.Create, secrets.Update:
 		f, err := r.Fields()
