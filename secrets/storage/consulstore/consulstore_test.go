@@ -27,7 +27,7 @@ type kv struct {
 	mu    sync.Mutex
 	index uint64
 	keys  map[string]entry
-	fail  string // the text of a 500
+	fail  string // the text of a 500; "hang": no answer
 }
 
 type entry struct {
@@ -39,6 +39,12 @@ func (s *kv) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body) // a test's own client
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.fail == "hang" {
+		s.mu.Unlock()
+		<-r.Context().Done()
+		s.mu.Lock()
+		return
+	}
 	q := r.URL.Query()
 	key := strings.TrimPrefix(r.URL.Path, "/v1/kv/")
 	old, ok := s.keys[key]
@@ -142,34 +148,25 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// Consul without a leader: writes are refused in time, reads go on, and all is well when it has one again.
-func TestWithoutALeader(t *testing.T) {
-	kv, b := start(t)
-	s, err := objectstore.Open(t.Context(), objectstore.Config{Bucket: b, CommitTime: 200 * time.Millisecond, Pause: 10 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	ops := []storage.Op{storage.Put("a", []byte("1"))}
-	set := func(text string) {
-		kv.mu.Lock()
-		defer kv.mu.Unlock()
-		kv.fail = text
-	}
-	if err := s.Commit(t.Context(), 0, ops); err != nil {
-		t.Fatal(err)
-	}
-	set("No cluster leader")
-	if err := s.Commit(t.Context(), 0, ops); !errkind.Is(err, errkind.Unavailable) {
-		t.Fatal(err)
-	}
-	if _, ok, err := s.Get(t.Context(), "a"); !ok || err != nil {
-		t.Fatal(err)
-	}
-	set("")
-	if err := s.Commit(t.Context(), 0, ops); err != nil {
-		t.Fatal(err)
-	}
+// Consul without a leader, shedding load, or silent, under writers.
+func TestOutage(t *testing.T) {
+	var s *kv
+	storagetest.RunOutage(t, storagetest.Outage{Ways: []string{"No cluster leader", "rpc error making call", "hang"},
+		Open: func(t *testing.T) storage.Backend {
+			var b *Bucket
+			s, b = start(t)
+			store, err := objectstore.Open(t.Context(), objectstore.Config{Bucket: b, CommitTime: 200 * time.Millisecond, Pause: 10 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return store
+		},
+		Break: func(way string) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.fail = way
+		},
+	})
 }
 
 func TestBadAddresses(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -30,6 +31,7 @@ type service struct {
 	careless string // ignores this condition
 	status   int    // answers with this alone
 	lose     bool   // does what it is asked to, and hangs up
+	hang     bool   // answers nothing
 }
 
 type object struct {
@@ -47,6 +49,12 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body) // a test's own client
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.hang {
+		s.mu.Unlock()
+		<-r.Context().Done()
+		s.mu.Lock()
+		return
+	}
 	key, inBucket := strings.CutPrefix(r.URL.Path, "/bucket/")
 	old, ok := s.objects[key]
 	switch {
@@ -201,6 +209,28 @@ func TestALostAnswer(t *testing.T) {
 	if v, _, _ := store.Get(t.Context(), "a"); string(v) != "1" || len(s.objects) != 1 {
 		t.Fatalf("%q, %d objects", v, len(s.objects))
 	}
+}
+
+// The service throttles, fails or hangs under writers.
+func TestOutage(t *testing.T) {
+	var s *service
+	storagetest.RunOutage(t, storagetest.Outage{Ways: []string{"429", "500", "503", "hang"},
+		Open: func(t *testing.T) storage.Backend {
+			var b *Bucket
+			s, b = start(t)
+			store, err := objectstore.Open(t.Context(), objectstore.Config{Bucket: b, CommitTime: 200 * time.Millisecond, Pause: 10 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return store
+		},
+		Break: func(way string) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.status, _ = strconv.Atoi(way) // 0 where it is none
+			s.hang = way == "hang"
+		},
+	})
 }
 
 func TestBadConfigurations(t *testing.T) {
