@@ -147,7 +147,7 @@ func TestConformance(t *testing.T) {
 		}
 		return s
 	}
-	storagetest.Run(t, storagetest.Kit{Steps: 100, Reopen: reopen, Open: func(t *testing.T) storage.Backend {
+	storagetest.Run(t, storagetest.Kit{Steps: 100, Reopen: reopen, Second: reopen, Open: func(t *testing.T) storage.Backend {
 		_, b = start(t, nil)
 		return reopen(t)
 	}})

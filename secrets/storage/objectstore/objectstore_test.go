@@ -131,7 +131,7 @@ func TestConformance(t *testing.T) {
 					b.limit = limit
 					return reopen(t)
 				},
-				Reopen: reopen,
+				Reopen: reopen, Second: reopen,
 			})
 		})
 	}

@@ -38,6 +38,7 @@ func TestConformance(t *testing.T) {
 	storagetest.Run(t, storagetest.Kit{Steps: 150,
 		Open:   func(t *testing.T) storage.Backend { url = schema(t); return open(t, url, 0) },
 		Reopen: func(t *testing.T) storage.Backend { return open(t, url, 0) },
+		Second: func(t *testing.T) storage.Backend { return open(t, url, 0) },
 	})
 }
 

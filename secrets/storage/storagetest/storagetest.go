@@ -23,6 +23,8 @@ type Kit struct {
 	Open func(t *testing.T) storage.Backend
 	// Reopen opens again what the backend that Open gave holds, after it was closed. Nil where nothing outlives it.
 	Reopen func(t *testing.T) storage.Backend
+	// Second gives another server's hold of what the backend that Open gave holds, beside it. Nil where servers do not share it.
+	Second func(t *testing.T) storage.Backend
 	// Steps of the property test; 0: 400. Slow backends take fewer.
 	Steps int
 }
@@ -46,7 +48,7 @@ func (k Kit) open(t *testing.T) (context.Context, storage.Backend) {
 func Run(t *testing.T, k Kit) {
 	for name, test := range map[string]func(*testing.T, Kit){
 		"values": testValues, "list": testList, "scan": testScan, "whole": testWhole, "refused": testRefused,
-		"fence": testFence, "model": testModel, "concurrent": testConcurrent, "reopen": testReopen, "closed": testClosed,
+		"fence": testFence, "model": testModel, "concurrent": testConcurrent, "reopen": testReopen, "closed": testClosed, "sleeper": testSleeper,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, k) })
 	}
