@@ -30,6 +30,8 @@ type MonitorOptions struct {
 	Sample int
 	// PerProcess is how many sessions one process plays.
 	PerProcess int
+	// EventsStore is where events are kept: embedded ("" too), or postgresql, one that the bench starts.
+	EventsStore string
 	// Kill is who is killed in the middle: leader, server (one that does not lead), or nobody.
 	Kill string
 
@@ -58,6 +60,15 @@ func (o *MonitorOptions) complete() error {
 	between("ramp", &o.Ramp, 0, 0, 1_000_000)
 	between("per-process", &o.PerProcess, 10_000, 1, 19_000)
 	between("sample", &o.Sample, max(1, min(64, o.Agents/10)), 1, o.Agents)
+	if o.EventsStore == "" {
+		o.EventsStore = "embedded"
+	}
+	if !slices.Contains([]string{"embedded", "postgresql"}, o.EventsStore) {
+		errs = append(errs, fmt.Errorf("--events-store: must be embedded or postgresql, not %q", o.EventsStore))
+	}
+	if o.EventsStore != "embedded" && o.Target != "" {
+		errs = append(errs, errors.New("--events-store: it is for servers that the bench starts; --target has what it has"))
+	}
 	if !slices.Contains([]string{"", "leader", "server"}, o.Kill) {
 		errs = append(errs, fmt.Errorf("--kill: must be leader or server, not %q", o.Kill))
 	}
@@ -119,7 +130,7 @@ func runMonitor(ctx context.Context, o MonitorOptions) (*MonitorResult, error) {
 	}
 	defer p.close()
 	r := &MonitorResult{Bench: map[bool]string{false: "agents", true: "events"}[o.flood], Machine: Machine(), Date: time.Now().UTC().Truncate(time.Second),
-		Servers: len(p.apis), Agents: o.Agents, Checks: o.Checks, Interval: o.Interval, Subscriptions: o.Subscriptions, Keepalive: o.Keepalive, Seconds: o.Duration.Seconds()}
+		EventsStore: o.EventsStore, Servers: len(p.apis), Agents: o.Agents, Checks: o.Checks, Interval: o.Interval, Subscriptions: o.Subscriptions, Keepalive: o.Keepalive, Seconds: o.Duration.Seconds()}
 	if !o.flood {
 		r.OfferedPerSecond = o.offered()
 	}
@@ -142,14 +153,16 @@ func runMonitor(ctx context.Context, o MonitorOptions) (*MonitorResult, error) {
 
 // plane is the servers with a monitor plane, and the processes that play agents.
 type plane struct {
-	o       *MonitorOptions
-	cluster *cluster // nil with a target
-	apis    []string // URLs
-	doors   []string // host:port
-	dir     string
-	players []*child
-	follow  *followers
-	dead    int // index of the server that was killed, or -1
+	o        *MonitorOptions
+	cluster  *cluster  // nil with a target
+	database *postgres // nil unless events are kept there
+	apis     []string  // URLs
+	doors    []string  // host:port
+	dir      string
+	players  []*child
+	follow   *followers
+	dead     int       // index of the server that was killed, or -1
+	told     []figures // by server: what it told last
 }
 
 // monitorConfig turns the plane on, on free ports.
@@ -160,8 +173,12 @@ func (p *plane) monitorConfig() ([]string, error) {
 	}
 	p.apis = append(p.apis, "http://127.0.0.1:"+ports[0])
 	p.doors = append(p.doors, "127.0.0.1:"+ports[1])
-	return []string{"-hcl", fmt.Sprintf("ports { monitor = %s, monitor_agents = %s } monitor { enabled = true, cluster_admin_username = %q, cluster_admin_password = %q }",
-		ports[0], ports[1], p.o.User, p.o.Password)}, nil
+	store := ""
+	if p.database != nil {
+		store = fmt.Sprintf("store = %q, dsn = %q,", "postgresql", p.database.url())
+	}
+	return []string{"-hcl", fmt.Sprintf("ports { monitor = %s, monitor_agents = %s } monitor { enabled = true, %s cluster_admin_username = %q, cluster_admin_password = %q }",
+		ports[0], ports[1], store, p.o.User, p.o.Password)}, nil
 }
 
 func openPlane(ctx context.Context, o *MonitorOptions) (*plane, error) {
@@ -175,9 +192,17 @@ func openPlane(ctx context.Context, o *MonitorOptions) (*plane, error) {
 		p.dir = dir
 		return p, err
 	}
+	if o.EventsStore == "postgresql" {
+		o.say("starting PostgreSQL ...")
+		var err error
+		if p.database, err = startPostgres(ctx); err != nil {
+			return nil, err
+		}
+	}
 	o.perServer = p.monitorConfig
 	c, err := openCluster(ctx, &o.Options)
 	if err != nil {
+		p.close()
 		return nil, err
 	}
 	p.cluster, p.dir = c, c.dir
@@ -208,5 +233,8 @@ func (p *plane) close() {
 		p.cluster.close()
 	} else if p.dir != "" {
 		_ = os.RemoveAll(p.dir)
+	}
+	if p.database != nil {
+		p.database.stop()
 	}
 }

@@ -21,6 +21,12 @@ func (r *MonitorResult) kill(ctx context.Context, p *plane) error {
 	if err != nil {
 		return err
 	}
+	dead := p.dead
+	p.dead = -1
+	if _, err := p.figures(ctx); err != nil { // what it tells last
+		return err
+	}
+	p.dead = dead
 	p.o.say("killing %s ...", p.apis[p.dead])
 	begin := time.Now()
 	r.Kill = &Killed{Who: p.o.Kill, AlarmsAfter: p.follow.alarms.Load(), at: begin}

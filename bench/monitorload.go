@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -156,28 +154,47 @@ func (p *plane) awaitSessions(ctx context.Context, most time.Duration) error {
 	}
 }
 
-// figures are what the servers tell of themselves, added up; a server that was killed keeps its last ones.
+// figures are what the servers tell of themselves, added up; of one that was killed, what it told last.
 type figures struct {
 	stored, steady, commits, changes, dropped, merged, pending float64
 }
 
+func (f *figures) add(o figures) {
+	f.stored += o.stored
+	f.steady += o.steady
+	f.commits += o.commits
+	f.changes += o.changes
+	f.dropped += o.dropped
+	f.merged += o.merged
+	f.pending += o.pending
+}
+
 func (p *plane) figures(ctx context.Context) (sum figures, err error) {
+	if p.told == nil {
+		p.told = make([]figures, len(p.apis))
+	}
 	for i, api := range p.apis {
-		if i == p.dead {
-			continue
+		if i != p.dead {
+			if p.told[i], err = ask(ctx, api); err != nil {
+				return sum, err
+			}
 		}
-		c, err := sensu.New(sensu.Config{Address: api})
-		if err != nil {
-			return sum, err
-		}
-		text, _, err := c.Do(ctx, "GET", "/metrics", nil, nil)
-		c.Close()
-		if err != nil {
-			return sum, err
-		}
-		sum.read(string(text))
+		sum.add(p.told[i])
 	}
 	return sum, nil
+}
+
+func ask(ctx context.Context, api string) (f figures, err error) {
+	c, err := sensu.New(sensu.Config{Address: api})
+	if err != nil {
+		return f, err
+	}
+	defer c.Close()
+	text, _, err := c.Do(ctx, "GET", "/metrics", nil, nil)
+	if err == nil {
+		f.read(string(text))
+	}
+	return f, err
 }
 
 func (f *figures) read(text string) {
@@ -195,6 +212,9 @@ func (f *figures) read(text string) {
 		switch name {
 		case "events_processed":
 			f.stored += v
+		case "events_keepalives": // results of checks are what is counted; a keepalive is steady, mostly
+			f.stored -= v
+			f.steady -= v
 		case "events_steady":
 			f.steady += v
 		case "store_commits":
@@ -211,40 +231,4 @@ func (f *figures) read(text string) {
 			}
 		}
 	}
-}
-
-// usage is processor time, memory and what was written, by kind of process.
-type usage struct {
-	servers, players float64 // seconds
-	rss              int64
-	written          float64 // bytes that servers had written to disks
-}
-
-func (p *plane) usage() (u usage) {
-	if p.cluster != nil {
-		for _, s := range p.cluster.servers {
-			u.servers += s.proc.cpuSeconds()
-			u.rss += s.proc.rssBytes()
-			u.written += s.proc.writtenBytes()
-		}
-	}
-	for _, c := range p.players {
-		u.players += c.proc.cpuSeconds()
-	}
-	return u
-}
-
-// writtenBytes is what the process had the kernel write to disks so far; zero where the system does not tell.
-func (p *process) writtenBytes() float64 {
-	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid), "io"))
-	if err != nil {
-		return 0
-	}
-	for line := range strings.SplitSeq(string(data), "\n") {
-		if text, ok := strings.CutPrefix(line, "write_bytes: "); ok {
-			v, _ := strconv.ParseFloat(text, 64)
-			return v
-		}
-	}
-	return 0
 }

@@ -23,17 +23,19 @@ type MonitorResult struct {
 	Interval      int       `json:"interval"`
 	Subscriptions int       `json:"subscriptions"`
 	Keepalive     int       `json:"keepalive_interval"`
+	EventsStore   string    `json:"events_store"`
 	Seconds       float64   `json:"seconds"` // of the steady phase
 
 	Sessions         int64   `json:"sessions"`           // at the end of the steady phase
-	OfferedPerSecond float64 `json:"offered_per_second"` // 0 where nobody asks: as many as are taken
+	OfferedPerSecond float64 `json:"offered_per_second"` // what checks ask for; where nobody asks, what agents sent
 	EventsPerSecond  float64 `json:"events_per_second"`  // taken by the store in the steady phase
 	LowestPerSecond  float64 `json:"lowest_per_second"`  // in windows of one interval (events: of a second)
 	HighestPerSecond float64 `json:"highest_per_second"`
 	Keepalives       float64 `json:"keepalives_per_second"`
 
 	// Sent are all results that agents sent from the first to the last, Stored those that are durable, Shed those that servers
-	// say that they dropped or agents held back, and Lost the rest. With --kill, Stored is of the servers that are left, and Lost unknown.
+	// say that they dropped or agents held back, and Lost the rest. With --kill, Stored counts for the server that died what it told last, and Lost what was on its way
+	// to it or from it.
 	Sent   int64 `json:"sent"`
 	Stored int64 `json:"stored"`
 	Shed   int64 `json:"shed"`
@@ -51,6 +53,7 @@ type MonitorResult struct {
 	Ramp            Phase   `json:"ramp"`
 	Rest            Phase   `json:"rest"` // sessions that only keep alive
 	Steady          Phase   `json:"steady"`
+	CPU             float64 `json:"cpu_share"` // of all processes together while checks run
 	Operations      float64 `json:"store_operations_per_event"`
 	BytesWritten    float64 `json:"bytes_written_per_event"`
 	SteadyShare     float64 `json:"steady_share"` // results that passed as the one before
@@ -65,6 +68,7 @@ type Phase struct {
 	Seconds    float64 `json:"seconds"`
 	ServersCPU float64 `json:"servers_cpu_share"` // of all processors of the machine
 	AgentsCPU  float64 `json:"agents_cpu_share"`
+	StoreCPU   float64 `json:"database_cpu_share,omitempty"` // PostgreSQL's
 }
 
 // Killed is what the end of a server did.
@@ -80,7 +84,7 @@ type Killed struct {
 func phase(begin time.Time, a, b usage) Phase {
 	s := time.Since(begin).Seconds()
 	all := s * float64(runtime.NumCPU())
-	return Phase{Seconds: s, ServersCPU: (b.servers - a.servers) / all, AgentsCPU: (b.players - a.players) / all}
+	return Phase{Seconds: s, ServersCPU: (b.servers - a.servers) / all, AgentsCPU: (b.players - a.players) / all, StoreCPU: (b.database - a.database) / all}
 }
 
 // ramp opens all sessions, and looks at what they cost while nothing is asked of them.
@@ -151,9 +155,13 @@ func (r *MonitorResult) steady(ctx context.Context, p *plane) error {
 	if err != nil {
 		return err
 	}
+	r.CPU = r.Steady.ServersCPU + r.Steady.AgentsCPU + r.Steady.StoreCPU
+	if p.o.flood {
+		r.OfferedPerSecond = float64(now.Events+now.Held-sent.Events-sent.Held) / took
+	}
 	r.Sessions, r.Reconnects = now.Sessions, now.Lost
 	r.Keepalives = float64(now.Keepalives-sent.Keepalives) / took
-	if events := to.stored - from.stored; events > 0 && r.Kill == nil {
+	if events := to.stored - from.stored; events > 0 {
 		r.EventsPerSecond = events / took
 		r.Operations, r.BytesWritten, r.SteadyShare = (to.commits-from.commits)/events, (p.usage().written-before.written)/events, (to.steady-from.steady)/events
 	}
@@ -221,9 +229,7 @@ func (r *MonitorResult) finish(ctx context.Context, p *plane, first figures) err
 	}
 	r.Sent, r.Stored = sent.Events, int64(now.stored-first.stored)
 	r.Shed = int64(now.dropped-first.dropped) + sent.Held
-	if p.o.Kill == "" {
-		r.Lost = r.Sent - r.Stored - int64(now.dropped-first.dropped)
-	}
+	r.Lost = r.Sent - r.Stored - int64(now.dropped-first.dropped)
 	r.FalseAlarms = p.follow.alarms.Load()
 	r.ServerRSS = p.usage().rss
 	r.Durable, r.Handled = p.follow.latencies()
@@ -244,7 +250,7 @@ func (r *MonitorResult) WriteJSON(w io.Writer) error {
 // WriteText writes the result for people.
 func (r *MonitorResult) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "bench %s  %d servers, %d agents, %d checks every %d s in %d subscriptions\n%s  %s\n", r.Bench, r.Servers, r.Agents, r.Checks, r.Interval, r.Subscriptions,
+	fmt.Fprintf(&b, "bench %s  %d servers, events store %s, %d agents, %d checks every %d s in %d subscriptions\n%s  %s\n", r.Bench, r.Servers, r.EventsStore, r.Agents, r.Checks, r.Interval, r.Subscriptions,
 		r.Machine, r.Date.Format(time.DateOnly))
 	fmt.Fprintf(&b, "  sessions %d after %.1f s, %d lost since; %d bytes each; servers %.0f MiB at the end\n", r.Sessions, r.Ramp.Seconds, r.Reconnects, r.BytesPerSession, float64(r.ServerRSS)/(1<<20))
 	fmt.Fprintf(&b, "  events   %.0f/s (lowest %.0f, highest %.0f), offered %.0f/s; keepalives %.0f/s\n", r.EventsPerSecond, r.LowestPerSecond, r.HighestPerSecond, r.OfferedPerSecond, r.Keepalives)
@@ -254,7 +260,7 @@ func (r *MonitorResult) WriteText(w io.Writer) error {
 		what string
 		Phase
 	}{{"ramp", r.Ramp}, {"rest", r.Rest}, {"steady", r.Steady}} {
-		fmt.Fprintf(&b, "  %-6s   %.1f s, servers %.0f %%, agents %.0f %% of the machine\n", ph.what, ph.Seconds, 100*ph.ServersCPU, 100*ph.AgentsCPU)
+		fmt.Fprintf(&b, "  %-6s   %.1f s, servers %.0f %%, agents %.0f %%, PostgreSQL %.0f %% of the machine\n", ph.what, ph.Seconds, 100*ph.ServersCPU, 100*ph.AgentsCPU, 100*ph.StoreCPU)
 	}
 	fmt.Fprintf(&b, "  an event: %.5f store operations, %.1f bytes written; %.1f %% unchanged\n", r.Operations, r.BytesWritten, 100*r.SteadyShare)
 	if k := r.Kill; k != nil {

@@ -135,6 +135,9 @@ func (p *process) statusBytes(field string) int64 {
 
 // cpuSeconds is the processor time that it took so far, in user mode and in the kernel.
 func (p *process) cpuSeconds() float64 {
+	if s := p.cmd.ProcessState; s != nil { // it has ended
+		return (s.UserTime() + s.SystemTime()).Seconds()
+	}
 	if t, ok := processTime(p.cmd.Process.Pid); ok {
 		return t.Seconds()
 	}

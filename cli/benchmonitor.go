@@ -27,6 +27,7 @@ func (e *env) benchMonitor(name, short string, run func(context.Context, bench.M
 	f.IntVar(&o.Keepalive, "keepalive-interval", 20, "seconds between an agent's keepalives")
 	f.IntVar(&o.Ramp, "ramp", 0, "sessions that are opened a second (0 is as fast as they are taken)")
 	f.IntVar(&o.Sample, "sample", 0, "agents whose events are followed to the store and to a handler (0 is 64, or a tenth of the agents)")
+	f.StringVar(&o.EventsStore, "events-store", "embedded", "where the started servers keep events: embedded, or postgresql (a server of the bench's own, with its defaults)")
 	f.IntVar(&o.PerProcess, "per-process", 10_000, "sessions of one helper process")
 	e.runs(c, b, func(ctx context.Context) (report, error) {
 		o.Options = b.Options

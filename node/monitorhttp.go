@@ -193,7 +193,8 @@ func (m *monitorPlane) meter() {
 		r.GaugeFunc(name, f, labels...)
 	}
 	stat("events_processed", "Results of checks that were taken since the start.", func() float64 { return float64(m.ingest.Stats().Results) }, "status", "success", "type", "check")
-	stat("events_steady", "Results that passed as the one before.", func() float64 { return float64(m.ingest.Stats().Steady) })
+	stat("events_keepalives", "Of these, results of the check keepalive: signs of life, and that they are missing.", func() float64 { return float64(m.ingest.Stats().Keepalives) })
+	stat("events_steady", "Results, keepalives too, that passed as the one before.", func() float64 { return float64(m.ingest.Stats().Steady) })
 	stat("events_published", "Events that were handed to pipelines.", func() float64 { return float64(m.ingest.Stats().Published) })
 	stat("events_pending_bytes", "Bytes of events that wait to be stored.", func() float64 { return float64(m.ingest.Stats().Pending) })
 	stat("store_commits", "Batches of events that were made durable.", func() float64 { return float64(m.ingest.Stats().Store.Commits) })

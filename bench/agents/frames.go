@@ -128,9 +128,10 @@ func entity(b *pb, namespace, subscription string) {
 	b.text(4, subscription)
 	b.text(4, "entity:"+nameMark)
 	b.number(5, timeMark)
+	b.message(7, func(*pb) {}) // agents write it always
 	b.text(11, "agent")
 	for _, secret := range []string{"password", "passwd", "pass", "api_key", "api_token", "access_key", "secret_key", "private_key", "secret"} {
-		b.text(12, secret)
+		b.text(13, secret)
 	}
 	b.meta(14, nameMark, namespace)
 	b.text(15, "6.12.0")

@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"time"
@@ -86,7 +85,8 @@ type taken struct {
 
 // commit makes what gathered durable, and then does what waits for it.
 func (in *Ingest) commit(ctx context.Context) error {
-	var all []taken
+	all := in.taken[:0]
+	defer func() { clear(all); in.taken = all }()
 	var size int64
 	resent := 0
 	for i := range in.shards {
@@ -161,7 +161,7 @@ func (in *Ingest) replicate(t taken) {
 		in.cfg.Replicate(t.shard.number, true, t.until, t.whole)
 	default:
 		if b, ok := t.batch.(interface{ Records() []byte }); ok {
-			in.cfg.Replicate(t.shard.number, false, t.until, bytes.Clone(b.Records()))
+			in.cfg.Replicate(t.shard.number, false, t.until, b.Records())
 		}
 	}
 }

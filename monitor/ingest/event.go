@@ -175,16 +175,17 @@ func (in *Ingest) Stored() (out [Shards]uint64) {
 
 // Stats counts what was taken since the start.
 type Stats struct {
-	Results   uint64 // results of checks, and events with metrics alone
-	Steady    uint64 // of these, such that passed as before
-	Published uint64
-	Pending   int64 // bytes that wait to be stored
-	Store     eventstore.Info
+	Results    uint64 // results of checks, and events with metrics alone
+	Keepalives uint64 // of these, of the check keepalive
+	Steady     uint64 // of these, such that passed as before
+	Published  uint64
+	Pending    int64 // bytes that wait to be stored
+	Store      eventstore.Info
 }
 
 // Stats returns the counts.
 func (in *Ingest) Stats() Stats {
-	return Stats{in.results.Load(), in.steady.Load(), in.published.Load(), in.pending.Load(), in.store.Info()}
+	return Stats{in.results.Load(), in.alive.Load(), in.steady.Load(), in.published.Load(), in.pending.Load(), in.store.Info()}
 }
 
 // Announce publishes an event that is not stored, such as an agent's registration.

@@ -56,7 +56,7 @@ type Config struct {
 	// Spread says that other servers have shards too: none is owned before Own. Otherwise all are.
 	Spread bool
 	// Replicate is given what a commit made durable of an owned shard: its records, or all of the shard (reset), and the sequence after it. It is
-	// called from one goroutine, in order; the records are its own. It must not block. nil is nobody.
+	// called from one goroutine, in order; the records hold until it returns. It must not block. nil is nobody.
 	Replicate func(shard uint16, reset bool, until uint64, records []byte)
 	// HistoryRuns is how many spans of a check's past are kept, 0 for 100, at most monitor.PastMost; HistoryAge after what time they go, 0 for 30 days.
 	HistoryRuns int
@@ -79,6 +79,7 @@ type Ingest struct {
 	shards  [Shards]shard
 	frames  sync.Pool
 
+	taken   []taken // of the newest commit, for use again; Run's
 	pending atomic.Int64
 	wake    chan struct{} // one token: something waits to be committed
 	roomMu  sync.Mutex
@@ -87,6 +88,7 @@ type Ingest struct {
 	tail    atomic.Pointer[Tail]
 
 	results   atomic.Uint64
+	alive     atomic.Uint64
 	steady    atomic.Uint64
 	published atomic.Uint64
 }
@@ -305,6 +307,9 @@ func (in *Ingest) step(s *shard, e *entity, k *key, f *monitor.Frame, what event
 		in.trim(k)
 	}
 	in.results.Add(1)
+	if k.res.Check == monitor.KeepaliveCheck {
+		in.alive.Add(1)
+	}
 	if out.Steady {
 		in.steady.Add(1)
 	}

@@ -27,7 +27,7 @@ type chunk struct {
 	reset   bool
 	until   uint64
 	epoch   uint64
-	records []byte
+	records *[]byte // of pieces
 }
 
 // link is the state of one owned shard towards its replica.
@@ -84,7 +84,8 @@ func (b *back) assign(shard uint16, replica string) {
 // clear drops what waits of a shard. The lock is held.
 func (b *back) clear(l *link) {
 	for _, c := range l.queue {
-		b.waiting.Add(-int64(len(c.records)))
+		b.waiting.Add(-int64(len(*c.records)))
+		putPiece(c.records)
 	}
 	l.queue = nil
 }
@@ -113,7 +114,9 @@ func (s *Spread) Replicate(shard uint16, reset bool, until uint64, records []byt
 	if t := s.table.Load(); t != nil {
 		epoch = t[shard].Epoch
 	}
-	l.queue = append(l.queue, chunk{shard, reset, until, epoch, records})
+	piece := pieces.Get().(*[]byte)
+	*piece = append((*piece)[:0], records...)
+	l.queue = append(l.queue, chunk{shard, reset, until, epoch, piece})
 	b.waiting.Add(int64(len(records)))
 	select {
 	case b.peers[l.replica] <- struct{}{}:
@@ -235,10 +238,12 @@ func (b *back) take(id string) (list []chunk) {
 		}
 		for len(l.queue) > 0 && size < callBytes {
 			c := l.queue[0]
-			l.queue = l.queue[1:]
+			if l.queue = l.queue[1:]; len(l.queue) == 0 {
+				l.queue = nil
+			}
 			l.flight = true
-			size += len(c.records)
-			b.waiting.Add(-int64(len(c.records)))
+			size += len(*c.records)
+			b.waiting.Add(-int64(len(*c.records)))
 			list = append(list, c)
 		}
 	}
@@ -288,14 +293,15 @@ func (b *back) call(ctx context.Context, id string, list []chunk) (refused map[u
 	}
 	size := 64
 	for _, c := range list {
-		size += len(c.records) + 32
+		size += len(*c.records) + 32
 	}
 	req := pack.String(make([]byte, 0, size), b.s.cfg.Self)
 	for _, c := range list {
 		req = pack.Uint(req, uint64(c.shard))
 		req = pack.Bool(req, c.reset)
 		req = pack.Uint(pack.Uint(req, c.epoch), c.until)
-		req = pack.Bytes(req, c.records)
+		req = pack.Bytes(req, *c.records)
+		putPiece(c.records)
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()

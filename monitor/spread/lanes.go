@@ -38,8 +38,9 @@ type item struct {
 	namespace string
 	event     []byte
 	brief     []byte
-	rest      uint64 // what the rest of the event is known by
-	whole     bool   // it goes as it came with the call under way
+	memory    *[]byte // where both are; it is used again once the event is taken
+	rest      uint64  // what the rest of the event is known by
+	whole     bool    // it goes as it came with the call under way
 	until     time.Time
 	left      chan struct{} // closed when the event leaves the queue; nil where nobody waits for it
 }
@@ -104,15 +105,24 @@ func (s *Spread) Frame(ctx context.Context, namespace string, b []byte) error {
 	if err != ingest.ErrElsewhere {
 		return err
 	}
-	// One piece of memory for both: what a brief has beside texts of the event is less than briefBytes, mostly.
-	copied := append(make([]byte, 0, len(b)+len(f.Output)+len(f.Rest)+briefBytes), b...)
-	it := item{shard: shard, namespace: namespace, event: copied, until: s.cfg.Now().Add(itemTime)}
-	both, rest := ingest.AppendBrief(copied, f)
-	it.brief, it.rest = both[len(b):], rest^xxhash.Sum64String(namespace)
-	return s.lanes.route(ctx, it)
+	m := pieces.Get().(*[]byte)
+	both, rest := ingest.AppendBrief(append((*m)[:0], b...), f)
+	*m = both
+	return s.lanes.route(ctx, item{shard: shard, namespace: namespace, event: both[:len(b):len(b)], brief: both[len(b):], memory: m,
+		rest: rest ^ xxhash.Sum64String(namespace), until: s.cfg.Now().Add(itemTime)})
 }
 
-const briefBytes = 128
+// pieces are memory for events and their briefs, and for records.
+var pieces = sync.Pool{New: func() any { return new([]byte) }}
+
+// pieceMost is how large a piece may be that is kept.
+const pieceMost = 16 << 10
+
+func putPiece(m *[]byte) {
+	if cap(*m) <= pieceMost {
+		pieces.Put(m)
+	}
+}
 
 var frames = sync.Pool{New: func() any { return new(monitor.Frame) }}
 
@@ -217,6 +227,8 @@ func (l *lanes) queue(it item) (left chan struct{}, err error) {
 // done takes an event off the books.
 func (l *lanes) done(it *item) {
 	l.waiting.Add(-int64(it.size()))
+	putPiece(it.memory)
+	it.event, it.brief, it.memory = nil, nil, nil
 	h := &l.holds[it.shard]
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -352,6 +364,7 @@ func (l *lanes) deliver(ctx context.Context, n *lane, number uint64, list []item
 		if err == nil {
 			return l.answered(ctx, n, list, refused)
 		}
+		n.req = nil // the connection may still have it
 		now := l.s.cfg.Now()
 		for i := range list {
 			if !l.stays(&list[i], to, now) {
