@@ -78,7 +78,7 @@ func (l *Lab) openMonitor(ctx context.Context, shape Shape, agents, subjects int
 	for i := range agents {
 		a := &sensor{name: name("agent"), servers: c.Servers, beats: b, rng: rand.New(rand.NewPCG(seed, uint64(i)))}
 		for range subjects {
-			a.subjects = append(a.subjects, &subject{name: name("host"), next: 1_600_000_000})
+			a.subjects = append(a.subjects, &subject{name: name("host"), next: time.Now().Unix() - 100_000})
 		}
 		r.sensors = append(r.sensors, a)
 		r.running.Go(func() { a.run(running) })

@@ -1,6 +1,12 @@
 package faultrun
 
-import "testing"
+import (
+	"testing"
+	"time"
+
+	"corbel.dev/corbel/kit/loud"
+	"corbel.dev/corbel/secrets/storage/pgstore/pgtest"
+)
 
 // TestMonitorCrash is A4 of the monitor plane in short, and no false alarm of living agents.
 func TestMonitorCrash(t *testing.T) {
@@ -30,4 +36,18 @@ func TestMonitorFaults(t *testing.T) {
 	}
 	t.Logf("%d steps, %d results; %d sessions regained, p50 %s, worst %s; %d bytes more under rubbish", report.Steps, report.Results, len(report.Back),
 		Quantile(report.Back, 0.5), Quantile(report.Back, 1), report.GrewBytes)
+}
+
+// TestMonitorOutage: events flow and states are right while PostgreSQL is away, and it has everything once it is back.
+func TestMonitorOutage(t *testing.T) {
+	if _, err := pgtest.Bin(); err != nil {
+		loud.Skip(t, "%v", err)
+	}
+	t.Parallel()
+	report, err := lab.RunMonitorOutage(t.Context(), MonitorOutage{For: 3 * time.Second}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d results, %d changes of status, %d lost in the history; all was there again after %s; %d bytes more meanwhile",
+		report.Results, report.Changes, report.Lost, report.Recovered, report.GrewBytes)
 }

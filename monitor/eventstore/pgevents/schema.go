@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -88,12 +89,18 @@ func (s *Store) prepare(ctx context.Context, runs []run) error {
 		}
 		_, err := s.pool.Exec(ctx, fmt.Sprintf(`CREATE TABLE IF NOT EXISTS %s PARTITION OF corbel_event_history FOR VALUES FROM ('%s') TO ('%s')`,
 			partition(at), at.Format(time.RFC3339), at.Add(day).Format(time.RFC3339)))
-		if err != nil {
+		if err != nil && !there(err) {
 			return fmt.Errorf("a partition of the history: %w", err)
 		}
 		s.days[at.Unix()] = true
 	}
 	return nil
+}
+
+// there reports whether another server made the same table at the same time: IF NOT EXISTS does not see it.
+func there(err error) bool {
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && (refused.Code == "42P07" || refused.Code == "23505") // duplicate_table, and the name's row in the system's catalog
 }
 
 // retain drops the days whose end is longer ago than the history is kept.

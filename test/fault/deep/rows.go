@@ -56,6 +56,8 @@ var rows = []row{
 		3, 70 * time.Second, false, monitorFaults(faultrun.MonitorFaults{Crowd: 500, Back: 5 * time.Second})},
 	{"monitor-keepalives", "E, monitor plane: a server that stays away, all of them, a herd, with the usual keepalives of 20 and 120 s; time until an agent has a session elsewhere",
 		1, 8 * time.Minute, false, monitorFaults(faultrun.MonitorFaults{Crowd: 2000, Usual: true, Back: 5 * time.Second, Steps: []string{"killed", "herd", "restart"}})},
+	{"monitor-outage", "B8, monitor plane: PostgreSQL gone for 60 s, or hung for as long, under results; time until it had everything",
+		2, 2 * time.Minute, false, withPostgres(monitorOutage)},
 	{"watch", "A3: blocking queries of keys, prefixes and services across faults, 30 s", 5, 40 * time.Second, false, watch},
 	{"disk-errors", "A7: ENOSPC and EIO on each kind of operation, after ever more that go well; worst time until writes resume", 4,
 		20 * time.Second, false, diskErrors},
@@ -122,6 +124,11 @@ func monitorFaults(cfg faultrun.MonitorFaults) runner {
 		r, err := l.RunMonitorFaults(ctx, cfg, seed)
 		return done{map[string]int{"faults": r.Steps, "results": r.Results, "sessions regained": len(r.Back)}, r.Back}, err
 	}
+}
+
+func monitorOutage(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+	r, err := l.RunMonitorOutage(ctx, faultrun.MonitorOutage{For: time.Minute, Hung: seed%2 == 0}, seed)
+	return done{map[string]int{"outages": 1, "results": r.Results, "changes of status": r.Changes, "lost in the history": r.Lost}, []time.Duration{r.Recovered}}, err
 }
 
 type runner = func(context.Context, *faultrun.Lab, uint64) (done, error)
