@@ -47,6 +47,7 @@ var rows = []row{
 		withPostgres(secretsCrash(faultrun.Secrets{Storage: "postgresql", Servers: 2, Cycles: 10, Freeze: true}))},
 	{"secrets-roles", "A4, secrets plane on Raft: as secrets-three, with roles made in PostgreSQL", 3, 60 * time.Second, false,
 		withPostgres(secretsCrash(faultrun.Secrets{Roles: true, Servers: 3, Cycles: 10, Freeze: true}))},
+	{"secrets-linear", "A1, secrets plane: histories of KV v2 with check-and-set of 30 s on three servers, all faults mixed, 6 clients", 4, 60 * time.Second, false, secretsLinear},
 	{"secrets-outage", "B8, secrets plane: PostgreSQL gone for 60 s or hung for 20 under load; time until the next write", 1, 100 * time.Second, true, withPostgres(outage)},
 	{"monitor-one", "A4, monitor plane: kill -9 cycles of one server; time until every server told of all events", 5, 60 * time.Second, false,
 		monitorCrash(faultrun.MonitorCrash{Servers: 1, Cycles: 15})},
@@ -91,6 +92,15 @@ func linear(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
 	}
 	return done{Counts: map[string]int{"histories": 1, "operations": r.Operations + r.LockOperations, "unknown": r.Unknown, "faults": faults,
 		"default reads": r.Bounds.DefaultReads, "stale reads": r.Bounds.StaleReads}}, err
+}
+
+func secretsLinear(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+	r, err := l.RunSecretsLinear(ctx, faultrun.Linear{Duration: 30 * time.Second, Judge: 2 * time.Minute}, seed)
+	faults := 0
+	for _, n := range r.Faults {
+		faults += n
+	}
+	return done{Counts: map[string]int{"histories": 1, "operations": r.Operations, "unknown": r.Unknown, "faults": faults}}, err
 }
 
 func crash(cfg faultrun.Crash) func(context.Context, *faultrun.Lab, uint64) (done, error) {
