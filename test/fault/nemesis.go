@@ -98,6 +98,7 @@ func (n *nemesis) once(ctx context.Context, kind FaultKind) error {
 	victim := n.victim(ctx)
 	n.note("victim %s", victim.Name)
 	var err error
+	control := context.WithoutCancel(ctx) // a command that is cut short breaks the line to the process, and nothing could be healed
 	switch kind {
 	case FaultKill:
 		victim.Kill()
@@ -113,13 +114,13 @@ func (n *nemesis) once(ctx context.Context, kind FaultKind) error {
 	case FaultFreeze:
 		err = victim.Freeze()
 	case FaultPartition:
-		err = fault.Partition(ctx, n.c.Peers(victim), n.c.Peers(n.others(victim)...))
+		err = fault.Partition(control, n.c.Peers(victim), n.c.Peers(n.others(victim)...))
 	case FaultOneWay:
-		err = n.oneWay(ctx, victim)
+		err = n.oneWay(control, victim)
 	case FaultClock:
-		err = victim.Control.SetClock(ctx, time.Duration(n.rng.IntN(7200)-3600)*time.Second, 1)
+		err = victim.Control.SetClock(control, time.Duration(n.rng.IntN(7200)-3600)*time.Second, 1)
 	case FaultSkew:
-		err = victim.Control.SetClock(ctx, 0, []float64{0.9, 1.1}[n.rng.IntN(2)])
+		err = victim.Control.SetClock(control, 0, []float64{0.9, 1.1}[n.rng.IntN(2)])
 	case FaultTransfer:
 		if err := n.c.Transfer(ctx); err != nil {
 			n.note("%v", err) // refused while there is no leader: no fault of the driver
@@ -128,7 +129,7 @@ func (n *nemesis) once(ctx context.Context, kind FaultKind) error {
 	case FaultMember:
 		return n.change(ctx)
 	default:
-		err = n.disk(ctx, kind, victim)
+		err = n.disk(control, kind, victim)
 	}
 	if err != nil {
 		return err
