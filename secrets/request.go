@@ -50,6 +50,7 @@ type Request struct {
 	Wrap         time.Duration       // asked for with X-Vault-Wrap-TTL; 0: not
 	Now          time.Time           // when it arrived: what engines take for the time
 	Holder       string              // the display name of the token, once it was found good
+	Who          Person              // whose token it is, for templates; nil: nobody's
 	Whose        string              // the entity of the token, once it was found good; "": it has none
 	Trace        string              // the id of the caller's trace (W3C traceparent); "": none
 	Headers      map[string][]string // those that the audit devices record, by name in lower case
@@ -57,6 +58,12 @@ type Request struct {
 	Due          bool                // asked by the engine itself (engine.Tender); nobody outside can set it
 
 	fields Fields // of Body, once asked for
+}
+
+// Person is who makes a request, as templates of policies and engines name parts of an identity.
+type Person interface {
+	// Variable gives the value of a variable like "identity.entity.name"; ok is false where there is none.
+	Variable(name string) (value string, ok bool)
 }
 
 // Fields returns the request's parameters: those of the body, else of the query.

@@ -19,6 +19,8 @@ var openRoutes = []string{
 	"auth/jwt/oidc/auth_url", "auth/jwt/oidc/callback", "auth/oidc/oidc/auth_url", "auth/oidc/oidc/callback", "identity/oidc/.well-known/openid-configuration", "identity/oidc/.well-known/keys",
 	"pki/ca", "pki/ca/pem", "pki/ca_chain", "pki/cert/status", "pki/cert/status/raw", "pki/cert/status/raw/pem", "pki/crl", "pki/crl/pem", "pki/crl/delta", "pki/crl/delta/pem",
 	"pki/issuers/", "pki/ocsp", "pki/ocsp/status", "pki/issuer/status/json", "pki/issuer/status/pem", "pki/issuer/status/der", "pki/issuer/status/crl", "pki/issuer/status/crl/pem",
+	"pki/unified-crl", "pki/unified-crl/pem", "pki/unified-crl/delta", "pki/unified-crl/delta/pem", "pki/unified-ocsp", "pki/unified-ocsp/status", "pki/issuer/status/unified-crl",
+	"pki/issuer/status/unified-crl/pem", "pki/issuer/status/unified-crl/der", "pki/issuer/status/unified-crl/delta", "pki/issuer/status/unified-crl/delta/pem", "pki/issuer/status/unified-crl/delta/der",
 	"pki/issuer/status/crl/der", "pki/issuer/status/crl/delta", "pki/issuer/status/crl/delta/pem", "pki/issuer/status/crl/delta/der",
 }
 

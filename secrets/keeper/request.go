@@ -152,6 +152,9 @@ func (k *Keeper) authorise(ctx context.Context, t *task, special engine.Special)
 		return err
 	}
 	t.Holder, t.Whose = t.holder.DisplayName, t.holder.Entity
+	if p := t.holder.person; p != nil && p.Persona != nil {
+		t.Who = p.Persona
+	}
 	if t.holder.Uses != 0 {
 		if err := k.use(ctx, t); err != nil {
 			return err

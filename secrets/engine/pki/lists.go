@@ -171,11 +171,3 @@ func (c *call) rotate(delta bool) (*secrets.Response, error) {
 	}
 	return answer(map[string]bool{"success": true})
 }
-
-func (c *call) resignCRLs() (*secrets.Response, error) {
-	der, err := c.crl(false, true)
-	if err != nil {
-		return nil, err
-	}
-	return answer(map[string]any{"crl": encodePEM("X509 CRL", der)})
-}

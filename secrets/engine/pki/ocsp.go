@@ -27,7 +27,7 @@ func (c *call) ocspPost() (*secrets.Response, error) { return c.ocsp(c.r.Body) }
 
 // ocspGet takes the question from the path, in base64.
 func (c *call) ocspGet() (*secrets.Response, error) {
-	text := strings.TrimPrefix(c.r.Rest, "ocsp/")
+	text := strings.TrimPrefix(strings.TrimPrefix(c.r.Rest, "unified-"), "ocsp/")
 	if len(text) > 2*ocspBytes {
 		return ocspAnswer(http.StatusBadRequest, ocsp.MalformedRequestErrorResponse)
 	}

@@ -54,8 +54,10 @@ var (
 // Special implements engine.Engine: what verifies certificates needs no token.
 func (*Engine) Special() engine.Special {
 	return engine.Special{Open: []string{"ca", "ca/pem", "ca_chain", "cert/*", "crl", "crl/pem", "crl/delta", "crl/delta/pem", "issuers/", "ocsp", "ocsp/*",
+		"unified-crl", "unified-crl/pem", "unified-crl/delta", "unified-crl/delta/pem", "unified-ocsp", "unified-ocsp/*",
 		"issuer/+/json", "issuer/+/pem", "issuer/+/der", "issuer/+/crl", "issuer/+/crl/pem", "issuer/+/crl/der",
-		"issuer/+/crl/delta", "issuer/+/crl/delta/pem", "issuer/+/crl/delta/der"},
+		"issuer/+/crl/delta", "issuer/+/crl/delta/pem", "issuer/+/crl/delta/der",
+		"issuer/+/unified-crl", "issuer/+/unified-crl/pem", "issuer/+/unified-crl/der", "issuer/+/unified-crl/delta", "issuer/+/unified-crl/delta/pem", "issuer/+/unified-crl/delta/der"},
 		Protected: []string{"root", "root/sign-self-issued", "issuer/+/sign-self-issued"}}
 }
 
@@ -67,7 +69,7 @@ func (*Engine) Serial(r *secrets.Request) string {
 	}
 	first, _, _ := strings.Cut(r.Rest, "/")
 	switch first {
-	case "issue", "sign", "sign-verbatim", "revoke", "revoke-with-key", "ocsp":
+	case "issue", "sign", "sign-verbatim", "revoke", "revoke-with-key", "ocsp", "unified-ocsp":
 		return ""
 	case "issuer":
 		if parts := strings.SplitN(r.Rest, "/", 4); len(parts) > 2 && (parts[2] == "issue" || parts[2] == "sign" || parts[2] == "sign-verbatim") {
@@ -112,7 +114,7 @@ func (e *Engine) Handle(ctx context.Context, view engine.View, r *secrets.Reques
 	if err != nil {
 		return nil, err
 	}
-	if path == "ocsp" { // its body is no JSON
+	if path == "ocsp" || path == "unified-ocsp" { // its body is no JSON
 		c.f = &r.Query
 	} else if c.f, err = r.Fields(); err != nil {
 		return nil, err

@@ -373,7 +373,7 @@ func TestRoles(t *testing.T) {
 	}
 	d.Refused(errkind.Invalid, "only signing", secrets.Update, "issue/r", body{"common_name": "localhost"})
 	for field, bad := range map[string]any{"key_type": "dsa", "key_bits": 1024, "ttl": "x", "key_usage": "CertSign", "ext_key_usage": "Nothing", "policy_identifiers": "x", "signature_bits": 100,
-		"allowed_other_sans": "x", "allowed_ip_sans_cidr": "x", "cn_validations": "x", "not_after": "tomorrow", "allowed_domains_template": true} {
+		"allowed_other_sans": "x", "allowed_ip_sans_cidr": "x", "cn_validations": "x", "not_after": "tomorrow"} {
 		d.Refused(errkind.Invalid, "", secrets.Update, "roles/bad", body{field: bad})
 	}
 	d.Refused(errkind.Invalid, "must be less than", secrets.Update, "roles/bad", body{"ttl": "2h", "max_ttl": "1h"})

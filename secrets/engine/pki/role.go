@@ -177,9 +177,6 @@ func (r *role) parse() (err error) {
 			return invalid("field \"not_after\": must be a time like 2030-01-02T15:04:05Z")
 		}
 	}
-	if r.DomainsTemplate || r.URIsTemplate {
-		return invalid("fields \"allowed_domains_template\", \"allowed_uri_sans_template\": templates of identities are not supported yet")
-	}
 	if r.usage, err = parseKeyUsage(r.KeyUsage); err != nil {
 		return err
 	}
@@ -246,7 +243,10 @@ func (c *call) role(name string) (*role, error) {
 	if err == nil && !ok {
 		err = invalid("unknown role: %s", name)
 	}
-	return r, err
+	if err != nil {
+		return nil, err
+	}
+	return r.expanded(c.r.Who), nil
 }
 
 func (c *call) listRoles() (*secrets.Response, error) {

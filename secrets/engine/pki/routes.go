@@ -72,6 +72,7 @@ var routes = byFirst([]route{
 	{"ca_chain", reads((*call).caChain)},
 	{"certs", lists((*call).listCerts)},
 	{"certs/revoked", lists((*call).listRevoked)},
+	{"certs/unified-revoked", lists((*call).listRevoked)},
 	{"cert/+", reads((*call).readCert)},
 	{"cert/+/raw", reads((*call).readCertRaw)},
 	{"cert/+/raw/pem", reads((*call).readCertRawPEM)},
@@ -83,6 +84,13 @@ var routes = byFirst([]route{
 	{"crl/delta/pem", reads((*call).deltaPEM)},
 	{"crl/rotate", both((*call).rotateCRL, (*call).rotateCRL)},
 	{"crl/rotate-delta", both((*call).rotateDelta, (*call).rotateDelta)},
+	// Of all clusters: this is the one that there is.
+	{"unified-crl", reads((*call).crlDER)},
+	{"unified-crl/pem", reads((*call).crlPEM)},
+	{"unified-crl/delta", reads((*call).deltaDER)},
+	{"unified-crl/delta/pem", reads((*call).deltaPEM)},
+	{"unified-ocsp", writes((*call).ocspPost)},
+	{"unified-ocsp/*", reads((*call).ocspGet)},
 	{"ocsp", writes((*call).ocspPost)},
 	{"ocsp/*", reads((*call).ocspGet)},
 	{"tidy", writes((*call).tidy)},
@@ -100,6 +108,7 @@ var ofIssuer = byFirst([]route{
 	{"sign-self-issued", writes((*call).signSelfIssued)},
 	{"revoke", writes((*call).revokeIssuer)},
 	{"resign-crls", writes((*call).resignCRLs)},
+	{"sign-revocation-list", writes((*call).signRevocationList)},
 	{"json", reads((*call).issuerJSON)},
 	{"pem", reads((*call).caPEM)},
 	{"der", reads((*call).caDER)},
@@ -109,6 +118,12 @@ var ofIssuer = byFirst([]route{
 	{"crl/delta", reads((*call).deltaJSON)},
 	{"crl/delta/pem", reads((*call).deltaPEM)},
 	{"crl/delta/der", reads((*call).deltaDER)},
+	{"unified-crl", reads((*call).crlJSON)},
+	{"unified-crl/pem", reads((*call).crlPEM)},
+	{"unified-crl/der", reads((*call).crlDER)},
+	{"unified-crl/delta", reads((*call).deltaJSON)},
+	{"unified-crl/delta/pem", reads((*call).deltaPEM)},
+	{"unified-crl/delta/der", reads((*call).deltaDER)},
 })
 
 func byFirst(list []route) map[string][]route {
