@@ -127,4 +127,7 @@ type Loaded struct {
 	Entity func(n Number, e *Entity)
 	// Sequence tells a shard's newest durable one.
 	Sequence func(shard uint16, sequence uint64)
+	// Late is for a store that cannot be read when it is opened: it calls Late once it can, from a goroutine of its own, with a function that
+	// then is called with what to give everything to. Numbers have been given anew meanwhile: those of what is late say nothing. Nil is a store that must be readable.
+	Late func(ctx context.Context, fill func(Loaded) error) error
 }

@@ -123,13 +123,19 @@ func (in *Ingest) overdue(k *key, silent int64) *monitor.Frame {
 // expect gives everything that was loaded, or taken over, its whole time anew, spread over an interval, so that
 // neither those who are alive nor those who were missed before raise an alarm together.
 func (in *Ingest) expect(s *shard) {
-	now := in.seconds()
-	for n, k := range s.keys {
-		if k == nil || k.kind.Lifetime.Warn == 0 {
-			continue
+	for _, k := range s.keys {
+		if k != nil {
+			in.await(s, k)
 		}
-		spread := int64(max(k.kind.Check.Interval, 1))
-		k.heard = now
-		s.list(k, now+int64(k.kind.Lifetime.Warn)+(int64(n)+int64(s.number)*7919)%spread)
 	}
+}
+
+// await gives one check its whole time anew. The lock is held.
+func (in *Ingest) await(s *shard, k *key) {
+	if k.kind.Lifetime.Warn == 0 {
+		return
+	}
+	spread := int64(max(k.kind.Check.Interval, 1))
+	k.heard = in.seconds()
+	s.list(k, k.heard+int64(k.kind.Lifetime.Warn)+(int64(k.n)+int64(s.number)*7919)%spread)
 }

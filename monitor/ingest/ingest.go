@@ -74,7 +74,8 @@ type Ingest struct {
 	cfg     Config
 	started time.Time
 	store   eventstore.Store
-	blank   bool // the store held nothing
+	blank   bool          // the store held nothing
+	ready   chan struct{} // closed when New is done
 	kinds   kinds
 	shards  [Shards]shard
 	frames  sync.Pool
@@ -156,7 +157,7 @@ func New(cfg Config) (*Ingest, error) {
 	if cfg.HistoryAge == 0 {
 		cfg.HistoryAge = 30 * 24 * time.Hour
 	}
-	in := &Ingest{cfg: cfg, started: cfg.Now(), wake: make(chan struct{}, 1), room: make(chan struct{})}
+	in := &Ingest{cfg: cfg, started: cfg.Now(), wake: make(chan struct{}, 1), room: make(chan struct{}), ready: make(chan struct{})}
 	in.frames.New = func() any { return new(monitor.Frame) }
 	in.kinds.byStable = map[string]*counted{}
 	for i := range in.shards {
@@ -166,10 +167,11 @@ func New(cfg Config) (*Ingest, error) {
 		in.shards[i].owned = !cfg.Spread
 	}
 	var l loading
-	store, err := cfg.Open(eventstore.Loaded{Result: l.result, Entity: l.entity, Sequence: l.sequence})
+	store, err := cfg.Open(eventstore.Loaded{Result: l.result, Entity: l.entity, Sequence: l.sequence, Late: in.late})
 	if err != nil {
 		return nil, err
 	}
+	defer close(in.ready)
 	in.store, in.blank = store, len(l.sequences)+len(l.results)+len(l.entities) == 0
 	if err := l.into(in); err != nil {
 		return nil, err

@@ -28,7 +28,13 @@ func (s *Store) load(ctx context.Context, l eventstore.Loaded) error {
 		var sequence int64
 		if _, err := pgx.ForEachRow(rows, []any{&number, &sequence}, func() error {
 			shards = append(shards, number)
-			s.of(uint16(number)).durable = uint64(sequence)
+			s.mu.Lock()
+			if x := s.of(uint16(number)); s.late != nil {
+				x.alien = true // until it is written anew
+			} else {
+				x.durable = uint64(sequence)
+			}
+			s.mu.Unlock()
 			l.Sequence(uint16(number), uint64(sequence))
 			return nil
 		}); err != nil {
@@ -44,7 +50,10 @@ func (s *Store) load(ctx context.Context, l eventstore.Loaded) error {
 }
 
 func (s *Store) loadShard(ctx context.Context, tx pgx.Tx, number uint16, l eventstore.Loaded) error {
-	x := s.of(number)
+	x := new(shard) // numbers are given anew where this is late
+	if s.late == nil {
+		x = s.of(number)
+	}
 	var n, at int64
 	var text, state, output, hooks, past []byte
 	rows, err := tx.Query(ctx, `SELECT n, e.whole, COALESCE(t.at, 0) FROM corbel_event_entities e LEFT JOIN corbel_event_seen t USING (shard, n) WHERE shard = $1`, int16(number))

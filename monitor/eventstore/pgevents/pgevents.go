@@ -32,6 +32,8 @@ type Config struct {
 	Self string
 	// Owner tells the epoch of a shard that this server owns. Nil is that of all, with epoch 1.
 	Owner func(shard uint16) (epoch uint64, owned bool)
+	// Settled tells whether it is known which server has which shard: what could not be read at the start is read then. Nil is always.
+	Settled func() bool
 	// Timeout (10 s) bounds each statement, and connecting; LoadTime (5 min) reading everything at the start.
 	Timeout, LoadTime time.Duration
 	// Patience (2 s) is how long a commit waits for its statement.
@@ -98,6 +100,7 @@ type shard struct {
 	fenced            time.Time       // when it was found to be another server's
 	epoch             uint64          // under which it was claimed; 0 is not
 	turn              int64           // likewise
+	alien             bool            // the table has it with numbers that are not ours
 	until             uint64          // the newest sequence that was committed
 	durable           uint64          // the newest that PostgreSQL has, where nothing is dirty
 }
@@ -114,6 +117,8 @@ type Store struct {
 
 	turn int64          // the writer's alone, and
 	days map[int64]bool // which have partitions
+	// late gives what the tables hold to whoever opened the store when they could not be read; nil once it has. The writer's, after Open.
+	late func(context.Context, func(eventstore.Loaded) error) error
 
 	mu       sync.Mutex
 	shards   map[uint16]*shard
@@ -149,7 +154,8 @@ var (
 	_ eventstore.Historian = (*Store)(nil)
 )
 
-// Open connects, brings the tables to this program's version, and gives what they hold to l.
+// Open connects, brings the tables to this program's version, and gives what they hold to l. While PostgreSQL is away it opens all the same where l
+// takes that late.
 func Open(ctx context.Context, cfg Config, l eventstore.Loaded) (*Store, error) {
 	settings, err := cfg.complete()
 	if err != nil {
@@ -160,7 +166,10 @@ func Open(ctx context.Context, cfg Config, l eventstore.Loaded) (*Store, error) 
 		return nil, errkind.E(errkind.Unavailable, "postgresql", err)
 	}
 	s := &Store{cfg: cfg, pool: pool, jobs: make(chan *job, 1), ended: make(chan struct{}), days: map[int64]bool{}, shards: map[uint16]*shard{}}
-	if err := s.open(ctx, l); err != nil {
+	if err := s.open(ctx, l); err != nil && l.Late != nil && away(err) {
+		s.late, s.down, s.durability = l.Late, errkind.E(errkind.Unavailable, "postgresql", err), "not known yet: PostgreSQL was away at the start"
+		cfg.Log.Error("PostgreSQL is away: this server begins without the events that it holds, and takes them over once it is back", "error", err)
+	} else if err != nil {
 		pool.Close()
 		if errkind.Of(err) == errkind.Internal {
 			err = errkind.E(errkind.Unavailable, "postgresql", err)
@@ -178,7 +187,7 @@ func (s *Store) open(ctx context.Context, l eventstore.Loaded) error {
 	defer cancel()
 	for _, step := range []func(context.Context) error{s.look, s.migrate, s.begin, s.retain} {
 		if err := step(quick); err != nil {
-			return err
+			return &early{err}
 		}
 	}
 	slow, done := context.WithTimeout(ctx, s.cfg.LoadTime)

@@ -68,6 +68,8 @@ func (s *Store) look(ctx context.Context) error {
 	if encoding != "UTF8" {
 		return errkind.Errorf(errkind.Invalid, "the database's encoding is %s; make one with UTF8", encoding)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.durability = fmt.Sprintf("a commit is one transaction (fsync=%s, synchronous_commit=%s): it outlives what the PostgreSQL server outlives; while that is gone, state is in memory here and on the replica", fsync, sync)
 	if fsync == "off" || sync == "off" {
 		s.durability = "NOT durable: " + s.durability

@@ -172,9 +172,12 @@ func (s *Store) probe(ctx context.Context) {
 	if s.Healthy() == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	quick, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
-	if s.pool.Ping(ctx) != nil {
+	if s.pool.Ping(quick) != nil {
+		return
+	}
+	if s.late != nil && !s.reread(ctx) {
 		return
 	}
 	s.mu.Lock()
@@ -314,6 +317,9 @@ func (s *Store) claim(ctx context.Context, j *job) error {
 		}
 		for i, number := range shards {
 			same, claimed := ours[uint16(number)]
+			s.mu.Lock()
+			same = same && !s.of(uint16(number)).alien
+			s.mu.Unlock()
 			if claimed && !same {
 				err = s.takeover(ctx, tx, uint16(number), j.commit)
 			}
@@ -323,7 +329,7 @@ func (s *Store) claim(ctx context.Context, j *job) error {
 			if claimed {
 				s.mu.Lock()
 				x := s.of(uint16(number))
-				x.epoch, x.turn = uint64(epochs[i]), s.turn // should the transaction fail, the turn is over
+				x.epoch, x.turn, x.alien = uint64(epochs[i]), s.turn, false // should the transaction fail, the turn is over
 				s.mu.Unlock()
 			}
 		}
