@@ -38,6 +38,11 @@ func (e *env) vaultLine() commandLine {
 			{"server", "Run a server of the secrets plane", groupRun, (*env).vaultServer},
 			{"status", "Show whether the server is unsealed", groupCluster, on(vaultcmd.Status)},
 			{"debug", "Gather what tells of a server's trouble", groupTools, on(vaultcmd.Debug)},
+			{"monitor", "Follow the server's log", groupTools, on(vaultcmd.Monitor)},
+			{"path-help", "Show what may be done at a path", groupTools, on(vaultcmd.PathHelp)},
+			{"plugin", "Show the plugins", groupCluster, on(vaultcmd.Plugin)},
+			{"namespace", "Look after namespaces", groupAccess, on(vaultcmd.Namespace)},
+			{"version-history", "Show the versions that the store was served by", groupTools, on(vaultcmd.VersionHistory)},
 			{"version", "Show the version", groupTools, (*env).vaultVersion},
 		},
 	}

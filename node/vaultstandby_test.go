@@ -92,6 +92,21 @@ func TestVaultStandbyReads(t *testing.T) {
 			t.Error("the active server was asked for")
 		}
 	})
+	const node = "X-Vault-Raft-Node-ID"
+	t.Run("local", func(t *testing.T) { // what tells of one server is told by the one that was asked
+		for _, path := range []string{"sys/host-info", "sys/in-flight-req", "sys/config/state/sanitized", "sys/metrics?format=prometheus", "sys/pprof/goroutine?debug=1"} {
+			polltest.Until(t, func() bool {
+				code, _, head := b.raw("GET", path, root, nil)
+				return code == 200 && head.Get(node) == "b"
+			}, "%s of a standby", path)
+			if code, _, head := b.raw("GET", path, "wrong", nil); code != 403 || head.Get(node) != "a" { // a redirect leads there
+				t.Errorf("%s with a wrong token: %d %v", path, code, head)
+			}
+		}
+		if _, body, _ := b.raw("GET", "sys/config/state/sanitized", root, nil); !strings.Contains(string(body), b.srv.apiAddr) {
+			t.Errorf("a standby tells of another server: %s", body)
+		}
+	})
 	t.Run("rights", func(t *testing.T) { standbyRights(t, a, b, root) })
 	t.Run("audit", func(t *testing.T) {
 		a.must(204, "PUT", "sys/audit/file", root, obj{"type": "file", "options": obj{"file_path": log}})

@@ -145,6 +145,10 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 		if a.readHere(w, r, path) {
 			return
 		}
+		if keeper.IsLocal(path) && !cluster.Handed(r.Context()) {
+			a.localHere(w, r, path)
+			return
+		}
 		a.handOn(w, r, nil)
 		return
 	}
@@ -154,6 +158,15 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 	q, raw, err := a.decode(r, path)
 	if err != nil {
 		fail(w, err)
+		return
+	}
+	if q.Op == secrets.Read && helps(r.URL.Query()) {
+		about, err := a.cfg.Keeper.Help(r.Context(), q)
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		writeJSON(w, http.StatusOK, about)
 		return
 	}
 	reply, err := a.cfg.Keeper.Handle(r.Context(), q)
@@ -208,7 +221,7 @@ func (a *API) decode(r *http.Request, path string) (q *secrets.Request, raw []by
 	if q.Op, err = operation(r, query); err != nil {
 		return nil, nil, err
 	}
-	if q.Op == secrets.List && !strings.HasSuffix(q.Path, "/") {
+	if (q.Op == secrets.List || q.Op == secrets.Scan) && !strings.HasSuffix(q.Path, "/") {
 		q.Path += "/"
 	}
 	if q.Op.Writes() && q.Op != secrets.Delete && strings.HasSuffix(q.Path, "/") {
@@ -228,6 +241,12 @@ func (a *API) decode(r *http.Request, path string) (q *secrets.Request, raw []by
 		}
 	}
 	return q, raw, err
+}
+
+// helps is whether a query asks what may be done at a path.
+func helps(query url.Values) bool {
+	on, err := strconv.ParseBool(query.Get("help"))
+	return err == nil && on
 }
 
 // queryValues are a query's parameters as data: what is there several times is a list.
@@ -267,17 +286,20 @@ func checkPath(path string) error {
 func operation(r *http.Request, query url.Values) (secrets.Operation, error) {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
-		text, ok := query["list"]
-		query.Del("list")
-		if !ok {
-			return secrets.Read, nil
-		}
-		list, err := strconv.ParseBool(text[0])
+		list, err := wants(query, "list")
 		if err != nil {
-			return 0, withStatus(http.StatusBadRequest)
+			return 0, err
 		}
-		if list {
+		scan, err := wants(query, "scan")
+		switch {
+		case err != nil:
+			return 0, err
+		case list && scan:
+			return 0, withStatus(http.StatusBadRequest, "list and scan cannot be asked for at once")
+		case list:
 			return secrets.List, nil
+		case scan:
+			return secrets.Scan, nil
 		}
 		return secrets.Read, nil
 	case http.MethodPost, http.MethodPut:
@@ -286,6 +308,8 @@ func operation(r *http.Request, query url.Values) (secrets.Operation, error) {
 		return secrets.Delete, nil
 	case "LIST":
 		return secrets.List, nil
+	case "SCAN":
+		return secrets.Scan, nil
 	case http.MethodPatch:
 		if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); strings.TrimSpace(kind) != "application/merge-patch+json" {
 			return 0, withStatus(http.StatusUnsupportedMediaType, "PATCH requires Content-Type of application/merge-patch+json")
@@ -293,6 +317,20 @@ func operation(r *http.Request, query url.Values) (secrets.Operation, error) {
 		return secrets.Patch, nil
 	}
 	return 0, withStatus(http.StatusMethodNotAllowed)
+}
+
+// wants takes a truth out of the query.
+func wants(query url.Values, name string) (bool, error) {
+	text, ok := query[name]
+	query.Del(name)
+	if !ok {
+		return false, nil
+	}
+	on, err := strconv.ParseBool(text[0])
+	if err != nil {
+		return false, withStatus(http.StatusBadRequest)
+	}
+	return on, nil
 }
 
 // read reads a body within the limit.

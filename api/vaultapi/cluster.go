@@ -48,3 +48,22 @@ func (a *API) redirect(w http.ResponseWriter, r *http.Request, leader cluster.Se
 
 // neverHanded is whether a path means this server and no other.
 func neverHanded(path string) bool { return path == "sys/seal" }
+
+// localHere answers a path that tells of one server: by itself where this standby can judge who asks, else by telling the client
+// where the active server is, which then tells of itself.
+func (a *API) localHere(w http.ResponseWriter, r *http.Request, path string) {
+	q, _, err := a.decode(r, path)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	if reply, ok := a.cfg.Keeper.LocalHere(r.Context(), q); ok {
+		answer(w, q, reply)
+		return
+	}
+	if leader, ok := a.cfg.Cluster.Leader(r.Context()); ok {
+		a.redirect(w, r, leader)
+		return
+	}
+	fail(w, errNoActive)
+}

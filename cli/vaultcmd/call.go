@@ -30,6 +30,8 @@ type call struct {
 	client *vault.Client
 	// tokenFile keeps the token of the last login.
 	tokenFile string
+	// helper keeps it in the file's place; "": none.
+	helper string
 	// own: the command is one of `corbel secrets`, where http://127.0.0.1:8200 is the default.
 	own bool
 }
@@ -116,7 +118,17 @@ func (c *call) open() error {
 	if home := c.Getenv("HOME"); home != "" {
 		c.tokenFile = filepath.Join(home, ".vault-token")
 	}
-	if cfg.Token == "" && c.tokenFile != "" {
+	c.cfg.Address = cfg.Address
+	if c.helper, err = c.tokenHelper(); err != nil {
+		return err
+	}
+	switch {
+	case cfg.Token != "":
+	case c.helper != "":
+		if cfg.Token, err = c.help(c.helper, "get", ""); err != nil {
+			return err
+		}
+	case c.tokenFile != "":
 		text, err := os.ReadFile(c.tokenFile)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("read the token of the last login: %w", err)

@@ -209,6 +209,10 @@ func Print(e *command.Env, cmd *cobra.Command) {
 
 // store keeps the token of a login, for this user alone.
 func (c *call) store(token string) error {
+	if c.helper != "" {
+		_, err := c.help(c.helper, "store", token)
+		return err
+	}
 	if c.tokenFile == "" {
 		return fmt.Errorf("HOME is not set, so there is no place for the token: give -no-store and use VAULT_TOKEN")
 	}

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -127,6 +129,46 @@ func TestExitCodes(t *testing.T) {
 		if code != tt.code || !strings.Contains(out+errs, tt.want) {
 			t.Errorf("%s %v: code %d, want %d\n%s%s", tt.args, tt.env, code, tt.code, out, errs)
 		}
+	}
+}
+
+// TestTokenHelper: a program of the user's keeps the token in the file's place.
+func TestTokenHelper(t *testing.T) {
+	dir := t.TempDir()
+	helper := filepath.Join(dir, "helper")
+	script := "#!/bin/sh\ncase $1 in get) cat " + dir + "/kept;; store) cat >" + dir + "/kept; echo \"$VAULT_ADDR\" >" + dir + "/addr;; erase) rm " + dir + "/kept;; esac\n"
+	if err := os.WriteFile(helper, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, ".vault"), []byte(`token_helper = "`+helper+`"`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "kept"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := &asked{answers: map[string]string{"GET /v1/auth/token/lookup-self": `200 {"data":{"id":"hvs.x","accessor":"a","policies":["root"],"ttl":0,"renewable":false}}`,
+		"GET /v1/secret/a": `200 {"data":{"n":1}}`}}
+	env := map[string]string{"HOME": dir}
+	if _, errs, code := run(t, a, env, vaultcmd.Login, "hvs.x", "-"); code != 0 {
+		t.Fatal(errs)
+	}
+	if kept, err := os.ReadFile(filepath.Join(dir, "kept")); err != nil || string(kept) != "hvs.x" {
+		t.Errorf("kept %q, %v", kept, err)
+	}
+	if at, err := os.ReadFile(filepath.Join(dir, "addr")); err != nil || !strings.HasPrefix(string(at), "http://127.0.0.1") {
+		t.Errorf("the helper was told the address %q, %v", at, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, ".vault-token")); err == nil {
+		t.Error("the token is in a file too")
+	}
+	if _, errs, code := run(t, a, env, vaultcmd.Read, "", "secret/a"); code != 0 || a.header.Get("X-Vault-Token") != "hvs.x" {
+		t.Errorf("sent the token %q: %s", a.header.Get("X-Vault-Token"), errs)
+	}
+	if err := os.WriteFile(filepath.Join(dir, ".vault"), []byte(`token_helper = "`+dir+`/none"`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, errs, code := run(t, a, env, vaultcmd.Read, "", "secret/a"); code != 1 || !strings.Contains(errs, "token helper") {
+		t.Errorf("without its program: %d %s", code, errs)
 	}
 }
 

@@ -9,6 +9,7 @@ package vault
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,6 +39,15 @@ type Config struct {
 	SkipVerify bool
 	WrapTTL    string
 	Timeout    time.Duration // default 60 s
+	MFA        []string      // METHOD[:PASSCODE] each, sent along
+	// Retries is how often a request is sent again after an answer of 412, 429 or 5xx, or none at all, with a pause before.
+	Retries int
+	// Proxy is where requests go through; "" is as the environment says for all programs.
+	Proxy string
+	// NoRedirects has an answer of a standby that points elsewhere be the answer.
+	NoRedirects bool
+	// SRV has the address's host looked up as a service in DNS where the address has no port.
+	SRV bool
 }
 
 // Env reads variables that have two prefixes: BAO_ wins over VAULT_.
@@ -53,12 +63,30 @@ func FromEnv(getenv func(string) string) (Config, error) {
 	env := func(name string) string { return Env(getenv, name) }
 	c := Config{Address: env("ADDR"), Token: env("TOKEN"), Namespace: env("NAMESPACE"), CAFile: env("CACERT"), CAPath: env("CAPATH"),
 		CertFile: env("CLIENT_CERT"), KeyFile: env("CLIENT_KEY"), ServerName: env("TLS_SERVER_NAME"), WrapTTL: env("WRAP_TTL")}
-	if v := env("SKIP_VERIFY"); v != "" {
-		skip, err := strconv.ParseBool(v)
-		if err != nil {
-			return c, errkind.Errorf(errkind.Invalid, "VAULT_SKIP_VERIFY is %q; it must be true or false", v)
+	if agent := env("AGENT_ADDR"); agent != "" {
+		c.Address = agent
+	}
+	c.Proxy = cmp.Or(env("PROXY_ADDR"), env("HTTP_PROXY"))
+	if v := env("MFA"); v != "" {
+		c.MFA = strings.Split(v, ",")
+	}
+	for name, at := range map[string]*bool{"SKIP_VERIFY": &c.SkipVerify, "DISABLE_REDIRECTS": &c.NoRedirects, "SRV_LOOKUP": &c.SRV} {
+		v := env(name)
+		if v == "" {
+			continue
 		}
-		c.SkipVerify = skip
+		on, err := strconv.ParseBool(v)
+		if err != nil {
+			return c, errkind.Errorf(errkind.Invalid, "VAULT_%s is %q; it must be true or false", name, v)
+		}
+		*at = on
+	}
+	if v := env("MAX_RETRIES"); v != "" {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < 0 {
+			return c, errkind.Errorf(errkind.Invalid, "VAULT_MAX_RETRIES is %q; it must be a number", v)
+		}
+		c.Retries = n
 	}
 	if v := env("CLIENT_TIMEOUT"); v != "" {
 		if n, err := strconv.Atoi(v); err == nil {
@@ -89,13 +117,24 @@ func New(cfg Config) (*Client, error) {
 		cfg.Address = "https://127.0.0.1:8200"
 	}
 	dialer := &net.Dialer{Timeout: 10 * time.Second}
-	tr := &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true}
+	proxy := http.ProxyFromEnvironment
+	if cfg.Proxy != "" {
+		at, err := url.Parse(cfg.Proxy)
+		if err != nil || at.Host == "" {
+			return nil, errkind.Errorf(errkind.Invalid, "VAULT_PROXY_ADDR is %q; it must be http://host:port", cfg.Proxy)
+		}
+		proxy = http.ProxyURL(at)
+	}
+	tr := &http.Transport{Proxy: proxy, DialContext: dialer.DialContext, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true}
 	c := &Client{base: strings.TrimSuffix(cfg.Address, "/"), cfg: cfg}
 	if path, ok := strings.CutPrefix(cfg.Address, "unix://"); ok {
 		c.base = "http://localhost"
 		tr.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dialer.DialContext(ctx, "unix", path) }
 	} else if u, err := url.Parse(cfg.Address); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, errkind.Errorf(errkind.Invalid, "address %q must be http://host:port, https://host:port or unix:///path", cfg.Address)
+	}
+	if u, err := url.Parse(c.base); cfg.SRV && err == nil && u.Port() == "" {
+		tr.DialContext = bySRV(dialer, u.Hostname())
 	}
 	files := client.TLSFiles{CAFile: cfg.CAFile, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile, ServerName: cfg.ServerName, SkipVerify: cfg.SkipVerify}
 	if cfg.CAFile == "" {
@@ -108,7 +147,7 @@ func New(cfg Config) (*Client, error) {
 	tr.TLSClientConfig = t
 	c.http = &http.Client{Transport: tr, CheckRedirect: func(req *http.Request, via []*http.Request) error {
 		// A standby sends to the active server. The token goes along to where it is protected as well as before.
-		if len(via) > 2 || via[0].URL.Scheme == "https" && req.URL.Scheme != "https" {
+		if cfg.NoRedirects || len(via) > 2 || via[0].URL.Scheme == "https" && req.URL.Scheme != "https" {
 			return http.ErrUseLastResponse
 		}
 		return nil
@@ -201,7 +240,7 @@ func (c *Client) Do(ctx context.Context, method, path string, query url.Values, 
 	if err != nil {
 		return nil, err
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.send(req)
 	if err != nil {
 		return nil, c.unreached(err)
 	}
@@ -238,9 +277,18 @@ func refused(a *Answer, decoded error, e *Error, raw []byte) (*Answer, error) {
 	return nil, e
 }
 
+// Follow is Stream of a read with parameters.
+func (c *Client) Follow(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
+	return c.stream(ctx, http.MethodGet, path, query, nil)
+}
+
 // Stream sends body, which may be nil, and returns the answer's as it comes. There is no deadline but ctx's.
 func (c *Client) Stream(ctx context.Context, method, path string, body io.ReadSeeker) (io.ReadCloser, error) {
-	req, err := c.request(ctx, method, path, nil, nil)
+	return c.stream(ctx, method, path, nil, body)
+}
+
+func (c *Client) stream(ctx context.Context, method, path string, query url.Values, body io.ReadSeeker) (io.ReadCloser, error) {
+	req, err := c.request(ctx, method, path, query, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -299,6 +347,9 @@ func (c *Client) request(ctx context.Context, method, path string, query url.Val
 		return nil, err
 	}
 	req.Header.Set("X-Vault-Request", "true")
+	for _, m := range c.cfg.MFA {
+		req.Header.Add("X-Vault-MFA", m)
+	}
 	for name, value := range map[string]string{"X-Vault-Token": c.cfg.Token, "X-Vault-Namespace": c.cfg.Namespace, "X-Vault-Wrap-TTL": c.cfg.WrapTTL} {
 		if value != "" {
 			req.Header.Set(name, value)

@@ -194,11 +194,16 @@ func (k *Keeper) authorise(ctx context.Context, t *task, special engine.Special)
 
 // run lets the engine answer, commits what it wants stored, and makes its token.
 func (k *Keeper) run(ctx context.Context, t *task) (answer *Reply, err error) {
-	resp, err := t.engine.Handle(ctx, t.view, t.Request)
+	var resp *secrets.Response
+	if t.Op == secrets.Scan {
+		resp, err = scan(ctx, t)
+	} else {
+		resp, err = t.engine.Handle(ctx, t.view, t.Request)
+	}
 	for err == nil && resp.Then != nil {
 		resp, err = k.step(ctx, t, resp)
 	}
-	if err == nil && t.Op == secrets.List {
+	if err == nil && (t.Op == secrets.List || t.Op == secrets.Scan) {
 		err = page(t.Request, resp)
 	}
 	if err != nil {

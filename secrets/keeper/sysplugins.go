@@ -1,0 +1,54 @@
+package keeper
+
+import (
+	"maps"
+	"strings"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets/mount"
+	"corbel.dev/corbel/secrets/storage"
+)
+
+// reloadPlugin makes engines anew from what is stored: those of a type, or of mounts. Requests under way end with the former ones.
+func (s *system) reloadPlugin(c *sysCall) (any, error) {
+	plugin, paths := c.f.String("plugin"), c.f.Strings("mounts")
+	if err := c.f.Err(); err != nil {
+		return nil, err
+	}
+	if (plugin == "") == (len(paths) == 0) {
+		return nil, errkind.New(errkind.Invalid, "one of plugin or mounts must be provided, and not both")
+	}
+	return nil, s.k.change(c, func(st state) (*state, []storage.Op, error) {
+		var list []*mount.Entry
+		for _, e := range st.mounts.All() {
+			if plugin != "" && (e.Type == plugin || plugin == "postgresql-database-plugin" && e.Type == "database") {
+				list = append(list, e)
+			}
+		}
+		for _, path := range paths {
+			e := st.mounts.Get(strings.Trim(path, "/") + "/")
+			if e == nil {
+				return nil, nil, errkind.Errorf(errkind.Invalid, "mounts: cannot fetch mount entry on %q", path)
+			}
+			list = append(list, e)
+		}
+		st.engines = maps.Clone(st.engines)
+		for _, e := range list {
+			own, err := s.k.engine(e, st.book.Salt)
+			if err != nil {
+				return nil, nil, err
+			}
+			st.engines[e.Accessor] = own
+		}
+		return &st, nil, nil
+	})
+}
+
+// noNamespaces: there is the root one alone.
+func (s *system) noNamespaces(*sysCall) (any, error) {
+	return nil, errkind.New(errkind.NotFound, "")
+}
+
+func (s *system) refuseNamespace(c *sysCall) (any, error) {
+	return nil, errkind.Errorf(errkind.Invalid, "namespaces are not supported: there is the root namespace alone, and %q cannot be made or changed", c.name)
+}
