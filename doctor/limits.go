@@ -10,6 +10,8 @@ const (
 	secretsLimit = 10
 	// eventLimit is the p99 from an event's arrival to its being stored.
 	eventLimit = 100
+	// changeLimit is the mean from a change's commit to its being acknowledged by a proxy. It is taken by the clocks of two hosts.
+	changeLimit = 1000
 	// requestLimit is the mean of any other request that does not block on purpose.
 	requestLimit = 50
 	// fsyncLimit is the mean of an append with its sync, where the machine's floor does not ask for more patience.

@@ -53,6 +53,9 @@ func (v *view) storageOf(d Dependency) (Finding, bool) {
 	}
 	inflight, _ := v.value("storage.inflight_ms", "plane", d.Plane, "backend", d.Kind)
 	limit := secretsLimit * 0.8
+	if d.Plane == "monitor" {
+		limit = eventLimit * 0.8
+	}
 	tooSlow := worst != nil && worst.Now.Count >= fewest && (worst.Now.Mean > limit || (worst.times() >= usualTimes && worst.Now.Mean > limit/4))
 	if !tooSlow && failed < 3 && inflight < stallLimit {
 		return Finding{}, false

@@ -63,6 +63,10 @@ func requestLimitOf(plane, kind string) float64 {
 		return 1500
 	case plane == "secrets":
 		return secretsLimit
+	case plane == "monitor":
+		return eventLimit
+	case plane == "mesh":
+		return changeLimit
 	case plane == "catalog" && kind == "register":
 		return registerLimit
 	default:
@@ -154,6 +158,12 @@ func stageWords(stage string) string {
 		return "waking those who watch"
 	case "write":
 		return "writing to the client's socket"
+	case "build":
+		return "making what proxies need to know"
+	case "send":
+		return "the way to the proxies"
+	case "ack":
+		return "waiting for proxies to take it"
 	case "storage":
 		return "the storage behind the plane"
 	case "handler":

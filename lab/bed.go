@@ -39,6 +39,7 @@ type bed struct {
 	// stopPostgres ends it.
 	stopPostgres func()
 	net          *netns.Net // in which each process is a host of its own; nil is this machine\'s
+	quota        *quota     // of the proxy
 	sick         *server    // the one that steps are about
 	stopLoad     context.CancelFunc
 	loading      context.Context // until the load ends

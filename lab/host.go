@@ -43,6 +43,7 @@ func throttleProxy(ctx context.Context, b *bed) (string, error) {
 		return "", err
 	}
 	b.later(q.remove)
+	b.quota = q
 	if err := q.set(8); err != nil {
 		return "", err
 	}

@@ -130,6 +130,9 @@ var Scenarios = []Scenario{
 	{Name: "noisy-tenant", About: "one client writes with 300 connections as fast as it can", Code: "noisy-tenant", inject: flood},
 	{Name: "packet-loss", About: "one in twelve packets from the server to one of three agents is lost", Code: "packet-loss", prepare: hosts, load: throughAgents, inject: losePackets},
 	{Name: "connection-resets", About: "a middlebox resets connections between the server and one of three agents", Code: "packet-loss", prepare: hosts, load: throughAgents, inject: resetConnections},
+	{Name: "terminating-instance", About: "a client goes on to connect to an instance that is being drained", Code: "terminating-instance", single: true, inject: drainBusy},
+	{Name: "proxy-and-terminating", About: "a proxy is stopped by its quota, and an instance that is being drained is asked still; then the proxy is mended", Code: "proxy-throttled", single: true,
+		steps: []step{{"both", throttleAndDrain}, {"the proxy is mended", giveQuota}}},
 	{Name: "allowance-exceeded", About: "the leader's network card goes beyond its bandwidth allowance (synthetic counters)", Code: "allowance-exceeded", inject: exceedAllowance},
 	{Name: "one-transmit-queue", About: "one of eight queues of the leader's network card sends everything (synthetic counters)", Code: "one-transmit-queue", inject: useOneQueue},
 }

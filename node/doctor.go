@@ -109,11 +109,14 @@ func (d *physician) addresses() []string {
 }
 
 // depends are the systems that planes of this process store in.
-func (d *physician) depends() []doctor.Dependency {
-	if d.p.vault == nil {
-		return nil
+func (d *physician) depends() (out []doctor.Dependency) {
+	if d.p.vault != nil {
+		out = append(out, d.p.vault.depends()...)
 	}
-	return d.p.vault.depends()
+	if d.p.monitor != nil {
+		out = append(out, d.p.monitor.depends()...)
+	}
+	return out
 }
 
 // ports are those whose connections are this process's: its own RPC port, and those of other members.

@@ -67,6 +67,8 @@ type monitorPlane struct {
 	api       *httpx.Server // of the API's port; nil where it is off
 	sessions  *agentsPort   // of the agents' port; nil where it is off
 	began     time.Time
+	costs     *telemetry.Stages
+	away      time.Time                  // since when PostgreSQL is; zero while it is there. Of tellPostgres alone
 	tls       atomic.Pointer[monitorTLS] // of both ports; replaced by Reload
 	revoked   *crl.Lists                 // certificates of agents; nil where these log nobody in
 	failed    atomic.Pointer[error]      // why the plane serves nothing any more
@@ -132,7 +134,7 @@ func (m *monitorPlane) openEvents() (err error) {
 		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
 			return m.openStore(fsys, dir, l)
 		},
-		Log: m.log, Now: m.p.clock.Now, Stored: m.metrics.Timing("monitor.stored").Observe, PendingBytes: int64(m.p.cfg.Monitor.PendingMax),
+		Log: m.log, Now: m.p.clock.Now, Stored: m.durable(), PendingBytes: int64(m.p.cfg.Monitor.PendingMax),
 		HistoryRuns: m.p.cfg.Monitor.HistoryRuns, HistoryAge: m.p.cfg.Monitor.HistoryAge,
 		Silences: func(namespace string) *monitor.Silences { return m.resources.View().Silences(namespace) },
 		Wants:    m.wants, Publish: m.publish, Spread: true, Replicate: m.spread.Replicate,

@@ -51,7 +51,7 @@ func (m *monitorPlane) openPipelines() (err error) {
 	pipes.Pipelines, err = pipeline.New(pipeline.Config{
 		Resources: m.resources, Scripts: pipes.scripts, Assets: assets, Secrets: m.secrets.Env, Log: m.log, Now: m.p.clock.Now, Queue: cfg.HandlerBuffer, Workers: cfg.HandlerWorkers,
 		Entity: &monitor.Entity{Class: monitor.ClassBackend, Meta: monitor.Meta{Name: m.p.cfg.Node.Name}, System: monitor.System{Hostname: m.p.cfg.Node.Name, OS: runtime.GOOS, Arch: runtime.GOARCH}},
-		Took:   func(d time.Duration) { duration.Observe(d) },
+		Took:   func(d time.Duration) { duration.Observe(d); m.handled(d) },
 	})
 	m.pipes = pipes
 	return err
@@ -108,8 +108,9 @@ func (m *monitorPlane) meterPipes() {
 	}
 }
 
-// tellHandlers tells the doctor about handlers, in the registry of the process. One goroutine calls it.
+// tellHandlers tells the doctor about handlers and about PostgreSQL, in the registry of the process. One goroutine calls it.
 func (m *monitorPlane) tellHandlers() {
+	m.tellPostgres()
 	for _, s := range m.pipes.Stats() {
 		name := s.Handler
 		if s.Namespace != "default" {

@@ -432,6 +432,8 @@ func (p *Process) addParts() {
 		}
 	}
 	p.parts.Add("doctor", p.doctor.run)
+	watch := &drainWatch{p: p}
+	p.parts.Add("drain watch", watch.run)
 	p.parts.Add("ready", p.announce)
 	p.parts.Add("warm", p.warm)
 }

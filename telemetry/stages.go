@@ -21,10 +21,13 @@ const (
 	StageStorage                // the storage behind the plane, wherever that is
 	StageHandler                // what the operator asked to be done with it
 	StageWrite                  // handing the answer to the caller's socket
+	StageBuild                  // making and encoding what proxies need to know
+	StageSend                   // from the commit until it was written to a proxy
+	StageAck                    // until the proxy has taken it
 	stageCount
 )
 
-var stageNames = [stageCount]string{"queue", "token", "encode", "append", "fsync", "replicate", "apply", "notify", "storage", "handler", "write"}
+var stageNames = [stageCount]string{"queue", "token", "encode", "append", "fsync", "replicate", "apply", "notify", "storage", "handler", "write", "build", "send", "ack"}
 
 // String is the stage's name, the value of the label "stage".
 func (s Stage) String() string {

@@ -188,6 +188,16 @@ func (a *API) serversAnswer(ctx context.Context) error {
 	return nil
 }
 
+// Told tells, of an instance that drains, which ports of this host it and its sidecar have, and whether every proxy knows that it goes.
+func (a *API) Told(ctx context.Context, id string) (ports []uint16, told bool) {
+	s := a.cfg.Local.View().Services[id]
+	if s == nil {
+		return nil, false
+	}
+	d := a.draining(a.cfg.Local, id, cmp.Or(s.Definition.Token, a.cfg.DefaultToken()))
+	return d.ports, d.told || d.settled(ctx)
+}
+
 // DrainAll marks every instance of this host as draining, as long as the process runs, and waits until none has work
 // left or ctx ends. said hears, by an instance's id, what is waited for, whenever that changes; "" is that nothing is.
 // It returns those that still have work. When no server answers, at the beginning or later, it gives up: kind Unavailable.

@@ -29,6 +29,7 @@ func refuseConn(w http.ResponseWriter, _ *http.Request) {
 
 // connLimit counts open connections by client address.
 type connLimit struct {
+	slow           *slowReaders // who does not take what is written
 	max            atomic.Int64 // below 0: none
 	exemptLoopback bool
 	refusals       *telemetry.Counter
@@ -45,6 +46,7 @@ func newConnLimit(most int, exemptLoopback bool, m *telemetry.Registry) *connLim
 		refused:  &refusedListener{queue: make(chan net.Conn, refuseQueue), done: make(chan struct{})},
 	}
 	c.max.Store(int64(most))
+	c.slow = newSlowReaders(m)
 	return c
 }
 
@@ -105,7 +107,7 @@ func (l *limitedListener) secure(c net.Conn) net.Conn {
 	if l.tls == nil {
 		return c
 	}
-	return tls.Server(c, l.tls)
+	return tls.Server(l.limit.slow.watch(c), l.tls)
 }
 
 func (c *connLimit) counted(conn net.Conn) (netip.Addr, bool) {

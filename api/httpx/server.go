@@ -248,7 +248,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	hotCtx, endHot := context.WithCancel(context.Background())
 	defer endHot()
-	slow := newSlowReaders(s.cfg.Metrics)
+	slow := s.limit.slow
 	wg.Go(func() { slow.run(hotCtx) })
 	for i, l := range listeners {
 		if s.cfg.Hot != nil && s.cfg.Listen[i].TLS == nil {

@@ -2,8 +2,10 @@ package httpx
 
 import (
 	"context"
+	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/telemetry"
@@ -16,7 +18,7 @@ const (
 	slowReaderEvery = time.Second
 )
 
-// slowReaders follows clients of the hot path that do not take their answers, and tells subscriber.lag_ms{kind,who} and
+// slowReaders follows clients of the hot path and of TLS listeners that do not take their answers, and tells subscriber.lag_ms{kind,who} and
 // subscriber.cut{kind,who}, by the client's address. Safe for concurrent use.
 type slowReaders struct {
 	metrics *telemetry.Registry
@@ -24,6 +26,7 @@ type slowReaders struct {
 	mu    sync.Mutex // guards what follows
 	waits map[*slowWait]struct{}
 	names map[netip.Addr]bool // those that have series
+	open  map[*watchedConn]struct{}
 }
 
 type slowWait struct {
@@ -32,7 +35,7 @@ type slowWait struct {
 }
 
 func newSlowReaders(m *telemetry.Registry) *slowReaders {
-	return &slowReaders{metrics: m, waits: map[*slowWait]struct{}{}, names: map[netip.Addr]bool{}}
+	return &slowReaders{metrics: m, waits: map[*slowWait]struct{}{}, names: map[netip.Addr]bool{}, open: map[*watchedConn]struct{}{}}
 }
 
 // begin notes that a client does not take an answer at once; what it returns ends that.
@@ -83,6 +86,14 @@ func (s *slowReaders) tell(now time.Time) {
 	for a := range s.names {
 		lags[a.String()] = 0
 	}
+	for c := range s.open {
+		if began := c.began.Load(); began != 0 {
+			if lag := now.Sub(time.Unix(0, began)); lag >= slowReaderEvery {
+				name := s.nameLocked(c.who)
+				lags[name] = max(lags[name], lag)
+			}
+		}
+	}
 	for w := range s.waits {
 		if lag := now.Sub(w.began); lag >= slowReaderEvery {
 			name := s.nameLocked(w.who)
@@ -95,4 +106,48 @@ func (s *slowReaders) tell(now time.Time) {
 	if len(s.names) >= maxSlowReaders && lags["others"] == 0 {
 		s.metrics.Gauge("subscriber.lag_ms", "kind", "http", "who", "others").Set(0)
 	}
+}
+
+// watchedConn is a connection under TLS. A write that its client does not take blocks in it.
+type watchedConn struct {
+	net.Conn
+	slow  *slowReaders
+	who   netip.Addr
+	began atomic.Int64 // of the write under way, in nanoseconds since 1970; 0 is none
+}
+
+// watch follows a TCP connection until it is closed.
+func (s *slowReaders) watch(c net.Conn) net.Conn {
+	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return c
+	}
+	w := &watchedConn{Conn: c, slow: s, who: tcp.AddrPort().Addr().Unmap()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open[w] = struct{}{}
+	return w
+}
+
+// Write implements net.Conn.
+func (c *watchedConn) Write(b []byte) (int, error) {
+	c.began.Store(time.Now().UnixNano())
+	defer c.began.Store(0)
+	return c.Conn.Write(b)
+}
+
+// Close implements net.Conn.
+func (c *watchedConn) Close() error {
+	c.slow.mu.Lock()
+	delete(c.slow.open, c)
+	c.slow.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// CloseWrite lets net/http end its half before it closes, as on a bare TCP connection.
+func (c *watchedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
 }

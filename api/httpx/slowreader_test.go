@@ -1,10 +1,12 @@
 package httpx
 
 import (
+	"net"
 	"net/netip"
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -32,5 +34,46 @@ func TestSlowReadersTellLagAndCuts(t *testing.T) {
 	}
 	if v := m.Counter("subscriber.cut", "kind", "http", "who", "others").Value(); v != 40-(maxSlowReaders-1) {
 		t.Errorf("%d cuts of others are counted", v)
+	}
+}
+
+// TestReadersUnderTLSAreWatched: a write that a client does not take shows while it lasts.
+func TestReadersUnderTLSAreWatched(t *testing.T) {
+	m := telemetry.New(telemetry.Config{})
+	s := newSlowReaders(m)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	client, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := s.watch(raw)
+	done := make(chan error, 1)
+	go func() {
+		_, err := conn.Write(make([]byte, 64<<20)) // more than any socket holds
+		done <- err
+	}()
+	lag := m.Gauge("subscriber.lag_ms", "kind", "http", "who", "127.0.0.1")
+	polltest.Until(t, func() bool {
+		s.tell(time.Now().Add(5 * time.Second))
+		return lag.Value() >= 4000
+	}, "the lag of a client that reads nothing")
+	_ = client.Close()
+	if err := <-done; err == nil {
+		t.Error("nobody read, and the write went well")
+	}
+	s.tell(time.Now().Add(5 * time.Second))
+	if v := lag.Value(); v != 0 {
+		t.Errorf("the lag is %v ms after the write", v)
+	}
+	if err := conn.Close(); err != nil || len(s.open) != 0 {
+		t.Errorf("close: %v, %d are watched still", err, len(s.open))
 	}
 }

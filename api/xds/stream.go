@@ -113,6 +113,9 @@ func (s *stream) open(node Node) {
 		return
 	}
 	proxy, err := s.server.cfg.Plane.Open(ctx, node, token)
+	if err == nil {
+		s.grpc.Name(node.ID)
+	}
 	s.grpc.Do(func() {
 		s.cancel = nil
 		if err != nil {

@@ -16,6 +16,7 @@ type serverMeters struct {
 	values, bytes, conflated, unchanged *telemetry.Counter
 	heartbeats, denied, refused         *telemetry.Counter
 	cutStalled, cutFrames, cutHello     *telemetry.Counter
+	late                                *telemetry.Laggards
 }
 
 func newServerMeters(r *telemetry.Registry, s *Server) serverMeters {
@@ -26,7 +27,7 @@ func newServerMeters(r *telemetry.Registry, s *Server) serverMeters {
 		values:  r.Counter("feed.server.values"), bytes: r.Counter("feed.server.bytes"),
 		conflated: r.Counter("feed.server.conflated"), unchanged: r.Counter("feed.server.unchanged"),
 		heartbeats: r.Counter("feed.server.heartbeats"), denied: r.Counter("feed.server.denied"), refused: r.Counter("feed.server.refused"),
-		cutStalled: cut("stalled"), cutFrames: cut("protocol"), cutHello: cut("hello"),
+		late: r.Laggards("feed"), cutStalled: cut("stalled"), cutFrames: cut("protocol"), cutHello: cut("hello"),
 	}
 	r.GaugeFunc("feed.server.subjects", func() float64 { return float64(s.followed.Load()) })
 	r.GaugeFunc("feed.server.dirty", func() float64 { return float64(s.dirtied.Load()) })

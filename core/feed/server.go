@@ -265,6 +265,9 @@ func (s *Server) tick(ctx context.Context) {
 		for _, c := range batch {
 			c.tick(now, beat)
 		}
+		if turn%ticksPerHeartbeat == ticksPerHeartbeat-1 {
+			s.meters.late.Tell()
+		}
 		clear(batch)
 		timer.Reset(interval)
 	}

@@ -326,10 +326,14 @@ func (f *serverFollow) queueLocked() {
 func (c *serverConn) tick(now time.Time, beat heartbeat) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !c.closed && !c.began.IsZero() {
+		c.s.meters.late.Late(c.who.Node, now.Sub(c.began))
+	}
 	switch {
 	case c.closed:
 	case !c.began.IsZero() && now.Sub(c.began) > c.s.cfg.WriteTimeout:
 		c.s.meters.cutStalled.Add(1)
+		c.s.meters.late.Cut(c.who.Node)
 		c.s.cfg.Log.Warn("cut a feed connection that takes nothing", "node", c.who.Node, "remote", c.conn.RemoteAddr(), "for", now.Sub(c.began))
 		c.closeLocked()
 	case !c.greeted:

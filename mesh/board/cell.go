@@ -18,6 +18,7 @@ import (
 	"corbel.dev/corbel/mesh"
 	"corbel.dev/corbel/mesh/ca"
 	"corbel.dev/corbel/mesh/envoy"
+	"corbel.dev/corbel/telemetry"
 )
 
 // inputKind is a kind of thing that values are made of.
@@ -262,7 +263,11 @@ func (b *Board) make(st *catalog.State, s mesh.Subject) *made {
 	if out.err == nil {
 		b.counts.encoded.Add(1)
 	}
-	b.meters.build.Observe(b.cfg.Clock.Since(begin))
+	took := b.cfg.Clock.Since(begin)
+	b.meters.build.Observe(took)
+	var spent telemetry.Spent
+	spent[telemetry.StageBuild] = took
+	b.meters.costs.Done(0, took, &spent, "")
 	slices.SortFunc(out.from, func(a, c input) int {
 		if a.kind != c.kind {
 			return int(a.kind) - int(c.kind)

@@ -15,10 +15,12 @@ type meters struct {
 	answered             [len(mesh.Sets{})]*telemetry.Timing // response written -> answer read
 	applied              [len(mesh.Sets{})]*telemetry.Timing // commit -> answer read
 	written              [len(mesh.Sets{})]*telemetry.Timing // commit -> response written
+	costs                *telemetry.Stages                   // of changes: sent to a proxy, acknowledged by it
 }
 
 func newMeters(h *Host, r *telemetry.Registry) meters {
 	m := meters{decoded: r.Counter("mesh.host.values"), undecodable: r.Counter("mesh.host.unreadable"), received: r.Timing("mesh.received")}
+	m.costs = r.Stages("mesh", "change")
 	for _, t := range mesh.Every {
 		m.refused[t] = r.Counter("mesh.refused", "type", t.String())
 		m.answered[t] = r.Timing("mesh.acknowledged", "type", t.String())
@@ -51,7 +53,11 @@ func (m *meters) answer(r *Report) {
 		// What was committed before the proxy came is not news: its age says nothing of how fast it went.
 		if age := r.Sent.Sub(res.Changed); !res.Changed.IsZero() && age >= 0 && age < newsAge {
 			m.written[r.Type].Observe(age)
-			m.applied[r.Type].Observe(r.Answered.Sub(res.Changed))
+			whole := r.Answered.Sub(res.Changed)
+			m.applied[r.Type].Observe(whole)
+			var spent telemetry.Spent
+			spent[telemetry.StageSend], spent[telemetry.StageAck] = age, whole-age
+			m.costs.Done(0, whole, &spent, "")
 		}
 	}
 }

@@ -117,6 +117,7 @@ func (in *Ingest) commit(ctx context.Context) error {
 			size += int64(t.batch.Bytes())
 		}
 	}
+	began := time.Now()
 	for len(batches) > 0 {
 		err := in.store.Commit(ctx, batches, until)
 		if err == nil {
@@ -132,6 +133,7 @@ func (in *Ingest) commit(ctx context.Context) error {
 		case <-time.After(retryPause):
 		}
 	}
+	store := time.Since(began)
 	in.pending.Add(-size)
 	in.makeRoom()
 	for _, t := range all {
@@ -139,7 +141,7 @@ func (in *Ingest) commit(ctx context.Context) error {
 		t.shard.stored.Store(t.until)
 		if t.batch != nil {
 			if in.cfg.Stored != nil {
-				in.cfg.Stored(time.Since(t.begun))
+				in.cfg.Stored(time.Since(t.begun), store)
 			}
 			t.batch.Reset()
 			t.shard.mu.Lock()

@@ -61,8 +61,9 @@ type Config struct {
 	// HistoryRuns is how many spans of a check's past are kept, 0 for 100, at most monitor.PastMost; HistoryAge after what time they go, 0 for 30 days.
 	HistoryRuns int
 	HistoryAge  time.Duration
-	// Stored is told how long the first change of each batch took from its arrival until it was durable; nil is not told.
-	Stored func(time.Duration)
+	// Stored is told how long the first change of each batch took from its arrival until it was durable, and how long of that the store did;
+	// nil is not told.
+	Stored func(took, store time.Duration)
 	// Gather is how long the first change waits for others before a commit, 0 for 15 ms.
 	Gather time.Duration
 	// PendingBytes bounds what waits to be committed, 0 for 16 MiB.

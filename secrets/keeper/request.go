@@ -97,6 +97,9 @@ func (k *Keeper) Handle(ctx context.Context, r *secrets.Request) (*Reply, error)
 	if err = k.audited(ctx, t, err); err == nil {
 		reply, err = k.answered(ctx, t)
 	}
+	if errkind.Is(err, errkind.Overloaded) {
+		k.meters.costs.Shed()
+	}
 	k.meters.done(t, begin, reply)
 	if t.last {
 		k.endLast(ctx, t)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/kit/limit"
@@ -62,6 +63,23 @@ type Conn struct {
 	lastRead, asked      int64 // when something came; when the peer was asked whether it lives, 0 if not
 	idleSince            int64
 	starvedSince         int64
+	writing              atomic.Int64 // since when the peer takes a write, 0 when there is none
+	name                 string       // of the client, for the doctor; "" is its address
+}
+
+// setName says who the client is, once it has said so itself.
+func (c *Conn) setName(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.name = name
+}
+
+// nameLocked is what the client is called in metrics.
+func (c *Conn) nameLocked() string {
+	if c.name != "" {
+		return c.name
+	}
+	return c.nc.RemoteAddr().String()
 }
 
 func newConn(s *Server, nc net.Conn) *Conn {
@@ -304,10 +322,19 @@ func (c *Conn) sweep(now time.Time) {
 			c.sweepStream(s, at)
 		}
 	}
+	if len(c.starved) > 0 {
+		c.server.late.Late(c.nameLocked(), time.Duration(at-c.starvedSince))
+	}
+	if since := c.writing.Load(); since > 0 {
+		c.server.late.Late(c.nameLocked(), time.Duration(at-since))
+	}
 	switch {
 	case c.asked != 0 && at-c.asked > int64(cfg.KeepAliveTimeout),
 		len(c.starved) > 0 && at-c.starvedSince > int64(cfg.StallTimeout):
 		c.server.cut.Add(1)
+		if len(c.starved) > 0 {
+			c.server.late.Cut(c.nameLocked())
+		}
 		_ = c.nc.Close() // nothing that we say would arrive
 	case c.asked == 0 && at-c.lastRead > int64(cfg.KeepAlive):
 		c.asked = at
@@ -333,7 +360,12 @@ func (c *Conn) sweepStream(s *Stream, at int64) {
 	case (!r.heard || len(r.in) > 0) && r.status == nil && at-r.began > int64(cfg.RequestTimeout):
 		s.Finish(DeadlineExceeded, "no whole request came in time")
 	}
-	if s.out != nil && at-s.out.since > int64(cfg.StallTimeout) {
+	if s.out == nil {
+		return
+	}
+	c.server.late.Late(c.nameLocked(), time.Duration(at-s.out.since))
+	if at-s.out.since > int64(cfg.StallTimeout) {
+		c.server.late.Cut(c.nameLocked())
 		c.reset(s.id, http2.ErrCodeCancel)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -82,6 +83,7 @@ type Server struct {
 	conns, streams, partial atomic.Int64
 	flushes, bytes          *telemetry.Counter
 	refused, cut            *telemetry.Counter
+	late                    *telemetry.Laggards
 }
 
 // New makes a server; Run serves a listener.
@@ -91,6 +93,7 @@ func New(cfg Config) *Server {
 	m := cfg.Metrics
 	s.flushes, s.bytes = m.Counter(cfg.Prefix+".flushes"), m.Counter(cfg.Prefix+".written_bytes")
 	s.refused, s.cut = m.Counter(cfg.Prefix+".refused"), m.Counter(cfg.Prefix+".cut")
+	s.late = m.Laggards(strings.TrimSuffix(cfg.Prefix, ".grpc"))
 	m.GaugeFunc(cfg.Prefix+".connections", func() float64 { return float64(s.conns.Load()) })
 	m.GaugeFunc(cfg.Prefix+".partial_bytes", func() float64 { return float64(s.partial.Load()) })
 	return s
@@ -168,6 +171,7 @@ func (s *Server) sweep(ctx context.Context, conns *connSet) {
 			for _, c := range conns.list() {
 				c.sweep(now)
 			}
+			s.late.Tell()
 		}
 	}
 }

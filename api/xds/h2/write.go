@@ -89,7 +89,9 @@ func (c *Conn) flush() (more bool, err error) {
 		return more, nil
 	}
 	_ = c.nc.SetWriteDeadline(now.Add(c.server.cfg.StallTimeout))
+	c.writing.Store(c.server.since(now))
 	_, err = c.nc.Write(b)
+	c.writing.Store(0)
 	c.server.flushes.Add(1)
 	c.server.bytes.Add(uint64(len(b)))
 	if len(c.changed) > 0 {
