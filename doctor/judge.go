@@ -220,8 +220,15 @@ func fold(all []Finding, views []*view) []Finding {
 // excused reports whether a symptom needs no finding: a machine whose CPU is used up by work keeps up as well as it can,
 // and is slow by itself only far beyond the limits.
 func excused(v *view, y *symptom) bool {
-	busy, ok := v.value("host.cpu.busy")
-	return ok && busy > cpuUsedUp && y.series.Now.Mean < 5*y.limit
+	return v.cpuScarce() && y.series.Now.Mean < 5*y.limit
+}
+
+// cpuScarce reports whether work on this machine waits for its CPU: nearly all of it is in use, or some work waited for it most of the last ten
+// seconds, which the kernel knows from the first moment on.
+func (v *view) cpuScarce() bool {
+	busy, _ := v.value("host.cpu.busy")
+	waited, _ := v.value("host.psi", "resource", "cpu", "kind", "some")
+	return busy > cpuUsedUp || waited > cpuWaited
 }
 
 // missing are findings about who did not answer.

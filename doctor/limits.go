@@ -26,6 +26,8 @@ const (
 	offsetLimit = 500
 	// cpuUsedUp is which part of a machine's CPU is in use when work waits for it.
 	cpuUsedUp = 0.9
+	// cpuWaited is in which part of the time, in percent, some work waits for the CPU of a machine that is short of it (PSI).
+	cpuWaited = 60
 	// fewest is from how many observations in a window on a mean is believed.
 	fewest = 5
 )

@@ -89,7 +89,7 @@ func diskSlow(v *view) []Finding {
 			continue
 		}
 		group := s.Label("group")
-		if busy, ok := v.value("host.cpu.busy"); ok && busy > cpuUsedUp && s.Now.Mean < 3*bound {
+		if v.cpuScarce() && s.Now.Mean < 3*bound {
 			continue // it waits for the CPU, not for the disk
 		}
 		f := Finding{Severity: Warning, layer: layerMachine, Plane: group, Stage: "fsync", Culprit: "disk of " + v.Member, subject: "disk", explains: v.diskReach(group), Since: s.Since,

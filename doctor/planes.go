@@ -314,11 +314,18 @@ func configRefused(v *view) []Finding {
 		Do:       []string{"Read Envoy's own words: corbel mesh status lists refusals, corbel mesh proxy NAME shows the last one."}}}
 }
 
+// Goroutines are too many from growsFrom on when they become so many more a second over the longest history kept: growsSlowly (a thousand in
+// five minutes) far beyond what is usual, growsFast where nobody knows yet what that is.
+const (
+	growsFrom   = 10_000
+	growsSlowly = 1000.0 / 300
+	growsFast   = 50
+)
+
 // goroutinesGrow finds a process whose goroutines only become more.
 func goroutinesGrow(v *view) []Finding {
 	s := v.one("runtime.num_goroutines")
-	// A thousand more each five minutes over the longest history kept, and far beyond what is usual.
-	if s == nil || s.Now.Slope < 1000.0/300 || s.Now.Value < 10000 || s.times() < 3 {
+	if s == nil || s.Now.Value < growsFrom || s.Now.Slope < growsSlowly || (s.times() < 3 && (s.Usual.Known() || s.Now.Slope < growsFast)) {
 		return nil
 	}
 	f := Finding{Severity: Warning, layer: layerWork, Culprit: "goroutines of " + v.Member, Since: s.Since,

@@ -46,7 +46,7 @@ func (v *view) symptoms() []symptom {
 		add(s, plane, kind, "", requestLimitOf(plane, kind))
 	}
 	for _, s := range v.all("group.replicate") {
-		add(s, s.Label("group"), "commit", "replicate", commitLimit)
+		add(s, s.Label("group"), commitKind, "replicate", commitLimit)
 	}
 	add(v.one("catalog.register"), "catalog", "register", "", registerLimit)
 	if s := v.one("monitor.stored"); s != nil && s.Now.Count >= fewest && s.Now.P99 > eventLimit {
@@ -102,12 +102,24 @@ func (y *symptom) line() Line {
 		y.plane, y.kind, millis(y.series.Now.Mean), usually(y.series), millis(y.limit))}
 }
 
+const (
+	// commitKind is the kind of symptom of a group's own commits.
+	commitKind = "commit"
+	// stageShare is from which part of a request's time on a stage is blamed for it.
+	stageShare = 0.25
+)
+
 // unexplained is the finding for a symptom without a cause.
 func (y *symptom) unexplained(v *view) Finding {
 	f := Finding{Code: "slow-requests", Severity: Warning, Member: y.member, Plane: y.plane, Stage: y.stage, layer: layerSymptom,
 		Since: y.series.Since, Evidence: []Line{y.line()}, subject: y.plane + "/" + y.kind, Culprit: "not known yet"}
 	f.Title = fmt.Sprintf("%s: %s of %s is slow (%s on average), and nothing that was measured explains it", y.member, y.kind, y.plane, millis(y.series.Now.Mean))
-	if y.stage != "" {
+	if y.kind == commitKind { // what waits for its group is an effect of that
+		f.layer, f.explains = layerCommit, []reach{{member: y.member, plane: y.plane}}
+	} else {
+		f.effect = true
+	}
+	if y.stage != "" && y.share >= stageShare {
 		f.Culprit = "stage " + y.stage
 		f.Title = fmt.Sprintf("%s: %s of %s is slow (%s on average); %.0f %% of the time goes into %s", y.member, y.kind, y.plane, millis(y.series.Now.Mean), 100*y.share, stageWords(y.stage))
 	}

@@ -38,9 +38,10 @@ type bed struct {
 	syncs    *syncs    // of the PostgreSQL
 	// stopPostgres ends it.
 	stopPostgres func()
-	net          *netns.Net // in which each process is a host of its own; nil is this machine\'s
-	quota        *quota     // of the proxy
-	sick         *server    // the one that steps are about
+	net          *netns.Net   // in which each process is a host of its own; nil is this machine\'s
+	quota        *quota       // of the proxy
+	failed       func() error // says that the load did not last
+	sick         *server      // the one that steps are about
 	stopLoad     context.CancelFunc
 	loading      context.Context // until the load ends
 	load         sync.WaitGroup

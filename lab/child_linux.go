@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -69,3 +70,23 @@ func (q *quota) add(pid int) error {
 
 // remove ends the group; its processes must have ended.
 func (q *quota) remove() { _ = os.Remove(q.dir) }
+
+// childrenOf are the arguments of the processes that a process started.
+func childrenOf(pid int) (out [][]string, err error) {
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		return nil, err
+	}
+	for _, list := range lists {
+		b, err := os.ReadFile(list)
+		if err != nil {
+			continue // the thread has ended
+		}
+		for child := range strings.FieldsSeq(string(b)) {
+			if line, err := os.ReadFile(filepath.Join("/proc", child, "cmdline")); err == nil {
+				out = append(out, strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00"))
+			}
+		}
+	}
+	return out, nil
+}

@@ -177,7 +177,7 @@ func (b *bed) step(ctx context.Context, st step, out *Outcome) error {
 func (b *bed) watch(ctx context.Context, out *Outcome) error {
 	b.say("no fault; asking the doctor for %s", calm)
 	began := time.Now()
-	for asked := 0; ; asked++ {
+	for answered := false; ; {
 		report, err := b.ask(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -185,12 +185,20 @@ func (b *bed) watch(ctx context.Context, out *Outcome) error {
 		if err == nil {
 			out.take(report)
 			out.Seconds = time.Since(began).Seconds()
-			if !report.Healthy() {
+			answered, out.Diagnosed = true, report.Healthy()
+			if !out.Diagnosed {
 				return nil
 			}
-			out.Diagnosed = true
+		}
+		if b.failed != nil {
+			if err := b.failed(); err != nil {
+				return err
+			}
 		}
 		if time.Since(began) > calm {
+			if answered {
+				return nil // at full load an answer may come late
+			}
 			return err
 		}
 		if err := sleep(ctx, askEvery); err != nil {

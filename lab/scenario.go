@@ -107,6 +107,13 @@ func (f *finding) is(o *doctor.Finding) bool {
 var Scenarios = []Scenario{
 	{Name: "healthy-quiet", About: "no fault, a little load"},
 	{Name: "healthy-busy", About: "no fault, as many writes and registrations as the cluster takes", load: full},
+	{Name: "healthy-kv", About: "no fault, corbel bench kv", prepare: busy("kv", "-d", "12s", "--no-floors"), load: noLoad},
+	{Name: "healthy-catalog", About: "no fault, corbel bench register", prepare: busy("register", "-d", "40s", "--no-floors"), load: noLoad},
+	{Name: "healthy-dns", About: "no fault, corbel bench dns", prepare: busy("dns", "-d", "40s", "--no-floors"), load: noLoad},
+	{Name: "healthy-propagation", About: "no fault, corbel bench propagation with 2,000 proxies", prepare: busy("propagation", "--nodes", "200", "--proxies", "2000", "--services", "100", "--rounds", "100", "--envoys", "0", "--no-floors"), load: noLoad},
+	{Name: "healthy-agents", About: "no fault, corbel bench agents with 500 agents", prepare: busy("agents", "--agents", "500", "-d", "40s", "--no-floors"), load: noLoad},
+	{Name: "healthy-secrets", About: "no fault, corbel bench secrets", prepare: busySecrets("secrets", "-d", "12s", "--no-floors"), load: noLoad},
+	{Name: "healthy-leases", About: "no fault, corbel bench leases: a tree of tokens and a prefix of logins are revoked", prepare: busySecrets("leases", "--leases", "20000", "-d", "5s", "--no-floors"), load: noLoad},
 	{Name: "blocked-sink", About: "the leader's metrics go to a sink that is called in line and read a few bytes at a time", Code: "metrics-sink-blocks", inject: blockSink},
 	{Name: "stalled-disk", About: "no sync on the leader's disk returns", Code: "disk-stalled", inject: stallDisk},
 	{Name: "slow-disk", About: "each sync on the leader's disk takes 150 ms longer", Code: "disk-slow", inject: slowDisk},
@@ -133,6 +140,7 @@ var Scenarios = []Scenario{
 	{Name: "terminating-instance", About: "a client goes on to connect to an instance that is being drained", Code: "terminating-instance", single: true, inject: drainBusy},
 	{Name: "proxy-and-terminating", About: "a proxy is stopped by its quota, and an instance that is being drained is asked still; then the proxy is mended", Code: "proxy-throttled", single: true,
 		steps: []step{{"both", throttleAndDrain}, {"the proxy is mended", giveQuota}}},
+	{Name: "goroutines-grow", About: "a client asks without end on ever new connections and never hangs up", Code: "goroutines-grow", single: true, inject: leakRequests},
 	{Name: "allowance-exceeded", About: "the leader's network card goes beyond its bandwidth allowance (synthetic counters)", Code: "allowance-exceeded", inject: exceedAllowance},
 	{Name: "one-transmit-queue", About: "one of eight queues of the leader's network card sends everything (synthetic counters)", Code: "one-transmit-queue", inject: useOneQueue},
 }

@@ -2,6 +2,7 @@
 package labcmd
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -31,7 +32,7 @@ func Command(e *command.Env, c *cobra.Command) {
 	c.Args = command.Between(0, -1, "names of scenarios")
 	c.Long = `Start a cluster with load on this machine, inject one fault, and show what the doctor says.
 The fault is diagnosed when the doctor's first finding names it within 30 s. Healthy scenarios
-inject nothing, and must give no finding for 30 s. Needs no running agent, and touches none.
+inject nothing, and must give no finding for 15 s, quiet or under a bench at full load. Needs no running agent, and touches none.
 
   corbel lab --list
   corbel lab stalled-disk
@@ -61,9 +62,11 @@ func (o *options) run(c *cobra.Command, args []string) error {
 	defer stop()
 	var report struct {
 		Scenarios []lab.Outcome `json:"scenarios"`
+		Summary   []summary     `json:"summary"`
 	}
 	missed := false
 	for _, s := range chosen {
+		sum := summary{Name: s.Name, Runs: o.runs}
 		for n := range o.runs {
 			out := lab.Run(ctx, s, lab.Options{Learn: o.learn, Save: o.save, Progress: o.env.Err})
 			if ctx.Err() != nil {
@@ -71,10 +74,17 @@ func (o *options) run(c *cobra.Command, args []string) error {
 			}
 			out.Run = n + 1
 			missed = missed || !out.Diagnosed
+			sum.add(&out)
 			report.Scenarios = append(report.Scenarios, out)
 			if err := o.tell(&out); err != nil {
 				return err
 			}
+		}
+		report.Summary = append(report.Summary, sum)
+	}
+	if !o.asJSON && len(report.Scenarios) > 1 {
+		if err := summarize(o.env, report.Summary); err != nil {
+			return err
 		}
 	}
 	if o.asJSON {
@@ -86,6 +96,42 @@ func (o *options) run(c *cobra.Command, args []string) error {
 		return exitMissed
 	}
 	return nil
+}
+
+// summary is what all runs of a scenario came to.
+type summary struct {
+	Name      string `json:"name"`
+	Runs      int    `json:"runs"`
+	Diagnosed int    `json:"diagnosed"`
+	// MeanSeconds and MaxSeconds are of the runs that were diagnosed.
+	MeanSeconds float64 `json:"mean_seconds"`
+	MaxSeconds  float64 `json:"max_seconds"`
+	// Instead are the first findings of the others, or what stood in their way.
+	Instead []string `json:"instead"`
+}
+
+func (s *summary) add(out *lab.Outcome) {
+	if s.Instead == nil {
+		s.Instead = []string{}
+	}
+	if !out.Diagnosed {
+		s.Instead = append(s.Instead, cmp.Or(out.Error, out.Lacks, out.Finding, "no finding"))
+		return
+	}
+	s.Diagnosed++
+	s.MeanSeconds += (out.Seconds - s.MeanSeconds) / float64(s.Diagnosed)
+	s.MaxSeconds = max(s.MaxSeconds, out.Seconds)
+}
+
+// summarize prints a line for each scenario.
+func summarize(e *command.Env, all []summary) error {
+	t := command.Table{Head: []string{"SCENARIO", "DIAGNOSED", "MEAN", "MAX", "INSTEAD"}}
+	for i := range all {
+		s := &all[i]
+		instead, _, _ := strings.Cut(strings.Join(s.Instead, "; "), "\n")
+		t.Add(s.Name, fmt.Sprintf("%d of %d", s.Diagnosed, s.Runs), fmt.Sprintf("%.1f s", s.MeanSeconds), fmt.Sprintf("%.1f s", s.MaxSeconds), instead)
+	}
+	return t.Write(e.Out)
 }
 
 func (o *options) choose(args []string) ([]*lab.Scenario, error) {

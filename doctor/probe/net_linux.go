@@ -127,7 +127,11 @@ func (h *Host) peers(r *telemetry.Registry) error {
 			if remote == 0 || (!slices.Contains(ports, local) && !slices.Contains(ports, remote)) {
 				continue
 			}
-			h.countSocket(counts, id.Destination.String(), local, remote, id.Cookie, float64(s.TCPInfo.Segs_out), float64(s.TCPInfo.Total_retrans))
+			again := float64(s.TCPInfo.Total_retrans)
+			if id.Destination.IsLoopback() {
+				again = 0 // a loopback loses nothing: what is sent again there waited for the CPU
+			}
+			h.countSocket(counts, id.Destination.String(), local, remote, id.Cookie, float64(s.TCPInfo.Segs_out), again)
 		}
 	}
 	most := 0

@@ -154,7 +154,7 @@ func (t *track) depart(now time.Time, level float64, quiet bool) {
 // slope is the change per second between the first and the last quarter of what is kept.
 func (t *track) slope() float64 {
 	quarter := t.filled / 4
-	if quarter < 6 {
+	if quarter < 1 {
 		return 0
 	}
 	at := func(i int) float64 { return float64(t.levels[(t.next-t.filled+i+2*kept)%kept]) }
