@@ -188,6 +188,9 @@ func (b *back) send(ctx context.Context, id string) {
 		} else {
 			pause.Reset()
 			b.settle(id, list, refused)
+			if b.more(id) {
+				wait = 0
+			}
 		}
 		t := time.NewTimer(wait)
 		select {
@@ -248,6 +251,21 @@ func (b *back) take(id string) (list []chunk) {
 		}
 	}
 	return list
+}
+
+// more reports whether more waits for a server than one call carries.
+func (b *back) more(id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	size := 0
+	for i := range b.links {
+		if l := &b.links[i]; l.replica == id {
+			for _, c := range l.queue {
+				size += len(*c.records)
+			}
+		}
+	}
+	return size > callBytes
 }
 
 // settle ends a call; refused are the shards that must be sent whole, nil is all.

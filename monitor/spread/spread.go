@@ -51,9 +51,9 @@ type Config struct {
 	// GoneAfter (1.5 s) is after which silence shards go to their replicas, LostAfter (1 min) after which silence shards that nobody else has
 	// begin anew elsewhere.
 	GoneAfter, LostAfter time.Duration
-	// ReplicateEvery is the least time between two batches for a replica (50 ms).
+	// ReplicateEvery is the least time between two batches for a replica (50 ms), unless more waits than one carries.
 	ReplicateEvery time.Duration
-	// LaneBytes bounds what waits on one of a server's lanes (8 MiB), BackBytes what waits for all replicas (64 MiB).
+	// LaneBytes bounds what waits on one of a server's lanes (8 MiB), BackBytes what waits for all replicas (128 MiB).
 	LaneBytes, BackBytes int
 }
 
@@ -90,7 +90,7 @@ func New(cfg Config) *Spread {
 	orDefault(&cfg.LostAfter, time.Minute)
 	orDefault(&cfg.ReplicateEvery, 50*time.Millisecond)
 	orDefault(&cfg.LaneBytes, 8<<20)
-	orDefault(&cfg.BackBytes, 64<<20)
+	orDefault(&cfg.BackBytes, 128<<20)
 	s := &Spread{cfg: cfg, changed: make(chan struct{}), frozen: map[uint16]time.Time{}}
 	s.back = newBack(s)
 	s.lanes = newLanes(s)
