@@ -31,7 +31,7 @@ func (n Number) Index() uint32 { return uint32(n) }
 
 // Result is all that is kept of one check on one entity.
 type Result struct {
-	Key
+	*Key               // never changed, and so shared by copies
 	Stable      []byte // the check's configuration, as its agent sent it (monitor.Frame)
 	Rest        []byte // the event's own fields
 	Hooks       []byte

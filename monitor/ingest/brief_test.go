@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"testing"
+	"unsafe"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/tagproto"
@@ -85,4 +86,11 @@ func FuzzBrief(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// What there is one of for each check on each entity stays small enough to be collected cheaply.
+func TestKeySize(t *testing.T) {
+	if size := unsafe.Sizeof(key{}); size > 512 {
+		t.Errorf("a key has %d bytes", size)
+	}
 }

@@ -12,7 +12,7 @@ import (
 func AppendPublished(b []byte, p *Published) []byte {
 	batch := eventrecord.NewBatch(0)
 	batch.PutEntity(0, &eventstore.Entity{Namespace: p.Namespace, Name: p.Entity, Message: p.entity, LastSeen: p.lastSeen})
-	batch.Put(0, &eventstore.Result{Key: eventstore.Key{Namespace: p.Namespace, Entity: p.Entity, Check: p.Check}, Stable: p.Kind.Stable,
+	batch.Put(0, &eventstore.Result{Key: &eventstore.Key{Namespace: p.Namespace, Entity: p.Entity, Check: p.Check}, Stable: p.Kind.Stable,
 		Rest: p.rest, Hooks: p.hooks, Output: p.output, ProcessedBy: p.processedBy, State: p.state, Past: p.past}, eventstore.Whole)
 	return pack.Bytes(b, batch.Records())
 }

@@ -133,7 +133,8 @@ type entity struct {
 	checks   map[string]*key
 }
 
-// key is one check on one entity.
+// key is one check on one entity. There are hundreds of thousands, and the collector goes over such as have at most 512 bytes in one sweep, and
+// over larger ones one by one, at several times the cost.
 type key struct {
 	n    uint32
 	kind *monitor.Kind
@@ -278,7 +279,7 @@ func (in *Ingest) unknown(namespace string, s *shard, f *monitor.Frame) error {
 	k := e.checks[whole.Check.Name]
 	if k == nil {
 		k = s.newKey()
-		k.res.Key = eventstore.Key{Namespace: e.namespace, Entity: e.entity, Check: whole.Check.Name}
+		k.res.Key = &eventstore.Key{Namespace: e.namespace, Entity: e.entity, Check: whole.Check.Name}
 		e.checks[k.res.Check] = k
 	} else {
 		if k.kind.Catalog != kind.Catalog {

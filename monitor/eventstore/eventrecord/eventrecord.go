@@ -241,7 +241,7 @@ func readOne(p *pack.Reader, shard uint16, d *Delta, to Reader) error {
 	n := eventstore.NumberOf(shard, uint32(p.Uint()))
 	switch kind {
 	case recWhole, recWholeBefore:
-		r := new(eventstore.Result)
+		r := &eventstore.Result{Key: new(eventstore.Key)}
 		r.Namespace, r.Entity, r.Check = p.String(), p.String(), p.String()
 		r.Stable, r.Rest, r.Hooks, r.Output = clone(p.Bytes()), clone(p.Bytes()), clone(p.Bytes()), clone(p.Bytes())
 		r.ProcessedBy = p.String()

@@ -86,7 +86,7 @@ func (f *Fleet) result(b eventstore.Batch, n eventstore.Number) {
 	kind := f.kinds[f.rng.IntN(len(f.kinds))]
 	old := f.Results[n]
 	if old == nil {
-		old = &eventstore.Result{Key: eventstore.Key{Namespace: "default", Entity: fmt.Sprint("e", n.Index()), Check: kind.Check.Name}, Rest: f.text(), ProcessedBy: "e"}
+		old = &eventstore.Result{Key: &eventstore.Key{Namespace: "default", Entity: fmt.Sprint("e", n.Index()), Check: kind.Check.Name}, Rest: f.text(), ProcessedBy: "e"}
 		what = eventstore.Whole
 	} else if kind.Check.Name == old.Check && f.rng.IntN(10) == 0 {
 		what = eventstore.Whole

@@ -116,7 +116,7 @@ func (b *Batch) Put(n eventstore.Number, r *eventstore.Result, what eventstore.N
 	b.Batch.Put(n, r, what)
 	c, known := b.at(slot{n.Index(), false})
 	if what&eventstore.Whole != 0 {
-		c.how, c.key = whole, r.Key
+		c.how, c.key = whole, *r.Key
 		c.text = b.keep(packed(r))
 		what |= eventstore.NewOutput | eventstore.NewHooks
 	} else if !known {
@@ -134,7 +134,7 @@ func (b *Batch) Put(n eventstore.Number, r *eventstore.Result, what eventstore.N
 		c.past = b.keep(monitor.AppendPast(nil, &older))
 	}
 	if r.State.Occurrences == 1 {
-		b.runs = append(b.runs, run{r.Key, b.s.within(r.State.Executed), r.State.Status, r.State.Condition.String(), b.keep(r.Output)})
+		b.runs = append(b.runs, run{*r.Key, b.s.within(r.State.Executed), r.State.Status, r.State.Condition.String(), b.keep(r.Output)})
 	}
 }
 

@@ -74,7 +74,7 @@ func (s *Store) loadShard(ctx context.Context, tx pgx.Tx, number uint16, l event
 	}
 	_, err = pgx.ForEachRow(rows, []any{&n, &text, &state, &output, &hooks, &past}, func() error {
 		p := pack.Read(text)
-		r := &eventstore.Result{Key: eventstore.Key{Namespace: p.String(), Entity: p.String(), Check: p.String()}, Stable: clone(p.Bytes()), Rest: clone(p.Bytes()),
+		r := &eventstore.Result{Key: &eventstore.Key{Namespace: p.String(), Entity: p.String(), Check: p.String()}, Stable: clone(p.Bytes()), Rest: clone(p.Bytes()),
 			ProcessedBy: p.String(), Output: clone(output), Hooks: clone(hooks)}
 		if err := corrupt(p); err != nil {
 			return err

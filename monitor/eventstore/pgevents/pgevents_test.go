@@ -290,7 +290,7 @@ func TestHistory(t *testing.T) {
 	cfg := Config{DSN: schema(t), Self: "a", Retention: 3 * day, Now: func() time.Time { return now }}
 	_, l := eventstoretest.Loaded()
 	s := open(t, cfg, l)
-	r := &eventstore.Result{Key: eventstore.Key{Namespace: "default", Entity: "web\x00\xff", Check: "http"}, Output: []byte("out\x00put"), ProcessedBy: "\xff"}
+	r := &eventstore.Result{Key: &eventstore.Key{Namespace: "default", Entity: "web\x00\xff", Check: "http"}, Output: []byte("out\x00put"), ProcessedBy: "\xff"}
 	put(t, s, r, 0, now, eventstore.Whole)
 	for i := range 30 { // nothing new
 		put(t, s, r, 0, now.Add(time.Duration(i+1)*time.Second), 0)
@@ -300,21 +300,21 @@ func TestHistory(t *testing.T) {
 	now = now.Add(day)
 	put(t, s, r, 0, now, 0)
 	put(t, s, r, 2, now.Add(-100*365*day), 0) // a clock that is wrong
-	runs, err := s.History(t.Context(), r.Key, now.Add(time.Hour), 10)
+	runs, err := s.History(t.Context(), *r.Key, now.Add(time.Hour), 10)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(runs) != 4 || runs[3].Status != 0 || runs[2].Status != 2 || runs[2].State != "failing" || string(runs[2].Output) != "out\x00put" {
 		t.Fatalf("%+v", runs)
 	}
-	if runs, err = s.History(t.Context(), r.Key, now, 1); err != nil || len(runs) != 1 || runs[0].Status != 2 {
+	if runs, err = s.History(t.Context(), *r.Key, now, 1); err != nil || len(runs) != 1 || runs[0].Status != 2 {
 		t.Fatal(runs, err)
 	}
 	now = now.Add(3*day + time.Hour)
 	if err := s.retain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if runs, err = s.History(t.Context(), r.Key, now, 10); err != nil || len(runs) != 2 {
+	if runs, err = s.History(t.Context(), *r.Key, now, 10); err != nil || len(runs) != 2 {
 		t.Fatal(runs, err)
 	}
 	put(t, s, r, 0, now, 0)
@@ -328,7 +328,7 @@ func TestUpdatesAreHot(t *testing.T) {
 	cfg := Config{DSN: schema(t), Self: "a"}
 	_, l := eventstoretest.Loaded()
 	s := open(t, cfg, l)
-	r := &eventstore.Result{Key: eventstore.Key{Namespace: "default", Entity: "web", Check: "http"}}
+	r := &eventstore.Result{Key: &eventstore.Key{Namespace: "default", Entity: "web", Check: "http"}}
 	for i := range 300 {
 		b := s.NewBatch(1)
 		r.State, _ = monitor.Step(r.State, monitor.Result{Executed: int64(1_700_000_000 + i)}, monitor.Thresholds{}, nil)
@@ -379,7 +379,7 @@ func TestConfig(t *testing.T) {
 func BenchmarkCommit(b *testing.B) {
 	const keys = 2000
 	s := open(b, Config{DSN: schema(b), Self: "a"}, eventstore.Loaded{Result: func(eventstore.Number, *eventstore.Result) {}, Entity: func(eventstore.Number, *eventstore.Entity) {}, Sequence: func(uint16, uint64) {}})
-	r := &eventstore.Result{Key: eventstore.Key{Namespace: "default", Entity: "web", Check: "http"}, Stable: make([]byte, 600), Output: make([]byte, 80)}
+	r := &eventstore.Result{Key: &eventstore.Key{Namespace: "default", Entity: "web", Check: "http"}, Stable: make([]byte, 600), Output: make([]byte, 80)}
 	batch := s.NewBatch(1)
 	what := eventstore.Whole
 	for i := 0; b.Loop(); i++ {
