@@ -37,10 +37,12 @@ type Secrets struct {
 // SecretsReport is what a run did.
 type SecretsReport struct {
 	Cycles, Acked, Unknown, Revoked, Logins, Renewed, Unwrapped, Limited, Roles, Fenced int
+	StandbyReads                                                                        int             // that standbys answered, each as new as it said
 	Starts                                                                              []time.Duration // from the start, or the kill, until everything could be read
 }
 
 const secretsConf = `
+standby_reads = true
 storage %q {
   %s
 }

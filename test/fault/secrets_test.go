@@ -27,8 +27,8 @@ func TestSecretsCrash(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%d cycles, %d acknowledged, %d unknown, %d tokens revoked, %d logins, %d renewed, %d unwrapped, %d uses, %d roles, %d fenced; until everything was read p50 %s, worst %s",
-				report.Cycles, report.Acked, report.Unknown, report.Revoked, report.Logins, report.Renewed, report.Unwrapped, report.Limited, report.Roles, report.Fenced,
+			t.Logf("%d cycles, %d acknowledged, %d unknown, %d tokens revoked, %d logins, %d renewed, %d unwrapped, %d uses, %d roles, %d fenced, %d reads of standbys; until everything was read p50 %s, worst %s",
+				report.Cycles, report.Acked, report.Unknown, report.Revoked, report.Logins, report.Renewed, report.Unwrapped, report.Limited, report.Roles, report.Fenced, report.StandbyReads,
 				Quantile(report.Starts, 0.5), Quantile(report.Starts, 1))
 		})
 	}

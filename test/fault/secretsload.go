@@ -27,6 +27,8 @@ type secretsLedger struct {
 	wraps   []*wrapOf
 	limited []*limitedOf
 	renewed []renewedOf
+	history map[string][]ackedAt // when which number was acknowledged, by key
+	wrong   error                // with what was read meanwhile
 }
 
 // renewedOf is a token with the time until which an acknowledged renewal said that it lives.
@@ -52,6 +54,7 @@ const usesOfLimited = 4
 // reset forgets everything: each cycle has keys and tokens of its own.
 func (l *secretsLedger) reset() {
 	l.acked, l.sent, l.revoked, l.logins, l.wraps, l.limited, l.renewed = map[string]int{}, map[string]int{}, nil, nil, nil, nil, nil
+	l.history, l.wrong = map[string][]ackedAt{}, nil
 }
 
 // write does what clients do until ctx ends.
@@ -74,6 +77,8 @@ func (r *secretsRun) write(ctx context.Context, cycle, w int, rng *rand.Rand) {
 			}
 		case 5:
 			r.renew(ctx, s)
+		case 6, 7, 8, 9:
+			r.readStated(ctx, s, rng)
 		default:
 			lost += r.put(ctx, s, fmt.Sprintf("w%d/k%d-%d-%d", w, rng.IntN(4), cycle, lost))
 		}
@@ -93,6 +98,7 @@ func (r *secretsRun) put(ctx context.Context, s *Server, key string) (lost int) 
 	switch {
 	case err == nil && code < 300:
 		r.acked[key] = n
+		r.history[key] = append(r.history[key], ackedAt{time.Now(), n})
 		r.report.Acked++
 	case errors.As(err, &op) && op.Op == "dial": // nothing was sent
 		r.sent[key]--
@@ -243,6 +249,9 @@ func (r *secretsRun) role(ctx context.Context, s *Server, rng *rand.Rand) {
 // ended opens anything, none ends before a renewal said, no content is unwrapped twice, no token is used too often.
 func (r *secretsRun) compare(ctx context.Context) error {
 	defer r.reset()
+	if err := r.standbysRead(ctx); err != nil {
+		return err
+	}
 	s := r.servers[0]
 	for key, sent := range r.sent {
 		if err := r.compareKey(ctx, s, key, sent); err != nil {

@@ -117,7 +117,7 @@ func secretsCrash(cfg faultrun.Secrets) func(context.Context, *faultrun.Lab, uin
 			r = &faultrun.SecretsReport{}
 		}
 		return done{map[string]int{"cycles": r.Cycles, "acknowledged": r.Acked, "tokens revoked": r.Revoked, "logins": r.Logins, "unwrapped": r.Unwrapped,
-			"uses": r.Limited, "roles": r.Roles, "fenced": r.Fenced}, r.Starts}, err
+			"uses": r.Limited, "roles": r.Roles, "fenced": r.Fenced, "reads of standbys": r.StandbyReads}, r.Starts}, err
 	}
 }
 

@@ -1,0 +1,106 @@
+package faultrun
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// ackedAt is a write that was acknowledged by a time.
+type ackedAt struct {
+	at time.Time
+	n  int
+}
+
+// readStated reads a key of the load at some server, and holds the answer against what it says of its age: an answer of a
+// standby is at most so many milliseconds older than the request, one without a word is not older at all.
+func (r *secretsRun) readStated(ctx context.Context, s *Server, rng *rand.Rand) {
+	key := r.someKey(rng)
+	if key == "" {
+		return
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.HTTP+"/v1/secret/"+key, nil)
+	if err != nil {
+		return
+	}
+	req.Header.Set("X-Vault-Token", r.token)
+	begun := time.Now()
+	resp, err := r.client.Do(req)
+	if err != nil {
+		return
+	}
+	defer resp.Body.Close()
+	var got struct {
+		Data struct {
+			N int `json:"n"`
+		} `json:"data"`
+	}
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotFound || json.NewDecoder(resp.Body).Decode(&got) != nil {
+		return
+	}
+	age := resp.Header.Get("X-Corbel-LastContact")
+	millis, err := strconv.Atoi(age)
+	if age != "" && err != nil {
+		r.wrongRead(fmt.Errorf("%s says X-Corbel-LastContact %q", s.Name, age))
+		return
+	}
+	r.judgeRead(key, got.Data.N, begun.Add(-time.Duration(millis)*time.Millisecond), age)
+}
+
+// someKey is one of the keys of this cycle, "" while there is none.
+func (r *secretsRun) someKey(rng *rand.Rand) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := rng.IntN(max(len(r.sent), 1))
+	for key := range r.sent {
+		if at--; at < 0 {
+			return key
+		}
+	}
+	return ""
+}
+
+// judgeRead holds a number that was read against what was acknowledged by a time.
+func (r *secretsRun) judgeRead(key string, n int, by time.Time, age string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if age != "" {
+		r.report.StandbyReads++
+	}
+	for _, a := range r.history[key] {
+		if n < a.n && !a.at.After(by) {
+			r.wrong = errors.Join(r.wrong, fmt.Errorf("%s was read as %d, at most %q ms old: %d had been acknowledged %s before that", key, n, age, a.n, by.Sub(a.at)))
+			return
+		}
+	}
+}
+
+func (r *secretsRun) wrongRead(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.wrong = errors.Join(r.wrong, err)
+}
+
+// standbysRead has a standby answer once more, where one can, and says what was wrong with the reads of a cycle.
+func (r *secretsRun) standbysRead(ctx context.Context) error {
+	rng := rand.New(rand.NewPCG(1, 1)) // any key does
+	if before := r.report.StandbyReads; r.cfg.Storage == "raft" && r.cfg.Servers > 1 && len(r.sent) > 0 {
+		if err := until(ctx, time.Minute, "a standby to answer a read", func() error {
+			for _, s := range r.servers {
+				r.readStated(ctx, s, rng)
+			}
+			if r.report.StandbyReads == before {
+				return errors.New("none did")
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return r.wrong
+}
