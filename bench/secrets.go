@@ -78,6 +78,10 @@ func RunSecrets(ctx context.Context, o KVSecretsOptions) (*Result, error) {
 	for _, backend := range o.Backends {
 		one := o
 		one.Backend = backend
+		if what := one.lacks(); what != "" && len(o.Backends) > 1 {
+			r.Rows = append(r.Rows, Row{What: fmt.Sprintf("%s: KV v%d write", backend, o.KV), Note: "NOT RUN: needs " + what})
+			continue
+		}
 		if err := r.addSecrets(ctx, &one); err != nil {
 			return nil, fmt.Errorf("%s: %w", backend, err)
 		}

@@ -23,7 +23,18 @@ type SecretsOptions struct {
 }
 
 // SecretsBackends are the storages that the benches can start servers on.
-var SecretsBackends = []string{"raft", "file", "postgresql", "inmem"}
+var SecretsBackends = []string{"raft", "file", "postgresql", "consul", "s3", "gcs", "inmem"}
+
+// buckets are the variables that name an empty bucket for the storages that need one.
+var buckets = map[string]string{"s3": "AWS_S3_BUCKET", "gcs": "GOOGLE_STORAGE_BUCKET"}
+
+// lacks says what a started server on the storage needs and does not have, "" where that is nothing.
+func (o *SecretsOptions) lacks() string {
+	if name := buckets[o.Backend]; name != "" && o.Target == "" && os.Getenv(name) == "" {
+		return fmt.Sprintf("an empty bucket that %s names", name)
+	}
+	return ""
+}
 
 func (o *SecretsOptions) complete() error {
 	if o.Backend == "" {
@@ -57,6 +68,7 @@ type vaultCluster struct {
 	opts       *SecretsOptions
 	servers    []*vaultServer
 	pg         *postgres
+	catalog    *cluster // that the storage "consul" is
 	dir        string
 	addr       string // of the active server, or the target
 	token      string
@@ -69,6 +81,9 @@ func openVault(ctx context.Context, o *SecretsOptions) (*vaultCluster, error) {
 	c := &vaultCluster{opts: o, addr: o.Target, token: o.Token}
 	if o.Target != "" {
 		return c, c.askDurability(ctx)
+	}
+	if what := o.lacks(); what != "" {
+		return nil, fmt.Errorf("--backend %s: needs %s", o.Backend, what)
 	}
 	dir, err := os.MkdirTemp(o.KeepDir, "corbel-bench")
 	if err != nil {
@@ -92,6 +107,9 @@ var durabilities = map[string]string{
 	"raft":       "HA with more servers, 1 replica here, fsynced",
 	"file":       "single server, 1 replica, fsynced",
 	"postgresql": "HA with more servers, 1 replica (its own server, default settings), fsynced",
+	"consul":     "HA with more servers, 1 replica here (a catalog of Corbel's own), fsynced",
+	"s3":         "HA with more servers, what the bucket promises",
+	"gcs":        "HA with more servers, what the bucket promises",
 	"inmem":      "single server, nothing is kept",
 }
 
@@ -122,6 +140,12 @@ func (c *vaultCluster) vaultConfig(i int, ports []string) string {
 		fmt.Fprintf(&b, "storage \"file\" { path = %q }\n", dir)
 	case "postgresql":
 		fmt.Fprintf(&b, "storage \"postgresql\" { connection_url = %q }\n", c.pg.url())
+	case "consul":
+		fmt.Fprintf(&b, "storage \"consul\" {\n  address = %q\n  path = \"vault/\"\n}\n", c.catalog.http)
+	case "s3": // credentials are the environment's
+		fmt.Fprintf(&b, "storage \"s3\" {\n  path = %q\n  s3_force_path_style = \"%t\"\n}\n", filepath.Base(c.dir), os.Getenv("AWS_S3_ENDPOINT") != "")
+	case "gcs":
+		b.WriteString("storage \"gcs\" {}\n")
 	case "inmem":
 		b.WriteString("storage \"inmem\" {}\n")
 	}
@@ -133,6 +157,11 @@ func (c *vaultCluster) vaultConfig(i int, ports []string) string {
 func (c *vaultCluster) start(ctx context.Context) (err error) {
 	if c.opts.Backend == "postgresql" {
 		if c.pg, err = startPostgres(ctx); err != nil {
+			return err
+		}
+	}
+	if c.opts.Backend == "consul" {
+		if c.catalog, err = c.openCatalog(ctx); err != nil {
 			return err
 		}
 	}
@@ -167,6 +196,15 @@ func (c *vaultCluster) start(ctx context.Context) (err error) {
 		}
 	}
 	return nil
+}
+
+// openCatalog starts the catalog that the storage "consul" is: this binary's, whatever is measured.
+func (c *vaultCluster) openCatalog(ctx context.Context) (*cluster, error) {
+	o := Options{Servers: 1, KeepDir: c.opts.KeepDir, Progress: c.opts.Progress}
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	return openCluster(ctx, &o)
 }
 
 // launch starts a server and waits until it answers.
@@ -332,6 +370,9 @@ func (c *vaultCluster) close() {
 	}
 	if c.pg != nil {
 		c.pg.stop()
+	}
+	if c.catalog != nil {
+		c.catalog.close()
 	}
 	if c.dir != "" && c.opts.KeepDir == "" {
 		_ = os.RemoveAll(c.dir)

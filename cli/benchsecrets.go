@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"io"
+	"strings"
 
 	"corbel.dev/corbel/bench"
 	"github.com/spf13/cobra"
@@ -14,7 +15,7 @@ func (e *env) benchVault(name, short string) (*cobra.Command, *benchFlags, *benc
 	c := e.benchCommand(name, short, b)
 	c.Flags().Lookup("dns-target").Hidden = true // there is none
 	if name != "secrets" {                       // which takes several
-		c.Flags().StringVar(&o.Backend, "backend", "raft", "storage of the started servers: raft, file, postgresql or inmem")
+		c.Flags().StringVar(&o.Backend, "backend", "raft", "storage of the started servers: "+strings.Join(bench.SecretsBackends, ", "))
 	}
 	return c, b, o
 }
@@ -44,7 +45,7 @@ func (e *env) benchSecrets() *cobra.Command {
 	c, b, shared := e.benchVault("secrets", "Writes and reads of secrets, also over all storages side by side")
 	o, backends := bench.KVSecretsOptions{}, ""
 	f := c.Flags()
-	f.StringVar(&backends, "backend", "raft", "storages, with commas, or all: raft, file, postgresql, inmem")
+	f.StringVar(&backends, "backend", "raft", "storages, with commas, or all: "+strings.Join(bench.SecretsBackends, ", "))
 	f.IntVar(&o.KV, "kv", 1, "version of the store: 1 or 2")
 	f.IntVar(&o.Names, "names", 10_000, "distinct secrets that are written")
 	f.IntVar(&o.Reads, "reads", 0, "how many of them are read (0 is 1000, or all where there are fewer)")

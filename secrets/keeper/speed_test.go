@@ -84,3 +84,17 @@ func BenchmarkRevokePrefix(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/many, "ns/token")
 }
+
+// BenchmarkSweep is what looking for what has ended costs each second, where nothing has, with many tokens that will.
+func BenchmarkSweep(b *testing.B) {
+	h := newHouse(b)
+	for range 20_000 {
+		h.token(`{"policies":["default"],"ttl":"1h","no_parent":true}`)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if n, err := h.Expire(b.Context()); n != 0 || err != nil {
+			b.Fatal(n, err)
+		}
+	}
+}

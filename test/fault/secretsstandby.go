@@ -88,8 +88,8 @@ func (r *secretsRun) wrongRead(err error) {
 
 // standbysRead has a standby answer once more, where one can, and says what was wrong with the reads of a cycle.
 func (r *secretsRun) standbysRead(ctx context.Context) error {
-	rng := rand.New(rand.NewPCG(1, 1)) // any key does
-	if before := r.report.StandbyReads; r.cfg.Storage == "raft" && r.cfg.Servers > 1 && len(r.sent) > 0 {
+	rng := rand.New(rand.NewPCG(1, 1))                                                                     // any key does
+	if before := r.report.StandbyReads; r.cfg.Storage == "raft" && r.cfg.Servers > 1 && len(r.acked) > 0 { // of what is not there the active one answers
 		if err := until(ctx, time.Minute, "a standby to answer a read", func() error {
 			for _, s := range r.servers {
 				r.readStated(ctx, s, rng)

@@ -37,7 +37,10 @@ var _ storage.Lock = (*Locker)(nil)
 // Locker returns the lock for a server called id.
 func (s *Store) Locker(id string) *Locker { return &Locker{s.cfg.Bucket, id, lockTTL} }
 
-func (l *Locker) scale(d time.Duration) time.Duration { return d * l.ttl / lockTTL }
+// scale is a time in proportion to ttl; nanoseconds times nanoseconds are too many for an integer.
+func (l *Locker) scale(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (float64(l.ttl) / float64(lockTTL)))
+}
 
 // heldBy is what the lock's object says.
 type heldBy struct {

@@ -286,6 +286,16 @@ func TestDamageIsNamed(t *testing.T) {
 	}
 }
 
+// The times of a lock in use are those that are written down: a product of two of them does not fit into an integer.
+func TestLockTimes(t *testing.T) {
+	whole, tenth := &Locker{ttl: lockTTL}, &Locker{ttl: lockTTL / 10}
+	for _, d := range []time.Duration{lockTTL, lockTrust, lockRenew, lockTry} {
+		if whole.scale(d) != d || tenth.scale(d) != d/10 {
+			t.Errorf("%v is %v, and %v in a tenth of the time", d, whole.scale(d), tenth.scale(d))
+		}
+	}
+}
+
 // One at a time reigns, whatever becomes of the others; who was lost is followed by another.
 func TestLock(t *testing.T) {
 	b := newBucket()
