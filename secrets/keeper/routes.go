@@ -135,6 +135,7 @@ var engineRoutes = map[string]string{
 	"database": `config L
 		config/{name} RWD
 		reset/{name} W
+		reload/{plugin} W
 		rotate-root/{name} W
 		roles L
 		roles/{name} RWD

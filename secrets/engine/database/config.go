@@ -6,6 +6,8 @@ import (
 	"crypto/pbkdf2"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"fmt"
 	"math/big"
@@ -35,6 +37,9 @@ type config struct {
 	Raw      bool          `json:"disable_escaping,omitempty"`
 	Policy   string        `json:"password_policy,omitempty"`
 	Template string        `json:"username_template,omitempty"`
+	TLSCA    string        `json:"tls_ca,omitempty"` // PEM, as the two below
+	TLSCert  string        `json:"tls_certificate,omitempty"`
+	TLSKey   string        `json:"private_key,omitempty"` // nobody reads it
 }
 
 const (
@@ -45,7 +50,7 @@ const (
 func (cfg *config) params() record.Params {
 	return record.Params{{Name: "connection_url", At: &cfg.URL}, {Name: "username", At: &cfg.User}, {Name: "max_open_connections", At: &cfg.Open},
 		{Name: "max_idle_connections", At: &cfg.Idle}, {Name: "max_connection_lifetime", At: &cfg.Lifetime}, {Name: "password_authentication", At: &cfg.Auth},
-		{Name: "disable_escaping", At: &cfg.Raw}, {Name: "username_template", At: &cfg.Template}}
+		{Name: "disable_escaping", At: &cfg.Raw}, {Name: "username_template", At: &cfg.Template}, {Name: "tls_ca", At: &cfg.TLSCA}, {Name: "tls_certificate", At: &cfg.TLSCert}}
 }
 
 func (c *call) config(name string) (*config, error) {
@@ -99,6 +104,9 @@ func (c *call) writeConfig() (*secrets.Response, error) {
 	}
 	if c.f.Has("password") {
 		cfg.Password, cfg.Pending = c.f.String("password"), ""
+	}
+	if c.f.Has("private_key") {
+		cfg.TLSKey = c.f.String("private_key")
 	}
 	if c.f.Has("password_policy") {
 		cfg.Policy = c.f.String("password_policy")
@@ -156,7 +164,44 @@ func (cfg *config) connection(password string) (*pgx.ConnConfig, error) {
 		return nil, invalid("connection_url cannot be read") // the error may show it
 	}
 	pc.ConnectTimeout = connectWithin
-	return pc, nil
+	return pc, cfg.encrypt(pc)
+}
+
+// encrypt makes a connection TLS alone, with the certificates of the configuration where it has some.
+func (cfg *config) encrypt(pc *pgx.ConnConfig) error {
+	if cfg.TLSCA == "" && cfg.TLSCert == "" && cfg.TLSKey == "" {
+		return nil
+	}
+	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: pc.Host}
+	if cfg.TLSCA != "" {
+		if t.RootCAs = x509.NewCertPool(); !t.RootCAs.AppendCertsFromPEM([]byte(cfg.TLSCA)) {
+			return invalid("field \"tls_ca\": holds no certificate in PEM")
+		}
+	}
+	if cfg.TLSCert != "" || cfg.TLSKey != "" {
+		own, err := tls.X509KeyPair([]byte(cfg.TLSCert), []byte(cfg.TLSKey))
+		if err != nil {
+			return invalid("fields \"tls_certificate\", \"private_key\": are no certificate with its key, in PEM")
+		}
+		t.Certificates = []tls.Certificate{own}
+	}
+	pc.TLSConfig, pc.Fallbacks = t, nil // a fallback might be without TLS
+	return nil
+}
+
+// reload lets go of the connections of all configurations of a plugin.
+func (c *call) reload() (*secrets.Response, error) {
+	if c.name != plugin {
+		return nil, invalid("no plugins were found with name %q", c.name)
+	}
+	names, err := c.view.List(c, "config/", "", 0)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		c.e.links.forget(name)
+	}
+	return answer(map[string]any{"connections": listed(names), "count": len(names)})
 }
 
 // reset lets go of the connections.

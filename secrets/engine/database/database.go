@@ -90,6 +90,7 @@ type handler = func(*call) (*secrets.Response, error)
 var routes = map[string]map[secrets.Operation]handler{
 	"config":       {secrets.Read: (*call).readConfig, secrets.Update: (*call).writeConfig, secrets.Delete: (*call).remove, secrets.List: (*call).list},
 	"reset":        {secrets.Update: (*call).reset},
+	"reload":       {secrets.Update: (*call).reload},
 	"rotate-root":  {secrets.Update: (*call).rotateRoot},
 	"roles":        {secrets.Read: (*call).readRole, secrets.Update: (*call).writeRole, secrets.Delete: (*call).remove, secrets.List: (*call).list},
 	"creds":        {secrets.Read: (*call).creds},
