@@ -23,6 +23,16 @@ func stopReading(ctx context.Context, b *bed) (string, error) {
 		return "", err
 	}
 	_ = resp.Body.Close()
+	for { // until the follower has it too
+		var found []any
+		_, err := s.client.Get(ctx, "/v1/kv/lab-big", client.Query{Stale: true}, &found)
+		if err == nil && len(found) > 0 {
+			break
+		}
+		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+			return "", err
+		}
+	}
 	conn, err := net.DialTimeout("tcp", s.http, time.Second)
 	if err != nil {
 		return "", err
