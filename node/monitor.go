@@ -143,6 +143,7 @@ func (m *monitorPlane) openEvents() (err error) {
 		Deregister:  func(namespace, entity string) { m.upkeep.Deregister(namespace, entity) },
 		Proxy:       m.resources.Proxy,
 		Turned:      m.turned,
+		Hears:       func() bool { return len(m.lacks()) == 0 },
 	})
 	if err != nil {
 		return err

@@ -11,10 +11,22 @@ import (
 
 // Results that hold for a time only are listed by the second at which they end. A new result moves its end
 // without touching the list: whoever finds it there looks whether it is still due. Seconds are counted from
-// this process's start by a clock that nobody sets, so a jump of the machine's time ends nothing.
+// this process's start by a clock that nobody sets, so a jump of the machine's time ends nothing. It stands still while agents are refused, who
+// cannot be heard then: of a server that knows no leader for long, living agents that look for another one are not missed.
 
-// seconds returns how long this process has run.
-func (in *Ingest) seconds() int64 { return int64(in.cfg.Now().Sub(in.started) / time.Second) }
+// seconds returns how long this process has run and could be reached.
+func (in *Ingest) seconds() int64 {
+	return int64((in.cfg.Now().Sub(in.started) - time.Duration(in.deaf.Load())) / time.Second)
+}
+
+// hears has the clock of deadlines stand still where nobody can be heard. One goroutine calls it.
+func (in *Ingest) hears() {
+	now := in.cfg.Now()
+	if in.cfg.Hears != nil && !in.cfg.Hears() {
+		in.deaf.Add(int64(now.Sub(in.lastLook)))
+	}
+	in.lastLook = now
+}
 
 // heard says that a result of k came now. The lock is held.
 func (in *Ingest) heard(s *shard, k *key) {
@@ -51,6 +63,7 @@ func (in *Ingest) Watch(ctx context.Context) {
 
 // alarm looks at everything that is due by now.
 func (in *Ingest) alarm(ctx context.Context) {
+	in.hears()
 	now := in.seconds()
 	for i := range in.shards {
 		s := &in.shards[i]

@@ -146,6 +146,32 @@ func TestAlarmsAfterARestart(t *testing.T) {
 	}
 }
 
+// While agents are refused nobody is missed, and who is silent afterwards is found after what was left of the time.
+func TestRefusedAgentsAreNotMissed(t *testing.T) {
+	var hears atomic.Bool
+	hears.Store(true)
+	var now atomic.Pointer[time.Time]
+	begin := time.Unix(1_700_000_000, 0)
+	now.Store(&begin)
+	w := timed{start(t, vfs.NewMem(), func(c *Config) {
+		c.Now, c.Hears = func() time.Time { return *now.Load() }, hears.Load
+	}), &now}
+	w.keepalive(t, "e", 120, 0)
+	w.pass(t, 100)
+	hears.Store(false)
+	w.pass(t, 3600)
+	w.is(t, "e", "keepalive", 0, 1, "")
+	w.keepalive(t, "late", 120, 0) // of a session that was there before
+	hears.Store(true)
+	w.pass(t, 19)
+	w.is(t, "e", "keepalive", 0, 1, "")
+	w.pass(t, 2)
+	w.is(t, "e", "keepalive", 1, 1, "from e for 1")
+	w.is(t, "late", "keepalive", 0, 1, "")
+	w.pass(t, 100)
+	w.is(t, "late", "keepalive", 1, 1, "")
+}
+
 func TestDeregistration(t *testing.T) {
 	w := startAt(t, vfs.NewMem())
 	w.keepalive(t, "passing-by-1", 60, 0)

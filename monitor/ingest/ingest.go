@@ -53,6 +53,8 @@ type Config struct {
 	// Turned is called, once that is stored, when a check that something of the catalog depends on (monitor.Binding) gets another status or
 	// another configuration, and when its event is deleted. It must not block. nil is nobody.
 	Turned func(namespace, entity string)
+	// Hears says whether agents are let in. While they are not, nobody is missed. nil is always.
+	Hears func() bool
 	// Spread says that other servers have shards too: none is owned before Own. Otherwise all are.
 	Spread bool
 	// Replicate is given what a commit made durable of an owned shard: its records, or all of the shard (reset), and the sequence after it. It is
@@ -74,12 +76,15 @@ type Config struct {
 type Ingest struct {
 	cfg     Config
 	started time.Time
-	store   eventstore.Store
-	blank   bool          // the store held nothing
-	ready   chan struct{} // closed when New is done
-	kinds   kinds
-	shards  [Shards]shard
-	frames  sync.Pool
+	// deaf is for how long, in nanoseconds, agents were refused; lastLook is when Watch looked last.
+	deaf     atomic.Int64
+	lastLook time.Time
+	store    eventstore.Store
+	blank    bool          // the store held nothing
+	ready    chan struct{} // closed when New is done
+	kinds    kinds
+	shards   [Shards]shard
+	frames   sync.Pool
 
 	taken   []taken // of the newest commit, for use again; Run's
 	pending atomic.Int64
@@ -159,7 +164,7 @@ func New(cfg Config) (*Ingest, error) {
 	if cfg.HistoryAge == 0 {
 		cfg.HistoryAge = 30 * 24 * time.Hour
 	}
-	in := &Ingest{cfg: cfg, started: cfg.Now(), wake: make(chan struct{}, 1), room: make(chan struct{}), ready: make(chan struct{})}
+	in := &Ingest{cfg: cfg, started: cfg.Now(), lastLook: cfg.Now(), wake: make(chan struct{}, 1), room: make(chan struct{}), ready: make(chan struct{})}
 	in.frames.New = func() any { return new(monitor.Frame) }
 	in.kinds.byStable = map[string]*counted{}
 	for i := range in.shards {

@@ -138,7 +138,9 @@ func (s *Spread) follow(ctx context.Context) error {
 	var index uint64
 	for {
 		changed := s.cfg.Resources.Changed()
-		if item := s.item(); item != nil && item.Index != index && (s.table.Load() != nil || s.cfg.Ready()) {
+		item := s.item()
+		s.voids.founding = s.voids.founding || item == nil && s.cfg.Ready()
+		if item != nil && item.Index != index && (s.table.Load() != nil || s.cfg.Ready()) {
 			index = item.Index
 			s.become(item)
 			s.followed.Store(index)
@@ -162,7 +164,7 @@ func (s *Spread) become(item *objects.Item) {
 	next := tableOf(item.Object.(*monitor.ShardTable))
 	old := s.table.Swap(&next)
 	in, self := s.cfg.Ingest, s.cfg.Self
-	if old == nil && in.Blank() {
+	if old == nil && in.Blank() && !s.voids.founding {
 		if n := s.voids.begin(&next, self); n > 0 {
 			s.cfg.Log.Error("the event store is empty, though this server had events: other servers go on with what they have of them", "shards", n)
 		}

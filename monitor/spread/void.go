@@ -6,7 +6,7 @@ import (
 	"corbel.dev/corbel/monitor/shards"
 )
 
-// A server whose event store is gone, though the table says that it and a replica have everything, must not begin as if nothing had ever been
+// A server whose event store is gone, though the table says that it shares a shard with another one, must not begin as if nothing had ever been
 // there: it would be followed in that. It tells the leader of what it lacks, and takes nothing of these shards until the table says anew who has them.
 
 // bitmap has a bit for each shard.
@@ -15,10 +15,12 @@ type bitmap [shards.Count / 8]byte
 func (b *bitmap) set(n int)      { b[n/8] |= 1 << (n % 8) }
 func (b *bitmap) has(n int) bool { return b[n/8]&(1<<(n%8)) != 0 }
 
-// voids are the shards of which this server has nothing, and of which the table says that it has everything.
+// voids are the shards of which this server has nothing, though by the table it is to have them. founding says that this process was there
+// before there was any table: then nobody can have anything.
 type voids struct {
-	mu  sync.Mutex
-	all bitmap
+	founding bool // of the goroutine that follows the table
+	mu       sync.Mutex
+	all      bitmap
 }
 
 // begin notes what an empty store lacks of the first table that this process knows.
@@ -26,7 +28,7 @@ func (v *voids) begin(t *shards.Table, self string) (n int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for i, one := range t {
-		if one.Complete && (one.Owner == self || one.Replica == self) {
+		if one.Replica != "" && (one.Owner == self || one.Replica == self) { // whether that has everything the table may not tell yet
 			v.all.set(i)
 			n++
 		}

@@ -44,8 +44,8 @@ func TestEmptyStore(t *testing.T) {
 	for i := range table {
 		table[i] = shards.Shard{Owner: "a", Replica: "b", Epoch: 7, Complete: true}
 	}
-	table[1].Complete = false // nobody has everything: it goes on with what there is
-	table[2] = shards.Shard{Owner: "b", Replica: "a", Epoch: 7, Complete: true}
+	table[1].Replica = "" // nobody else has anything: it goes on with what there is
+	table[2] = shards.Shard{Owner: "b", Replica: "a", Epoch: 7}
 	table[3] = shards.Shard{Owner: "b", Epoch: 7}
 	s.become(tableItem(&table, 1))
 	s.followed.Store(1)
@@ -73,6 +73,12 @@ func TestEmptyStore(t *testing.T) {
 	s.become(tableItem(&table, 2))
 	if s.cfg.Ingest.Owns(0) || !s.cfg.Ingest.Owns(4) || s.cfg.Ingest.Owns(5) || s.voids.has(0) || s.voids.has(4) || !s.voids.has(5) {
 		t.Error("what the table says anew does not hold")
+	}
+	founder := alone(t, nil)
+	founder.voids.founding = true
+	founder.become(tableItem(&table, 1))
+	if founder.roles().void != (bitmap{}) {
+		t.Error("who was there before the first table lacks nothing of it")
 	}
 	whole := pack.Bytes(pack.Uint(pack.Uint(pack.Bool(pack.Uint(pack.String(nil, "b"), 2), true), 7), 0), nil)
 	if _, err := s.takeReplica(t.Context(), whole); err != nil || s.voids.has(2) {

@@ -30,7 +30,7 @@ func TestMonitorCrash(t *testing.T) {
 // TestMonitorFaults: nobody blocks anybody in the monitor plane, and who lives is not missed.
 func TestMonitorFaults(t *testing.T) {
 	t.Parallel()
-	report, err := lab.RunMonitorFaults(t.Context(), MonitorFaults{Steps: []string{"hostile", "handlers", "clock", "full disk", "hung disk", "herd", "killed", "emptied", "restart"}}, 1)
+	report, err := lab.RunMonitorFaults(t.Context(), MonitorFaults{Steps: []string{"hostile", "handlers", "clock", "full disk", "hung disk", "herd", "rolling", "killed", "emptied", "restart"}}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

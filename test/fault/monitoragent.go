@@ -21,7 +21,7 @@ type beats struct{ every, miss uint32 } // seconds
 
 // scaled are as short as a busy machine allows; the contract's shortest are 5 s. usual are those of agents that are told nothing.
 var (
-	scaled = beats{1, 8}
+	scaled = beats{1, 12}
 	usual  = beats{20, 120}
 )
 

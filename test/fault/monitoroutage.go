@@ -90,7 +90,7 @@ func (r *outageRun) outage(ctx context.Context, cfg MonitorOutage, report *Monit
 	if err := r.told(ctx); err != nil {
 		return err
 	}
-	if report.GrewBytes = rss() - base; report.GrewBytes > 128<<20*int64(len(r.Servers)) {
+	if report.GrewBytes = rss() - base; report.GrewBytes > 256<<20*int64(len(r.Servers)) {
 		return fmt.Errorf("the servers grew by %d bytes while PostgreSQL was away", report.GrewBytes)
 	}
 	back := time.Now()

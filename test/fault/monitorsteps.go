@@ -68,6 +68,25 @@ func (r *faultsRun) killed(ctx context.Context) error {
 	return r.whole(ctx)
 }
 
+// rolling: one server after the other is stopped in order, and started again when it ended. Nothing that was read is lost.
+func (r *faultsRun) rolling(ctx context.Context) error {
+	for _, s := range r.Servers {
+		stop := make(chan error, 1)
+		r.load(mostRuns / 3)
+		go func() { stop <- s.Stop() }()
+		_ = wait(ctx, 50*time.Millisecond) // while it goes
+		r.load(mostRuns / 3)
+		if err := errors.Join(<-stop, s.Start()); err != nil {
+			return err
+		}
+		r.load(mostRuns / 3)
+		if err := errors.Join(r.idle(ctx), r.settled(ctx, 2*time.Minute), r.allCount(ctx), r.whole(ctx)); err != nil {
+			return fmt.Errorf("%s: %w", s.Name, err)
+		}
+	}
+	return nil
+}
+
 // restart: all servers die together and come back; who lives is not missed, also when the first time is up.
 func (r *faultsRun) restart(ctx context.Context) error {
 	for _, s := range r.Servers {
