@@ -98,6 +98,7 @@ func (p *Process) buildMonitor() error {
 	}
 	m.buildMirror()
 	m.tail = tail.New(tail.Config{}, m.ingest.Follow)
+	p.rpcSrv.HandleStream(tail.MethodFollow, m.tail.Serve)
 	var err error
 	if m.agents, err = sensuapi.NewAgents(sensuapi.AgentsConfig{Resources: m.resources, Users: m.users, Hub: m.hub, Events: m.spread, Backend: p.cfg.Node.Name,
 		Limits: ws.Limits{MessageBytes: int64(p.cfg.Monitor.MessageMax), Write: p.cfg.Monitor.AgentWrite}, Ready: m.takesAgents, Log: p.log}); err != nil {

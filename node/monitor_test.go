@@ -17,6 +17,7 @@ import (
 	"corbel.dev/corbel/kit/ws"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/objects"
+	"corbel.dev/corbel/monitor/tail"
 )
 
 const monitorOn = aclOff + `
@@ -132,5 +133,45 @@ func TestMonitorCluster(t *testing.T) {
 		if code, body := m.open("/health"); code != http.StatusOK || strings.Count(body, `"Healthy":true`) != 3 {
 			t.Errorf("health: %d %s", code, body)
 		}
+	}
+	followsAll(t, servers)
+}
+
+// followsAll checks that a follower at one server sees what all store, with metrics.
+func followsAll(t *testing.T, servers []*testMember) {
+	t.Helper()
+	f, err := servers[0].monitor.follow(tail.Filter{Check: "http"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	polltest.Until(t, func() bool {
+		for _, m := range servers[1:] {
+			if n, _ := m.monitor.tail.Stats(); n == 0 {
+				return false
+			}
+		}
+		return true
+	}, "the other servers to be followed")
+	const entities = 30 // each server has some
+	agent := servers[1].agent("sender")
+	for i := range entities {
+		if err := agent.Write(result(fmt.Sprint("e", i), "http", 1, time.Now().Unix())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	seen := map[string]bool{}
+	for len(seen) < entities {
+		p, err := f.Next(ctx)
+		if err != nil {
+			t.Fatalf("%d of %d entities: %v", len(seen), entities, err)
+		}
+		e, err := p.Event()
+		if err != nil || e.Check.Name != "http" || seen[p.Entity] {
+			t.Fatalf("%s: %v, %+v", p.Entity, err, e)
+		}
+		seen[p.Entity] = true
 	}
 }

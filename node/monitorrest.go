@@ -33,7 +33,7 @@ func (m *monitorPlane) openLogins() (err error) {
 // rest answers everything on the API's port that needs a login, and the login itself.
 func (m *monitorPlane) rest() http.Handler {
 	return sensurest.New(sensurest.Config{
-		Resources: m.resources, Users: m.users, Logins: m.logins, Events: m.spread, Tail: m.tail, Cluster: m.cluster, Replicators: m.replicators, Execute: m.roster.Execute, History: m.history(), Now: m.p.clock.Now, Log: m.log,
+		Resources: m.resources, Users: m.users, Logins: m.logins, Events: m.spread, Follow: m.follow, Cluster: m.cluster, Replicators: m.replicators, Execute: m.roster.Execute, History: m.history(), Now: m.p.clock.Now, Log: m.log,
 		MaxBodyBytes: int64(m.p.cfg.Monitor.RequestMax), MaxRequestTime: m.p.cfg.Monitor.WriteTime,
 	})
 }

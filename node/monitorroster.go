@@ -1,9 +1,12 @@
 package node
 
 import (
+	"context"
+
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/monitor/roster"
 	"corbel.dev/corbel/monitor/rounds"
+	"corbel.dev/corbel/monitor/tail"
 )
 
 // buildRoster makes what has agents run checks. It is for before the first session.
@@ -47,4 +50,15 @@ func (m *monitorPlane) otherBackends() (out []string) {
 		}
 	}
 	return out
+}
+
+// follow shows what all servers store.
+func (m *monitorPlane) follow(filter tail.Filter) (*tail.Follower, error) {
+	return m.tail.Over(filter, tail.Servers{List: m.otherBackends, Open: func(ctx context.Context, addr, method string, req []byte) (func() ([]byte, error), func() error, error) {
+		stream, err := m.p.rpc.Stream(ctx, addr, method, req)
+		if err != nil {
+			return nil, nil, err
+		}
+		return stream.Recv, stream.Close, nil
+	}})
 }

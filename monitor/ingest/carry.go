@@ -35,6 +35,22 @@ func ReadPublished(r *pack.Reader) (*Published, error) {
 		rest: x.Rest, hooks: x.Hooks, output: x.Output, processedBy: x.ProcessedBy, lastSeen: c.entity.LastSeen}, nil
 }
 
+// AppendTold writes an event as AppendPublished does, with its metrics.
+func AppendTold(b []byte, p *Published) []byte { return pack.Bytes(AppendPublished(b, p), p.metrics) }
+
+// ReadTold reads what AppendTold wrote.
+func ReadTold(b []byte) (*Published, error) {
+	r := pack.Read(b)
+	p, err := ReadPublished(r)
+	if err != nil {
+		return nil, err
+	}
+	if metrics := r.Bytes(); len(metrics) > 0 {
+		p.metrics = metrics
+	}
+	return p, r.Err()
+}
+
 // carried is one event on its way between servers.
 type carried struct {
 	entity *eventstore.Entity

@@ -70,6 +70,8 @@ type Follower struct {
 	queue  chan *ingest.Published
 	slow   chan struct{} // closed when the queue was full
 	once   sync.Once
+	stop   context.CancelFunc // of who follows other servers; nil where nobody does
+	beside sync.WaitGroup
 }
 
 // Follow begins. Errors: Overloaded, there are too many followers.
@@ -91,6 +93,10 @@ func (t *Tail) Follow(filter Filter) (*Follower, error) {
 
 // Close ends following.
 func (f *Follower) Close() {
+	if f.stop != nil {
+		f.stop()
+		f.beside.Wait()
+	}
 	t := f.tail
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -158,9 +164,11 @@ func (f *Follower) put(p *ingest.Published) {
 	select {
 	case f.queue <- p:
 	default:
-		f.once.Do(func() { close(f.slow); f.tail.cut.Add(1) })
+		f.cutOff()
 	}
 }
+
+func (f *Follower) cutOff() { f.once.Do(func() { close(f.slow); f.tail.cut.Add(1) }) }
 
 // Stats returns how many follow, and how many were cut off since the start.
 func (t *Tail) Stats() (followers int, cut uint64) { return len(*t.followers.Load()), t.cut.Load() }

@@ -128,7 +128,7 @@ func (q *request) watch() error {
 			return invalid(errors.New("changes must be true or false"))
 		}
 	}
-	follower, err := q.cfg.Tail.Follow(filter)
+	follower, err := q.cfg.Follow(filter)
 	if err != nil {
 		return err
 	}

@@ -103,7 +103,7 @@ func newRigOf(t *testing.T, followers tail.Config) *rig {
 		t.Fatal(err)
 	}
 	api := New(Config{
-		Resources: g.resources, Users: users.New(g.resources), Logins: g.logins, Events: servers{ingest.Local{Ingest: g.ingest}, &g.away}, Tail: g.tail, Now: clock, Log: log,
+		Resources: g.resources, Users: users.New(g.resources), Logins: g.logins, Events: servers{ingest.Local{Ingest: g.ingest}, &g.away}, Follow: g.tail.Follow, Now: clock, Log: log,
 		Execute: func(_ context.Context, namespace, check string, subscriptions []string, creator, reason string) (int64, error) {
 			g.asked <- fmt.Sprintf("%s/%s %v by %s: %s", namespace, check, subscriptions, creator, reason)
 			return 77, nil

@@ -49,7 +49,8 @@ type Config struct {
 	Users     *users.Users
 	Logins    *logins.Logins
 	Events    Events
-	Tail      *tail.Tail
+	// Follow begins to follow what is stored, on whichever server.
+	Follow func(tail.Filter) (*tail.Follower, error)
 	// Execute asks agents to run a check now, whether or not it is published: those of subscriptions, or of the check's own where there are
 	// none. It returns the Unix second that the requests bear.
 	Execute func(ctx context.Context, namespace, check string, subscriptions []string, creator, reason string) (issued int64, err error)
