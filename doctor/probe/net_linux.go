@@ -3,6 +3,7 @@ package probe
 import (
 	"cmp"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,10 +11,10 @@ import (
 	"strconv"
 	"strings"
 
-	"corbel.dev/corbel/telemetry"
 	"github.com/safchain/ethtool"
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
+
+	"corbel.dev/corbel/kit/sockets"
+	"corbel.dev/corbel/telemetry"
 )
 
 // cards reads what the drivers of the network cards count.
@@ -106,32 +107,34 @@ func (h *Host) peers(r *telemetry.Registry) error {
 	if h.Ports == nil {
 		return nil
 	}
-	ports := h.Ports()
+	ports := make([]uint16, 0, 8)
+	for _, p := range h.Ports() {
+		ports = append(ports, uint16(p))
+	}
 	counts := map[string]*peerCount{}
 	low, high := h.portRange()
-	dialed := map[string]int{} // local ports in use, by whom they are used towards
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		sockets, err := netlink.SocketDiagTCPInfo(family)
+	dialed := map[netip.AddrPort]int{} // local ports in use, by whom they are used towards
+	if high > 0 {
+		err := sockets.Each(sockets.Which{From: uint16(low), To: uint16(high)}, func(s *sockets.Socket) {
+			if s.Remote.Port() != 0 && !slices.Contains(ports, s.Local.Port()) {
+				dialed[s.Remote]++
+			}
+		})
 		if err != nil {
 			return err
 		}
-		for _, s := range sockets {
-			if s.InetDiagMsg == nil || s.TCPInfo == nil {
-				continue
+	}
+	if len(ports) > 0 {
+		err := sockets.Each(sockets.Which{Ports: ports, Figures: true}, func(s *sockets.Socket) {
+			if s.Remote.Addr().IsLoopback() {
+				s.Resent = 0 // a loopback loses nothing: what is sent again there waited for the CPU
 			}
-			id := s.InetDiagMsg.ID
-			local, remote := int(id.SourcePort), int(id.DestinationPort)
-			if local >= low && local <= high && remote != 0 && !slices.Contains(ports, local) {
-				dialed[id.Destination.String()+":"+strconv.Itoa(remote)]++
+			if s.Remote.Port() != 0 {
+				h.countSocket(counts, s)
 			}
-			if remote == 0 || (!slices.Contains(ports, local) && !slices.Contains(ports, remote)) {
-				continue
-			}
-			again := float64(s.TCPInfo.Total_retrans)
-			if id.Destination.IsLoopback() {
-				again = 0 // a loopback loses nothing: what is sent again there waited for the CPU
-			}
-			h.countSocket(counts, id.Destination.String(), local, remote, id.Cookie, float64(s.TCPInfo.Segs_out), again)
+		})
+		if err != nil {
+			return err
 		}
 	}
 	most := 0
@@ -146,10 +149,10 @@ func (h *Host) peers(r *telemetry.Registry) error {
 }
 
 // countSocket adds what one connection sent since it was last seen; sockets come and go, so their own totals are followed.
-func (h *Host) countSocket(counts map[string]*peerCount, ip string, local, remote int, cookie [2]uint32, sent, resent float64) {
-	name := ""
+func (h *Host) countSocket(counts map[string]*peerCount, s *sockets.Socket) {
+	name, ip := "", s.Remote.Addr().String()
 	if h.Peer != nil {
-		name = h.Peer(ip, remote)
+		name = h.Peer(ip, int(s.Remote.Port()))
 	}
 	if name == "" {
 		name = ip
@@ -159,11 +162,11 @@ func (h *Host) countSocket(counts map[string]*peerCount, ip string, local, remot
 		c = &peerCount{name: name}
 		counts[name] = c
 	}
-	key := "socket " + strconv.FormatUint(uint64(cookie[1])<<32|uint64(cookie[0]), 36)
-	newSent, known := h.grew(key+"s", sent)
-	newLost, _ := h.grew(key+"r", resent)
+	key := "socket " + strconv.FormatUint(s.Cookie, 36)
+	newSent, known := h.grew(key+"s", float64(s.Out))
+	newLost, _ := h.grew(key+"r", float64(s.Resent))
 	if !known { // it is new: all of it is
-		newSent, newLost = sent, resent
+		newSent, newLost = float64(s.Out), float64(s.Resent)
 	}
 	c.segments += max(newSent, 0)
 	c.lost += max(newLost, 0)

@@ -64,7 +64,6 @@ var doors = []struct {
 	{"github.com/dop251/goja", []string{"monitor/script"}, "what a script may do and for how long is decided in one place"},
 	{"github.com/dlclark/regexp2", []string{"monitor/script"}, "its limit is global: set in one place"},
 	{"github.com/hashicorp/hcl", []string{"secrets/policy", "node/config", "catalog/acl", "api/consulapi", "cli/snapshots", "cli/vaultcmd"}, "what users bring is read at the edge"},
-	{"github.com/vishvananda/netlink", []string{"kit/sockets", "doctor/probe", "kit/fault/netns"}, "Linux only"},
 	{"github.com/prometheus/procfs", []string{"doctor/probe"}, "host counters"},
 	{"github.com/safchain/ethtool", []string{"doctor/probe"}, "what the drivers of network cards count"},
 	{"github.com/anishathalye/porcupine", []string{"kit/fault/history"}, "judging is not for the binary"},
