@@ -48,19 +48,24 @@ type MonitorResult struct {
 	Durable    map[string]float64 `json:"stored_ms"`
 	Handled    map[string]float64 `json:"handler_ms"`
 
-	BytesPerSession int64   `json:"bytes_per_session"` // resident size of servers with sessions less without, by sessions
-	ServerRSS       int64   `json:"server_rss_bytes"`  // of all servers, at the end
-	Ramp            Phase   `json:"ramp"`
-	Rest            Phase   `json:"rest"` // sessions that only keep alive
-	Steady          Phase   `json:"steady"`
-	CPU             float64 `json:"cpu_share"` // of all processes together while checks run
-	Operations      float64 `json:"store_operations_per_event"`
-	BytesWritten    float64 `json:"bytes_written_per_event"`
-	SteadyShare     float64 `json:"steady_share"` // results that passed as the one before
-	FalseAlarms     int64   `json:"keepalive_alarms"`
-	Reconnects      int64   `json:"sessions_lost"`
-	Kill            *Killed `json:"kill,omitempty"`
-	Floors          *Floors `json:"floors,omitempty"`
+	// Resident bytes of all servers beyond EmptyRSS, by sessions: when the last session was ready, and after they kept alive for two intervals. Empty is
+	// when the servers had started and nobody was connected. What the kernel keeps of sockets is no process's, and not in these.
+	EmptyRSS        int64 `json:"empty_rss_bytes"`
+	RampBytes       int64 `json:"ramp_bytes_per_session"`
+	BytesPerSession int64 `json:"bytes_per_session"`
+
+	ServerRSS    int64   `json:"server_rss_bytes"` // of all servers, at the end
+	Ramp         Phase   `json:"ramp"`
+	Rest         Phase   `json:"rest"` // sessions that only keep alive
+	Steady       Phase   `json:"steady"`
+	CPU          float64 `json:"cpu_share"` // of all processes together while checks run
+	Operations   float64 `json:"store_operations_per_event"`
+	BytesWritten float64 `json:"bytes_written_per_event"`
+	SteadyShare  float64 `json:"steady_share"` // results that passed as the one before
+	FalseAlarms  int64   `json:"keepalive_alarms"`
+	Reconnects   int64   `json:"sessions_lost"`
+	Kill         *Killed `json:"kill,omitempty"`
+	Floors       *Floors `json:"floors,omitempty"`
 }
 
 // Phase is how long a part of the run took, and how much of the machine.
@@ -89,25 +94,32 @@ func phase(begin time.Time, a, b usage) Phase {
 
 // ramp opens all sessions, and looks at what they cost while nothing is asked of them.
 func (r *MonitorResult) ramp(ctx context.Context, p *plane) error {
+	settle(ctx, min(p.o.Duration, startUp))
 	p.o.say("opening %d sessions ...", p.o.Agents)
 	begin, before := time.Now(), p.usage()
+	r.EmptyRSS = before.rss
 	if err := p.play(ctx); err != nil {
 		return err
 	}
 	if err := p.awaitSessions(ctx, rampMost(p.o)); err != nil {
 		return err
 	}
-	r.Ramp = phase(begin, before, p.usage())
+	u := p.usage()
+	r.Ramp = phase(begin, before, u)
+	r.RampBytes = (u.rss - before.rss) / int64(p.o.Agents)
 	p.o.say("%d sessions after %.1f s", p.o.Agents, r.Ramp.Seconds)
-	// Keepalives of one whole interval, at most: their state counts too.
-	settle(ctx, min(p.o.Duration, time.Duration(p.o.Keepalive)*time.Second/4))
-	begin, u := time.Now(), p.usage()
-	settle(ctx, min(p.o.Duration, time.Duration(p.o.Keepalive)*time.Second))
+	interval := min(p.o.Duration, time.Duration(p.o.Keepalive)*time.Second)
+	settle(ctx, interval) // each agent is registered, and has kept alive again
+	begin, u = time.Now(), p.usage()
+	settle(ctx, interval)
 	after := p.usage()
 	r.Rest = phase(begin, u, after)
 	r.BytesPerSession = (after.rss - before.rss) / int64(p.o.Agents)
 	return ctx.Err()
 }
+
+// startUp is when a server has given back what it only needed to start.
+const startUp = 6 * time.Second
 
 // rampMost is more than a stock backend takes for each session.
 func rampMost(o *MonitorOptions) time.Duration {
@@ -252,7 +264,8 @@ func (r *MonitorResult) WriteText(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "bench %s  %d servers, events store %s, %d agents, %d checks every %d s in %d subscriptions\n%s  %s\n", r.Bench, r.Servers, r.EventsStore, r.Agents, r.Checks, r.Interval, r.Subscriptions,
 		r.Machine, r.Date.Format(time.DateOnly))
-	fmt.Fprintf(&b, "  sessions %d after %.1f s, %d lost since; %d bytes each; servers %.0f MiB at the end\n", r.Sessions, r.Ramp.Seconds, r.Reconnects, r.BytesPerSession, float64(r.ServerRSS)/(1<<20))
+	fmt.Fprintf(&b, "  sessions %d after %.1f s, %d lost since; servers %.0f MiB empty, %.0f MiB at the end\n", r.Sessions, r.Ramp.Seconds, r.Reconnects, float64(r.EmptyRSS)/(1<<20), float64(r.ServerRSS)/(1<<20))
+	fmt.Fprintf(&b, "  memory   %d bytes a session after two intervals at rest, %d when the last was ready\n", r.BytesPerSession, r.RampBytes)
 	fmt.Fprintf(&b, "  events   %.0f/s (lowest %.0f, highest %.0f), offered %.0f/s; keepalives %.0f/s\n", r.EventsPerSecond, r.LowestPerSecond, r.HighestPerSecond, r.OfferedPerSecond, r.Keepalives)
 	fmt.Fprintf(&b, "  sent %d, stored %d, shed %d, lost %d; keepalive alarms %d\n", r.Sent, r.Stored, r.Shed, r.Lost, r.FalseAlarms)
 	fmt.Fprintf(&b, "  sent to durable p50 %.1f, p99 %.1f ms; to handler p50 %.1f, p99 %.1f ms\n", r.P50, r.P99, r.HandlerP50, r.HandlerP99)
