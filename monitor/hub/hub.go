@@ -9,7 +9,9 @@ package hub
 import (
 	"encoding/json"
 	"errors"
+	"iter"
 	"slices"
+	"strings"
 	"sync"
 
 	"corbel.dev/corbel/kit/tagproto"
@@ -79,8 +81,8 @@ type Session struct {
 	Certified bool // a certificate says who the agent is
 	Link      Link
 
-	subscriptions []string
-	turn          uint64 // of the newest message to many that it got
+	topics []*topic // but the agent's own, which is in no list
+	turn   uint64   // of the newest message to many that it got
 }
 
 // Send sends one message to the agent.
@@ -100,14 +102,20 @@ func (s *Session) Send(m *Message) error {
 	return s.Link.Send(form)
 }
 
-type topic struct{ namespace, subscription string }
+// topic is a subscription that agents have. Its text is kept once, not with each of them.
+type topic struct {
+	topicKey
+	members map[*Session]struct{}
+}
+
+type topicKey struct{ namespace, subscription string }
 
 type agent struct{ namespace, name string }
 
 // Hub is all sessions of a server.
 type Hub struct {
 	mu     sync.Mutex
-	topics map[topic]map[*Session]struct{}
+	topics map[topicKey]*topic
 	agents map[agent]*Session
 	turn   uint64
 	watch  func(namespace, subscription, agent string, joined bool)
@@ -115,7 +123,7 @@ type Hub struct {
 
 // NewHub returns a hub without sessions.
 func NewHub() *Hub {
-	return &Hub{topics: map[topic]map[*Session]struct{}{}, agents: map[agent]*Session{}}
+	return &Hub{topics: map[topicKey]*topic{}, agents: map[agent]*Session{}}
 }
 
 // Watch sets who is told which agent has a subscription, and which has not any more; before the first Join.
@@ -155,31 +163,42 @@ func (h *Hub) Subscribe(s *Session, subscriptions []string) {
 }
 
 func (h *Hub) subscribe(s *Session, subscriptions []string) {
-	s.subscriptions = append([]string{monitor.EntitySubscription(s.Agent)}, subscriptions...)
-	slices.Sort(s.subscriptions)
-	s.subscriptions = slices.Compact(s.subscriptions)
-	for _, sub := range s.subscriptions {
-		t := topic{s.Namespace, sub}
-		if h.topics[t] == nil {
-			h.topics[t] = map[*Session]struct{}{}
+	own := monitor.EntitySubscription(s.Agent)
+	for _, sub := range subscriptions {
+		t := h.topics[topicKey{s.Namespace, sub}]
+		if t == nil {
+			t = &topic{topicKey{s.Namespace, strings.Clone(sub)}, map[*Session]struct{}{}}
 		}
-		h.topics[t][s] = struct{}{}
-		if h.watch != nil {
-			h.watch(s.Namespace, sub, s.Agent, true)
+		if _, has := t.members[s]; has || sub == own {
+			continue
 		}
+		h.topics[t.topicKey] = t
+		t.members[s] = struct{}{}
+		s.topics = append(s.topics, t)
 	}
+	s.topics = slices.Clip(s.topics)
+	h.tell(s, own, true)
 }
 
 func (h *Hub) unsubscribe(s *Session) {
-	for _, sub := range s.subscriptions {
-		t := topic{s.Namespace, sub}
-		delete(h.topics[t], s)
-		if len(h.topics[t]) == 0 {
-			delete(h.topics, t)
+	for _, t := range s.topics {
+		delete(t.members, s)
+		if len(t.members) == 0 {
+			delete(h.topics, t.topicKey)
 		}
-		if h.watch != nil {
-			h.watch(s.Namespace, sub, s.Agent, false)
-		}
+	}
+	h.tell(s, monitor.EntitySubscription(s.Agent), false)
+	s.topics = nil
+}
+
+// tell says who has which subscriptions, or has not any more.
+func (h *Hub) tell(s *Session, own string, joined bool) {
+	if h.watch == nil {
+		return
+	}
+	h.watch(s.Namespace, own, s.Agent, joined)
+	for _, t := range s.topics {
+		h.watch(s.Namespace, t.subscription, s.Agent, joined)
 	}
 }
 
@@ -221,7 +240,7 @@ func (h *Hub) subscribers(namespace string, subscriptions []string) (out []*Sess
 	defer h.mu.Unlock()
 	h.turn++
 	for _, sub := range subscriptions {
-		for s := range h.topics[topic{namespace, sub}] {
+		for s := range h.having(namespace, sub) {
 			if s.turn != h.turn {
 				s.turn = h.turn
 				out = append(out, s)
@@ -229,6 +248,26 @@ func (h *Hub) subscribers(namespace string, subscriptions []string) (out []*Sess
 		}
 	}
 	return out
+}
+
+// having yields the sessions with a subscription: those that asked for it, and the agent whose own it is. The lock is held.
+func (h *Hub) having(namespace, subscription string) iter.Seq[*Session] {
+	return func(yield func(*Session) bool) {
+		if name, is := strings.CutPrefix(subscription, monitor.EntitySubscription("")); is {
+			if s := h.agents[agent{namespace, name}]; s != nil && !yield(s) {
+				return
+			}
+		}
+		t := h.topics[topicKey{namespace, subscription}]
+		if t == nil {
+			return
+		}
+		for s := range t.members {
+			if !yield(s) {
+				return
+			}
+		}
+	}
 }
 
 // Members returns the names of the agents that have a subscription, sorted: this server's part of a ring for round robin.
@@ -241,8 +280,11 @@ func (h *Hub) Members(namespace, subscription string) []string {
 }
 
 func (h *Hub) members(namespace, subscription string) []string {
-	out := make([]string, 0, len(h.topics[topic{namespace, subscription}]))
-	for s := range h.topics[topic{namespace, subscription}] {
+	out := []string{}
+	if t := h.topics[topicKey{namespace, subscription}]; t != nil {
+		out = make([]string, 0, len(t.members)+1)
+	}
+	for s := range h.having(namespace, subscription) {
 		out = append(out, s.Agent)
 	}
 	return out
