@@ -1,6 +1,12 @@
 package monitor
 
-import "corbel.dev/corbel/kit/tagproto"
+import (
+	"slices"
+	"strings"
+	"unique"
+
+	"corbel.dev/corbel/kit/tagproto"
+)
 
 // Classes of entities; any valid name is one.
 const (
@@ -82,6 +88,24 @@ type EntityConfig struct {
 	KeepaliveHandlers []string       `json:"keepalive_handlers" pb:"7"`
 	Redact            []string       `json:"redact" pb:"8"`
 	Extra             tagproto.Extra `json:"-"`
+}
+
+// Share has c keep once what many entities have in common: their namespace, class, user, subscriptions and list of what is hidden.
+func (c *EntityConfig) Share() {
+	for _, text := range []*string{&c.Namespace, &c.Class, &c.User} {
+		*text = unique.Make(*text).Value()
+	}
+	for _, list := range [][]string{c.Subscriptions, c.KeepaliveHandlers, c.Redact} {
+		for i, text := range list {
+			if !strings.HasPrefix(text, entityPrefix) { // that one is of one entity
+				list[i] = unique.Make(text).Value()
+			}
+		}
+	}
+	if slices.Equal(c.Redact, defaultRedact) {
+		c.Redact = defaultRedact
+	}
+	c.Subscriptions = slices.Clip(c.Subscriptions)
 }
 
 // EntityState is the part of an entity that its agent reports (core/v3).

@@ -162,6 +162,10 @@ func decode(op Op, typ monitor.Type, index uint64) (*Item, error) {
 	if namespace, name := item.Object.Key(); namespace != op.Namespace || name != op.Name {
 		return nil, errkind.Errorf(errkind.Invalid, "%s %s/%s has another name within: %s/%s", op.Type, op.Namespace, op.Name, namespace, name)
 	}
+	if c, is := item.Object.(*monitor.EntityConfig); is { // there may be a hundred thousand
+		c.Share()
+	}
+	item.Namespace, item.Name = item.Object.Key() // the same texts, once
 	return item, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/tagproto"
@@ -161,4 +162,28 @@ func FuzzDecodeCommand(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What many entities have in common is kept once, and is the same as before.
+func TestEntitiesShareWhatTheyHaveInCommon(t *testing.T) {
+	s := New()
+	redact := []string{"password", "passwd", "pass", "api_key", "api_token", "access_key", "secret_key", "private_key", "secret"}
+	var got []*monitor.EntityConfig
+	for _, name := range []string{"a", "b"} {
+		c := &monitor.EntityConfig{Meta: monitor.Meta{Name: name, Namespace: "default"}, Class: "agent", User: "agent", Subscriptions: []string{"linux", "entity:" + name}, Redact: redact}
+		next, err := s.Apply([]Op{namespace("default"), op(Put, "entities", "default", name, c)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s = next
+		kept := s.Get("entities", "default", name).Object.(*monitor.EntityConfig)
+		if !reflect.DeepEqual(kept, c) {
+			t.Fatalf("%+v, want %+v", kept, c)
+		}
+		got = append(got, kept)
+	}
+	if unsafe.StringData(got[0].Subscriptions[0]) != unsafe.StringData(got[1].Subscriptions[0]) || unsafe.StringData(got[0].User) != unsafe.StringData(got[1].User) ||
+		&got[0].Redact[0] != &got[1].Redact[0] {
+		t.Fatal("each has texts of its own")
+	}
 }
