@@ -112,13 +112,26 @@ func (b *backend) serve(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	b.url = "ws" + strings.TrimPrefix(s.URL, "http")
+	var stop context.CancelFunc
+	ended := make(chan error, 1)
 	b.up = func() {
-		current.Store(sensuapi.NewAgents(sensuapi.AgentsConfig{Resources: b.resources, Users: b.users, Hub: b.hub, Events: b.ingest, Backend: "backend-1",
-			Ready: func() bool { return true }, Log: slog.New(slog.DiscardHandler)}))
+		a, err := sensuapi.NewAgents(sensuapi.AgentsConfig{Resources: b.resources, Users: b.users, Hub: b.hub, Events: b.ingest, Backend: "backend-1",
+			Ready: func() bool { return true }, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ctx context.Context
+		ctx, stop = context.WithCancel(context.Background())
+		go func() { ended <- a.Run(ctx) }()
+		current.Store(a)
 	}
 	b.down = func() {
-		if a := current.Swap(nil); a != nil {
-			a.Close()
+		if current.Swap(nil) == nil {
+			return
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 	}
 	b.up()
