@@ -139,7 +139,7 @@ func (s *stream) take(ctx context.Context, p *Pipelines) (*streamConn, error) {
 			return c, nil
 		}
 	}
-	wait := s.next.Sub(time.Now())
+	wait := time.Until(s.next)
 	s.mu.Unlock()
 	if wait > 0 {
 		t := time.NewTimer(wait)
