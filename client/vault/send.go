@@ -2,11 +2,18 @@ package vault
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
+	"strings"
 	"time"
+
+	"corbel.dev/corbel/kit/errkind"
 )
 
 // Pauses before a request is sent again, as Vault's users know them: a little longer each time.
@@ -16,11 +23,12 @@ const (
 	retryMax  = 1500 * time.Millisecond
 )
 
-// send sends a request, as often as the configuration says. A body is sent again as a whole.
+// send sends a request, as often as the configuration says. A body is sent again as a whole, whatever the method: as with
+// Vault's client a write whose answer got lost may be done twice.
 func (c *Client) send(req *http.Request) (*http.Response, error) {
 	for n := 0; ; n++ {
-		resp, err := c.http.Do(req)
-		if n >= c.cfg.Retries || req.Context().Err() != nil || err == nil && !again(resp.StatusCode) {
+		resp, err := c.once(req)
+		if n >= c.cfg.Retries || req.Context().Err() != nil || err != nil && lasting(err) || err == nil && !again(resp.StatusCode) {
 			return resp, err
 		}
 		if err == nil {
@@ -42,6 +50,38 @@ func (c *Client) send(req *http.Request) (*http.Response, error) {
 			return nil, req.Context().Err()
 		}
 	}
+}
+
+// errTooMany is of a request that was not sent.
+var errTooMany = errkind.New(errkind.Overloaded, "VAULT_RATE_LIMIT")
+
+// once sends a request when the limit lets it. One that would have to wait past its deadline is not sent.
+func (c *Client) once(req *http.Request) (*http.Response, error) {
+	if c.limit != nil {
+		if err := c.limit.Wait(req.Context()); err != nil {
+			return nil, fmt.Errorf("%w: %w", errTooMany, err)
+		}
+	}
+	return c.http.Do(req)
+}
+
+// lasting is whether an error of the way is one that no second try mends: one that was made here, or a certificate that is not believed.
+func lasting(err error) bool {
+	return !errors.As(err, new(*url.Error)) || errors.As(err, new(*tls.CertificateVerificationError)) || errors.As(err, new(tls.RecordHeaderError))
+}
+
+// parseRate reads RATE or RATE:BURST, requests per second and how many at once; without a burst it is the rate, at least 1.
+func parseRate(text string) (perSecond float64, burst int, err error) {
+	before, after, two := strings.Cut(text, ":")
+	perSecond, err = strconv.ParseFloat(before, 64)
+	burst = int(max(1, min(perSecond, 1<<30)))
+	if two && err == nil {
+		burst, err = strconv.Atoi(after)
+	}
+	if err != nil || !(perSecond > 0) || burst < 1 {
+		return 0, 0, errkind.Errorf(errkind.Invalid, "VAULT_RATE_LIMIT is %q; it must be requests per second, as in 10, or those and how many at once, as in 10:20", text)
+	}
+	return perSecond, burst, nil
 }
 
 // again is whether an answer may be another one soon.

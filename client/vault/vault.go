@@ -2,8 +2,8 @@
 // contract, so it works against Vault and OpenBao too.
 //
 // A Client may be used from any goroutine. Every call has a deadline: the
-// context's, or Config.Timeout. Calls are not repeated: who scripts them knows
-// whether they may be. Errors of the server are *Error; what went wrong on the way
+// context's, or Config.Timeout. Calls are repeated only where Config.Retries says so:
+// who scripts them knows whether they may be. Errors of the server are *Error; what went wrong on the way
 // there is any other error. Numbers are json.Number, as they came.
 package vault
 
@@ -21,6 +21,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"corbel.dev/corbel/client"
 	"corbel.dev/corbel/kit/errkind"
@@ -40,8 +42,11 @@ type Config struct {
 	WrapTTL    string
 	Timeout    time.Duration // default 60 s
 	MFA        []string      // METHOD[:PASSCODE] each, sent along
-	// Retries is how often a request is sent again after an answer of 412, 429 or 5xx, or none at all, with a pause before.
+	// Retries is how often a request is sent again after an answer of 412, 429 or 5xx but 501, or none at all, with a pause before.
 	Retries int
+	// RateLimit bounds the requests per second, those that are sent again too; 0 is no bound. RateBurst (1) is how many may go at once.
+	RateLimit float64
+	RateBurst int
 	// Proxy is where requests go through; "" is as the environment says for all programs.
 	Proxy string
 	// NoRedirects has an answer of a standby that points elsewhere be the answer.
@@ -83,10 +88,16 @@ func FromEnv(getenv func(string) string) (Config, error) {
 	}
 	if v := env("MAX_RETRIES"); v != "" {
 		n, err := strconv.Atoi(v)
-		if err != nil || n < 0 {
+		if err != nil {
 			return c, errkind.Errorf(errkind.Invalid, "VAULT_MAX_RETRIES is %q; it must be a number", v)
 		}
-		c.Retries = n
+		c.Retries = max(n, 0) // below 0 is none, as Vault's documentation has it
+	}
+	if v := env("RATE_LIMIT"); v != "" {
+		var err error
+		if c.RateLimit, c.RateBurst, err = parseRate(v); err != nil {
+			return c, err
+		}
 	}
 	if v := env("CLIENT_TIMEOUT"); v != "" {
 		if n, err := strconv.Atoi(v); err == nil {
@@ -103,9 +114,10 @@ func FromEnv(getenv func(string) string) (Config, error) {
 
 // Client talks to one server.
 type Client struct {
-	base string
-	cfg  Config
-	http *http.Client
+	base  string
+	cfg   Config
+	http  *http.Client
+	limit *rate.Limiter // nil: none
 }
 
 // New checks cfg and builds a Client. It does no network.
@@ -127,6 +139,9 @@ func New(cfg Config) (*Client, error) {
 	}
 	tr := &http.Transport{Proxy: proxy, DialContext: dialer.DialContext, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true}
 	c := &Client{base: strings.TrimSuffix(cfg.Address, "/"), cfg: cfg}
+	if cfg.RateLimit > 0 {
+		c.limit = rate.NewLimiter(rate.Limit(cfg.RateLimit), max(cfg.RateBurst, 1))
+	}
 	if path, ok := strings.CutPrefix(cfg.Address, "unix://"); ok {
 		c.base = "http://localhost"
 		tr.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dialer.DialContext(ctx, "unix", path) }
@@ -302,7 +317,7 @@ func (c *Client) stream(ctx context.Context, method, path string, query url.Valu
 		}
 		req.ContentLength = -1
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.once(req)
 	if err != nil {
 		return nil, c.unreached(err)
 	}
@@ -369,6 +384,9 @@ func escape(path string) string {
 
 // unreached adds what to do next to an error of the way.
 func (c *Client) unreached(err error) error {
+	if errors.Is(err, errTooMany) {
+		return err
+	}
 	var u *url.Error
 	if errors.As(err, &u) && u.Timeout() {
 		return errkind.Errorf(errkind.Unavailable, "no answer from %s in time: %w; VAULT_CLIENT_TIMEOUT sets how long to wait", c.cfg.Address, err)
