@@ -51,8 +51,9 @@ func (c *Cursor) Skip() { c.Each(func(*Reading) {}) }
 // Each calls f for every allowed counter and timing that changed since the last pass,
 // and for every allowed gauge that has a value, in the order of their names.
 func (c *Cursor) Each(f func(*Reading)) {
-	naming := c.r.Naming()
-	for _, s := range c.r.Series() {
+	naming, list := c.r.Naming(), c.r.Series()
+	defer c.drop(list)
+	for _, s := range list {
 		m := c.marks[s]
 		if m == nil {
 			m = &mark{}
@@ -71,7 +72,9 @@ func (c *Cursor) Each(f func(*Reading)) {
 // EachOf is Each for the series that want names, whatever the naming lets through: what Naming hides from exporters is still there.
 // Series that it does not want are not read at all. Reading.Name is empty.
 func (c *Cursor) EachOf(want func(*Series) bool, f func(*Reading)) {
-	for _, s := range c.r.Series() {
+	list := c.r.Series()
+	defer c.drop(list)
+	for _, s := range list {
 		if !want(s) {
 			continue
 		}

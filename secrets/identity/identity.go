@@ -42,6 +42,23 @@ const (
 	parentsKey     = "parents/"      // child/parent
 )
 
+// Entities is where the entities' records are, below the mount.
+const Entities = entityKey
+
+// AliasMounts are the accessors of the mounts that an entity's record has aliases of, one for each alias.
+func AliasMounts(record []byte) (list []string, err error) {
+	var e struct {
+		Aliases []struct {
+			Mount string `json:"mount_accessor"`
+		} `json:"aliases"`
+	}
+	err = json.Unmarshal(record, &e)
+	for _, a := range e.Aliases {
+		list = append(list, a.Mount)
+	}
+	return list, err
+}
+
 // Alias is a name that a mount knows an entity, or an external group, by.
 type Alias struct {
 	ID         string            `json:"id"`

@@ -26,6 +26,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	group.Go(func() { k.every(ctx, k.Tend) })
 	group.Go(func() { k.every(ctx, k.EndWorkloads) })
 	group.Go(func() { k.every(ctx, k.noteVersion) })
+	group.Go(func() { k.every(ctx, k.usage().measure) })
 	k.every(ctx, func(ctx context.Context) (int, error) {
 		k.startTargets(ctx, &group)
 		return k.Expire(ctx)

@@ -45,6 +45,7 @@ type Config struct {
 	APIAddr     string       // where clients reach this server: the issuer of identity tokens; "": nobody said
 	Log         *slog.Logger // what the background finds wrong; nil: slog.Default
 	Metrics     *telemetry.Registry
+	Usage       UsageRules
 	Repeat      func() int     // how often each commit is made: the fault lab's (kit/fault.DoRepeat); nil: once
 	Audit       audit.Rules    // for devices that are made over the API
 	Audits      []audit.Config // that the configuration declares: Path, Type, Description, Options and Local of each
@@ -87,6 +88,7 @@ func (c *Config) complete() error {
 	if c.CacheBytes == 0 {
 		c.CacheBytes = 64 << 20
 	}
+	c.Usage.complete()
 	return checkDeclared(c.Audits)
 }
 
@@ -178,6 +180,7 @@ func New(cfg Config) (*Keeper, error) {
 	k.running = "v" + cfg.Local.Version + "+builtin.vault"
 	k.keys = jwks.New(cfg.Now)
 	k.gauges(cfg.Metrics)
+	k.meters.cluster = func() string { return k.Cluster().Name }
 	k.vault.hit, k.vault.miss = k.meters.hit, k.meters.miss
 	k.persons.seed = maphash.MakeSeed()
 	k.tokens.persons, k.tokens.batch = &k.persons, k.openBatch

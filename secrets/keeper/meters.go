@@ -21,8 +21,7 @@ type meters struct {
 	checkToken  *telemetry.Timing
 	register    *telemetry.Timing
 	authorise   *telemetry.Timing
-	created     *telemetry.Counter
-	leased      *telemetry.Counter
+	cluster     func() string
 	hit, miss   *telemetry.Counter
 	audit       map[string]*telemetry.Timing
 	auditFailed map[string]*telemetry.Counter
@@ -101,7 +100,7 @@ type account struct {
 
 func newMeters(r *telemetry.Registry) *meters {
 	m := &meters{registry: r, request: r.Timing("core.handle_request"), login: r.Timing("core.handle_login_request"), checkToken: r.Timing("core.check_token"),
-		authorise: r.Timing("core.fetch_acl_and_token"), register: r.Timing("expire.register"), created: r.Counter("token.creation"), leased: r.Counter("secret.lease.creation"),
+		authorise: r.Timing("core.fetch_acl_and_token"), register: r.Timing("expire.register"),
 		hit: r.Counter("cache.hit"), miss: r.Counter("cache.miss"), costs: r.Stages("secrets", costKinds...), tenants: r.Tenants("secrets"), revoked: r.Counter("expire.revoked"), notRevoked: r.Counter("expire.revoke_failed"),
 		audit: map[string]*telemetry.Timing{}, auditFailed: map[string]*telemetry.Counter{}}
 	for _, name := range []string{"log_request", "log_response"} {
@@ -113,7 +112,7 @@ func newMeters(r *telemetry.Registry) *meters {
 	for _, name := range []string{"get", "put", "delete", "list"} {
 		r.Declare(telemetry.KindTiming, "barrier."+name, "barrier."+name)
 	}
-	for _, name := range []string{"quota.rate_limit.violation", "quota.lease_count.violation"} {
+	for _, name := range []string{"quota.rate_limit.violation", "quota.lease_count.violation", "token.creation", "secret.lease.creation"} {
 		r.Declare(telemetry.KindCounter, name, name)
 	}
 	return m
@@ -194,12 +193,8 @@ func (m *meters) done(t *task, begin time.Time, r *Reply) {
 		return
 	}
 	m.route(t.entry, t.Op).Observe(took)
-	if r != nil && r.Response != nil && r.Response.Auth != nil {
-		m.created.Add(1)
-	}
-	if r != nil && r.Response != nil && r.Response.Lease != nil {
-		m.leased.Add(1)
-		m.register.Observe(took)
+	if m.registry != nil && r != nil && r.Response != nil {
+		m.made(t, took, r)
 	}
 	if t.entry.Type != "system" && t.entry.Type != "token" {
 		return
@@ -210,6 +205,23 @@ func (m *meters) done(t *task, begin time.Time, r *Reply) {
 			m.registry.Timing(c.name).Observe(took)
 			return
 		}
+	}
+}
+
+// made counts the token or the lease that an answer brings.
+func (m *meters) made(t *task, took time.Duration, r *Reply) {
+	if a := r.Response.Auth; a != nil && r.Token != nil {
+		m.registry.Counter("token.creation", "cluster", m.cluster(), "namespace", "root", "auth_method", t.entry.Type, "mount_point", t.entry.Path,
+			"creation_ttl", ttlName(r.Token.TTL), "token_type", r.Token.Type()).Add(1)
+	}
+	if r.Response.Lease != nil {
+		var ttl time.Duration
+		if r.Lease != nil {
+			ttl = r.Lease.Left
+		}
+		m.registry.Counter("secret.lease.creation", "cluster", m.cluster(), "namespace", "root", "secret_engine", t.entry.Type, "mount_point", t.entry.Path,
+			"creation_ttl", ttlName(ttl)).Add(1)
+		m.register.Observe(took)
 	}
 }
 

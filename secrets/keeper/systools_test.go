@@ -240,7 +240,7 @@ func TestMeters(t *testing.T) {
 			t.Errorf("%s counts %d, want %d", name, got, want)
 		}
 	}
-	if got := reg.Counter("token.creation").Value(); got != 1 {
+	if got := reg.Counter("token.creation", "cluster", k.Cluster().Name, "namespace", "root", "auth_method", "token", "mount_point", "auth/token/", "creation_ttl", "1h", "token_type", "service").Value(); got != 1 {
 		t.Errorf("%d tokens were created", got)
 	}
 	if reg.Counter("cache.hit").Value() == 0 || reg.Counter("cache.miss").Value() == 0 {
