@@ -19,6 +19,7 @@ type secretsPort struct {
 	rules                  vaultapi.Listener
 	headers                *vaultapi.ResponseHeaders
 	idle, readHeader, body time.Duration
+	write                  time.Duration // zero: the time of a request
 }
 
 // secretsPorts serve the secrets plane. Bind opens them, Run serves.
@@ -34,7 +35,7 @@ func newSecretsPorts(api *vaultapi.API, list []secretsPort, headerBytes int, log
 		own := api.At(port.rules)
 		own.SetHeaders(port.headers)
 		s, err := httpx.NewServer(httpx.ServerConfig{Name: "secrets", Listen: []httpx.Listen{port.listen}, Unix: port.unix, Handler: own, Hot: own.Hot(), MaxConnsPerClient: -1,
-			MaxHeaderBytes: headerBytes, IdleTimeout: port.idle, ReadHeaderTimeout: port.readHeader, BodyGrace: port.body, Logger: log, Metrics: metrics})
+			MaxHeaderBytes: headerBytes, IdleTimeout: port.idle, ReadHeaderTimeout: port.readHeader, BodyGrace: port.body, WriteTimeout: port.write, Logger: log, Metrics: metrics})
 		if err != nil {
 			return nil, err
 		}

@@ -28,7 +28,7 @@ func (s *VaultServer) ports() (list []secretsPort, err error) {
 	for i := range s.cfg.Listeners {
 		l := &s.cfg.Listeners[i]
 		port := secretsPort{listen: httpx.Listen{Address: l.Address}, unix: httpx.UnixMode{User: l.SocketUser, Group: l.SocketGroup, Mode: l.SocketMode},
-			idle: l.IdleTimeout, readHeader: l.ReadHeaderTimeout, body: l.ReadTimeout}
+			idle: l.IdleTimeout, readHeader: l.ReadHeaderTimeout, body: l.ReadTimeout, write: l.WriteTimeout}
 		if !l.TLS.Disable {
 			t, err := vaultTLS(&l.TLS)
 			if err != nil {

@@ -133,7 +133,7 @@ func vaultLevel(cfg *vaultconf.Config) (slog.Level, error) {
 
 func vaultTelemetry(t *vaultconf.Telemetry) telemetry.Settings {
 	return telemetry.Settings{StatsdAddress: t.StatsdAddress, StatsiteAddress: t.StatsiteAddress, DogstatsdAddr: t.DogstatsdAddr, DogstatsdTags: t.DogstatsdTags,
-		PrometheusRetentionTime: t.PrometheusRetention, DisableHostname: t.DisableHostname, MetricsPrefix: t.Prefix, PrefixFilter: t.PrefixFilter, FilterDefault: &t.FilterDefault, DisableDoctor: t.DisableDoctor}
+		PrometheusRetentionTime: t.PrometheusRetention, DisableHostname: t.DisableHostname, EnableHostnameLabel: t.HostnameLabel, MetricsPrefix: t.Prefix, PrefixFilter: t.PrefixFilter, FilterDefault: &t.FilterDefault, DisableDoctor: t.DisableDoctor}
 }
 
 // open makes the graph: wire, storage, plane, ports. On an error nothing stays open.
@@ -172,7 +172,7 @@ func (s *VaultServer) open() (err error) {
 			Audit: audit.Rules{Folder: s.cfg.AuditDir, Unsafe: s.cfg.AuditAnywhere, Prefix: s.cfg.AuditPrefix}, Local: keeper.Local{Follow: s.logs.Follow, Settings: s.sanitized}},
 		self: cluster.Server{ID: id, Hostname: hostname(), APIAddr: s.apiAddr, ClusterAddr: s.peer, Version: version.VaultContract},
 	}
-	c.keeper.Audits = declaredAudits(s.cfg)
+	c.keeper.Audits, c.keeper.Usage = declaredAudits(s.cfg), keeper.UsageRules(s.cfg.Telemetry.Usage)
 	if s.cfg.DisableCache {
 		c.keeper.CacheBytes = -1
 	}
@@ -402,5 +402,6 @@ func (s *VaultServer) sanitized() map[string]any {
 		"default_lease_ttl": int64(s.cfg.DefaultLeaseTTL / time.Second), "max_lease_ttl": int64(s.cfg.MaxLeaseTTL / time.Second),
 		"default_max_request_duration": int64(s.cfg.MaxRequestDuration / time.Second), "raw_storage_endpoint": s.cfg.RawStorageEndpoint, "introspection_endpoint": s.cfg.Introspection,
 		"telemetry": map[string]any{"statsd_address": s.cfg.Telemetry.StatsdAddress, "statsite_address": s.cfg.Telemetry.StatsiteAddress, "dogstatsd_addr": s.cfg.Telemetry.DogstatsdAddr,
-			"disable_hostname": s.cfg.Telemetry.DisableHostname, "metrics_prefix": s.cfg.Telemetry.Prefix}}
+			"disable_hostname": s.cfg.Telemetry.DisableHostname, "enable_hostname_label": s.cfg.Telemetry.HostnameLabel,
+			"usage_gauge_period": int64(max(s.cfg.Telemetry.Usage.Every, 0) / time.Second), "maximum_gauge_cardinality": s.cfg.Telemetry.Usage.Most, "metrics_prefix": s.cfg.Telemetry.Prefix}}
 }

@@ -1,12 +1,16 @@
 package telemetry
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Naming turns the names in the code into those that operators see, and says which
 // of them are shown at all. It is immutable; Reload replaces it.
 type Naming struct {
 	prefix string // with its dot, "consul."
 	host   string // with its dot, or "" when host names are switched off
+	label  *Label // of the host, on all series; nil without enable_hostname_label
 	rules  []prefixRule
 	allow  bool // what happens to names that no rule covers
 }
@@ -21,7 +25,11 @@ func newNaming(s Settings, host string) *Naming {
 	if s.MetricsPrefix != "" {
 		n.prefix = strings.TrimSuffix(s.MetricsPrefix, ".") + "."
 	}
-	if host != "" && !s.DisableHostname {
+	switch {
+	case host == "":
+	case s.EnableHostnameLabel:
+		n.label = &Label{"host", host}
+	case !s.DisableHostname:
 		n.host = host + "."
 	}
 	for _, rule := range s.PrefixFilter {
@@ -59,6 +67,14 @@ func (n *Naming) Name(s *Series) string {
 		return n.prefix + n.host + s.Name
 	}
 	return n.prefix + s.Name
+}
+
+// Labels are the series' labels, and the host's where the settings want it on all of them. Do not change the slice.
+func (n *Naming) Labels(s *Series) []Label {
+	if n.label == nil || slices.ContainsFunc(s.Labels, func(l Label) bool { return l.Name == n.label.Name }) {
+		return s.Labels
+	}
+	return append(slices.Clip(s.Labels), *n.label)
 }
 
 // Plain is the name with the prefix alone, as Prometheus shows it.

@@ -23,6 +23,7 @@ type Settings struct {
 	OTLPEndpoint            string        // otlp_endpoint: http://host:port[/path]
 	PrometheusRetentionTime time.Duration // prometheus_retention_time: 0 switches the format off
 	DisableHostname         bool          // disable_hostname: gauges without the host in their name
+	EnableHostnameLabel     bool          // enable_hostname_label: the host is a label of all metrics, and in no name
 	MetricsPrefix           string        // metrics_prefix: "" means "consul"
 	PrefixFilter            []string      // prefix_filter: "+name" allows, "-name" blocks
 	FilterDefault           *bool         // filter_default: nil means true

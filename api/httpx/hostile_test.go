@@ -125,3 +125,38 @@ func steady(t *testing.T, addr string) {
 		t.Errorf("a slow but steady client: %v %v", resp, err)
 	}
 }
+
+// TestWriteTimeout: who does not take an answer within the write timeout loses it; others are served on the same listener.
+func TestWriteTimeout(t *testing.T) {
+	cut := make(chan error, 1)
+	s, _, _ := serve(t, ServerConfig{Name: "t", WriteTimeout: 300 * time.Millisecond, Listen: []Listen{{Address: "127.0.0.1:0"}},
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/quick" {
+				return
+			}
+			var err error
+			for chunk := make([]byte, 1<<20); err == nil; {
+				_, err = w.Write(chunk)
+			}
+			cut <- err
+		})})
+	addr := s.Addrs()[0].String()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-cut:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the answer still waits for its reader")
+	}
+	resp, err := http.Get("http://" + addr + "/quick")
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("afterwards: %v, %v", resp, err)
+	}
+	resp.Body.Close()
+}

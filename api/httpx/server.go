@@ -49,7 +49,10 @@ type ServerConfig struct {
 	ReadHeaderTimeout time.Duration // [10 s]
 	IdleTimeout       time.Duration // [2 min]
 	// BodyGrace is how long a body may take to come, beside a second for each KiB [30 s].
-	BodyGrace      time.Duration
+	BodyGrace time.Duration
+	// WriteTimeout is how long a request may take from its header to the last byte of its answer; zero: as long as its
+	// handler does. On connections that Hot serves it bounds how long an answer may wait for a slow client, zero being 30 s.
+	WriteTimeout   time.Duration
 	MaxHeaderBytes int // [1 MiB]
 	// DrainGrace is how long requests in flight may still work undisturbed when
 	// the server stops; then parked requests and streams are told to end [500 ms].
@@ -99,7 +102,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	quiet := slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)
 	s.http = &http.Server{
 		Handler: s.paced(cfg.Handler), ErrorLog: quiet,
-		ReadHeaderTimeout: cfg.ReadHeaderTimeout, IdleTimeout: cfg.IdleTimeout, MaxHeaderBytes: cfg.MaxHeaderBytes,
+		ReadHeaderTimeout: cfg.ReadHeaderTimeout, WriteTimeout: cfg.WriteTimeout, IdleTimeout: cfg.IdleTimeout, MaxHeaderBytes: cfg.MaxHeaderBytes,
 		BaseContext: func(net.Listener) context.Context { return s.base },
 	}
 	s.refuse = &http.Server{
@@ -253,7 +256,7 @@ func (s *Server) Run(ctx context.Context) error {
 	for i, l := range listeners {
 		if s.cfg.Hot != nil && s.cfg.Listen[i].TLS == nil {
 			hot, err := hothttp.New(l, hothttp.Config{Handler: s.cfg.Hot, Log: s.log, FirstByteTimeout: s.cfg.ReadHeaderTimeout, IdleTimeout: s.cfg.IdleTimeout,
-				Waits:        slow.begin,
+				WriteTimeout: s.cfg.WriteTimeout, Waits: slow.begin,
 				AcceptFailed: func() { s.cfg.Metrics.Counter("net.accept_errors").Add(1) }})
 			if err != nil {
 				return err

@@ -159,7 +159,7 @@ func (h *Handler) summary() jsonSummary {
 		Gauges:    []jsonGauge{}, Points: []struct{}{}, Counters: []jsonAggregate{}, Samples: []jsonAggregate{},
 	}
 	for _, g := range summary.Gauges {
-		out.Gauges = append(out.Gauges, jsonGauge{naming.Name(g.Series), g.Value, labelMap(g.Series)})
+		out.Gauges = append(out.Gauges, jsonGauge{naming.Name(g.Series), g.Value, labelMap(naming, g.Series)})
 	}
 	for _, a := range summary.Counters {
 		out.Counters = append(out.Counters, jsonOf(a, naming))
@@ -171,12 +171,13 @@ func (h *Handler) summary() jsonSummary {
 }
 
 func jsonOf(a telemetry.Aggregate, naming *telemetry.Naming) jsonAggregate {
-	return jsonAggregate{naming.Name(a.Series), a.Count, a.Rate, a.Sum, a.Min, a.Max, a.Mean, a.Stddev, labelMap(a.Series)}
+	return jsonAggregate{naming.Name(a.Series), a.Count, a.Rate, a.Sum, a.Min, a.Max, a.Mean, a.Stddev, labelMap(naming, a.Series)}
 }
 
-func labelMap(s *telemetry.Series) map[string]string {
-	m := make(map[string]string, len(s.Labels))
-	for _, l := range s.Labels {
+func labelMap(naming *telemetry.Naming, s *telemetry.Series) map[string]string {
+	labels := naming.Labels(s)
+	m := make(map[string]string, len(labels))
+	for _, l := range labels {
 		m[l.Name] = l.Value
 	}
 	return m

@@ -283,3 +283,25 @@ func BenchmarkText(b *testing.B) {
 		body = appendText(body[:0], r, formText)
 	}
 }
+
+// enable_hostname_label: every metric has the host as a label, and none has it in its name.
+func TestHostnameLabel(t *testing.T) {
+	settings := on
+	settings.EnableHostnameLabel = true
+	r := telemetry.New(telemetry.Config{Settings: settings, Host: "h1"})
+	r.Counter("a", "peer", "p").Add(1)
+	r.Gauge("g").Set(2)
+	r.Timing("t", "host", "mine").Observe(1)
+	_, _, body := get(t, r, "?format=prometheus", "")
+	for _, want := range []string{`consul_a{peer="p",host="h1"} 1`, `consul_g{host="h1"} 2`, `consul_t_count{host="mine"} 1`} {
+		if !strings.Contains(body, "\n"+want+"\n") {
+			t.Errorf("%s is not in\n%s", want, body)
+		}
+	}
+	parse(t, body)
+	for _, s := range r.Series() {
+		if name := r.Naming().Name(s); strings.Contains(name, "h1") {
+			t.Errorf("the host is in the name %s", name)
+		}
+	}
+}

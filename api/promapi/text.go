@@ -19,8 +19,8 @@ const (
 
 // appendText writes all allowed series, family by family.
 func appendText(b []byte, r *telemetry.Registry, f form) []byte {
-	w := textWriter{b: b, form: f, summary: r.Summary(), seen: make(map[string]bool)}
 	naming := r.Naming()
+	w := textWriter{b: b, form: f, summary: r.Summary(), naming: naming, seen: make(map[string]bool)}
 	all := r.Series()
 	for len(all) > 0 {
 		n := 1
@@ -43,6 +43,7 @@ type textWriter struct {
 	b       []byte
 	form    form
 	summary *telemetry.Summary
+	naming  *telemetry.Naming
 	seen    map[string]bool // names taken; two of ours may read the same once cleaned
 	buckets telemetry.Buckets
 	labels  []byte
@@ -85,7 +86,7 @@ func (w *textWriter) family(name, help string, group []*telemetry.Series) {
 }
 
 func (w *textWriter) series(name string, s *telemetry.Series) {
-	w.labels = appendLabels(w.labels[:0], s)
+	w.labels = appendLabels(w.labels[:0], w.naming.Labels(s))
 	switch s.Kind {
 	case telemetry.KindCounter:
 		w.sample(name, "", "")
@@ -157,10 +158,10 @@ func appendCleanName(b []byte, s string, colon bool) []byte {
 
 // appendLabels writes the labels without braces. A name that reads like one before it,
 // or like the summary's own, gets underscores until it is unique.
-func appendLabels(b []byte, s *telemetry.Series) []byte {
+func appendLabels(b []byte, labels []telemetry.Label) []byte {
 	var taken [8]string
 	names := taken[:0]
-	for i, l := range s.Labels {
+	for i, l := range labels {
 		name := string(appendCleanName(nil, l.Name, false))
 		if strings.HasPrefix(name, "__") {
 			name = "label" + name // two underscores are kept for the formats themselves

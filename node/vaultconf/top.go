@@ -129,7 +129,7 @@ func (r *reader) listener(b Block) {
 	l.OpenRekey = !k.Bool("disable_unauthed_rekey_endpoints", true)
 	l.OpenGenerateRoot = !k.Bool("disable_unauthed_generate_root_endpoints", true)
 	r.forwardedFor(k, &l.ForwardedFor)
-	l.ReadTimeout = k.Duration("http_read_timeout", 30*time.Second)
+	l.ReadTimeout, l.WriteTimeout = k.Duration("http_read_timeout", 30*time.Second), k.Duration("http_write_timeout", 0)
 	switch role := k.String("role", "default"); role {
 	case "default", "":
 	case "metrics_only":
@@ -151,7 +151,7 @@ func (r *reader) listener(b Block) {
 		t.Done()
 	}
 	r.responseHeaders(k, &l)
-	k.Ignore("http_write_timeout", "max_request_json_memory", "max_request_json_strings", "max_json_depth", "max_json_string_value_length",
+	k.Ignore("max_request_json_memory", "max_request_json_strings", "max_json_depth", "max_json_string_value_length",
 		"max_json_object_entry_count", "max_json_array_element_count", "chroot_namespace")
 	k.Warn("agent_api", "proxy_api", "redact_addresses", "redact_cluster_name", "redact_version",
 		"disable_replication_status_endpoints", "disable_request_limiter")
@@ -218,8 +218,9 @@ func (r *reader) telemetry(k *Keys) {
 		t.PrometheusRetention, t.DisableHostname = k.Duration("prometheus_retention_time", 24*time.Hour), k.Bool("disable_hostname", false)
 		t.Prefix, t.FilterDefault = k.String("metrics_prefix", "vault"), k.Bool("filter_default", true)
 		t.DisableDoctor = k.Bool("disable_doctor", false)
-		k.Ignore("usage_gauge_period", "maximum_gauge_cardinality", "lease_metrics_epsilon", "num_lease_metrics_buckets", "add_lease_metrics_namespace_labels",
-			"enable_hostname_label", "add_mount_point_rollback_metrics")
+		t.HostnameLabel = k.Bool("enable_hostname_label", false)
+		r.usage(k)
+		k.Ignore("add_mount_point_rollback_metrics")
 		for name := range k.values {
 			if strings.HasPrefix(name, "circonus_") || strings.HasPrefix(name, "stackdriver_") {
 				k.Warn(name)
@@ -227,6 +228,34 @@ func (r *reader) telemetry(k *Keys) {
 		}
 		k.Done()
 	}
+}
+
+// usageMost is how many series one name may have at most: that of the registry.
+const usageMost = 1000
+
+// usage reads how tokens, leases and secrets are counted for the gauges.
+func (r *reader) usage(k *Keys) {
+	u := &r.cfg.Telemetry.Usage
+	switch text := k.String("usage_gauge_period", "10m"); text {
+	case "none", "0", "0s":
+		u.Every = -1
+	default:
+		d, err := ParseDuration(text)
+		if err != nil || d < time.Second {
+			k.Fail("usage_gauge_period", `must be a duration of a second at least, such as "10m", or "none"`)
+		}
+		u.Every = d
+	}
+	if u.Most = k.Int("maximum_gauge_cardinality", 500); u.Most < 1 || u.Most > usageMost {
+		k.Fail("maximum_gauge_cardinality", "must be between 1 and "+strconv.Itoa(usageMost))
+	}
+	if u.Epsilon = k.Duration("lease_metrics_epsilon", time.Hour); u.Epsilon < time.Second {
+		k.Fail("lease_metrics_epsilon", "must be a second at least")
+	}
+	if u.Buckets = k.Int("num_lease_metrics_buckets", 168); u.Buckets < 1 || u.Buckets > usageMost {
+		k.Fail("num_lease_metrics_buckets", "must be between 1 and "+strconv.Itoa(usageMost))
+	}
+	u.Namespaces = k.Bool("add_lease_metrics_namespace_labels", false)
 }
 
 // environment lets the variables win that Vault's users set in containers.

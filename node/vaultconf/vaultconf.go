@@ -83,6 +83,7 @@ type Listener struct {
 	ForwardedFor                       ForwardedFor
 	ResponseHeaders                    map[string]map[string]string // by "default", "2xx" or "200"
 	ReadTimeout                        time.Duration                // of a request's body
+	WriteTimeout                       time.Duration                // from a request's header to the end of its answer; 0: the request's own time
 	ProxyProtocol                      string                       // use_always, allow_authorized, deny_unauthorized; "": none is expected
 	ProxyAuthorized                    []string
 	MetricsOnly, UnauthenticatedPprof  bool
@@ -123,10 +124,20 @@ type Telemetry struct {
 	StatsdAddress, StatsiteAddress, DogstatsdAddr string
 	DogstatsdTags, PrefixFilter                   []string
 	PrometheusRetention                           time.Duration // 24 h
-	DisableHostname                               bool
+	DisableHostname, HostnameLabel                bool
+	Usage                                         Usage
 	FilterDefault                                 bool
 	Prefix                                        string
 	DisableDoctor                                 bool // our own key: this process gathers no evidence
+}
+
+// Usage says how tokens, leases, entities and secrets are counted for the gauges.
+type Usage struct {
+	Every      time.Duration // usage_gauge_period; negative: never
+	Most       int           // maximum_gauge_cardinality
+	Epsilon    time.Duration // lease_metrics_epsilon
+	Buckets    int           // num_lease_metrics_buckets
+	Namespaces bool          // add_lease_metrics_namespace_labels
 }
 
 // Source is one text with its name.

@@ -29,7 +29,7 @@ listener "tcp" {
   disable_unauthed_rekey_endpoints = false
 }
 seal "static" { current_key_id = "k1" }
-telemetry { prometheus_retention_time = "30s" statsd_address = "s:8125" }
+telemetry { prometheus_retention_time = "30s" statsd_address = "s:8125" usage_gauge_period = "5m" lease_metrics_epsilon = 1800 enable_hostname_label = true }
 api_addr          = "https://x:8200"
 cluster_addr      = "https://x:8201"
 disable_mlock     = true
@@ -55,6 +55,9 @@ func TestParse(t *testing.T) {
 	if c.MaxLeaseTTL != 240*time.Hour || c.DefaultLeaseTTL != time.Hour || !c.UI || c.APIAddr != "https://x:8200" || c.Telemetry.PrometheusRetention != 30*time.Second || len(c.Seals) != 1 {
 		t.Errorf("%+v", c)
 	}
+	if want := (Usage{Every: 5 * time.Minute, Most: 500, Epsilon: 30 * time.Minute, Buckets: 168}); c.Telemetry.Usage != want || !c.Telemetry.HostnameLabel {
+		t.Errorf("gauges: %+v", c.Telemetry)
+	}
 	if text := strings.Join(c.Warnings, "\n"); !strings.Contains(text, "foo: unknown") || !strings.Contains(text, "plugin_directory: is not supported") || len(c.Warnings) != 2 {
 		t.Errorf("warnings: %s", text)
 	}
@@ -77,11 +80,24 @@ func TestParseRefuses(t *testing.T) {
 		good + `seal "a" {} seal "b" {} seal "c" {}`: "seal: two stanzas",
 		`storage = "raft"`:                           "storage: wants a block",
 		`storage "inmem" {} listener "tcp" { tls_disable = true max_request_size = -1 }`: "max_request_size: wants a whole number",
+		good + `telemetry { usage_gauge_period = "often" }`:                              "telemetry.usage_gauge_period: must be",
+		good + `telemetry { maximum_gauge_cardinality = 100000 }`:                        "telemetry.maximum_gauge_cardinality: must be",
+		good + `telemetry { lease_metrics_epsilon = "1ms" }`:                             "telemetry.lease_metrics_epsilon: must be",
+		good + `telemetry { num_lease_metrics_buckets = 0 }`:                             "telemetry.num_lease_metrics_buckets: must be",
 		`x = {`: "x.hcl",
 	} {
 		_, err := Parse([]Source{{Name: "x.hcl", Text: text}}, nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestUsageGaugePeriod(t *testing.T) {
+	for text, want := range map[string]time.Duration{"none": -1, "0": -1, "90": 90 * time.Second, "1h": time.Hour} {
+		c, err := Parse([]Source{{Text: `storage "inmem" {} listener "tcp" { tls_disable = true }` + "\n" + `telemetry { usage_gauge_period = "` + text + `" }`}}, nil)
+		if err != nil || c.Telemetry.Usage.Every != want {
+			t.Errorf("%s: %v, %v", text, c, err)
 		}
 	}
 }

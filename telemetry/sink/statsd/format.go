@@ -30,11 +30,12 @@ type line struct {
 	tail   string // "|#peer:a" or ""
 }
 
-func newLine(d Dialect, tags string, r *telemetry.Reading) *line {
+func newLine(d Dialect, tags string, naming *telemetry.Naming, r *telemetry.Reading) *line {
 	var head, tail []byte
+	labels := naming.Labels(r.Series)
 	head = appendClean(head, r.Name, nameBreakers)
 	if d == Dogstatsd {
-		for i, l := range r.Series.Labels {
+		for i, l := range labels {
 			if i == 0 {
 				tail = append(tail, "|#"...)
 			} else {
@@ -53,12 +54,12 @@ func newLine(d Dialect, tags string, r *telemetry.Reading) *line {
 			tail = append(tail, tags...)
 		}
 	} else {
-		for _, l := range r.Series.Labels {
+		for _, l := range labels {
 			head = append(head, '.')
 			head = appendClean(head, l.Value, nameBreakers)
 		}
 	}
-	return &line{head: string(append(head, ':')), tail: string(tail)}
+	return &line{naming: naming, head: string(append(head, ':')), tail: string(tail)}
 }
 
 // Bytes that would end a name or tag early, or begin another field.

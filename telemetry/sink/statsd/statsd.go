@@ -122,8 +122,7 @@ func (s *Sink) flush(now time.Time, withGauges bool) {
 	s.cursor.Each(func(r *telemetry.Reading) {
 		l := s.lines[r.Series]
 		if l == nil || l.naming != naming {
-			l = newLine(s.cfg.Dialect, s.tags, r)
-			l.naming = naming
+			l = newLine(s.cfg.Dialect, s.tags, naming, r)
 			s.lines[r.Series] = l
 		}
 		switch r.Series.Kind {
@@ -141,6 +140,25 @@ func (s *Sink) flush(now time.Time, withGauges bool) {
 		}
 	})
 	s.hand()
+	s.forget()
+}
+
+// forget drops what is remembered of series that are gone (telemetry.GaugeSet), once it is more than there are.
+func (s *Sink) forget() {
+	list := s.cfg.Registry.Series()
+	if len(s.lines) <= len(list) {
+		return
+	}
+	there := make(map[*telemetry.Series]bool, len(list))
+	for _, series := range list {
+		there[series] = true
+	}
+	for series := range s.lines {
+		if !there[series] {
+			delete(s.lines, series)
+			delete(s.gauges, series)
+		}
+	}
 }
 
 // drop counts what happened since the last pass without writing a line of it: a sink that

@@ -335,7 +335,7 @@ func FuzzLinesHoldTheirShape(f *testing.F) {
 		r.Counter(name, label, value).Add(1)
 		for _, d := range []Dialect{Plain, Dogstatsd} {
 			r.NewCursor().Each(func(reading *telemetry.Reading) {
-				l := string(newLine(d, "", reading).appendCounter(nil, 1))
+				l := string(newLine(d, "", r.Naming(), reading).appendCounter(nil, 1))
 				want := 1 // "|c"
 				if d == Dogstatsd {
 					want = 2 // and "|#"
