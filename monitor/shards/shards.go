@@ -59,13 +59,14 @@ type plan struct {
 	owners   map[string]int
 	replicas map[string]int
 	behind   int
+	told     func(shard int) Sync
 }
 
 // Plan returns the next table, and the shards whose owner should hand over to their replica in order. told says what a shard's owner told of its
 // replica. Servers that are not listed are as if they were lost.
 func Plan(t Table, servers []Server, told func(shard int) Sync) (next Table, handOver []int) {
 	synced := func(shard int) bool { return told(shard) == Complete }
-	p := &plan{table: t, servers: slices.Clone(servers), known: map[string]Server{}, owners: map[string]int{}, replicas: map[string]int{}}
+	p := &plan{told: told, table: t, servers: slices.Clone(servers), known: map[string]Server{}, owners: map[string]int{}, replicas: map[string]int{}}
 	slices.SortFunc(p.servers, func(a, b Server) int { return cmp.Compare(a.ID, b.ID) })
 	for _, s := range p.servers {
 		p.known[s.ID] = s
@@ -199,7 +200,8 @@ func (p *plan) even(synced func(int) bool) (handOver []int) {
 	}
 }
 
-// pick returns the shard of from that is best moved to to; -1 when none is for now.
+// pick returns the shard of from that is best moved to to; -1 when none is for now. A replica that has everything is given up for the load's
+// sake only while the owner is heard: else it may be the last that has anything.
 func (p *plan) pick(from, to string, taken map[int]bool, synced func(int) bool) int {
 	other := -1
 	for i, s := range p.table {
@@ -209,7 +211,7 @@ func (p *plan) pick(from, to string, taken map[int]bool, synced func(int) bool) 
 		if s.Replica == to && synced(i) {
 			return i
 		}
-		if other < 0 || s.Replica == to {
+		if s.Replica == to || other < 0 && p.told(i) != Unknown {
 			other = i
 		}
 	}
@@ -219,7 +221,7 @@ func (p *plan) pick(from, to string, taken map[int]bool, synced func(int) bool) 
 	return other
 }
 
-// evenReplicas moves replicas from servers that follow many shards to those that follow few.
+// evenReplicas moves replicas from servers that follow many shards to those that follow few, of owners that are heard.
 func (p *plan) evenReplicas() {
 	for p.behind < moving {
 		from, leaving := p.most(p.replicas)
@@ -227,8 +229,11 @@ func (p *plan) evenReplicas() {
 		if from == "" || to == "" || !leaving && p.replicas[from]-p.replicas[to] < 2 {
 			return
 		}
-		at := slices.IndexFunc(p.table[:], func(s Shard) bool { return s.Replica == from && s.Owner != to && !p.gone(s.Owner) })
-		if at < 0 {
+		at := 0
+		for at < Count && !(p.table[at].Replica == from && p.table[at].Owner != to && !p.gone(p.table[at].Owner) && p.told(at) != Unknown) {
+			at++
+		}
+		if at == Count {
 			return
 		}
 		p.table[at].Replica, p.table[at].Complete = to, false
