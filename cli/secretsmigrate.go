@@ -10,16 +10,16 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// ownSecrets builds `corbel secrets`: the commands that speak to a server, and the one that must not.
+// ownSecrets builds `corbel secrets`: the commands that speak to a server, and those that must not.
 func (e *env) ownSecrets(c *cobra.Command) {
 	vaultcmd.Own(e.Env, c)
-	c.AddCommand(e.migrateSecrets())
+	c.AddCommand(e.migrateSecrets(), e.diagnoseSecrets())
 }
 
 // vaultOperator is the same for `vault operator`.
 func (e *env) vaultOperator(c *cobra.Command) {
 	vaultcmd.Operator(e.Env, c)
-	c.AddCommand(e.migrateSecrets())
+	c.AddCommand(e.migrateSecrets(), e.diagnoseSecrets())
 }
 
 func (e *env) migrateSecrets() *cobra.Command {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/node/vaultconf"
 	"corbel.dev/corbel/secrets/storage"
@@ -41,7 +42,19 @@ func remoteObjects(h *secretsHost, bucket ownBucket, ha bool) remoteStorage {
 			return nil, nil, err
 		}
 		return &lockedBackend{store, func() error { bucket.Close(); return nil }}, store.Locker(h.address), nil
-	}, ha: ha, drop: bucket.Close}
+	}, ha: ha, drop: bucket.Close, look: func(ctx context.Context) (string, error) { return lookAtBucket(ctx, bucket) }}
+}
+
+// lookAtBucket lists and reads what is not there: whoever may do that may see what is.
+func lookAtBucket(ctx context.Context, bucket ownBucket) (string, error) {
+	const nothing = "diagnose/nothing"
+	if _, err := bucket.List(ctx, nothing, ""); err != nil {
+		return "", err
+	}
+	if _, _, err := bucket.Get(ctx, nothing); err != nil && !errkind.Is(err, errkind.NotFound) {
+		return "", err
+	}
+	return bucket.Info().Durability, nil
 }
 
 func remoteConsul(h *secretsHost, k *vaultconf.Keys) (remoteStorage, error) {

@@ -18,6 +18,8 @@ type remoteStorage struct {
 	at   []string
 	ha   bool // servers share it
 	open func(ctx context.Context) (storage.Backend, storage.Lock, error)
+	// look finds out whether open would succeed and changes nothing; it says what it found.
+	look func(ctx context.Context) (string, error)
 	drop func() // ends what was made to open it, where it is not to be opened; nil: there is nothing
 }
 
@@ -74,7 +76,8 @@ func remotePostgres(h *secretsHost, k *vaultconf.Keys) (remoteStorage, error) {
 	k.Ignore("max_parallel", "transaction_max_parallel", "max_idle_connections", "skip_create_table", "max_connect_retries", "upsert_function", "ha_table")
 	cfg := pgstore.Config{URL: k.String("connection_url", ""), Table: k.String("table", ""), Log: h.log}
 	ha := k.Bool("ha_enabled", false)
-	return remoteStorage{ha: ha, open: func(ctx context.Context) (storage.Backend, storage.Lock, error) {
+	look := func(ctx context.Context) (string, error) { return pgstore.Look(ctx, cfg) }
+	return remoteStorage{ha: ha, look: look, open: func(ctx context.Context) (storage.Backend, storage.Lock, error) {
 		store, err := pgstore.Open(ctx, cfg)
 		if err != nil || !ha {
 			return store, nil, err

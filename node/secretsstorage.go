@@ -123,15 +123,29 @@ func openRaft(h *secretsHost, k *vaultconf.Keys) (secretsStore, error) {
 }
 
 func newRaftStore(h *secretsHost, k *vaultconf.Keys, dir string) (s secretsStore, err error) {
-	id := k.String("node_id", h.id)
-	if id == "" {
-		if id, err = nodeID(h.fs, dir, "", false); err != nil {
+	cfg, retry, err := readRaft(h, k)
+	if err != nil {
+		return s, err
+	}
+	if cfg.ID == "" {
+		if cfg.ID, err = nodeID(h.fs, dir, "", false); err != nil {
 			return s, err
 		}
 	}
+	cfg.Dir, s.retry = dir, retry
+	node, err := cluster.NewNode(cfg)
+	if err != nil {
+		return s, err
+	}
+	s.backend, s.lock, s.raft, s.parts = node, node, node, []life.Part{{Name: "secrets raft", Run: node.Run}}
+	return s, nil
+}
+
+// readRaft reads the keys of a Raft storage but for its path.
+func readRaft(h *secretsHost, k *vaultconf.Keys) (cfg cluster.RaftConfig, retry []cluster.JoinTarget, err error) {
 	pilot := group.DefaultAutopilotConfig()
 	pilot.CleanupDeadServers, pilot.LastContactThreshold, pilot.MaxTrailingLogs = false, 10*time.Second, 1000
-	cfg := cluster.RaftConfig{Dir: dir, ID: id, Address: h.address, Wire: h.wire, Own: h.own, Multiplier: k.Int("performance_multiplier", 1),
+	cfg = cluster.RaftConfig{ID: k.String("node_id", h.id), Address: h.address, Wire: h.wire, Own: h.own, Multiplier: k.Int("performance_multiplier", 1),
 		SnapshotThreshold: uint64(k.Int("snapshot_threshold", 0)), TrailingLogs: uint64(k.Int("trailing_logs", 0)), SnapshotInterval: k.Duration("snapshot_interval", 0),
 		Autopilot: pilot, FS: h.fs, Clock: h.clock, Log: h.log, Metrics: h.metrics}
 	k.Ignore("max_entry_size", "max_transaction_size", "autopilot_reconcile_interval", "autopilot_update_interval", "max_mount_and_namespace_table_entry_size",
@@ -140,17 +154,12 @@ func newRaftStore(h *secretsHost, k *vaultconf.Keys, dir string) (s secretsStore
 	for _, b := range k.Blocks("retry_join") {
 		t, err := joinTarget(b)
 		if err != nil {
-			return s, err
+			return cfg, nil, err
 		}
 		t.NonVoter = nonVoter
-		s.retry = append(s.retry, t)
+		retry = append(retry, t)
 	}
-	node, err := cluster.NewNode(cfg)
-	if err != nil {
-		return s, err
-	}
-	s.backend, s.lock, s.raft, s.parts = node, node, node, []life.Part{{Name: "secrets raft", Run: node.Run}}
-	return s, nil
+	return cfg, retry, nil
 }
 
 // joinTarget reads a retry_join stanza.

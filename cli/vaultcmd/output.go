@@ -63,6 +63,11 @@ func (c *call) structured(v any) (done bool, err error) {
 	return false, nil
 }
 
+// Structured prints v as JSON or YAML where that is the format; done tells whether it did.
+func Structured(e *command.Env, format string, v any) (done bool, err error) {
+	return (&call{Env: e, format: format}).structured(v)
+}
+
 // plainNumbers makes numbers of json.Number, which YAML would write as text.
 func plainNumbers(v any) any {
 	switch v := v.(type) {

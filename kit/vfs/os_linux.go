@@ -39,6 +39,24 @@ func reserve(f *os.File, sizeBytes int64) error {
 	return err
 }
 
+// Locked reports whether a process holds the lock of a name; a name that is not there is held by none. It makes nothing. It asks
+// by taking the lock together with others for an instant: who takes it in just that instant is refused.
+func (OS) Locked(name string) (bool, error) {
+	f, err := os.Open(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	err = onFD(f, "flock", func(fd int) error { return syscall.Flock(fd, syscall.LOCK_SH|syscall.LOCK_NB) })
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return true, nil
+	}
+	return false, err
+}
+
 func lockFile(f *os.File) error {
 	err := onFD(f, "flock", func(fd int) error { return syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB) })
 	if errors.Is(err, syscall.EWOULDBLOCK) {

@@ -70,6 +70,12 @@ func (k *Keys) Err() error { return k.err }
 // Has reports whether a key is there and was not taken.
 func (k *Keys) Has(name string) bool { _, ok := k.values[name]; return ok }
 
+// Peek is a text that is left to be taken; "" where there is none.
+func (k *Keys) Peek(name string) string {
+	text, _ := k.values[name].(string)
+	return text
+}
+
 func (k *Keys) take(name string) (any, bool) {
 	v, ok := k.values[name]
 	delete(k.values, name)

@@ -101,6 +101,11 @@ func (s *Store) prepare(ctx context.Context) error {
 			return openError(fmt.Errorf("make table %s: %w", s.cfg.Table, err))
 		}
 	}
+	return s.promises(ctx)
+}
+
+// promises looks at how the server keeps what it was told.
+func (s *Store) promises(ctx context.Context) error {
 	var encoding, fsync, sync, pages string
 	if err := s.pool.QueryRow(ctx, `SELECT current_setting('server_encoding'), current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes')`).
 		Scan(&encoding, &fsync, &sync, &pages); err != nil {
