@@ -26,6 +26,7 @@ import (
 	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/node/vaultconf"
 	"corbel.dev/corbel/secrets/audit"
+	"corbel.dev/corbel/secrets/auth"
 	"corbel.dev/corbel/secrets/cluster"
 	"corbel.dev/corbel/secrets/keeper"
 	"corbel.dev/corbel/telemetry"
@@ -173,6 +174,7 @@ func (s *VaultServer) open() (err error) {
 		self: cluster.Server{ID: id, Hostname: hostname(), APIAddr: s.apiAddr, ClusterAddr: s.peer, Version: version.VaultContract},
 	}
 	c.keeper.Audits, c.keeper.Usage = declaredAudits(s.cfg), keeper.UsageRules(s.cfg.Telemetry.Usage)
+	c.keeper.Lockouts, c.keeper.NoLockout = lockouts(s.cfg), s.cfg.NoLockout
 	if s.cfg.DisableCache {
 		c.keeper.CacheBytes = -1
 	}
@@ -189,6 +191,15 @@ func (s *VaultServer) open() (err error) {
 	}
 	s.addParts()
 	return nil
+}
+
+// lockouts are the configuration's rules of user lockout.
+func lockouts(cfg *vaultconf.Config) map[string]auth.LockoutRules {
+	out := map[string]auth.LockoutRules{}
+	for name, l := range cfg.Lockouts {
+		out[name] = auth.LockoutRules{After: l.Threshold, For: l.Duration, Reset: l.CounterReset, Off: l.Disable}
+	}
+	return out
 }
 
 // declaredAudits are the configuration's devices.

@@ -52,12 +52,13 @@ func (r *reader) top(k *Keys) {
 	c.AuditAnywhere, c.AuditPrefix = k.Bool("unsafe_allow_api_audit_creation", false), k.Bool("allow_audit_log_prefixing", false)
 	c.RawStorageEndpoint, c.Introspection = k.Bool("raw_storage_endpoint", false), k.Bool("introspection_endpoint", false)
 	r.audits(k)
+	r.lockouts(k)
 	r.telemetry(k)
 	k.Ignore("disable_mlock", "cache_size", "disable_performance_standby", "disable_sealwrap", "disable_printable_check", "license_path", "experiments",
 		"detect_deadlocks", "imprecise_lease_role_tracking",
 		"plugin_file_uid", "plugin_file_permissions", "plugin_tmpdir", "enable_post_unseal_trace", "post_unseal_trace_directory", "reporting")
 	k.Warn("service_registration", "plugin_directory", "plugin", "plugin_auto_download", "plugin_auto_register", "plugin_download_behavior", "initialize",
-		"user_lockout", "administrative_namespace_path", "request_limiter", "kms_library", "entropy", "sentinel")
+		"administrative_namespace_path", "request_limiter", "kms_library", "entropy", "sentinel")
 	k.Done()
 }
 
@@ -75,6 +76,30 @@ func (r *reader) audits(k *Keys) {
 			b.Done()
 			r.cfg.Audits = append(r.cfg.Audits, a)
 		}
+	}
+}
+
+// lockouts reads stanzas as in user_lockout "userpass" { lockout_threshold = 10 }.
+func (r *reader) lockouts(k *Keys) {
+	for _, b := range k.Labelled("user_lockout") {
+		name := strings.ToLower(b.Type)
+		switch name {
+		case "all", "userpass", "approle":
+		case "ldap":
+			r.warn("user_lockout.ldap: has no effect: there is no such auth method")
+		default:
+			r.fail("user_lockout: the type %q is unknown: all, userpass, approle or ldap", b.Type)
+		}
+		l := Lockout{Threshold: b.Keys.Int("lockout_threshold", 0), Duration: b.Keys.Duration("lockout_duration", 0), CounterReset: b.Keys.Duration("lockout_counter_reset", 0)}
+		if b.Keys.Has("disable_lockout") {
+			off := b.Keys.Bool("disable_lockout", false)
+			l.Disable = &off
+		}
+		b.Keys.Done()
+		if r.cfg.Lockouts == nil {
+			r.cfg.Lockouts = map[string]Lockout{}
+		}
+		r.cfg.Lockouts[name] = l
 	}
 }
 
@@ -265,6 +290,13 @@ func (r *reader) environment(getenv func(string) string) {
 		if v := first(getenv, name); v != "" {
 			*dst = v
 		}
+	}
+	if v := first(getenv, "DISABLE_USER_LOCKOUT"); v != "" {
+		off, err := strconv.ParseBool(v)
+		if err != nil {
+			r.fail("VAULT_DISABLE_USER_LOCKOUT: wants true or false, got %q", v)
+		}
+		c.NoLockout = off
 	}
 	if v := first(getenv, "REDIRECT_ADDR"); v != "" && first(getenv, "API_ADDR") == "" {
 		c.APIAddr = v

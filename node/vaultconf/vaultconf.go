@@ -59,6 +59,9 @@ type Config struct {
 	RawStorageEndpoint bool
 	Introspection      bool
 
+	Lockouts  map[string]Lockout // user_lockout, by type of auth method or "all"
+	NoLockout bool               // VAULT_DISABLE_USER_LOCKOUT
+
 	AuditDir      string // where audit devices that are made over the API may have files
 	AuditAnywhere bool   // they may anywhere, and sockets
 	Audits        []Audit
@@ -138,6 +141,13 @@ type Usage struct {
 	Epsilon    time.Duration // lease_metrics_epsilon
 	Buckets    int           // num_lease_metrics_buckets
 	Namespaces bool          // add_lease_metrics_namespace_labels
+}
+
+// Lockout says when failed logins lock an alias out. Zero values are not set.
+type Lockout struct {
+	Threshold              int // failures
+	Duration, CounterReset time.Duration
+	Disable                *bool
 }
 
 // Source is one text with its name.
@@ -248,7 +258,7 @@ func FromTrees(trees []map[string]any, getenv func(string) string) (*Config, err
 
 // adds joins what several sources say of a key that may be there several times.
 func adds(key string, before, more any) ([]any, bool) {
-	if key != "listener" && key != "seal" || before == nil {
+	if key != "listener" && key != "seal" && key != "user_lockout" || before == nil {
 		return nil, false
 	}
 	return append(asList(before), asList(more)...), true

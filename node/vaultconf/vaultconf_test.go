@@ -93,6 +93,25 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
+func TestUserLockout(t *testing.T) {
+	const good = `storage "inmem" {} listener "tcp" { tls_disable = true }` + "\n"
+	c, err := Parse([]Source{{Text: good + `user_lockout "all" { lockout_duration = "10m" lockout_counter_reset = 60 }`},
+		{Text: `user_lockout "UserPass" { lockout_threshold = "25" disable_lockout = false }`}}, func(name string) string { return map[string]string{"VAULT_DISABLE_USER_LOCKOUT": "1"}[name] })
+	if err != nil || len(c.Warnings) > 0 {
+		t.Fatal(err, c)
+	}
+	all, own := c.Lockouts["all"], c.Lockouts["userpass"]
+	if len(c.Lockouts) != 2 || !c.NoLockout || all != (Lockout{Duration: 10 * time.Minute, CounterReset: time.Minute}) || own.Threshold != 25 || own.Disable == nil || *own.Disable {
+		t.Errorf("%+v", c.Lockouts)
+	}
+	for text, want := range map[string]string{`user_lockout "github" { }`: `the type "github" is unknown`, `user_lockout "all" { lockout_threshold = -1 }`: "user_lockout.all.lockout_threshold: wants",
+		`user_lockout "all" { disable_lockout = "x" }`: "user_lockout.all.disable_lockout: wants"} {
+		if _, err := Parse([]Source{{Text: good + text}}, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
 func TestUsageGaugePeriod(t *testing.T) {
 	for text, want := range map[string]time.Duration{"none": -1, "0": -1, "90": 90 * time.Second, "1h": time.Hour} {
 		c, err := Parse([]Source{{Text: `storage "inmem" {} listener "tcp" { tls_disable = true }` + "\n" + `telemetry { usage_gauge_period = "` + text + `" }`}}, nil)

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"sync"
@@ -12,11 +13,34 @@ import (
 // ErrDenied is what who is locked out is told, with the right password too.
 var ErrDenied = errkind.New(errkind.Denied, "permission denied")
 
-const (
-	lockAfter = 5                // failures
-	lockFor   = 15 * time.Minute // since the last of them; failures older than this count no more
-	maxNames  = 1 << 16          // aliases that are remembered
-)
+const maxNames = 1 << 16 // aliases that are remembered
+
+// LockoutRules say when an alias is locked out. The zero value of a field is one that nobody set: Over fills it in.
+type LockoutRules struct {
+	After int           `json:"threshold,omitempty"`     // failures
+	For   time.Duration `json:"duration,omitempty"`      // since the last of them
+	Reset time.Duration `json:"counter_reset,omitempty"` // failures before a time without any count no more
+	Off   *bool         `json:"disable,omitempty"`       // nobody is locked out
+}
+
+// DefaultLockout holds where nobody says otherwise.
+func DefaultLockout() LockoutRules {
+	return LockoutRules{After: 5, For: 15 * time.Minute, Reset: 15 * time.Minute}
+}
+
+// LockoutMethods are the types of auth methods that lock out.
+var LockoutMethods = []string{"approle", "userpass"}
+
+// Over gives the rules with what they do not set taken from below.
+func (r LockoutRules) Over(below LockoutRules) LockoutRules {
+	r.After, r.For, r.Reset = cmp.Or(r.After, below.After), cmp.Or(r.For, below.For), cmp.Or(r.Reset, below.Reset)
+	if r.Off == nil {
+		r.Off = below.Off
+	}
+	return r
+}
+
+func (r *LockoutRules) off() bool { return r.Off != nil && *r.Off }
 
 // Lockout counts failed logins by alias. It is in memory: a restart forgets it.
 // Safe for concurrent use; the zero value is ready.
@@ -28,26 +52,27 @@ type Lockout struct {
 type failures struct {
 	count int
 	last  time.Time
+	keep  time.Duration // since then
 }
 
-func (f *failures) locked(now time.Time) bool {
-	return f.count >= lockAfter && now.Sub(f.last) < lockFor
+func (f *failures) locked(r *LockoutRules, now time.Time) bool {
+	return !r.off() && f.count >= r.After && now.Sub(f.last) < r.For
 }
 
 // Locked reports whether the alias is locked out.
-func (l *Lockout) Locked(name string, now time.Time) bool {
+func (l *Lockout) Locked(r *LockoutRules, name string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f := l.names[name]
-	return f != nil && f.locked(now)
+	return f != nil && f.locked(r, now)
 }
 
 // Names lists who is locked out of a mount, in order. A name in the Lockout is the mount's, a zero byte, and the alias.
-func (l *Lockout) Names(mount string, now time.Time) (list []string) {
+func (l *Lockout) Names(r *LockoutRules, mount string, now time.Time) (list []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for name, f := range l.names {
-		if alias, ok := strings.CutPrefix(name, mount+"\x00"); ok && f.locked(now) {
+		if alias, ok := strings.CutPrefix(name, mount+"\x00"); ok && f.locked(r, now) {
 			list = append(list, alias)
 		}
 	}
@@ -65,12 +90,15 @@ func (l *Lockout) Unlock(mount, alias string) {
 // Tell counts how a try ended, and is false when the alias was locked while it
 // was under way: its outcome must not be told, so that no more than the allowed
 // number of guesses gets an answer however many are made at once.
-func (l *Lockout) Tell(name string, now time.Time, good bool) bool {
+func (l *Lockout) Tell(r *LockoutRules, name string, now time.Time, good bool) bool {
+	if r.off() {
+		return true
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f := l.names[name]
 	switch {
-	case f != nil && f.locked(now):
+	case f != nil && f.locked(r, now):
 		return false
 	case good:
 		delete(l.names, name)
@@ -79,11 +107,11 @@ func (l *Lockout) Tell(name string, now time.Time, good bool) bool {
 		l.makeRoomLocked(now)
 		f = &failures{}
 		l.names[name] = f
-	case now.Sub(f.last) >= lockFor:
+	case f.count >= r.After || now.Sub(f.last) >= r.Reset:
 		f.count = 0
 	}
 	f.count++
-	f.last = now
+	f.last, f.keep = now, max(r.For, r.Reset)
 	return true
 }
 
@@ -100,7 +128,7 @@ func (l *Lockout) makeRoomLocked(now time.Time) {
 	least, seen := "", 0
 	for name, f := range l.names { // the order of a map is random enough for a sample
 		switch {
-		case now.Sub(f.last) >= lockFor:
+		case now.Sub(f.last) >= f.keep:
 			delete(l.names, name)
 		case least == "" || f.count < l.names[least].count:
 			least = name

@@ -11,6 +11,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/auth"
 	"corbel.dev/corbel/secrets/policy"
 )
 
@@ -212,16 +213,17 @@ func TestCVE_2023_5954_CachesAreBounded(t *testing.T) {
 	if n := len(st.acls.acls); n > aclCacheCount {
 		t.Errorf("%d sets of policies are remembered", n)
 	}
+	rules := auth.DefaultLockout()
 	for range 5 {
-		h.lockout.Tell("mount\x00victim", h.now, false)
+		h.lockout.Tell(&rules, "mount\x00victim", h.now, false)
 	}
 	for i := range 70_000 {
-		h.lockout.Tell(fmt.Sprint("mount\x00name-", i), h.now, false)
+		h.lockout.Tell(&rules, fmt.Sprint("mount\x00name-", i), h.now, false)
 	}
-	if !h.lockout.Locked("mount\x00victim", h.now) {
+	if !h.lockout.Locked(&rules, "mount\x00victim", h.now) {
 		t.Error("guesses at other names let a name guess on that was locked out")
 	}
-	if n := len(h.lockout.Names("mount", h.now)); n > 1<<16 {
+	if n := len(h.lockout.Names(&rules, "mount", h.now)); n > 1<<16 {
 		t.Errorf("%d names are remembered", n)
 	}
 	for i := range 2000 {

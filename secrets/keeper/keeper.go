@@ -46,9 +46,11 @@ type Config struct {
 	Log         *slog.Logger // what the background finds wrong; nil: slog.Default
 	Metrics     *telemetry.Registry
 	Usage       UsageRules
-	Repeat      func() int     // how often each commit is made: the fault lab's (kit/fault.DoRepeat); nil: once
-	Audit       audit.Rules    // for devices that are made over the API
-	Audits      []audit.Config // that the configuration declares: Path, Type, Description, Options and Local of each
+	Lockouts    map[string]auth.LockoutRules // by type of auth method; "all": of those that are not there, and of what they do not set
+	NoLockout   bool                         // of nobody, whatever mounts say
+	Repeat      func() int                   // how often each commit is made: the fault lab's (kit/fault.DoRepeat); nil: once
+	Audit       audit.Rules                  // for devices that are made over the API
+	Audits      []audit.Config               // that the configuration declares: Path, Type, Description, Options and Local of each
 
 	// Reigns is set where several servers share the storage: Unseal makes a standby then, and Activate the
 	// active server. It is asked by each request whether this server is still the active one, and costs

@@ -65,7 +65,7 @@ var kinds = map[string]kind{
 		return &database.Engine{TTLs: k.ttls(e), Password: k.passwordBy}
 	}},
 	"userpass": {login, func(k *Keeper, e *mount.Entry, _ []byte) engine.Engine {
-		return &userpass.Engine{Hashing: k.hashing, Lockout: &k.lockout, Mount: e.UUID}
+		return &userpass.Engine{Hashing: k.hashing, Lockout: &k.lockout, Rules: k.lockoutRules(e), Mount: e.UUID}
 	}},
 	"jwt":        {login, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &jwt.Engine{Keys: k.keys} }},
 	"oidc":       {login, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &jwt.Engine{Keys: k.keys} }}, // Vault's second name for it
@@ -73,7 +73,7 @@ var kinds = map[string]kind{
 	"cert":       {login, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &cert.Engine{Meshes: &k.meshes} }},
 	"approle": {login, func(k *Keeper, e *mount.Entry, salt []byte) engine.Engine {
 		book := token.Book{Salt: salt}
-		return &approle.Engine{Lockout: &k.lockout, Mount: e.UUID, Hash: func(id string) string { return book.Hash(e.UUID + id) }}
+		return &approle.Engine{Lockout: &k.lockout, Rules: k.lockoutRules(e), Mount: e.UUID, Hash: func(id string) string { return book.Hash(e.UUID + id) }}
 	}},
 }
 

@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"cmp"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -32,6 +33,7 @@ func settings(e *mount.Entry, out map[string]any) {
 	if e.Auth() {
 		out["token_type"] = cmp.Or(e.Config.TokenType, "default-service")
 	}
+	showLockout(e, out)
 	for name, list := range map[string][]string{"audit_non_hmac_request_keys": e.Config.AuditRequestClear, "audit_non_hmac_response_keys": e.Config.AuditResponseClear,
 		"passthrough_request_headers": e.Config.PassRequestHeaders, "allowed_response_headers": e.Config.ResponseHeaders} {
 		if len(list) > 0 {
@@ -177,10 +179,7 @@ func configure(c *sysCall, e *mount.Entry, name string) error {
 			*list = f.Strings(field)
 		}
 	}
-	if err := f.Err(); err != nil {
-		return err
-	}
-	if err := c.f.Err(); err != nil {
+	if err := errors.Join(configureLockout(f, e), f.Err(), c.f.Err()); err != nil {
 		return err
 	}
 	if err := checkTokenType(e.Config.TokenType); err != nil {

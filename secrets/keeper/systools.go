@@ -210,7 +210,8 @@ func (s *system) lockedUsers(c *sysCall) (any, error) {
 	}
 	list, total := []mounted{}, 0
 	for _, e := range c.st.mounts.All() {
-		if names := s.k.lockout.Names(e.UUID, c.Now); len(names) > 0 && (want == "" || want == e.Accessor) {
+		rules := s.k.lockoutRules(e)
+		if names := s.k.lockout.Names(&rules, e.UUID, c.Now); len(names) > 0 && (want == "" || want == e.Accessor) {
 			list = append(list, mounted{e.Accessor, len(names), names})
 			total += len(names)
 		}

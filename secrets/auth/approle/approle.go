@@ -25,6 +25,7 @@ import (
 // Engine is one mount of the method.
 type Engine struct {
 	Lockout *auth.Lockout
+	Rules   auth.LockoutRules
 	Mount   string                 // what tells this mount's roles from others' in Lockout
 	Hash    func(id string) string // the name of an id in storage, keyed
 }

@@ -219,7 +219,7 @@ func (c *call) login() (*secrets.Response, error) {
 		return nil, orInvalid(err, badLogin)
 	}
 	alias := c.e.Mount + "\x00" + id
-	if c.e.Lockout.Locked(alias, c.Now) {
+	if c.e.Lockout.Locked(&c.e.Rules, alias, c.Now) {
 		return nil, auth.ErrDenied
 	}
 	a := c.role.Tokens.Auth()
@@ -234,7 +234,7 @@ func (c *call) login() (*secrets.Response, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !c.e.Lockout.Tell(alias, c.Now, good) {
+		if !c.e.Lockout.Tell(&c.e.Rules, alias, c.Now, good) {
 			return nil, auth.ErrDenied
 		}
 		if !good {

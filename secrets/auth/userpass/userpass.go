@@ -21,7 +21,8 @@ import (
 type Engine struct {
 	Hashing *limit.Gate   // how many passwords are hashed at once; shared between mounts
 	Lockout *auth.Lockout // shared between mounts
-	Mount   string        // what tells this mount's users from others' in Lockout
+	Rules   auth.LockoutRules
+	Mount   string // what tells this mount's users from others' in Lockout
 }
 
 var _ engine.Renewer = (*Engine)(nil)
@@ -197,7 +198,7 @@ func (e *Engine) login(ctx context.Context, view engine.View, r *secrets.Request
 		return nil, errkind.New(errkind.Invalid, "missing password")
 	}
 	alias := e.Mount + "\x00" + name
-	if e.Lockout.Locked(alias, r.Now) { // before anything is hashed
+	if e.Lockout.Locked(&e.Rules, alias, r.Now) { // before anything is hashed
 		return nil, auth.ErrDenied
 	}
 	u, err := find(ctx, view, name)
@@ -212,7 +213,7 @@ func (e *Engine) login(ctx context.Context, view engine.View, r *secrets.Request
 	if err != nil {
 		return nil, err
 	}
-	good := !e.Lockout.Locked(alias, r.Now) && bcrypt.CompareHashAndPassword(hash, []byte(text)) == nil && u != nil
+	good := !e.Lockout.Locked(&e.Rules, alias, r.Now) && bcrypt.CompareHashAndPassword(hash, []byte(text)) == nil && u != nil
 	permit.Release()
 	if now, err := find(ctx, view, name); err != nil { // it may have waited: the user of now counts
 		return nil, err
@@ -221,7 +222,7 @@ func (e *Engine) login(ctx context.Context, view engine.View, r *secrets.Request
 	} else {
 		u = now
 	}
-	if !e.Lockout.Tell(alias, r.Now, good) {
+	if !e.Lockout.Tell(&e.Rules, alias, r.Now, good) {
 		return nil, auth.ErrDenied
 	}
 	if !good {

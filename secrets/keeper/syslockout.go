@@ -1,0 +1,64 @@
+package keeper
+
+import (
+	"slices"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/auth"
+	"corbel.dev/corbel/secrets/mount"
+)
+
+// lockoutRules are those that hold at a mount: its own before those of its type, of all types, and the defaults.
+func (k *Keeper) lockoutRules(e *mount.Entry) auth.LockoutRules {
+	r := e.Config.Lockout.Over(k.cfg.Lockouts[e.Type]).Over(k.cfg.Lockouts["all"]).Over(auth.DefaultLockout())
+	if k.cfg.NoLockout {
+		off := true
+		r.Off = &off
+	}
+	return r
+}
+
+// showLockout adds what a mount was told of lockouts.
+func showLockout(e *mount.Entry, out map[string]any) {
+	r := &e.Config.Lockout
+	if *r == (auth.LockoutRules{}) {
+		return
+	}
+	out["user_lockout_threshold"], out["user_lockout_disable"] = r.After, r.Off != nil && *r.Off
+	out["user_lockout_duration"], out["user_lockout_counter_reset_duration"] = seconds(r.For), seconds(r.Reset)
+}
+
+// configureLockout reads a mount's user_lockout_config. A zero gives back to the configuration's rules.
+func configureLockout(f *secrets.Fields, e *mount.Entry) error {
+	const name = "user_lockout_config"
+	if !f.Has(name) || f.Any(name) == nil {
+		return nil
+	}
+	values, ok := f.Any(name).(map[string]any)
+	if !ok {
+		return errkind.Errorf(errkind.Invalid, "field %q: must be an object", name)
+	}
+	if !slices.Contains(auth.LockoutMethods, e.Type) {
+		return errkind.Errorf(errkind.Invalid, "field %q: mounts of type %q lock nobody out", name, e.Type)
+	}
+	in, r := secrets.FieldsOf(values), e.Config.Lockout
+	r.After = in.Int("lockout_threshold", r.After)
+	r.For = in.Duration("lockout_duration", r.For)
+	r.Reset = in.Duration("lockout_counter_reset_duration", r.Reset)
+	if in.Has("lockout_disable") {
+		off := in.Bool("lockout_disable", false)
+		r.Off = &off
+	}
+	if err := in.Err(); err != nil {
+		return err
+	}
+	for field, d := range map[string]time.Duration{"lockout_threshold": time.Duration(r.After), "lockout_duration": r.For, "lockout_counter_reset_duration": r.Reset} {
+		if d < 0 {
+			return errkind.Errorf(errkind.Invalid, "field %q: %s must not be negative", name, field)
+		}
+	}
+	e.Config.Lockout = r
+	return nil
+}
