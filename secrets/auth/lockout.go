@@ -1,13 +1,13 @@
 package auth
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets/mount"
 )
 
 // ErrDenied is what who is locked out is told, with the right password too.
@@ -15,32 +15,11 @@ var ErrDenied = errkind.New(errkind.Denied, "permission denied")
 
 const maxNames = 1 << 16 // aliases that are remembered
 
-// LockoutRules say when an alias is locked out. The zero value of a field is one that nobody set: Over fills it in.
-type LockoutRules struct {
-	After int           `json:"threshold,omitempty"`     // failures
-	For   time.Duration `json:"duration,omitempty"`      // since the last of them
-	Reset time.Duration `json:"counter_reset,omitempty"` // failures before a time without any count no more
-	Off   *bool         `json:"disable,omitempty"`       // nobody is locked out
-}
-
-// DefaultLockout holds where nobody says otherwise.
-func DefaultLockout() LockoutRules {
-	return LockoutRules{After: 5, For: 15 * time.Minute, Reset: 15 * time.Minute}
-}
+// LockoutRules say when an alias is locked out.
+type LockoutRules = mount.Lockout
 
 // LockoutMethods are the types of auth methods that lock out.
 var LockoutMethods = []string{"approle", "userpass"}
-
-// Over gives the rules with what they do not set taken from below.
-func (r LockoutRules) Over(below LockoutRules) LockoutRules {
-	r.After, r.For, r.Reset = cmp.Or(r.After, below.After), cmp.Or(r.For, below.For), cmp.Or(r.Reset, below.Reset)
-	if r.Off == nil {
-		r.Off = below.Off
-	}
-	return r
-}
-
-func (r *LockoutRules) off() bool { return r.Off != nil && *r.Off }
 
 // Lockout counts failed logins by alias. It is in memory: a restart forgets it.
 // Safe for concurrent use; the zero value is ready.
@@ -56,7 +35,7 @@ type failures struct {
 }
 
 func (f *failures) locked(r *LockoutRules, now time.Time) bool {
-	return !r.off() && f.count >= r.After && now.Sub(f.last) < r.For
+	return !r.Disabled() && f.count >= r.After && now.Sub(f.last) < r.For
 }
 
 // Locked reports whether the alias is locked out.
@@ -91,7 +70,7 @@ func (l *Lockout) Unlock(mount, alias string) {
 // was under way: its outcome must not be told, so that no more than the allowed
 // number of guesses gets an answer however many are made at once.
 func (l *Lockout) Tell(r *LockoutRules, name string, now time.Time, good bool) bool {
-	if r.off() {
+	if r.Disabled() {
 		return true
 	}
 	l.mu.Lock()

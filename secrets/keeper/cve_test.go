@@ -11,7 +11,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
-	"corbel.dev/corbel/secrets/auth"
+	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/policy"
 )
 
@@ -213,7 +213,7 @@ func TestCVE_2023_5954_CachesAreBounded(t *testing.T) {
 	if n := len(st.acls.acls); n > aclCacheCount {
 		t.Errorf("%d sets of policies are remembered", n)
 	}
-	rules := auth.DefaultLockout()
+	rules := mount.DefaultLockout()
 	for range 5 {
 		h.lockout.Tell(&rules, "mount\x00victim", h.now, false)
 	}

@@ -12,7 +12,7 @@ import (
 
 // lockoutRules are those that hold at a mount: its own before those of its type, of all types, and the defaults.
 func (k *Keeper) lockoutRules(e *mount.Entry) auth.LockoutRules {
-	r := e.Config.Lockout.Over(k.cfg.Lockouts[e.Type]).Over(k.cfg.Lockouts["all"]).Over(auth.DefaultLockout())
+	r := e.Config.Lockout.Over(k.cfg.Lockouts[e.Type]).Over(k.cfg.Lockouts["all"]).Over(mount.DefaultLockout())
 	if k.cfg.NoLockout {
 		off := true
 		r.Off = &off

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
-	"corbel.dev/corbel/secrets/auth"
 )
 
 // Entry is one mount as it is stored.
@@ -30,16 +29,16 @@ type Entry struct {
 
 // Config is what can be tuned of a mount. Durations of 0 are the system's.
 type Config struct {
-	DefaultLeaseTTL    time.Duration     `json:"default_lease_ttl"`
-	MaxLeaseTTL        time.Duration     `json:"max_lease_ttl"`
-	ForceNoCache       bool              `json:"force_no_cache,omitempty"`
-	ListingVisibility  string            `json:"listing_visibility,omitempty"`
-	TokenType          string            `json:"token_type,omitempty"`
-	AuditRequestClear  []string          `json:"audit_non_hmac_request_keys,omitempty"`
-	AuditResponseClear []string          `json:"audit_non_hmac_response_keys,omitempty"`
-	PassRequestHeaders []string          `json:"passthrough_request_headers,omitempty"`
-	ResponseHeaders    []string          `json:"allowed_response_headers,omitempty"`
-	Lockout            auth.LockoutRules `json:"user_lockout,omitzero"`
+	DefaultLeaseTTL    time.Duration `json:"default_lease_ttl"`
+	MaxLeaseTTL        time.Duration `json:"max_lease_ttl"`
+	ForceNoCache       bool          `json:"force_no_cache,omitempty"`
+	ListingVisibility  string        `json:"listing_visibility,omitempty"`
+	TokenType          string        `json:"token_type,omitempty"`
+	AuditRequestClear  []string      `json:"audit_non_hmac_request_keys,omitempty"`
+	AuditResponseClear []string      `json:"audit_non_hmac_response_keys,omitempty"`
+	PassRequestHeaders []string      `json:"passthrough_request_headers,omitempty"`
+	ResponseHeaders    []string      `json:"allowed_response_headers,omitempty"`
+	Lockout            Lockout       `json:"user_lockout,omitzero"`
 }
 
 // Prefix is where the mount's records are kept, below "logical/" or "auth/" as the contract's key map has it.
