@@ -148,11 +148,11 @@ func (w *secretsWorker) work(ctx context.Context) {
 	}
 }
 
-// ask sends a request to any server.
+// ask sends a request to any server, for the active one: standbys answer reads of their own copy else.
 func (w *secretsWorker) ask(ctx context.Context, method, key string, in any) (int, []byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, secretsTimeout)
 	defer cancel()
-	return w.r.do(ctx, w.r.servers[w.rng.IntN(len(w.r.servers))], method, "two/data/"+key, w.r.token, in)
+	return w.r.do(ctx, w.r.servers[w.rng.IntN(len(w.r.servers))], method, "two/data/"+key, w.r.token, in, "X-Vault-Forward", "active-node")
 }
 
 func (w *secretsWorker) read(ctx context.Context, key string) history.Outcome {
