@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	simSeeds = flag.Uint64("monitor.seeds", 1000, "how many seeds the simulation of servers that own events runs")
+	simSeeds = flag.Uint64("monitor.seeds", 500, "how many seeds the simulation of servers that own events runs")
 	simSeed  = flag.Uint64("monitor.seed", 0, "the one seed of it to run")
 )
 
