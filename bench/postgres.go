@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"corbel.dev/corbel/kit/hostinfo"
 )
 
 // postgres is a PostgreSQL server of the bench's own, in a folder of its own, with its
@@ -59,7 +59,7 @@ func startPostgres(ctx context.Context) (*postgres, error) {
 func (p *postgres) start(ctx context.Context, bin string) error {
 	attr := childAttr()
 	if os.Getuid() == 0 { // which PostgreSQL refuses to be
-		uid, gid, err := anotherUser()
+		uid, gid, err := hostinfo.PostgresUser()
 		if err != nil {
 			return err
 		}
@@ -97,22 +97,6 @@ func (p *postgres) start(ctx context.Context, bin string) error {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-}
-
-func anotherUser() (uid, gid int, err error) {
-	for _, name := range []string{"postgres", "nobody"} {
-		u, err := user.Lookup(name)
-		if err != nil {
-			continue
-		}
-		uid, err = strconv.Atoi(u.Uid)
-		if err != nil {
-			return 0, 0, err
-		}
-		gid, err = strconv.Atoi(u.Gid)
-		return uid, gid, err
-	}
-	return 0, 0, errors.New("PostgreSQL does not run as root, and there is no user postgres or nobody")
 }
 
 // url is where clients find it: its socket.

@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"corbel.dev/corbel/kit/hostinfo"
 )
 
 // postgresBin finds initdb and postgres: PATH, else where distributions put them.
@@ -44,7 +44,7 @@ func (b *bed) postgres(ctx context.Context) (string, error) {
 	}
 	attr := dieWithParent()
 	if os.Getuid() == 0 { // which PostgreSQL refuses to be
-		uid, gid, err := somebody()
+		uid, gid, err := hostinfo.PostgresUser()
 		if err != nil {
 			return "", err
 		}
@@ -87,23 +87,6 @@ func (b *bed) postgres(ctx context.Context) (string, error) {
 		}
 	}
 	return "postgres://corbel@/postgres?sslmode=disable&host=" + strings.ReplaceAll(dir, "/", "%2F"), nil
-}
-
-// somebody is a user other than root.
-func somebody() (uid, gid int, err error) {
-	for _, name := range []string{"postgres", "nobody"} {
-		u, err := user.Lookup(name)
-		if err != nil {
-			continue
-		}
-		uid, err = strconv.Atoi(u.Uid)
-		if err != nil {
-			return 0, 0, err
-		}
-		gid, err = strconv.Atoi(u.Gid)
-		return uid, gid, err
-	}
-	return 0, 0, errors.New("PostgreSQL does not run as root, and there is no user postgres or nobody")
 }
 
 // secretsOnPostgres starts a server whose secrets lie in a PostgreSQL.
