@@ -9,6 +9,7 @@ import (
 
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/kit/ws"
+	"corbel.dev/corbel/monitor/ingest"
 )
 
 type storedJSON struct {
@@ -115,9 +116,15 @@ func TestMonitorShards(t *testing.T) {
 	}
 	await(servers, runs)
 	for _, m := range servers {
-		names, err := m.monitor.spread.Names(t.Context(), "default")
-		if err != nil || len(names) < entities {
-			t.Errorf("%s names %d entities (%v)", m.cfg.Node.Name, len(names), err)
+		listed := map[string]bool{}
+		for e, err := range m.monitor.spread.List(t.Context(), ingest.Range{Namespace: "default"}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			listed[e.Entity] = true
+		}
+		if len(listed) < entities {
+			t.Errorf("%s lists %d entities", m.cfg.Node.Name, len(listed))
 		}
 		if n := m.monitor.ingest.Stats().Results; n == 0 {
 			t.Errorf("%s took no result", m.cfg.Node.Name)

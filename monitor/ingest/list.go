@@ -3,6 +3,7 @@ package ingest
 import (
 	"cmp"
 	"context"
+	"iter"
 	"slices"
 	"strings"
 
@@ -14,8 +15,7 @@ import (
 // EntityName names an entity.
 type EntityName struct{ Namespace, Name string }
 
-// Names returns the entities of a namespace ("" is all) of which results are known, in order. It is what
-// listing begins with: events are then asked for entity by entity, so that no list is ever in memory as a whole.
+// Names returns the entities of a namespace ("" is all) of which results are known, in order.
 func (in *Ingest) Names(namespace string) []EntityName {
 	var out []EntityName
 	for i := range in.shards {
@@ -45,7 +45,7 @@ func (in *Ingest) Events(namespace, entity string) []*Published {
 }
 
 // List returns all events of a namespace ("" is all) and an entity ("" is all), by namespace, entity and check. It is for
-// such as are few: Names and Events go through many.
+// such as are few: Page goes through many.
 func (in *Ingest) List(namespace, entity string) (out []*Published) {
 	for _, n := range in.Names(namespace) {
 		if entity == "" || n.Name == entity {
@@ -115,9 +115,26 @@ func (in *Ingest) tell(s *shard, e *entity, k *key, f *monitor.Frame, out monito
 // Local is an Ingest that has all shards, as those see it who ask whichever server has an event.
 type Local struct{ *Ingest }
 
-// Names is Ingest.Names.
-func (l Local) Names(_ context.Context, namespace string) ([]EntityName, error) {
-	return l.Ingest.Names(namespace), nil
+// List lists events in order, behind a place, page by page.
+func (l Local) List(_ context.Context, r Range) iter.Seq2[*Published, error] {
+	return func(yield func(*Published, error) bool) {
+		for {
+			var list []*Published
+			page := l.Page(r, func(p *Published) bool {
+				list = append(list, p)
+				return len(list) < PageEvents
+			})
+			for _, p := range list {
+				if !yield(p, nil) {
+					return
+				}
+			}
+			if page.End {
+				return
+			}
+			r.After = page.Upto
+		}
+	}
 }
 
 // Events is Ingest.Events.
@@ -133,6 +150,17 @@ func (l Local) Get(_ context.Context, namespace, entity, check string) (*monitor
 // EntityState is Ingest.EntityState.
 func (l Local) EntityState(_ context.Context, namespace, entity string) (*monitor.EntityState, error) {
 	return l.Ingest.EntityState(namespace, entity)
+}
+
+// EntityStates is EntityState of many.
+func (l Local) EntityStates(_ context.Context, names []EntityName) (out []*monitor.EntityState, err error) {
+	out = make([]*monitor.EntityState, len(names))
+	for i, n := range names {
+		if out[i], err = l.Ingest.EntityState(n.Namespace, n.Name); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // Delete is Ingest.Delete.

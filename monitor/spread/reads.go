@@ -1,11 +1,8 @@
 package spread
 
 import (
-	"cmp"
 	"context"
-	"slices"
-	"strings"
-	"sync"
+	"math"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -13,7 +10,6 @@ import (
 	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/ingest"
-	"corbel.dev/corbel/monitor/shards"
 )
 
 // Questions are answered by the owners, whoever is asked. An owner that cannot be reached is an error that names it: no
@@ -28,9 +24,10 @@ const (
 // The questions of methodAsk.
 const (
 	askOf     = 1 // an entity's events
-	askNames  = 2 // entities, from a shard on
+	askPage   = 2 // events behind a place
 	askDelete = 3
 	askState  = 4 // of an entity
+	askStates = 5 // of many
 )
 
 // at returns the server that has a shard; here says that it is this one.
@@ -150,112 +147,20 @@ func (s *Spread) where(ctx context.Context, shard uint16, here func() error, req
 	}
 }
 
-// Names lists the entities of a namespace ("" is all) that have events, in order. It asks again while shards are on their way, so that none is left out
-// because the server that was asked first got it from the one that was asked last.
-func (s *Spread) Names(ctx context.Context, namespace string) ([]ingest.EntityName, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	for {
-		changed := s.changes()
-		all, missing, err := s.namesOnce(ctx, namespace)
-		if err != nil || !missing {
-			return all, err
-		}
-		t := time.NewTimer(routePause)
-		select {
-		case <-changed:
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return nil, errkind.Errorf(errkind.Unavailable, "some events are on their way to another server")
-		}
-		t.Stop()
-	}
-}
-
-// namesOnce asks all owners. missing says that a shard was nobody's when it was asked for.
-func (s *Spread) namesOnce(ctx context.Context, namespace string) (all []ingest.EntityName, missing bool, err error) {
-	t := s.table.Load()
-	if t == nil {
-		return nil, false, errkind.Errorf(errkind.Unavailable, "this server does not know yet which server has which events")
-	}
-	owners := map[string]bool{}
-	for _, one := range t {
-		owners[one.Owner] = true
-	}
-	var mu sync.Mutex
-	var seen bitmap
-	var asking sync.WaitGroup
-	for id := range owners {
-		asking.Go(func() {
-			list, of, failed := s.namesAt(ctx, id, namespace)
-			mu.Lock()
-			defer mu.Unlock()
-			all = append(all, list...)
-			for i := range seen {
-				seen[i] |= of[i]
-			}
-			if failed != nil {
-				err = failed
-			}
-		})
-	}
-	asking.Wait()
-	if err != nil {
-		return nil, false, err
-	}
-	slices.SortFunc(all, func(a, b ingest.EntityName) int {
-		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
-	})
-	for i := range shards.Count {
-		missing = missing || !seen.has(i)
-	}
-	return slices.Compact(all), missing, nil // a shard that moved meanwhile was listed twice
-}
-
-// namesAt lists the names of one server, page by page, and the shards that it had when it was asked.
-func (s *Spread) namesAt(ctx context.Context, id, namespace string) (list []ingest.EntityName, of bitmap, err error) {
-	if id == "" {
-		return nil, of, errkind.Errorf(errkind.Unavailable, "some events have no server at the moment")
-	}
-	m := Member{ID: id}
-	if id != s.cfg.Self {
-		if m, err = s.member(id); err != nil {
-			return nil, of, err
-		}
-	}
-	for from := uint64(0); from < shards.Count; {
-		reply, err := s.ask(ctx, m, methodAsk, pack.Uint(pack.String(pack.Uint(nil, askNames), namespace), from), askTime)
-		if err != nil {
-			return nil, of, errkind.E(errkind.Unavailable, "the server "+m.Name+" has a part of the events, and does not answer", err)
-		}
-		r := pack.Read(reply)
-		next, had := r.Uint(), r.Bytes()
-		for r.More() {
-			list = append(list, ingest.EntityName{Namespace: r.String(), Name: r.String()})
-		}
-		if r.Err() != nil || next <= from || len(had) != len(of) {
-			return nil, of, errkind.E(errkind.Corrupt, "names of entities", r.Err())
-		}
-		for i, b := range had {
-			of[i] |= b
-		}
-		from = next
-	}
-	return list, of, nil
-}
-
 // answer answers questions about what is owned here.
 func (s *Spread) answer(_ context.Context, req []byte) ([]byte, error) {
 	r := pack.Read(req)
 	question, namespace := r.Uint(), r.String()
 	switch question {
-	case askNames:
-		from := r.Uint()
+	case askPage:
+		list := ingest.Range{Namespace: namespace, Check: r.String(), After: readPlace(r)}
+		list.Most = int(min(r.Uint(), math.MaxInt32))
 		if r.Err() != nil {
 			break
 		}
-		return s.namesFrom(namespace, from), nil
+		return s.pageFrom(list), nil
+	case askStates:
+		return s.statesOf(r)
 	case askOf:
 		entity := r.String()
 		if r.Err() != nil {
@@ -291,17 +196,4 @@ func (s *Spread) answer(_ context.Context, req []byte) ([]byte, error) {
 		return pack.Bool(nil, s.cfg.Ingest.Delete(namespace, entity, check)), nil
 	}
 	return nil, errkind.Errorf(errkind.Invalid, "%s: a question that is none", methodAsk)
-}
-
-// namesFrom lists names from a shard on; before them is from which shard the next page is, and of which this one is.
-func (s *Spread) namesFrom(namespace string, from uint64) []byte {
-	var names []byte
-	var of bitmap
-	for from < shards.Count && len(names) < pageBytes {
-		if s.cfg.Ingest.Entities(uint16(from), namespace, func(namespace, entity string) { names = pack.String(pack.String(names, namespace), entity) }) {
-			of.set(int(from))
-		}
-		from++
-	}
-	return append(pack.Bytes(pack.Uint(nil, from), of[:]), names...)
 }

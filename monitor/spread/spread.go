@@ -68,6 +68,8 @@ func orDefault[T comparable](v *T, d T) {
 type Spread struct {
 	cfg   Config
 	table atomic.Pointer[shards.Table] // nil until it is known
+	// pageBytes is about how much one answer holds.
+	pageBytes int
 	// followed is the index of the table whose roles this server has taken.
 	followed atomic.Uint64
 
@@ -91,7 +93,7 @@ func New(cfg Config) *Spread {
 	orDefault(&cfg.ReplicateEvery, 50*time.Millisecond)
 	orDefault(&cfg.LaneBytes, 8<<20)
 	orDefault(&cfg.BackBytes, 128<<20)
-	s := &Spread{cfg: cfg, changed: make(chan struct{}), frozen: map[uint16]time.Time{}}
+	s := &Spread{cfg: cfg, changed: make(chan struct{}), frozen: map[uint16]time.Time{}, pageBytes: pageBytes}
 	s.back = newBack(s)
 	s.lanes = newLanes(s)
 	s.inbound.last = map[laneKey]*answered{}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/monitor/eventstore"
@@ -113,34 +114,38 @@ func TestReplicaRestarts(t *testing.T) {
 	}
 }
 
-// Names are asked for again while a shard is nobody's.
-func TestNamesWhileShardsMove(t *testing.T) {
+// A list is asked for again while a shard is nobody's.
+func TestListWhileShardsMove(t *testing.T) {
 	asked := 0
+	var of bitmap
+	for i := range shards.Count / 2 {
+		of.set(i)
+	}
 	s := alone(t, func(string, []byte) ([]byte, error) {
 		asked++
-		var of bitmap
-		for i := range shards.Count / 2 {
-			of.set(i)
-		}
+		had := of
 		if asked == 1 {
-			of[0] = 0
+			had[0] = 0
 		}
-		return pack.String(pack.String(pack.Bytes(pack.Uint(nil, shards.Count), of[:]), "default"), "e"), nil
+		return pack.Bytes(pack.Bool(appendPlace(nil, ingest.Place{}), true), had[:]), nil
 	})
 	var table shards.Table
 	for i := range table {
 		table[i] = shards.Shard{Owner: []string{"b", "a"}[i/(shards.Count/2)], Epoch: 1}
 	}
 	s.become(tableItem(&table, 1))
-	if list, err := s.Names(t.Context(), ""); err != nil || len(list) != 1 || asked != 2 {
-		t.Errorf("%v, %v, asked %d times", list, err, asked)
+	list := func(ctx context.Context) (err error) {
+		for _, err = range s.List(ctx, ingest.Range{}) {
+		}
+		return err
+	}
+	if err := list(t.Context()); err != nil || asked != 2 {
+		t.Errorf("%v, asked %d times", err, asked)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	s.cfg.Call = func(context.Context, string, string, []byte) ([]byte, error) {
-		return pack.Bytes(pack.Uint(nil, shards.Count), make([]byte, len(bitmap{}))), nil
-	}
-	if _, err := s.Names(ctx, ""); err == nil {
-		t.Error("a list is short without a word")
+	of[1] = 0
+	if err := list(ctx); !errkind.Is(err, errkind.Unavailable) {
+		t.Errorf("a list is short without a word: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/ingest"
 	"corbel.dev/corbel/monitor/objects"
 )
 
@@ -17,6 +18,46 @@ func showEntity(q *request, o monitor.Object) (any, error) {
 		return nil, err
 	}
 	return monitor.Join(c, state), nil
+}
+
+// showEntities is showEntity of many.
+func showEntities(q *request, items []*objects.Item) ([]any, error) {
+	states, err := q.statesOf(items)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]any, len(items))
+	for i, item := range items {
+		out[i] = monitor.Join(item.Object.(*monitor.EntityConfig), states[i])
+	}
+	return out, nil
+}
+
+// showStates is what agents say of many entities; nil where they said nothing yet.
+func showStates(q *request, items []*objects.Item) ([]any, error) {
+	states, err := q.statesOf(items)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]any, len(items))
+	for i, state := range states {
+		if state != nil {
+			out[i] = state
+		}
+	}
+	return out, nil
+}
+
+func (q *request) statesOf(items []*objects.Item) ([]*monitor.EntityState, error) {
+	names := make([]ingest.EntityName, len(items))
+	for i, item := range items {
+		names[i] = ingest.EntityName{Namespace: item.Namespace, Name: item.Name}
+	}
+	states, err := q.cfg.Events.EntityStates(q.r.Context(), names)
+	if err != nil && !errkind.Is(err, errkind.Unavailable) {
+		err = errkind.E(errkind.Unavailable, "a part of the entities", err) // so that the list ends as one that is not whole
+	}
+	return states, err
 }
 
 // showConfig is the half that operators decide (core/v3).
@@ -143,7 +184,7 @@ func (q *request) entityStates() error {
 		return q.notAllowed("GET")
 	}
 	if q.name == "" {
-		return q.listStates()
+		return q.list()
 	}
 	item, err := q.find()
 	if err != nil {
@@ -165,24 +206,4 @@ func (q *request) state(item *objects.Item) (any, error) {
 		return nil, errkind.Errorf(errkind.NotFound, "nothing is known of entity %q yet", item.Name)
 	}
 	return wrap(q.kind, state)
-}
-
-func (q *request) listStates() error {
-	c, err := q.chosen()
-	if err != nil {
-		return err
-	}
-	namespace, name, _ := c.begin()
-	return q.writeList(c, func(yield func(entry, error) bool) {
-		q.cfg.Resources.View().List(q.kind.Name, q.namespace, namespace, name, func(i *objects.Item) bool {
-			if !q.takes(&c, i.Object) {
-				return true
-			}
-			v, err := q.state(i)
-			if errkind.Is(err, errkind.NotFound) {
-				return true
-			}
-			return yield(entry{i.Namespace + "\x00" + i.Name, v}, err)
-		})
-	})
 }

@@ -118,10 +118,10 @@ type stored struct {
 // at is the event's place in lists.
 func (s stored) at() string { return s.Namespace + "\x00" + s.Entity + "\x00" + s.Check }
 
-// walk goes through events in order, entity by entity, beginning behind a place.
+// walk goes through events in order, beginning behind a place.
 func (q *request) walk(c *choice, only string) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
-		for s, err := range q.walkStored(c, only) {
+		for s, err := range q.walkStored(c, only, "") {
 			e := entry{}
 			if s.Published != nil {
 				e = entry{s.at(), s.event}
@@ -133,39 +133,44 @@ func (q *request) walk(c *choice, only string) iter.Seq2[entry, error] {
 	}
 }
 
-func (q *request) walkStored(c *choice, only string) iter.Seq2[stored, error] {
-	afterNamespace, afterEntity, afterCheck := c.begin()
+// walkStored goes through the events of an entity and a check ("" is all). After an error of kind Unavailable there is nothing more.
+func (q *request) walkStored(c *choice, entity, check string) iter.Seq2[stored, error] {
+	r := ingest.Range{Namespace: q.namespace, Check: check}
+	r.After.Namespace, r.After.Entity, r.After.Check = c.begin()
+	if c.limit > 0 && c.labels.Empty() && c.fields.Empty() {
+		r.Most = c.limit + 1 // the page tells whether there are more
+	}
+	events := q.cfg.Events.List(q.r.Context(), r)
+	if entity != "" {
+		events = q.eventsOf(r, entity)
+	}
 	return func(yield func(stored, error) bool) {
-		list := []ingest.EntityName{{Namespace: q.namespace, Name: only}}
-		if only == "" {
-			var err error
-			if list, err = q.cfg.Events.Names(q.r.Context(), q.namespace); err != nil {
-				yield(stored{}, err)
-				return
-			}
-		}
-		for _, n := range list {
-			if n.Namespace < afterNamespace || n.Namespace == afterNamespace && n.Name < afterEntity {
-				continue
-			}
-			events, err := q.cfg.Events.Events(q.r.Context(), n.Namespace, n.Name)
+		for p, err := range events {
 			if err != nil {
 				yield(stored{}, err)
 				return
 			}
-			for _, p := range events {
-				if n.Namespace == afterNamespace && n.Name == afterEntity && p.Check <= afterCheck {
-					continue
-				}
-				e, err := p.Event()
-				if err == nil && !q.takes(c, e) {
-					continue
-				}
-				if !yield(stored{p, e}, err) {
-					return
-				}
+			e, err := p.Event()
+			if err == nil && !q.takes(c, e) {
+				continue
 			}
-			if q.r.Context().Err() != nil && c.limit > 0 {
+			if !yield(stored{p, e}, err) {
+				return
+			}
+		}
+	}
+}
+
+// eventsOf goes through one entity's events of a range.
+func (q *request) eventsOf(r ingest.Range, entity string) iter.Seq2[*ingest.Published, error] {
+	return func(yield func(*ingest.Published, error) bool) {
+		list, err := q.cfg.Events.Events(q.r.Context(), q.namespace, entity)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for _, p := range list {
+			if p.At().Compare(r.After) > 0 && (r.Check == "" || p.Check == r.Check) && !yield(p, nil) {
 				return
 			}
 		}
@@ -177,6 +182,7 @@ func (q *request) listEvents(entity string) error {
 	if err != nil {
 		return err
 	}
+	q.last(&c)
 	return q.writeList(c, q.walk(&c, entity))
 }
 

@@ -342,6 +342,44 @@ func TestServerAway(t *testing.T) {
 	}
 }
 
+// TestEntitiesTogether: lists of entities ask for many states at once, give the same in pages, and do not end as if they were whole.
+func TestEntitiesTogether(t *testing.T) {
+	g := newRig(t)
+	const entities = 30
+	for i := range entities {
+		g.want(201, "PUT", fmt.Sprintf("%s/events/e%02d/cpu", ns, i), `{"entity":{"system":{"hostname":"h"}},"check":{}}`)
+	}
+	for _, path := range []string{ns + "/entities", "/api/core/v3/namespaces/default/entity-states", ns + "/entities?fieldSelector=entity.entity_class==proxy"} {
+		g.states.Store(0)
+		var list []json.RawMessage
+		if err := json.Unmarshal([]byte(g.want(200, "GET", path, "").body), &list); err != nil || len(list) != entities || g.states.Load() != 1 {
+			t.Errorf("%s: %d entities, %d questions, %v", path, len(list), g.states.Load(), err)
+		}
+	}
+	var paged []string
+	more := ""
+	for range entities {
+		a := g.want(200, "GET", ns+"/entities?limit=7&continue="+more, "")
+		var list []sensu.Entity
+		if err := json.Unmarshal([]byte(a.body), &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range list {
+			paged = append(paged, e.Name)
+		}
+		if more = a.header.Get("Sensu-Continue"); more == "" {
+			break
+		}
+	}
+	if !slices.IsSorted(paged) || len(slices.Compact(paged)) != entities {
+		t.Errorf("in pages: %v", paged)
+	}
+	g.away.Store(new("e20"))
+	g.want(503, "GET", ns+"/entities", "")
+	g.want(503, "GET", ns+"/entities?continue="+more+"&limit=25", "")
+	g.want(200, "GET", ns+"/entities?limit=7", "")
+}
+
 func TestExportAndHistory(t *testing.T) {
 	g := newRig(t)
 	now := time.Now().Unix() - 100

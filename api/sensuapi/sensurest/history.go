@@ -118,14 +118,12 @@ func (q *request) histories(w *window, entity, check string) error {
 		return invalid(errors.New("one entity's past needs a namespace"))
 	}
 	c.limit, c.after = 0, nil // limit is of spans here
+	q.last(&c)
 	out := q.feed()
-	for s, err := range q.walkStored(&c, entity) {
+	for s, err := range q.walkStored(&c, entity, check) {
 		if err != nil {
 			out.end(err)
 			return nil
-		}
-		if check != "" && s.Check != check {
-			continue
 		}
 		spans := w.of(s.Past())
 		if len(spans) > 0 && out.put("", past(s.Namespace, s.Entity, s.Check, spans)) != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/objects"
 )
 
 // kind is a type of objects as the API has it.
@@ -19,6 +20,8 @@ type kind struct {
 	fields map[string]func(monitor.Object) string
 	// show makes what is answered of an object; nil is the object itself.
 	show func(q *request, o monitor.Object) (any, error)
+	// showAll is show for lists, where other servers are asked once for many objects; nil is each by itself, and a nil value is left out.
+	showAll func(q *request, items []*objects.Item) ([]any, error)
 	// decode reads a body; nil is JSON of the object itself.
 	decode func(q *request, b []byte) (monitor.Object, error)
 	// admit completes an object before it is validated and written; old is what it replaces, or nil.
@@ -44,12 +47,12 @@ func makeKinds() (out []*kind) {
 		k := &kind{Type: t, path: t.Name, resource: t.Name, fields: fieldsOf[t.Name]}
 		switch t.Name {
 		case "entities":
-			states := &kind{Type: t, path: "entity-states", resource: t.Name, fields: k.fields, serve: (*request).entityStates}
+			states := &kind{Type: t, path: "entity-states", resource: t.Name, fields: k.fields, showAll: showStates, serve: (*request).entityStates}
 			states.Kind = "EntityState"
 			config := &kind{Type: t, path: "entity-configs", resource: t.Name, fields: k.fields, show: showConfig, admit: admitEntity, serve: (*request).entity}
 			out = append(out, states, config)
 			k.Type.Kind, k.Type.APIVersion = "Entity", "core/v2"
-			k.show, k.decode, k.admit, k.serve = showEntity, decodeEntity, admitEntity, (*request).entity
+			k.show, k.showAll, k.decode, k.admit, k.serve = showEntity, showEntities, decodeEntity, admitEntity, (*request).entity
 		case "silenced":
 			k.show, k.admit, k.serve = showSilenced, admitSilenced, (*request).silenced
 		case "users":

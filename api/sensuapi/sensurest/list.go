@@ -67,6 +67,13 @@ func (q *request) chosen() (c choice, err error) {
 	return c, nil
 }
 
+// last lets a whole list take its time: each question to a server and each write to the reader has a deadline of its own.
+func (q *request) last(c *choice) {
+	if c.limit == 0 {
+		q.r = q.r.WithContext(q.lasting)
+	}
+}
+
 // begin returns the parts of the place that the list begins behind.
 func (c *choice) begin() (first, second, third string) {
 	parts := append(slices.Clone(c.after), "", "", "")
@@ -114,16 +121,68 @@ func (q *request) listWhere(where func(*objects.Item) bool) error {
 	if err != nil {
 		return err
 	}
+	q.last(&c)
 	namespace, name, _ := c.begin()
 	return q.writeList(c, func(yield func(entry, error) bool) {
+		if q.kind.showAll != nil {
+			q.walkTogether(&c, where, yield)
+			return
+		}
 		q.cfg.Resources.View().List(q.kind.Name, q.namespace, namespace, name, func(i *objects.Item) bool {
 			if !where(i) || !q.takes(&c, i.Object) {
 				return true
 			}
 			v, err := q.view(i.Object)
-			return yield(entry{i.Namespace + "\x00" + i.Name, v}, err)
+			return yield(entry{placeOf(i), v}, err)
 		})
 	})
+}
+
+func placeOf(i *objects.Item) string { return i.Namespace + "\x00" + i.Name }
+
+// together is how many objects are shown with one question to each server.
+const together = 512
+
+// walkTogether goes through objects of which other servers know a part, many at a time.
+func (q *request) walkTogether(c *choice, where func(*objects.Item) bool, yield func(entry, error) bool) {
+	most := together
+	if c.limit > 0 {
+		most = min(most, c.limit+1)
+	}
+	items := make([]*objects.Item, 0, most)
+	give := func() (more bool) {
+		values, err := q.kind.showAll(q, items)
+		if err != nil {
+			yield(entry{}, err)
+			return false
+		}
+		for i, v := range values {
+			if v == nil {
+				continue
+			}
+			if q.kind.wrapped() {
+				v, err = wrap(q.kind, v)
+			}
+			if !yield(entry{placeOf(items[i]), v}, err) {
+				return false
+			}
+		}
+		items = items[:0]
+		return true
+	}
+	more := true
+	namespace, name, _ := c.begin()
+	q.cfg.Resources.View().List(q.kind.Name, q.namespace, namespace, name, func(i *objects.Item) bool {
+		if where(i) && q.takes(c, i.Object) {
+			if items = append(items, i); len(items) == most {
+				more = give()
+			}
+		}
+		return more
+	})
+	if more && len(items) > 0 {
+		give()
+	}
 }
 
 // lineTime bounds how long a reader of a list may take for a part of it.

@@ -12,6 +12,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/ingest"
 	"corbel.dev/corbel/monitor/objects"
 )
 
@@ -338,12 +339,14 @@ func (q *request) namespaces() error {
 }
 
 func (q *request) removeNamespace() error {
-	left, err := q.cfg.Events.Names(q.r.Context(), q.name)
-	if err != nil {
-		return err
-	}
-	if len(left) > 0 && q.cfg.Resources.View().Get("namespaces", "", q.name) != nil {
-		return errkind.Errorf(errkind.Conflict, "namespace %q is not empty: there are events of entity %q in it", q.name, left[0].Name)
+	for e, err := range q.cfg.Events.List(q.r.Context(), ingest.Range{Namespace: q.name, Most: 1}) {
+		if err != nil {
+			return err
+		}
+		if q.cfg.Resources.View().Get("namespaces", "", q.name) != nil {
+			return errkind.Errorf(errkind.Conflict, "namespace %q is not empty: there are events of entity %q in it", q.name, e.Entity)
+		}
+		break
 	}
 	return q.remove()
 }

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -57,12 +59,14 @@ type rig struct {
 	writes    atomic.Int64
 	asked     chan string            // checks to run now
 	away      atomic.Pointer[string] // the entity whose server does not answer
+	states    atomic.Int64           // questions for states of entities
 }
 
 // servers are what events are asked of; one of them may not answer.
 type servers struct {
 	ingest.Local
-	away *atomic.Pointer[string]
+	away  *atomic.Pointer[string]
+	asked *atomic.Int64
 }
 
 func (s servers) Events(ctx context.Context, namespace, entity string) ([]*ingest.Published, error) {
@@ -70,6 +74,33 @@ func (s servers) Events(ctx context.Context, namespace, entity string) ([]*inges
 		return nil, errkind.Errorf(errkind.Unavailable, "the server s2 has these events, and does not answer")
 	}
 	return s.Local.Events(ctx, namespace, entity)
+}
+
+func (s servers) List(ctx context.Context, r ingest.Range) iter.Seq2[*ingest.Published, error] {
+	return func(yield func(*ingest.Published, error) bool) {
+		for p, err := range s.Local.List(ctx, r) {
+			if away := s.away.Load(); err == nil && away != nil && *away == p.Entity {
+				yield(nil, errkind.Errorf(errkind.Unavailable, "the server s2 has a part of the events, and does not answer"))
+				return
+			}
+			if !yield(p, err) {
+				return
+			}
+		}
+	}
+}
+
+func (s servers) EntityStates(ctx context.Context, names []ingest.EntityName) ([]*monitor.EntityState, error) {
+	s.asked.Add(1)
+	if away := s.away.Load(); away != nil && slices.ContainsFunc(names, func(n ingest.EntityName) bool { return n.Name == *away }) {
+		return nil, errkind.Errorf(errkind.Unavailable, "the server s2 has a part of the entities, and does not answer")
+	}
+	return s.Local.EntityStates(ctx, names)
+}
+
+func (s servers) EntityState(ctx context.Context, namespace, entity string) (*monitor.EntityState, error) {
+	s.asked.Add(1)
+	return s.Local.EntityState(ctx, namespace, entity)
 }
 
 func newRig(t *testing.T) *rig { return newRigOf(t, tail.Config{}) }
@@ -103,7 +134,7 @@ func newRigOf(t *testing.T, followers tail.Config) *rig {
 		t.Fatal(err)
 	}
 	api := New(Config{
-		Resources: g.resources, Users: users.New(g.resources), Logins: g.logins, Events: servers{ingest.Local{Ingest: g.ingest}, &g.away}, Follow: g.tail.Follow, Now: clock, Log: log,
+		Resources: g.resources, Users: users.New(g.resources), Logins: g.logins, Events: servers{ingest.Local{Ingest: g.ingest}, &g.away, &g.states}, Follow: g.tail.Follow, Now: clock, Log: log,
 		Execute: func(_ context.Context, namespace, check string, subscriptions []string, creator, reason string) (int64, error) {
 			g.asked <- fmt.Sprintf("%s/%s %v by %s: %s", namespace, check, subscriptions, creator, reason)
 			return 77, nil

@@ -9,6 +9,7 @@ package sensurest
 
 import (
 	"context"
+	"iter"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -30,13 +31,15 @@ import (
 // Events is where results are, whichever server has them: a *spread.Spread, or an ingest.Local. An error of kind Unavailable names the
 // server that does not answer.
 type Events interface {
-	// Names lists the entities of a namespace ("" is all) that have events, in order.
-	Names(ctx context.Context, namespace string) ([]ingest.EntityName, error)
+	// List lists events in order, page by page; an error ends it.
+	List(ctx context.Context, r ingest.Range) iter.Seq2[*ingest.Published, error]
 	// Events lists an entity's events by check.
 	Events(ctx context.Context, namespace, entity string) ([]*ingest.Published, error)
 	Get(ctx context.Context, namespace, entity, check string) (*monitor.Event, error)
 	// EntityState returns what the agent of an entity, or whoever sends results for it, said of it last; nil is nothing.
 	EntityState(ctx context.Context, namespace, entity string) (*monitor.EntityState, error)
+	// EntityStates is EntityState of many entities, in their order.
+	EntityStates(ctx context.Context, names []ingest.EntityName) ([]*monitor.EntityState, error)
 	// Frame takes an event in protobuf.
 	Frame(ctx context.Context, namespace string, b []byte) error
 	// Delete removes the event of a check, all of an entity's without one, and reports whether there was any.
@@ -92,7 +95,7 @@ var open = map[string]func(*API, http.ResponseWriter, *http.Request){
 
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	q := &request{API: a, w: w, r: r}
+	q := &request{API: a, w: w, r: r, lasting: r.Context()}
 	path := r.URL.EscapedPath()
 	if len(path) > 1 {
 		path = strings.TrimSuffix(path, "/")
@@ -141,9 +144,10 @@ func split(path string) ([]string, error) {
 // request is one request on its way.
 type request struct {
 	*API
-	w   http.ResponseWriter
-	r   *http.Request
-	who monitor.Caller
+	w       http.ResponseWriter
+	r       *http.Request
+	lasting context.Context // of the request, without the time that a short answer has
+	who     monitor.Caller
 
 	kind      *kind
 	namespace string // "" is none, or all of them
