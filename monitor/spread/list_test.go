@@ -13,6 +13,7 @@ import (
 	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/ingest"
+	"corbel.dev/corbel/monitor/shards"
 )
 
 // all gathers a list.
@@ -40,6 +41,18 @@ func (n *counted) count(cfg *Config) {
 		}
 		return reply, err
 	}
+}
+
+// settled reports whether all that servers took is stored: what is not may be lost with a server, and no replica has it.
+func (c *cluster) settled() bool {
+	for _, s := range c.servers {
+		for shard := range uint16(shards.Count) {
+			if !s.in.Settled(shard) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // listed is a cluster with events of some checks on many entities in two namespaces, and their places in order.
@@ -154,6 +167,7 @@ func TestEntityStatesTogether(t *testing.T) {
 // TestListWhileAServerDies: a list that began goes on with the replicas, and is whole; one that cannot wait for them ends with who is missing.
 func TestListWhileAServerDies(t *testing.T) {
 	c, _, want := listed(t, 200)
+	polltest.Until(t, c.settled, "everything to be stored")
 	polltest.Until(t, c.replicated, "the replicas to have everything")
 	for _, s := range c.servers {
 		s.pageBytes = 2 << 10
