@@ -3,6 +3,7 @@ package agentconf
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +57,59 @@ func TestPrecedence(t *testing.T) {
 	}
 	if c, err = load(t, "cache-dir: /dev/null\n", nil); err != nil || c.Agent.CacheDir != "" || !c.Agent.DisableAssets {
 		t.Fatalf("%+v, %v", c, err)
+	}
+}
+
+// walk are all settings of 6.12's sensu-agent, each with a value that is not its default.
+const walk = `
+name=n namespace=ns backend-url=ws://b:1 user=u password=p subscriptions=a,b labels=a=b annotations=a=b redact=x deregister=true deregistration-handler=gone
+agent-managed-entity=true strip-networks=true detect-cloud-provider=true keepalive-interval=5 keepalive-warning-timeout=50 keepalive-critical-timeout=60
+keepalive-handlers=h keepalive-check-labels=a=b keepalive-check-annotations=a=b keepalive-pipelines=core/v2.Pipeline.p
+backend-handshake-timeout=5 backend-heartbeat-interval=5 backend-heartbeat-timeout=9 retry-min=2s retry-max=3s retry-multiplier=3 max-session-length=1h
+insecure-skip-tls-verify=true disable-api=true api-host=::1 api-port=3 events-rate-limit=3 events-burst-limit=3
+disable-sockets=true socket-host=::1 socket-port=3 statsd-disable=true statsd-metrics-host=::1 statsd-metrics-port=3 statsd-flush-interval=3 statsd-event-handlers=h
+disable-assets=true assets-rate-limit=3 assets-burst-limit=3 cache-dir=/tmp/c log-level=debug discover-processes=true require-fips=true`
+
+// TestEachSetting: every setting is taken as a flag, as a variable and as a key of the file, and all three do the same; where it changes nothing, a warning says so.
+func TestEachSetting(t *testing.T) {
+	tried := map[string]bool{"config-file": true, "allow-list": true, "trusted-ca-file": true, "cert-file": true, "key-file": true} // files: TestAllowList, TestMistakesAreNamedTogether, sensu_agent.txtar
+	shown := func(c *Config, err error) (any, []string) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		warnings := c.Warnings
+		insecure := c.Agent.TLS.InsecureSkipVerify
+		c.Warnings, c.Agent.Backends, c.Agent.TLS = nil, nil, nil
+		return []any{c, insecure}, warnings
+	}
+	without, _ := shown(load(t, "# nothing\n", nil))
+	for _, word := range strings.Fields(walk) {
+		name, v, _ := strings.Cut(word, "=")
+		tried[name] = true
+		inFile := v
+		if k, one, ok := strings.Cut(v, "="); ok {
+			inFile = "{" + k + ": " + one + "}"
+		} else if strings.Contains(v, ",") {
+			inFile = "[" + v + "]"
+		} else if strings.HasPrefix(v, ":") {
+			inFile = "'" + v + "'"
+		}
+		flag, warnings := shown(load(t, "# nothing\n", nil, Given{name, []string{v}}))
+		env, _ := shown(load(t, "# nothing\n", map[string]string{variable(name): v}))
+		file, _ := shown(load(t, name+": "+inFile+"\n", nil))
+		if !reflect.DeepEqual(flag, env) || !reflect.DeepEqual(flag, file) {
+			t.Errorf("%s: as a flag, a variable and a key it is not the same:\n%+v\n%+v\n%+v", name, flag, env, file)
+		}
+		idle := reflect.DeepEqual(flag, without)
+		if warned := len(warnings) == 1 && strings.HasPrefix(warnings[0], name+" (--"+name+") is ignored: "); warned != idle {
+			t.Errorf("%s: it changes nothing: %v; warnings: %q", name, idle, warnings)
+		}
+	}
+	for _, s := range Settings {
+		if !tried[s.Name] {
+			t.Errorf("%s is not tried", s.Name)
+		}
 	}
 }
 

@@ -42,6 +42,7 @@ type Setting struct {
 	Default     string
 	Short       string // of the flag
 	Old         string // the name that it had before
+	Without     string // why it has no effect, where somebody who sets it should know
 }
 
 // Settings are all of them, in the order of --help.
@@ -97,6 +98,8 @@ var Settings = []Setting{
 	{Name: "assets-burst-limit", Kind: Number, Default: "100", Usage: "how many of them at once"},
 	{Name: "allow-list", Usage: "file of the commands that may run, YAML or JSON"},
 	{Name: "cache-dir", Default: "/var/cache/sensu/sensu-agent", Usage: "folder for assets and for events that wait"},
+	{Name: "discover-processes", Kind: Bool, Usage: "accepted", Without: "processes are not told of, as in Sensu 6.12"},
+	{Name: "require-fips", Kind: Bool, Usage: "accepted", Without: "this build makes no such promise"},
 	{Name: "log-level", Default: "info", Usage: "panic, fatal, error, warn, info, debug or trace"},
 }
 
@@ -172,6 +175,9 @@ func read(flags []Given, getenv func(string) string) *source {
 		}
 		if err != nil {
 			s.fail(v, x.Name, err)
+		}
+		if x.Without != "" && v.from != "default" {
+			s.warnings = append(s.warnings, fmt.Sprintf("%s (%s) is ignored: %s", x.Name, v.from, x.Without))
 		}
 		s.values[x.Name] = v
 	}

@@ -195,6 +195,11 @@ func Load(flags map[string]string, getenv func(string) string) (*Config, error) 
 		wrong = append(wrong, fmt.Errorf("log-level: %q is none of panic, fatal, error, warn, info, debug, trace", c.Get("log-level")))
 	}
 	add("log_level", level, "log-level")
+	if c.Get("debug") == "true" {
+		add("enable_debug", "true", "debug")
+		add("addresses.http", "127.0.0.1", "debug")
+		add("ports.http", "6060", "debug")
+	}
 	if err := errors.Join(wrong...); err != nil {
 		return nil, err
 	}

@@ -61,8 +61,10 @@ func settings() []Setting {
 		{Name: "agent-auth-trusted-ca-file", Usage: "authority whose certificates log agents in, PEM", key: "monitor.agent_auth_trusted_ca_file"},
 		{Name: "agent-auth-crl-urls", Usage: "lists of revoked certificates", kind: list, key: "monitor.agent_auth_crl_urls"},
 		{Name: "insecure-skip-tls-verify", Usage: "do not check the API's certificate in init", kind: boolean},
-		{Name: "debug", Usage: "serve /debug/pprof at the catalog's HTTP port", kind: boolean, without: "use `corbel debug`"},
+		{Name: "debug", Usage: "serve /debug/pprof, and Corbel's own HTTP API, at 127.0.0.1:6060", kind: boolean},
 		{Name: "deregistration-handler", Usage: "handler of the event that tells of an entity's end", key: "monitor.deregistration_handler"},
+		{Name: "default-silenced-expiry-time", Usage: "how long a silence holds that names no end, such as 1440m; without it for ever", kind: duration, key: "monitor.default_silenced_expiry_time"},
+		{Name: "max-silenced-expiry-time-allowed", Usage: "longest time of a silence, such as 1440m; without it any", kind: duration, key: "monitor.max_silenced_expiry_time_allowed"},
 		{Name: "log-level", Default: "warn", Usage: "panic, fatal, error, warn, info, debug or trace"},
 		{Name: "log-millisecond-timestamps", Usage: "accepted: times have more digits always", kind: boolean},
 		{Name: "labels", Usage: "labels of the backend's entity", kind: list, without: "backends are no entities here"},
@@ -78,10 +80,12 @@ func settings() []Setting {
 		{Name: "event-log-file", Usage: "file that receives every stored event, one line of JSON each", key: "monitor.event_log_file"},
 		{Name: "event-log-buffer-size", Usage: "events that may wait for it", kind: number, key: "monitor.event_log_buffer_size"},
 		{Name: "event-log-buffer-wait", Usage: "accepted", kind: duration, without: "what does not fit is dropped at once, and counted"},
-		{Name: "event-log-parallel-encoders", Usage: "accepted", kind: boolean},
-		{Name: "disable-platform-metrics", Usage: "accepted: /metrics shows them", kind: boolean},
+		{Name: "event-log-parallel-encoders", Usage: "accepted", kind: boolean, without: "one encoder keeps up"},
+		{Name: "disable-platform-metrics", Usage: "accepted", kind: boolean, without: "no platform metrics are logged, /metrics shows them"},
 		{Name: "platform-metrics-log-file", Usage: "accepted", without: "read /metrics"},
 		{Name: "platform-metrics-logging-interval", Usage: "accepted", kind: duration, without: "read /metrics"},
+		{Name: "metrics-refresh-interval", Usage: "accepted", kind: duration, without: "metrics are as they are when /metrics is read"},
+		{Name: "enable-cert-revocation-check", Usage: "accepted", kind: boolean, without: "agent-auth-crl-urls names lists of revoked certificates; OCSP is not asked"},
 		{Name: "require-fips", Usage: "accepted", kind: boolean, without: "this build makes no such promise"},
 	}
 	for _, name := range []string{"eventd-workers", "eventd-buffer-size", "keepalived-workers", "keepalived-buffer-size"} {
@@ -90,6 +94,11 @@ func settings() []Setting {
 	for _, name := range []string{"dashboard-host", "dashboard-port", "dashboard-cert-file", "dashboard-key-file", "dashboard-write-timeout"} {
 		all = append(all, Setting{Name: name, Usage: "accepted", without: noPanel})
 	}
+	return append(all, ofEtcd()...)
+}
+
+// ofEtcd are the options of the store that the reference embeds.
+func ofEtcd() (all []Setting) {
 	for _, name := range []string{"etcd-advertise-client-urls", "etcd-cert-file", "etcd-cipher-suites", "etcd-client-cert-auth", "etcd-client-log-level", "etcd-client-password",
 		"etcd-client-urls", "etcd-client-username", "etcd-discovery", "etcd-discovery-srv", "etcd-election-timeout", "etcd-heartbeat-interval",
 		"etcd-initial-advertise-peer-urls", "etcd-initial-cluster", "etcd-initial-cluster-state", "etcd-initial-cluster-token", "etcd-key-file",

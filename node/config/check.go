@@ -212,6 +212,9 @@ func (l *loader) monitor() {
 	l.failIf(m.HistoryRuns < 1 || m.HistoryRuns > 1000, fmt.Sprintf("monitor.history_max_runs %d must be 1 to 1000", m.HistoryRuns))
 	l.failIf(m.HistoryAge < time.Minute, fmt.Sprintf("monitor.history_max_age %s must be at least 1m", m.HistoryAge))
 	l.monitorStore()
+	l.failIf(m.SilenceTime < 0 || m.SilenceTime%time.Second != 0, "monitor.default_silenced_expiry_time must be 0 or whole seconds")
+	l.failIf(m.SilenceMost < 0 || m.SilenceMost%time.Second != 0, "monitor.max_silenced_expiry_time_allowed must be 0 or whole seconds")
+	l.failIf(m.SilenceMost > 0 && m.SilenceTime > m.SilenceMost, "monitor.default_silenced_expiry_time is longer than monitor.max_silenced_expiry_time_allowed")
 	l.failIf(m.AssetsRate <= 0, "monitor.assets_rate_limit must be more than 0")
 	if !l.cfg.Given("monitor.catalog.failures") {
 		m.Catalog.Failures = []string{"serfHealth"}

@@ -291,6 +291,8 @@ type Monitor struct {
 	EventLogBuffer        int           `key:"event_log_buffer_size" def:"100000" doc:"events that may wait for event_log_file before some are dropped"`
 	HistoryRuns           int           `key:"history_max_runs" def:"100" doc:"times of one status that are kept of the past of each check on each entity, up to 1000"`
 	HistoryAge            time.Duration `key:"history_max_age" def:"720h" doc:"how long they are kept"`
+	SilenceTime           time.Duration `key:"default_silenced_expiry_time" def:"0s" doc:"how long a new silence holds that names no end; 0 is for ever"`
+	SilenceMost           time.Duration `key:"max_silenced_expiry_time_allowed" def:"0s" doc:"longest time that a new silence may hold; 0 is any"`
 	AdminName             string        `key:"cluster_admin_username" doc:"user that a new plane begins with; without it corbel sensu-backend init makes one"`
 	AdminSecret           string        `key:"cluster_admin_password" opt:"secret" doc:"that user's password"`
 	AdminKey              string        `key:"cluster_admin_api_key" opt:"secret" doc:"an API key of that user, a UUID"`

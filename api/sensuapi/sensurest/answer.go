@@ -22,6 +22,7 @@ const (
 	codePayment
 	codePrecondition
 	codeDeadline
+	codeThreshold // of silences that last longer than is allowed
 )
 
 // apiError is an error as the contract has it.

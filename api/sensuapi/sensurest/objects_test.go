@@ -6,10 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	sensu "github.com/sensu/sensu-go/api/core/v2"
 
 	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/tail"
 )
 
 const ns = "/api/core/v2/namespaces/default"
@@ -340,6 +342,29 @@ func TestSilences(t *testing.T) {
 	if g.resources.View().Silences("default").Of(monitor.Subject{Check: "cpu"}, 1e10) == nil {
 		t.Error("a silence does not hold at once")
 	}
+}
+
+// Where the operator says so, a silence has an end, and not a late one.
+func TestSilencesHaveAnEnd(t *testing.T) {
+	g := newRigOf(t, tail.Config{}, func(c *Config) { c.SilenceTime, c.SilenceMost = time.Hour, 2*time.Hour })
+	all := ns + "/silenced"
+	g.want(201, "POST", all, `{"check":"cpu"}`)
+	g.want(201, "POST", all, `{"check":"mem","expire":7200}`)
+	g.want(201, "PUT", all+"/*:net", `{"check":"net","expire":-1}`) // as sensuctl says that there is none
+	for check, want := range map[string]int64{"cpu": 3600, "mem": 7200, "net": 3600} {
+		var s sensu.Silenced
+		g.want(200, "GET", all+"/*:"+check, "").into(t, &s)
+		if s.ExpireAt != s.Begin+want {
+			t.Errorf("%s: from %d to %d", check, s.Begin, s.ExpireAt)
+		}
+	}
+	for _, body := range []string{`{"check":"disk","expire":7201}`, `{"check":"disk","begin":1000,"expire_at":9000}`} {
+		if text, code := g.want(400, "POST", all, body).error(t); code != codeThreshold || !strings.Contains(text, "7200 seconds") {
+			t.Errorf("%s: %q (%d)", body, text, code)
+		}
+	}
+	read := g.want(200, "GET", all+"/*:mem", "")
+	g.want(201, "PUT", all+"/*:mem", read.body)
 }
 
 func TestChecks(t *testing.T) {

@@ -105,7 +105,7 @@ func (s servers) EntityState(ctx context.Context, namespace, entity string) (*mo
 
 func newRig(t *testing.T) *rig { return newRigOf(t, tail.Config{}) }
 
-func newRigOf(t *testing.T, followers tail.Config) *rig {
+func newRigOf(t *testing.T, followers tail.Config, change ...func(*Config)) *rig {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	g := &rig{t: t, resources: resources.New(log), asked: make(chan string, 10)}
@@ -133,7 +133,7 @@ func newRigOf(t *testing.T, followers tail.Config) *rig {
 	if g.logins, err = logins.New(logins.Config{Resources: g.resources, Now: clock}); err != nil {
 		t.Fatal(err)
 	}
-	api := New(Config{
+	cfg := Config{
 		Resources: g.resources, Users: users.New(g.resources), Logins: g.logins, Events: servers{ingest.Local{Ingest: g.ingest}, &g.away, &g.states}, Follow: g.tail.Follow, Now: clock, Log: log,
 		Execute: func(_ context.Context, namespace, check string, subscriptions []string, creator, reason string) (int64, error) {
 			g.asked <- fmt.Sprintf("%s/%s %v by %s: %s", namespace, check, subscriptions, creator, reason)
@@ -143,8 +143,11 @@ func newRigOf(t *testing.T, followers tail.Config) *rig {
 			id := "11111111-2222-3333-4444-555555555555"
 			return sensuapi.Cluster{ID: id, Self: id, Term: 3, Members: []sensuapi.Member{{ID: id, Name: "s1"}}}
 		},
-	})
-	server := httptest.NewServer(api)
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	server := httptest.NewServer(New(cfg))
 	g.url = server.URL
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -68,6 +68,9 @@ type Config struct {
 
 	MaxBodyBytes   int64         // 512,000
 	MaxRequestTime time.Duration // 15 s
+
+	// SilenceTime is how long a new silence holds that names no end, SilenceMost the longest that one may be asked for; 0 is for ever.
+	SilenceTime, SilenceMost time.Duration
 }
 
 // API is the handler.

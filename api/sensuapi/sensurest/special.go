@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -29,7 +30,13 @@ func admitSilenced(q *request, old, o monitor.Object) error {
 	}
 	former, _ := old.(*monitor.Silenced)
 	named := s.Name
+	if s.Expire <= 0 && s.ExpireAt == 0 {
+		s.Expire = int64(q.cfg.SilenceTime / time.Second)
+	}
 	s.Complete(former, q.who.User, q.cfg.Now().Unix())
+	if most := q.cfg.SilenceMost; most > 0 && (s.ExpireAt == 0 || s.ExpireAt-s.Begin > int64(most/time.Second)) {
+		return &apiError{http.StatusBadRequest, codeThreshold, fmt.Sprintf("expire: a silence lasts at most %d seconds here", int64(most/time.Second))}
+	}
 	if q.name != "" && s.Name != q.name {
 		return invalid(fmt.Errorf("the silence of subscription %q and check %q is called %q, not %q", s.Subscription, s.Check, s.Name, named))
 	}
