@@ -42,6 +42,8 @@ type Server struct {
 	ID string
 	// Gone: it was not heard of for so long that its shards go to others. Lost: for so long that nobody waits for what it alone has.
 	Gone, Lost bool
+	// Unsure: its newest word is late, or of another table. It may have been started anew since, without its store, so nothing is taken over by it.
+	Unsure bool
 	// Leaving: it is to end, and its shards go to others in order.
 	Leaving bool
 	// Lacks says of which shards it has nothing, though the table says that it has everything: its store is gone. nil is of none.
@@ -53,6 +55,7 @@ const moving = 16
 
 // plan is a table that is worked on.
 type plan struct {
+	was      Table // of which told is
 	table    Table
 	servers  []Server // by name
 	known    map[string]Server
@@ -65,8 +68,7 @@ type plan struct {
 // Plan returns the next table, and the shards whose owner should hand over to their replica in order. told says what a shard's owner told of its
 // replica. Servers that are not listed are as if they were lost.
 func Plan(t Table, servers []Server, told func(shard int) Sync) (next Table, handOver []int) {
-	synced := func(shard int) bool { return told(shard) == Complete }
-	p := &plan{told: told, table: t, servers: slices.Clone(servers), known: map[string]Server{}, owners: map[string]int{}, replicas: map[string]int{}}
+	p := &plan{told: told, was: t, table: t, servers: slices.Clone(servers), known: map[string]Server{}, owners: map[string]int{}, replicas: map[string]int{}}
 	slices.SortFunc(p.servers, func(a, b Server) int { return cmp.Compare(a.ID, b.ID) })
 	for _, s := range p.servers {
 		p.known[s.ID] = s
@@ -82,22 +84,24 @@ func Plan(t Table, servers []Server, told func(shard int) Sync) (next Table, han
 		case p.lacks(s.Owner, i) && (p.lost(s.Replica) || p.lacks(s.Replica, i)): // nobody has anything
 			s.Replica, s.Epoch, s.Complete = "", s.Epoch+1, false
 		case p.lacks(s.Owner, i): // the replica may come back
-		case p.gone(s.Owner) && !p.gone(s.Replica) && (s.Complete || p.lost(s.Owner)):
+		case p.gone(s.Owner) && !p.gone(s.Replica) && (s.Complete && p.sure(s.Replica, i) || p.lost(s.Owner)):
 			s.Owner, s.Replica, s.Epoch, s.Complete = s.Replica, "", s.Epoch+1, false
 		case !p.gone(s.Owner) && p.gone(s.Replica):
 			s.Replica, s.Complete = "", false
+		case p.lacks(s.Replica, i): // whatever its owner, which may not have noticed, tells of it
+			s.Complete = false
 		case !p.gone(s.Owner) && told(i) != Unknown:
-			s.Complete = synced(i)
+			s.Complete = told(i) == Complete
 		}
 		p.owners[s.Owner]++
 		p.replicas[s.Replica]++
-		if s.Replica != "" && !synced(i) {
+		if s.Replica != "" && !p.synced(i) {
 			p.behind++
 		}
 	}
 	p.adopt()
 	p.pair()
-	handOver = p.even(synced)
+	handOver = p.even()
 	p.evenReplicas()
 	return p.table, handOver
 }
@@ -118,6 +122,22 @@ func (p *plan) lost(id string) bool {
 func (p *plan) lacks(id string, shard int) bool {
 	s, ok := p.known[id]
 	return ok && !s.Gone && s.Lacks != nil && s.Lacks(shard)
+}
+
+// sure reports whether a replica may take a shard over without a word of its owner.
+func (p *plan) sure(id string, shard int) bool { return !p.known[id].Unsure && !p.lacks(id, shard) }
+
+// synced reports whether a shard's replica has everything. What was told of another replica says nothing.
+func (p *plan) synced(shard int) bool {
+	s, was := p.table[shard], p.was[shard]
+	return s.Owner == was.Owner && s.Replica == was.Replica && p.told(shard) == Complete && !p.lacks(s.Replica, shard)
+}
+
+// spare reports whether a replica may be given up for the load's sake: while the owner is heard, and has what it is to have; else the replica may be
+// the last that has anything.
+func (p *plan) spare(shard int) bool {
+	owner := p.table[shard].Owner
+	return owner == p.was[shard].Owner && !p.gone(owner) && !p.lacks(owner, shard) && p.told(shard) != Unknown
 }
 
 // least returns the server with the fewest shards of a count that may get more, but not the one named; "" is nobody.
@@ -172,7 +192,7 @@ func (p *plan) most(counts map[string]int) (id string, leaving bool) {
 
 // even moves shards from those who own many to those who own few: by handing over to a replica that has
 // everything, or, where it has not, by making it the replica first.
-func (p *plan) even(synced func(int) bool) (handOver []int) {
+func (p *plan) even() (handOver []int) {
 	taken := map[int]bool{}
 	for {
 		from, leaving := p.most(p.owners)
@@ -180,13 +200,13 @@ func (p *plan) even(synced func(int) bool) (handOver []int) {
 		if from == "" || to == "" || !leaving && p.owners[from]-p.owners[to] < 2 {
 			return handOver
 		}
-		at := p.pick(from, to, taken, synced)
+		at := p.pick(from, to, taken)
 		if at < 0 {
 			return handOver
 		}
 		taken[at] = true
 		if s := &p.table[at]; s.Replica == to {
-			if synced(at) {
+			if p.synced(at) {
 				handOver = append(handOver, at)
 			}
 		} else {
@@ -200,18 +220,17 @@ func (p *plan) even(synced func(int) bool) (handOver []int) {
 	}
 }
 
-// pick returns the shard of from that is best moved to to; -1 when none is for now. A replica that has everything is given up for the load's
-// sake only while the owner is heard: else it may be the last that has anything.
-func (p *plan) pick(from, to string, taken map[int]bool, synced func(int) bool) int {
+// pick returns the shard of from that is best moved to to; -1 when none is for now.
+func (p *plan) pick(from, to string, taken map[int]bool) int {
 	other := -1
 	for i, s := range p.table {
 		if s.Owner != from || taken[i] {
 			continue
 		}
-		if s.Replica == to && synced(i) {
+		if s.Replica == to && p.synced(i) {
 			return i
 		}
-		if s.Replica == to || other < 0 && p.told(i) != Unknown {
+		if s.Replica == to || other < 0 && p.spare(i) {
 			other = i
 		}
 	}
@@ -230,7 +249,7 @@ func (p *plan) evenReplicas() {
 			return
 		}
 		at := 0
-		for at < Count && !(p.table[at].Replica == from && p.table[at].Owner != to && !p.gone(p.table[at].Owner) && p.told(at) != Unknown) {
+		for at < Count && !(p.table[at].Replica == from && p.table[at].Owner != to && p.spare(at)) {
 			at++
 		}
 		if at == Count {

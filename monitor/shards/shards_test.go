@@ -236,6 +236,48 @@ func TestIncompleteReplica(t *testing.T) {
 	}
 }
 
+// TestEmptyReplica: a replica that lacks what it is to have gets nothing, whatever its owner says of it; nor does one whose word is old. A replica is not
+// given up while its owner lacks something.
+func TestEmptyReplica(t *testing.T) {
+	list := servers(3)
+	table := settle(t, Table{}, list)
+	few := table
+	for i := range few {
+		if few[i].Owner == "s0" && few[i].Replica == "s1" { // as after a takeover: s0 has too few
+			few[i].Owner, few[i].Replica = "s1", "s0"
+		}
+	}
+	list[0].Lacks = func(int) bool { return true }
+	next, hand := Plan(few, list, all)
+	for _, i := range hand {
+		if few[i].Replica == "s0" {
+			t.Fatalf("shard %d is handed over to who has nothing of it: %+v", i, few[i])
+		}
+	}
+	for i, s := range next {
+		if few[i].Replica == "s0" && s.Replica == "s0" && s.Complete {
+			t.Fatalf("shard %d: %+v counts as complete", i, s)
+		}
+	}
+	list[0].Lacks, list[0].Unsure, list[1].Gone = nil, true, true
+	next, _ = Plan(table, list, all)
+	for i, was := range table {
+		if was.Owner == "s1" && was.Replica == "s0" && next[i] != was {
+			t.Fatalf("shard %d: %+v became %+v by an old word", i, was, next[i])
+		}
+	}
+	list[0].Unsure, list[0].Lacks = false, func(int) bool { return true }
+	next, _ = Plan(table, list, all)
+	for i, was := range table {
+		if was.Owner == "s1" && was.Replica == "s0" && next[i].Owner != "s1" {
+			t.Fatalf("shard %d: %+v became %+v, which has nothing, and s1 may come back", i, was, next[i])
+		}
+		if was.Owner == "s0" && was.Replica == "s1" && next[i].Replica != "s1" {
+			t.Fatalf("shard %d: %+v became %+v, and s1 may come back with everything", i, was, next[i])
+		}
+	}
+}
+
 // TestEmptied: who came back without what it had gives it to its replica; where that has nothing either, the shard begins anew.
 func TestEmptied(t *testing.T) {
 	list := servers(3)

@@ -355,6 +355,10 @@ func (s *Spread) takeReplica(_ context.Context, req []byte) ([]byte, error) {
 			refused = pack.Uint(refused, shard) // one of us does not know the newest table
 			continue
 		}
+		if !reset && s.voids.has(uint16(shard)) {
+			refused = pack.Uint(refused, shard) // its owner does not know yet what is gone
+			continue
+		}
 		if err := s.cfg.Ingest.Apply(uint16(shard), reset, until, records); err != nil {
 			s.cfg.Log.Debug("a replica needs a shard anew", "shard", shard, "error", err)
 			refused = pack.Uint(refused, shard)

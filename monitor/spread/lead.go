@@ -29,6 +29,7 @@ type heard struct {
 	// since is when the oldest question was asked that has no answer; zero is none: a leader that pauses takes nobody's silence for it.
 	since  time.Time
 	asking bool
+	failed bool // the newest question could not be asked, or was refused
 	roles
 }
 
@@ -137,7 +138,7 @@ func (s *Spread) pingOne(ctx context.Context, m Member, h *heard) {
 	s.watch.mu.Lock()
 	defer s.watch.mu.Unlock()
 	h.asking = false
-	if err == nil && len(reply) >= len(h.synced) {
+	if h.failed = err != nil || len(reply) < len(h.synced); !h.failed {
 		h.since = time.Time{}
 		copy(h.synced[:], reply)
 		r := pack.Read(reply[len(h.synced):])
@@ -167,35 +168,45 @@ func (s *Spread) roles() (told roles) {
 	return told
 }
 
-// judge makes of what was heard what the plan needs.
-func (s *Spread) judge(members []Member, index uint64) (list []shards.Server, told func(id string, shard int) shards.Sync) {
+// lateAfter is after which silence what a server said last is not built upon any more: it may be another process by now, with less than the former had.
+const lateAfter = 2 * pingEvery
+
+// judge makes of what was heard what the plan needs. told is of a shard as the table of that index has it.
+func (s *Spread) judge(members []Member, index uint64) (list []shards.Server, told func(of shards.Shard, shard int) shards.Sync) {
 	w := &s.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := s.cfg.Now()
-	all := map[string]roles{}
+	fresh := map[string]roles{} // of this table, by who is no later than usual
 	for _, m := range members {
 		h := w.heard[m.ID]
 		silent := time.Duration(0)
 		if !h.since.IsZero() {
 			silent = now.Sub(h.since)
 		}
-		all[m.ID] = h.roles
+		unsure := h.index != index || h.failed || silent > lateAfter
+		if !unsure {
+			fresh[m.ID] = h.roles
+		}
 		var lacks func(int) bool
 		if void := h.void; h.index == index && void != (bitmap{}) {
 			lacks = func(shard int) bool { return void.has(shard) }
 		}
-		list = append(list, shards.Server{ID: m.ID, Lacks: lacks, Gone: m.Left || silent > s.cfg.GoneAfter, Lost: m.Left || silent > s.cfg.LostAfter, Leaving: m.Leaving})
+		list = append(list, shards.Server{ID: m.ID, Lacks: lacks, Gone: m.Left || silent > s.cfg.GoneAfter, Lost: m.Left || silent > s.cfg.LostAfter,
+			Unsure: unsure, Leaving: m.Leaving})
 	}
-	return list, func(id string, shard int) shards.Sync {
-		switch of, ok := all[id]; {
-		case !ok || of.index != index:
+	return list, func(of shards.Shard, shard int) shards.Sync {
+		owner, known := fresh[of.Owner]
+		if !known {
 			return shards.Unknown
-		case of.synced.has(shard):
-			return shards.Complete
-		default:
+		}
+		if !owner.synced.has(shard) {
 			return shards.Behind
 		}
+		if _, known := fresh[of.Replica]; !known {
+			return shards.Unknown // its owner may not know yet what it lost
+		}
+		return shards.Complete
 	}
 }
 
@@ -208,7 +219,7 @@ func (s *Spread) plan(ctx context.Context, members []Member) {
 		table, index = tableOf(item.Object.(*monitor.ShardTable)), item.Index
 	}
 	servers, told := s.judge(members, index)
-	next, handOver := shards.Plan(table, servers, func(i int) shards.Sync { return told(table[i].Owner, i) })
+	next, handOver := shards.Plan(table, servers, func(i int) shards.Sync { return told(table[i], i) })
 	if next != table {
 		for i := range next {
 			anew := next[i].Owner == table[i].Owner && next[i].Epoch != table[i].Epoch

@@ -164,13 +164,14 @@ func (s *Spread) item() *objects.Item {
 // become takes the roles that a table gives this server.
 func (s *Spread) become(item *objects.Item) {
 	next := tableOf(item.Object.(*monitor.ShardTable))
-	old := s.table.Swap(&next)
+	old := s.table.Load()
 	in, self := s.cfg.Ingest, s.cfg.Self
 	if old == nil && in.Blank() && !s.voids.founding {
 		if n := s.voids.begin(&next, self); n > 0 {
 			s.cfg.Log.Error("the event store is empty, though this server had events: other servers go on with what they have of them", "shards", n)
 		}
 	}
+	s.table.Store(&next) // what owners send is taken from now on
 	for i := range next {
 		n, now := uint16(i), next[i]
 		before := shards.Shard{}
@@ -178,7 +179,7 @@ func (s *Spread) become(item *objects.Item) {
 			before = old[i]
 		}
 		before.Complete = now.Complete // that is for the leader
-		if old != nil && now != before {
+		if old != nil && now != before && settles(before, now, self) {
 			s.voids.end(n)
 		}
 		if old != nil && now == before {

@@ -36,6 +36,14 @@ func (v *voids) begin(t *shards.Table, self string) (n int) {
 	return n
 }
 
+// settles reports whether a table that follows another says that nobody has more of a shard than this server, or gives it no part in it any more: then it
+// is sent all of it when it gets one. That it is made the owner by who did not know what it lacks settles nothing: it tells the leader, and the
+// former owner, which is its replica, goes on.
+func settles(before, now shards.Shard, self string) bool {
+	begunAnew := before.Owner == self && now.Epoch == before.Epoch+1
+	return now.Owner == self && begunAnew || now.Owner != self && now.Replica != self
+}
+
 // end says that it is settled who has a shard, or that this server has all of it again.
 func (v *voids) end(shard uint16) {
 	v.mu.Lock()

@@ -2,6 +2,7 @@ package spread
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"testing"
 	"time"
@@ -63,7 +64,7 @@ func TestEmptyStore(t *testing.T) {
 	}
 	s.ping(t.Context(), s.cfg.Members()[:1])
 	servers, _ = s.judge(s.cfg.Members(), 1)
-	if servers[0].Lacks == nil || !servers[0].Lacks(0) || servers[0].Lacks(1) || sync("a", 0) == shards.Complete {
+	if servers[0].Lacks == nil || !servers[0].Lacks(0) || servers[0].Lacks(1) || sync(table[0], 0) == shards.Complete {
 		t.Error("the leader does not know what it lacks")
 	}
 	if servers, _ = s.judge(s.cfg.Members(), 2); servers[0].Lacks != nil {
@@ -84,6 +85,82 @@ func TestEmptyStore(t *testing.T) {
 	whole := pack.Bytes(pack.Uint(pack.Uint(pack.Bool(pack.Uint(pack.String(nil, "b"), 2), true), 7), 0), nil)
 	if _, err := s.takeReplica(t.Context(), whole); err != nil || s.voids.has(2) {
 		t.Error("it has all of a shard again", err)
+	}
+}
+
+// A server whose store is gone is made the owner by who has not noticed: it takes nothing, refuses what builds upon what it had, and goes on telling the
+// leader, who gives the shard back to the former owner. Nothing counts as complete, or is taken over, by a word of before.
+func TestEmptyReplica(t *testing.T) {
+	s := alone(t, nil)
+	var table shards.Table
+	for i := range table {
+		table[i] = shards.Shard{Owner: "b", Replica: "a", Epoch: 7, Complete: true}
+	}
+	s.become(tableItem(&table, 1))
+	s.followed.Store(1)
+	changes := pack.Bytes(pack.Uint(pack.Uint(pack.Bool(pack.Uint(pack.String(nil, "b"), 1), false), 7), 9), nil)
+	reply, err := s.takeReplica(t.Context(), changes)
+	if r := pack.Read(reply); err != nil || r.String() == "" || r.Uint() != 1 || !s.voids.has(1) {
+		t.Error("changes of what is gone are taken", err)
+	}
+	var full bitmap
+	for i := range table {
+		full.set(i)
+	}
+	s.watch.heard = map[string]*heard{"a": {}, "b": {roles: roles{index: 1, synced: full}}}
+	plan := func() (shards.Table, []int) {
+		servers, told := s.judge(s.cfg.Members(), s.followed.Load())
+		return shards.Plan(table, servers, func(i int) shards.Sync { return told(table[i], i) })
+	}
+	if next, hand := plan(); next != table || len(hand) > 0 {
+		t.Error("a replica without a word of its own counts as complete")
+	}
+	s.ping(t.Context(), s.cfg.Members()[:1])
+	next, hand := plan()
+	if len(hand) > 0 || next[0].Owner != "b" || next[0].Complete {
+		t.Errorf("its owner's word counts for more than its own: %+v, %d handed over", next[0], len(hand))
+	}
+	table = shards.HandOver(table, []int{0}) // decided before it was known
+	s.become(tableItem(&table, 2))
+	s.followed.Store(2)
+	if s.cfg.Ingest.Owns(0) || !s.voids.has(0) {
+		t.Fatal("it owns what it has nothing of")
+	}
+	s.ping(t.Context(), s.cfg.Members()[:1])
+	if next, _ := plan(); next[0].Owner != "b" || next[0].Epoch != 9 {
+		t.Errorf("who has everything does not get it back: %+v", next[0])
+	}
+}
+
+// What the process said that was there before is not built upon once a question fails, or has no answer in time.
+func TestLateWord(t *testing.T) {
+	s := alone(t, func(string, []byte) ([]byte, error) { return nil, errors.New("refused") })
+	var table shards.Table
+	var full bitmap
+	for i := range table {
+		table[i] = shards.Shard{Owner: "b", Replica: "a", Epoch: 7, Complete: true}
+		full.set(i)
+	}
+	said := roles{index: 1, synced: full}
+	judge := func(h *heard) (shards.Sync, bool) {
+		s.watch.heard = map[string]*heard{"a": {roles: roles{index: 1}}, "b": h}
+		servers, told := s.judge(s.cfg.Members(), 1)
+		return told(table[0], 0), servers[1].Unsure
+	}
+	now := time.Now()
+	s.cfg.Now = func() time.Time { return now }
+	for want, h := range map[shards.Sync]*heard{
+		shards.Complete: {roles: said, since: now.Add(-pingEvery)}, // there is always a question under way
+		shards.Unknown:  {roles: said, since: now.Add(-3 * pingEvery)},
+	} {
+		if got, unsure := judge(h); got != want || unsure != (want == shards.Unknown) {
+			t.Errorf("%+v: %v, unsure %v", h.since.Sub(now), got, unsure)
+		}
+	}
+	h := &heard{roles: said}
+	s.pingOne(t.Context(), s.cfg.Members()[1], h)
+	if got, unsure := judge(h); got != shards.Unknown || !unsure {
+		t.Errorf("after a question that failed: %v, unsure %v", got, unsure)
 	}
 }
 

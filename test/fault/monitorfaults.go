@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -66,6 +67,11 @@ func (l *Lab) RunMonitorFaults(ctx context.Context, cfg MonitorFaults, seed uint
 	keepalives := scaled
 	if cfg.Usual {
 		keepalives = usual
+	}
+	for _, name := range cfg.Steps {
+		if !slices.Contains(FaultSteps, name) {
+			return &FaultsReport{}, fmt.Errorf("no step is called %q (know %s)", name, strings.Join(FaultSteps, ", "))
+		}
 	}
 	m, err := l.openMonitor(ctx, Shape{Servers: 3}, 6, 2, keepalives, seed)
 	if err != nil {

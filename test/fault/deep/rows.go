@@ -129,8 +129,14 @@ func monitorCrash(cfg faultrun.MonitorCrash) func(context.Context, *faultrun.Lab
 	}
 }
 
+// faultSteps are those that --steps names, nil is all of a row.
+var faultSteps []string
+
 func monitorFaults(cfg faultrun.MonitorFaults) runner {
 	return func(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+		if faultSteps != nil {
+			cfg.Steps = faultSteps
+		}
 		r, err := l.RunMonitorFaults(ctx, cfg, seed)
 		return done{map[string]int{"faults": r.Steps, "results": r.Results, "sessions regained": len(r.Back)}, r.Back}, err
 	}
