@@ -72,6 +72,11 @@ func newSecretsPlane(c secretsConfig) (*secretsPlane, error) {
 		if c.store.raft != nil {
 			c.keeper.Joining = c.store.raft.Joining
 		}
+	} else {
+		c.keeper.System = cluster.Alone(cluster.Server{Hostname: hostname(), APIAddr: c.address(), Version: version.VaultContract})
+	}
+	if c.keeper.Local.Settings == nil {
+		c.keeper.Local.Settings = c.settings
 	}
 	if c.api.Doctor != nil {
 		c.keeper.System = withDoctor(c.keeper.System)
@@ -229,6 +234,16 @@ func (c *secretsConfig) address() string {
 		scheme = "https://"
 	}
 	return scheme + c.ports[0].listen.Address
+}
+
+// settings is what sys/config/state/sanitized tells of a plane without a configuration in Vault's words.
+func (c *secretsConfig) settings() map[string]any {
+	listeners := []any{}
+	for _, p := range c.ports {
+		listeners = append(listeners, map[string]any{"type": "tcp", "config": map[string]any{"address": p.listen.Address, "tls_disable": p.listen.TLS == nil}})
+	}
+	return map[string]any{"storage": map[string]any{"type": c.store.backend.Info().Name}, "listeners": listeners, "seals": []any{}, "api_addr": c.address(),
+		"cluster_name": c.keeper.ClusterName, "default_lease_ttl": int64(c.keeper.DefaultTTL / time.Second), "max_lease_ttl": int64(c.keeper.MaxTTL / time.Second)}
 }
 
 // newDevSecrets makes a plane in memory, unsealed with one key, and with KV of a version at secret/.

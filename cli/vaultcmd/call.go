@@ -163,12 +163,28 @@ func (c *call) ended(err error) error {
 		return nil
 	case errors.As(err, &refused):
 		fmt.Fprintln(c.Err, err)
+		if refused.Status == 403 {
+			fmt.Fprint(c.Err, c.nextStep())
+		}
 		return codeRefused
 	case errors.As(err, new(unreached)):
 		fmt.Fprintln(c.Err, err)
 		return codeRefused
 	}
 	return err
+}
+
+// nextStep is what to look at after "permission denied", where more is known than that.
+func (c *call) nextStep() string {
+	switch {
+	case c.cmd.Name() == "login" && c.cmd.Flag("method").Value.String() == "token":
+		return "The server does not know this token, or it has ended.\n"
+	case c.cmd.Name() == "login":
+		return "Is that method enabled at this path? \"vault auth list\" shows what is; -path says where.\n"
+	case c.cfg.Token == "" && c.cmd.Name() != "unwrap":
+		return "No token was sent: log in with \"vault login\", or set VAULT_TOKEN.\n"
+	}
+	return ""
 }
 
 // unreached marks a failure on the way to the server: Vault's commands end with 2 then too, but for status.
@@ -190,8 +206,11 @@ func (c *call) ask(method, path string, query map[string]string, body any) (*vau
 	}
 	a, err := c.client.Do(c.ctx(), method, path, values, body)
 	var refused *vault.Error
-	if err != nil && !errors.As(err, &refused) {
+	switch {
+	case err != nil && !errors.As(err, &refused):
 		err = unreached{err}
+	case err != nil && refused.Answer != nil: // what a 404 has to say stands there
+		c.warn(refused.Answer)
 	}
 	return a, err
 }

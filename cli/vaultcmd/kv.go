@@ -88,7 +88,7 @@ func kvGet(e *command.Env) *cobra.Command {
 			a, err := k.ask("GET", path, query, nil)
 			var refused *vault.Error
 			switch {
-			case errors.As(err, &refused) && refused.Status == 404 && refused.Answer != nil: // deleted or destroyed: there is metadata to show
+			case errors.As(err, &refused) && refused.Status == 404 && refused.Answer != nil && refused.Answer.Data != nil: // deleted or destroyed: there is metadata to show
 				if err := k.showVersion(path, refused.Answer); err != nil {
 					return err
 				}

@@ -30,6 +30,9 @@ type sealStatus struct {
 	StorageType  string `json:"storage_type"`
 }
 
+// noTime stands where no server is active, as in Vault's answers.
+const noTime = "0001-01-01T00:00:00Z"
+
 // leaderStatus is the answer of sys/leader.
 type leaderStatus struct {
 	HAEnabled            bool   `json:"ha_enabled"`
@@ -70,20 +73,11 @@ func (c *call) status() error {
 	if err != nil {
 		return err
 	}
-	var leader leaderStatus
-	l, err := c.do("GET", "sys/leader", nil)
-	var said *vault.Error
-	switch {
-	case err == nil:
-		if err := command.Decode(l.Raw, &leader); err != nil {
-			return err
-		}
-	case st.Sealed && errors.As(err, &said): // a server that could be one of several tells no more while it is sealed
-		leader.HAEnabled = true
-	default:
-		return doing("checking leader status", err)
+	leader, err := c.leader(st.Sealed)
+	if err != nil {
+		return err
 	}
-	if err := c.showStatus(&st, &leader); err != nil {
+	if err := c.showStatus(&st, leader); err != nil {
 		return err
 	}
 	if st.Sealed {
@@ -92,9 +86,27 @@ func (c *call) status() error {
 	return nil
 }
 
+// leader asks which server is active.
+func (c *call) leader(sealed bool) (*leaderStatus, error) {
+	st := &leaderStatus{ActiveTime: noTime} // where there is none: scripts parse it as a time
+	a, err := c.do("GET", "sys/leader", nil)
+	switch {
+	case err == nil:
+		return st, command.Decode(a.Raw, st)
+	case sealed && errors.As(err, new(*vault.Error)): // a server that could be one of several tells no more while it is sealed
+		st.HAEnabled = true
+		return st, nil
+	}
+	return nil, doing("checking leader status", err)
+}
+
 func (c *call) showStatus(st *sealStatus, leader *leaderStatus) error {
+	both := struct {
+		*sealStatus
+		*leaderStatus
+	}{st, leader}
 	if c.field != "" {
-		text, err := json.Marshal(st)
+		text, err := json.Marshal(both)
 		if err != nil {
 			return err
 		}
@@ -104,10 +116,7 @@ func (c *call) showStatus(st *sealStatus, leader *leaderStatus) error {
 		}
 		return c.member(fields)
 	}
-	if done, err := c.structured(struct {
-		*sealStatus
-		*leaderStatus
-	}{st, leader}); done {
+	if done, err := c.structured(both); done {
 		return err
 	}
 	return c.pairs(statusRows(st, leader))
@@ -316,7 +325,11 @@ func operatorUnseal(e *command.Env) *cobra.Command {
 			if err := command.Decode(a.Raw, &st); err != nil {
 				return err
 			}
-			return c.showStatus(&st, &leaderStatus{})
+			leader, err := c.leader(st.Sealed)
+			if err != nil {
+				return err
+			}
+			return c.showStatus(&st, leader)
 		}
 	})
 }

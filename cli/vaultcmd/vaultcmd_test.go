@@ -31,7 +31,7 @@ func (a *asked) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := r.Method + " " + r.URL.RequestURI()
 	a.bodies[name], a.header = string(body), r.Header
 	code, text, _ := strings.Cut(a.answers[name], " ")
-	status := map[string]int{"200": 200, "204": 204, "400": 400, "403": 403, "503": 503}[code]
+	status := map[string]int{"200": 200, "204": 204, "400": 400, "403": 403, "404": 404, "503": 503}[code]
 	if status == 0 {
 		status, text = 404, `{"errors":[]}`
 	}
@@ -105,6 +105,8 @@ func TestInit(t *testing.T) {
 // TestExitCodes: 1 for what is wrong here, 2 for what the server refused; status keeps 2 for "sealed".
 func TestExitCodes(t *testing.T) {
 	a := &asked{answers: map[string]string{"GET /v1/sys/seal-status": "200 " + sealed, "GET /v1/secret/a": `403 {"errors":["permission denied"]}`,
+		"GET /v1/auth/token/lookup-self": `403 {"errors":["permission denied"]}`, "PUT /v1/auth/ldap/login/a": `403 {"errors":["permission denied"]}`,
+		"GET /v1/secret/plain": `404 {"request_id":"1","data":null,"warnings":["use 'vault kv get'"]}`, "GET /v1/sys/leader": `503 {"errors":["Vault is sealed"]}`,
 		"GET /v1/lease/a": `200 {"lease_id":"lease/a/1","lease_duration":3600,"renewable":true,"data":{"n":1}}`}}
 	for _, tt := range []struct {
 		build func(*command.Env, *cobra.Command)
@@ -115,7 +117,13 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{vaultcmd.Status, "", nil, 2, "Unseal Progress    0/0"},
 		{vaultcmd.Read, "secret/a", nil, 2, "Code: 403. Errors:\n\n* permission denied"},
+		{vaultcmd.Read, "secret/a", nil, 2, "No token was sent: log in"},
+		{vaultcmd.Login, "bad", nil, 2, "does not know this token"},
+		{vaultcmd.Login, "--method=ldap username=a password=b", nil, 2, "Is that method enabled at this path?"},
 		{vaultcmd.Read, "none", nil, 2, "No value found at none"},
+		{vaultcmd.Read, "secret/plain", nil, 2, "  * use 'vault kv get'\n\nNo value found at secret/plain\n"},
+		{vaultcmd.Status, "--field=ha_enabled", nil, 2, "true"},
+		{vaultcmd.Status, "--format=json", nil, 2, `"active_time": "0001-01-01T00:00:00Z"`},
 		{vaultcmd.Read, "", nil, 1, "Not enough arguments"},
 		{vaultcmd.Read, "lease/a", nil, 0, "Key                Value\n---                -----\nlease_id           lease/a/1\nlease_duration     1h\nlease_renewable    true\nn                  1\n"},
 		{vaultcmd.Read, "lease/a", map[string]string{"VAULT_FORMAT": "json", "BAO_FORMAT": "yaml"}, 0, "lease_id: lease/a/1"},

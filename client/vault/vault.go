@@ -227,7 +227,7 @@ type Error struct {
 	Method, URL string
 	Status      int
 	Texts       []string
-	Answer      *Answer // its body, where it is an envelope all the same (a deleted version)
+	Answer      *Answer // its body, where it is an envelope all the same (a deleted version, a warning)
 }
 
 // Error implements error, in the form that Vault's users and their scripts know.
@@ -286,7 +286,7 @@ func refused(a *Answer, decoded error, e *Error, raw []byte) (*Answer, error) {
 		refusal.Errors = []string{"the answer is no JSON: " + strings.TrimSpace(string(raw[:min(len(raw), 500)]))}
 	}
 	e.Texts = refusal.Errors
-	if decoded == nil && a.Data != nil {
+	if decoded == nil && (a.Data != nil || len(a.Warnings) > 0) {
 		e.Answer = a
 	}
 	return nil, e

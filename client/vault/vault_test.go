@@ -66,6 +66,7 @@ func TestErrors(t *testing.T) {
 		`{"errors":[]}`:                           "Code: 404. Errors:\n\n",
 		"<html>proxy</html>":                      "the answer is no JSON: <html>proxy</html>",
 		`{"data":{"metadata":{"version":1}}}`:     "Code: 404",
+		`{"data":null,"warnings":["other path"]}`: "Code: 404",
 		`{"errors":["gone"],"data":{"k":"kept"}}`: "* gone",
 	} {
 		answer = text

@@ -53,15 +53,33 @@ func (c *Cluster) System(ctx context.Context, op secrets.Operation, path string,
 	return nil, false, nil
 }
 
-func (c *Cluster) haStatus(context.Context, *secrets.Fields) (any, error) {
-	node := func(s Server, active bool) map[string]any {
-		out := map[string]any{"hostname": s.Hostname, "api_address": s.APIAddr, "cluster_address": "https://" + s.ClusterAddr, "active_node": active,
-			"last_echo": nil, "version": s.Version, "upgrade_version": s.Version, "redundancy_zone": ""}
-		if !active {
-			out["last_echo"] = s.Since.Format(time.RFC3339Nano)
+// Alone is System of a server that shares its storage with no other.
+func Alone(self Server) func(context.Context, secrets.Operation, string, *secrets.Fields) (any, bool, error) {
+	return func(_ context.Context, op secrets.Operation, path string, _ *secrets.Fields) (any, bool, error) {
+		switch {
+		case path != "ha-status":
+			return nil, false, nil
+		case op != secrets.Read:
+			return nil, true, errkind.New(errkind.Conflict, "unsupported operation")
 		}
-		return out
+		return map[string]any{"nodes": []any{node(self, true)}}, true, nil
 	}
+}
+
+// node is a server as ha-status shows it.
+func node(s Server, active bool) map[string]any {
+	out := map[string]any{"hostname": s.Hostname, "api_address": s.APIAddr, "cluster_address": "", "active_node": active,
+		"last_echo": nil, "version": s.Version, "upgrade_version": s.Version, "redundancy_zone": ""}
+	if s.ClusterAddr != "" {
+		out["cluster_address"] = "https://" + s.ClusterAddr
+	}
+	if !active {
+		out["last_echo"] = s.Since.Format(time.RFC3339Nano)
+	}
+	return out
+}
+
+func (c *Cluster) haStatus(context.Context, *secrets.Fields) (any, error) {
 	nodes := []any{node(c.cfg.Self, true)}
 	list := c.Servers()
 	slices.SortFunc(list, func(a, b Server) int {

@@ -222,7 +222,7 @@ func (n *Node) Member() bool { return n.begun.Load() }
 
 var errBehind = errkind.New(errkind.Unavailable, "the Raft group has no leader yet: what is stored is not known here")
 
-var errNotOpen = errkind.New(errkind.Unavailable, "the Raft group has not begun yet")
+var errNotOpen = errkind.New(errkind.Unavailable, "the Raft group of this server is still being opened: try again in a moment")
 
 // under is where reads go: to the leader's checked state while this server reigns, to its own copy otherwise,
 // which may be old; nil where there is none.

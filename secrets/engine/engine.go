@@ -54,6 +54,7 @@ type Engine interface {
 type Special struct {
 	Open      []string // need no token
 	Token     []string // need a token and no policy: what they tell depends on the token's rights
+	Visible   []string // those of Token that answer without a token too, with what everybody may see
 	Protected []string // need sudo
 }
 

@@ -168,7 +168,9 @@ func TestApprole(t *testing.T) {
 	if _, err := h.login(id, "mine"); !errkind.Is(err, errkind.Invalid) {
 		t.Errorf("with one that has ended: %v", err)
 	}
-	h.ok(secrets.Update, "auth/approle/tidy/secret-id", "")
+	if r := h.ok(secrets.Update, "auth/approle/tidy/secret-id", ""); r.Status != 202 || len(r.Warnings) != 1 {
+		t.Errorf("tidy: %+v", r)
+	}
 	h.ok(secrets.Update, "auth/approle/role/app/secret-id-accessor/destroy", text(t, map[string]string{"secret_id_accessor": accessor}))
 	if _, err := h.login(id, secret); !errkind.Is(err, errkind.Invalid) {
 		t.Errorf("with one that was destroyed: %v", err)

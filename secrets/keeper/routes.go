@@ -24,6 +24,7 @@ var engineRoutes = map[string]string{
 		revoke-self W
 		revoke-orphan W
 		revoke-accessor W
+		tidy W
 		accessors L
 		roles L
 		roles/{role} RWD`,

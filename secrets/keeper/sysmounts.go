@@ -279,13 +279,17 @@ func (s *system) clear(c *sysCall, prefix string) error {
 func (s *system) uiMounts(c *sysCall) (any, error) {
 	secret, auth := map[string]any{}, map[string]any{}
 	for _, e := range c.st.mounts.All() {
-		if !c.holder.acl.Below(e.Path) {
+		shown := map[string]any{"type": e.Type, "description": e.Description, "options": e.Options}
+		switch {
+		case c.holder != nil && c.holder.acl.Below(e.Path):
+			shown = s.k.described(e)
+		case e.Config.ListingVisibility != "unauth":
 			continue
 		}
 		if path, ok := strings.CutPrefix(e.Path, "auth/"); ok {
-			auth[path] = s.k.described(e)
+			auth[path] = shown
 		} else {
-			secret[e.Path] = s.k.described(e)
+			secret[e.Path] = shown
 		}
 	}
 	return map[string]any{"secret": secret, "auth": auth}, nil

@@ -18,7 +18,7 @@ type system struct{ k *Keeper }
 
 // Special implements engine.Engine.
 func (*system) Special() engine.Special {
-	return engine.Special{Open: []string{"wrapping/unwrap", "wrapping/lookup", "wrapping/rewrap", "replication/status", "replication/dr/status", "replication/performance/status"}, Token: []string{"internal/ui/mounts", "internal/ui/mounts/*"}, Protected: []string{"pprof", "pprof/*", "leases/tidy", "plugins/catalog/*", "plugins/reload/*", "config/cors", "config/auditing/*", "auth/*", "rotate", "rotate/*", "storage/raft/*", "rekey/*", "rekey-recovery-key/*", "generate-root/*", "seal", "step-down", "audit", "audit/*", "remount", "raw/*", "leases/lookup/*", "leases/revoke-prefix/*", "leases/revoke-force/*", "leases/revocation/*",
+	return engine.Special{Open: []string{"wrapping/unwrap", "wrapping/lookup", "wrapping/rewrap", "replication/status", "replication/dr/status", "replication/performance/status"}, Token: []string{"internal/ui/mounts", "internal/ui/mounts/*"}, Visible: []string{"internal/ui/mounts"}, Protected: []string{"pprof", "pprof/*", "leases/tidy", "plugins/catalog/*", "plugins/reload/*", "config/cors", "config/auditing/*", "auth/*", "rotate", "rotate/*", "storage/raft/*", "rekey/*", "rekey-recovery-key/*", "generate-root/*", "seal", "step-down", "audit", "audit/*", "remount", "raw/*", "leases/lookup/*", "leases/revoke-prefix/*", "leases/revoke-force/*", "leases/revocation/*",
 		"revoke-prefix/*", "revoke-force/*"}}
 }
 

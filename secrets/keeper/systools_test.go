@@ -123,6 +123,9 @@ func TestSmallRows(t *testing.T) {
 	if r := h.ok(secrets.Update, "sys/leases/tidy", ""); r.Status != 202 || len(r.Warnings) != 1 {
 		t.Errorf("tidy: %+v", r)
 	}
+	if r := h.ok(secrets.Update, "auth/token/tidy", ""); r.Status != 202 || len(r.Warnings) != 1 {
+		t.Errorf("tidy of tokens: %+v", r)
+	}
 	catalog := object(t, h.ok(secrets.Read, "sys/plugins/catalog", ""))
 	if got := catalog["secret"].([]any); !slices.Contains(got, any("kv")) || slices.Contains(got, any("system")) {
 		t.Errorf("the catalog lists %v", got)
@@ -268,4 +271,14 @@ func TestTuneReadsWhatItWrote(t *testing.T) {
 	if shown := fmt.Sprint(inside(object(t, h.ok(secrets.Read, "sys/auth", "")), "userpass/", "config", "audit_non_hmac_request_keys")); shown != "[a b]" {
 		t.Errorf("the list of methods shows %s", shown)
 	}
+	// Who has no token, and who has no right there, sees that much of it.
+	app := h.token(`{"policies":["default"]}`)
+	for _, id := range []string{"", app} {
+		r, err := h.as(id, secrets.Read, "sys/internal/ui/mounts", "")
+		if err != nil || !strings.Contains(string(r.Data), `"auth":{`) || !strings.Contains(string(r.Data), `"userpass/":{"description":"d","options":null,"type":"userpass"}`) || strings.Contains(string(r.Data), "kv") {
+			t.Errorf("with the token %q: %v, %v", id, r, err)
+		}
+	}
+	h.refused(errkind.Denied, "", secrets.Read, "sys/internal/ui/mounts/auth/userpass/login/ann", "")
+	h.refused(errkind.Denied, "hvs.wrong", secrets.Read, "sys/internal/ui/mounts", "")
 }

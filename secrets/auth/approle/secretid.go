@@ -3,6 +3,7 @@ package approle
 import (
 	"encoding/json"
 	"maps"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -285,7 +286,7 @@ func (c *call) tidy() (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	resp := &secrets.Response{}
+	resp := &secrets.Response{Status: http.StatusAccepted}
 	for _, name := range names {
 		if c.role, err = find(c, c.view, name); err != nil || c.role == nil {
 			continue // a damaged role keeps what it has; reading it says so

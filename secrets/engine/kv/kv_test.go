@@ -164,6 +164,12 @@ func TestV2Settings(t *testing.T) {
 	if resp, err := d.do(secrets.Read, "data/a", ""); err != nil || !resp.Missing {
 		t.Errorf("a version outlived delete_version_after: %s, %v", resp.Data, err)
 	}
+	for _, op := range []secrets.Operation{secrets.Read, secrets.Update, secrets.Patch, secrets.Delete, secrets.List} { // as of version 1
+		if resp, err := d.do(op, "a", `{"x":1}`); err != nil || !resp.Missing || resp.Data != nil || len(resp.Ops) != 0 || fmt.Sprint(resp.Warnings) != "["+wrongPath+"]" {
+			t.Errorf("%v of a path without its kind: %+v, %v", op, resp, err)
+		}
+	}
+	d.want(secrets.Read, "data", "", "400 missing path")
 }
 
 // The settings of a path may ask for the number of their last write.

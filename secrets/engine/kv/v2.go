@@ -3,6 +3,7 @@ package kv
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,6 +42,13 @@ func (V2) Exists(ctx context.Context, view engine.View, r *secrets.Request) (exi
 	return exists, true, err
 }
 
+// kinds are the first segments of all paths.
+var kinds = []string{"config", "data", "delete", "destroy", "detailed-metadata", "metadata", "subkeys", "undelete"}
+
+// wrongPath tells who asks as of version 1, as Vault does: clients show it beside the 404.
+const wrongPath = "Invalid path for a versioned K/V secrets engine. See the API docs for the appropriate API endpoints to use. " +
+	"If using the Vault CLI, use 'vault kv get' for this operation."
+
 // call is one request with what it needs at hand.
 type call struct {
 	context.Context
@@ -52,6 +60,9 @@ type call struct {
 // Handle implements engine.Engine.
 func (V2) Handle(ctx context.Context, view engine.View, r *secrets.Request) (*secrets.Response, error) {
 	kind, path, _ := strings.Cut(r.Rest, "/")
+	if !slices.Contains(kinds, kind) {
+		return &secrets.Response{Missing: true, Warnings: []string{wrongPath}}, nil
+	}
 	c := &call{ctx, view, r, path}
 	if r.Op == secrets.List {
 		below := *r
