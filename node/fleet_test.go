@@ -23,6 +23,7 @@ func bound(entity, check string, status uint32, annotations map[string]string) [
 
 // TestMonitorDrivesCatalog: over any server, whoever leads and owns.
 func TestMonitorDrivesCatalog(t *testing.T) {
+	t.Parallel()
 	servers := startCluster(t, 3, monitorOn)
 	for _, m := range servers {
 		polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "%s to be ready", m.cfg.Node.Name)
@@ -89,6 +90,7 @@ func TestMonitorDrivesCatalog(t *testing.T) {
 
 // TestCatalogFailureIsEvent: a host that dies is an event of the entity of its name, from any server, and one that is back a resolution.
 func TestCatalogFailureIsEvent(t *testing.T) {
+	t.Parallel()
 	servers := startCluster(t, 3, monitorOn)
 	c := startMember(t, false, "host-1", aclOff+fmt.Sprintf("leave_on_terminate = false\nretry_join = [%q]\n", servers[0].gossip))
 	for _, m := range servers {

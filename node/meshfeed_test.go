@@ -11,6 +11,7 @@ import (
 
 // An agent hears of the mesh over its one connection to a server, two when hedged.
 func TestAgentsAreFed(t *testing.T) {
+	t.Parallel()
 	first := startServer(t, "feed1", aclOff+`bootstrap = true`)
 	startServer(t, "feed2", aclOff+fmt.Sprintf("retry_join = [%q]", first.gossip))
 	var heard [2]newest

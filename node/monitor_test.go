@@ -109,6 +109,7 @@ func TestMonitorPlane(t *testing.T) {
 
 // TestMonitorCluster: three servers found the plane together, each takes writes, and each has what was written.
 func TestMonitorCluster(t *testing.T) {
+	t.Parallel()
 	servers := startCluster(t, 3, monitorOn)
 	for i, m := range servers {
 		polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "%s to be ready: %v", m.cfg.Node.Name, m.monitor.lacks())

@@ -94,6 +94,7 @@ func everySecond(name string, subscriptions ...string) *monitor.CheckConfig {
 
 // TestMonitorSchedules: a check that is written reaches agents over their sessions, once though two subscriptions match; subdued or deleted it does not.
 func TestMonitorSchedules(t *testing.T) {
+	t.Parallel()
 	m := startServer(t, "mon", monitorOn+"bootstrap = true")
 	a := m.runs("web-1", "linux", "web")
 	m.put(everySecond("disk", "linux", "web"))
@@ -129,6 +130,7 @@ func TestMonitorSchedules(t *testing.T) {
 // TestMonitorClusterRounds: agents of three servers share a check that goes round, also after the leader has gone, and a check that is
 // executed on request reaches all.
 func TestMonitorClusterRounds(t *testing.T) {
+	t.Parallel()
 	servers := startCluster(t, 3, monitorOn)
 	var agents []*runner
 	for i, m := range servers {
@@ -206,6 +208,7 @@ func (m *testMember) rest(method, path, body string) (int, string) {
 
 // TestMonitorChecksOverREST: what sensuctl does to have a check run: write it with its asset and hook, deal its entities out, execute it.
 func TestMonitorChecksOverREST(t *testing.T) {
+	t.Parallel()
 	m := startServer(t, "mon", monitorOn+"bootstrap = true")
 	a, b := m.runs("web-1", "linux"), m.runs("web-2", "linux")
 	put := func(path, body string) {

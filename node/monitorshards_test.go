@@ -76,6 +76,7 @@ func awaitReplicas(t *testing.T, servers []*testMember) {
 // TestMonitorShards: three servers share the events; each takes and tells of all of them, and those of one that goes are
 // where they were, with their past, at the others.
 func TestMonitorShards(t *testing.T) {
+	t.Parallel()
 	servers := startCluster(t, 3, monitorOn)
 	awaitEven(t, servers)
 	const entities, runs = 60, 3

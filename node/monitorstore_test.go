@@ -19,6 +19,7 @@ import (
 
 // TestMonitorPostgres: a server keeps its events in PostgreSQL, goes on while that is gone, says so, and has them after a restart.
 func TestMonitorPostgres(t *testing.T) {
+	t.Parallel()
 	if _, err := pgtest.Bin(); err != nil {
 		loud.Skip(t, "%v", err)
 	}

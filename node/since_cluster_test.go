@@ -68,6 +68,7 @@ func whole(m *testMember) (values map[string]string, err error) {
 // TestSinceFollowsAcrossServers: whoever follows a prefix by ?since=, going from server to server as it likes, over
 // changes of the leader and reading stale or not, ends with what a full read shows.
 func TestSinceFollowsAcrossServers(t *testing.T) {
+	t.Parallel()
 	servers := startCluster(t, 3, aclOff)
 	rng := rand.New(rand.NewPCG(7, 9))
 	written := make(chan struct{})

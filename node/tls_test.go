@@ -158,6 +158,7 @@ func knock(t *testing.T, m *testMember, a *authority, c *tls.Certificate, proto 
 
 // TestStrangersOfRPC is C7: nobody without a valid certificate of the right authority gets through to RPC or Raft.
 func TestStrangersOfRPC(t *testing.T) {
+	t.Parallel()
 	a, other := newAuthority(t), newAuthority(t)
 	m, _, _, _ := secured(t, a, "")
 	cert := func(c tls.Certificate) *tls.Certificate { return &c }
