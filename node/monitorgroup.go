@@ -238,7 +238,7 @@ func (m *monitorPlane) initialize(ctx context.Context, admin, password, apiKey s
 	if m.resources.View().Get("namespaces", "", "default") != nil {
 		return errInitialized
 	}
-	ops, err := users.Seed(admin, password, apiKey, m.p.clock.Now().Unix())
+	ops, err := users.Seed(admin, password, apiKey, 0, m.p.clock.Now().Unix())
 	if err != nil {
 		return errkind.E(errkind.Invalid, "password", err)
 	}

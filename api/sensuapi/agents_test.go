@@ -16,6 +16,7 @@ import (
 
 	"github.com/gorilla/websocket"
 	sensu "github.com/sensu/sensu-go/api/core/v2"
+	"golang.org/x/crypto/bcrypt"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/leaktest"
@@ -58,7 +59,7 @@ func newBackend(t testing.TB) *backend {
 	b := &backend{resources: resources.New(log), published: make(chan *monitor.Event, 1000)}
 	b.ready.Store(true)
 	b.resources.Serve(direct{b.resources})
-	ops, err := users.Seed("admin", "correct horse", "", 1)
+	ops, err := users.Seed("admin", "correct horse", "", bcrypt.MinCost, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +87,7 @@ func newBackend(t testing.TB) *backend {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- b.ingest.Run(ctx) }()
-	b.Agents, err = NewAgents(AgentsConfig{Resources: b.resources, Users: users.New(b.resources), Hub: hub.NewHub(), Events: b.ingest, Backend: "backend-1",
+	b.Agents, err = NewAgents(AgentsConfig{Resources: b.resources, Users: users.New(users.Config{Resources: b.resources, Cost: bcrypt.MinCost}), Hub: hub.NewHub(), Events: b.ingest, Backend: "backend-1",
 		Ready: b.ready.Load, Log: log})
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/crypto/bcrypt"
+
 	"corbel.dev/corbel/api/sensuapi"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/leaktest"
@@ -54,14 +56,14 @@ func newBackend(t *testing.T) *backend {
 	log := slog.New(slog.DiscardHandler)
 	b := &backend{resources: resources.New(log), published: make(chan *monitor.Event, 1000), hub: hub.NewHub()}
 	b.resources.Serve(direct{b.resources})
-	ops, err := users.Seed("admin", "correct horse", "", 1)
+	ops, err := users.Seed("admin", "correct horse", "", bcrypt.MinCost, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := b.resources.Write(t.Context(), ops...); err != nil {
 		t.Fatal(err)
 	}
-	b.users = users.New(b.resources)
+	b.users = users.New(users.Config{Resources: b.resources, Cost: bcrypt.MinCost})
 	b.ingest, err = ingest.New(ingest.Config{
 		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
 			return logevents.Open(logevents.Config{FS: vfs.NewMem(), Dir: "/e", Log: log}, l)

@@ -1,6 +1,8 @@
 package users
 
 import (
+	"cmp"
+
 	"golang.org/x/crypto/bcrypt"
 
 	"corbel.dev/corbel/kit/tagproto"
@@ -14,19 +16,18 @@ const (
 	AgentPassword = "P@ssw0rd!"
 )
 
-const hashCost = 10
-
 // common are the objects that the roles admin, edit and view are about.
 var common = []string{"assets", "checks", "entities", "events", "filters", "handlers", "hooks", "mutators", "pipelines", "silenced"}
 
 // Seed returns the commands that make an empty configuration usable: the namespace default, the roles that everybody
-// expects, an administrator, and the user of agents. apiKey may be empty.
-func Seed(admin, password, apiKey string, now int64) ([]objects.Op, error) {
-	adminHash, err := bcrypt.GenerateFromPassword([]byte(password), hashCost)
+// expects, an administrator, and the user of agents. apiKey may be empty. cost is that of the hashes, as in Config.
+func Seed(admin, password, apiKey string, cost int, now int64) ([]objects.Op, error) {
+	cost = cmp.Or(cost, DefaultCost)
+	adminHash, err := bcrypt.GenerateFromPassword([]byte(password), cost)
 	if err != nil {
 		return nil, err
 	}
-	agentHash, err := bcrypt.GenerateFromPassword([]byte(AgentPassword), hashCost)
+	agentHash, err := bcrypt.GenerateFromPassword([]byte(AgentPassword), cost)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@
 package users
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -31,9 +32,21 @@ var nobody = []byte("$2a$10$N9qo8uLOickgx2ZMRZoMyeIjZAgcfl7p92ldGxad68LJZdL17lhW
 // remembered bounds how many logins are remembered; when it is reached all are forgotten.
 const remembered = 10_000
 
+// DefaultCost is the cost of bcrypt that Sensu hashes with: two to its power rounds.
+const DefaultCost = 10
+
+// Config is what a Users works on.
+type Config struct {
+	Resources *resources.Resources
+	// Cost of new hashes; zero is DefaultCost. Less is for tests.
+	Cost int
+}
+
 // Users checks passwords. All methods may be called from any goroutine.
 type Users struct {
 	resources *resources.Resources
+	cost      int
+	nobody    []byte
 	gate      *limit.Gate
 	key       [32]byte
 
@@ -42,16 +55,21 @@ type Users struct {
 }
 
 // New returns a Users over the configuration's users.
-func New(r *resources.Resources) *Users {
-	u := &Users{resources: r, good: map[[32]byte]struct{}{},
+func New(c Config) *Users {
+	u := &Users{resources: c.Resources, cost: cmp.Or(c.Cost, DefaultCost), nobody: nobody, good: map[[32]byte]struct{}{},
 		gate: limit.NewGate(limit.GateConfig{Name: "password checks", Slots: runtime.GOMAXPROCS(0), MaxWaiting: 50_000, MaxPerKey: 50_000, MaxWait: 14 * time.Second})}
 	_, _ = rand.Read(u.key[:])
+	if u.cost != DefaultCost {
+		if hash, err := bcrypt.GenerateFromPassword(u.key[:], u.cost); err == nil {
+			u.nobody = hash
+		}
+	}
 	return u
 }
 
 // Login returns who has the name and password. from is whose turn it is in the queue, an address. Errors: ErrWrong; Overloaded, who waits too long.
 func (u *Users) Login(ctx context.Context, from, name, password string) (monitor.Caller, error) {
-	hash, caller := nobody, monitor.Caller{}
+	hash, caller := u.nobody, monitor.Caller{}
 	if item := u.resources.View().Get("users", "", name); item != nil {
 		if user := item.Object.(*monitor.User); !user.Disabled && user.PasswordHash != "" {
 			hash, caller = []byte(user.PasswordHash), monitor.Caller{User: name, Groups: user.Groups}
@@ -100,7 +118,7 @@ func (u *Users) Hash(ctx context.Context, from, password string) (string, error)
 		return "", err
 	}
 	defer permit.Release()
-	hash, err := bcrypt.GenerateFromPassword([]byte(password), hashCost)
+	hash, err := bcrypt.GenerateFromPassword([]byte(password), u.cost)
 	return string(hash), errkind.E(errkind.Invalid, "password", err) // bcrypt takes 72 bytes at most
 }
 

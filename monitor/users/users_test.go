@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/crypto/bcrypt"
+
 	"corbel.dev/corbel/kit/leaktest"
 	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/monitor"
@@ -17,7 +19,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func seeded(t *testing.T) *resources.Resources {
 	t.Helper()
-	ops, err := Seed("admin", "correct horse", "key-1", 1)
+	ops, err := Seed("admin", "correct horse", "key-1", bcrypt.MinCost, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +40,7 @@ func seeded(t *testing.T) *resources.Resources {
 
 func TestLogin(t *testing.T) {
 	r := seeded(t)
-	u := New(r)
+	u := New(Config{Resources: r, Cost: bcrypt.MinCost})
 	for _, c := range []struct {
 		name, password string
 		ok             bool
@@ -66,7 +68,7 @@ func TestLogin(t *testing.T) {
 // What is remembered does not outlive the password, nor the user.
 func TestLoginAfterAChange(t *testing.T) {
 	r := seeded(t)
-	u := New(r)
+	u := New(Config{Resources: r, Cost: bcrypt.MinCost})
 	if _, err := u.Login(t.Context(), "test", "agent", AgentPassword); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +92,7 @@ func TestLoginAfterAChange(t *testing.T) {
 
 // Thousands who share a password cost one hash.
 func TestAFleetLogsInAtOnce(t *testing.T) {
-	u := New(seeded(t))
+	u := New(Config{Resources: seeded(t), Cost: bcrypt.MinCost})
 	var all sync.WaitGroup
 	for range 500 {
 		all.Go(func() {
@@ -100,4 +102,39 @@ func TestAFleetLogsInAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// New passwords and those of the first start are hashed at Sensu's cost, and who has no name here is compared with a hash of the same.
+func TestCost(t *testing.T) {
+	u := New(Config{Resources: resources.New(slog.New(slog.DiscardHandler))})
+	hash, err := u.Hash(t.Context(), "test", "new one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range []string{hash, string(u.nobody)} {
+		if cost, err := bcrypt.Cost([]byte(h)); cost != 10 || err != nil {
+			t.Errorf("%s: cost %d, %v", h, cost, err)
+		}
+	}
+	ops, err := Seed("admin", "x", "", 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hashes := 0
+	for _, op := range ops {
+		if op.Type != "users" {
+			continue
+		}
+		var user monitor.User
+		if err := tagproto.Unmarshal(op.Encoded, &user); err != nil {
+			t.Fatal(err)
+		}
+		if cost, err := bcrypt.Cost([]byte(user.PasswordHash)); cost != 10 || err != nil {
+			t.Errorf("%s: cost %d, %v", user.Username, cost, err)
+		}
+		hashes++
+	}
+	if hashes != 2 {
+		t.Errorf("%d users", hashes)
+	}
 }

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/crypto/bcrypt"
+
 	"corbel.dev/corbel/api/sensuapi"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/leaktest"
@@ -111,7 +113,7 @@ func newRigOf(t *testing.T, followers tail.Config, change ...func(*Config)) *rig
 	g := &rig{t: t, resources: resources.New(log), asked: make(chan string, 10)}
 	clock := func() time.Time { return time.Now().Add(time.Duration(g.now.Load()) * time.Second) }
 	g.resources.Serve(direct{g.resources, &g.writes})
-	ops, err := users.Seed("admin", adminPassword, adminKey, 1)
+	ops, err := users.Seed("admin", adminPassword, adminKey, bcrypt.MinCost, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +136,7 @@ func newRigOf(t *testing.T, followers tail.Config, change ...func(*Config)) *rig
 		t.Fatal(err)
 	}
 	cfg := Config{
-		Resources: g.resources, Users: users.New(g.resources), Logins: g.logins, Events: servers{ingest.Local{Ingest: g.ingest}, &g.away, &g.states}, Follow: g.tail.Follow, Now: clock, Log: log,
+		Resources: g.resources, Users: users.New(users.Config{Resources: g.resources, Cost: bcrypt.MinCost}), Logins: g.logins, Events: servers{ingest.Local{Ingest: g.ingest}, &g.away, &g.states}, Follow: g.tail.Follow, Now: clock, Log: log,
 		Execute: func(_ context.Context, namespace, check string, subscriptions []string, creator, reason string) (int64, error) {
 			g.asked <- fmt.Sprintf("%s/%s %v by %s: %s", namespace, check, subscriptions, creator, reason)
 			return 77, nil
