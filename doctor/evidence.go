@@ -105,7 +105,7 @@ type Stat struct {
 	P99   float64 `json:"p99,omitempty"`
 	Max   float64 `json:"max,omitempty"`
 	Value float64 `json:"value,omitempty"`
-	// Slope is a gauge's change per second over the longest history kept.
+	// Slope is a gauge's change per second over the longest history kept, or over its newer half where that is less.
 	Slope float64 `json:"slope,omitempty"`
 }
 

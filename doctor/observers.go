@@ -11,7 +11,8 @@ func sinkBlocks(v *view) []Finding {
 	var out []Finding
 	for _, s := range v.all("telemetry.tap") {
 		waited := s.Now.Sum / 1000 / max(v.Window.Seconds(), 1) // seconds of callers' time in each second
-		if s.Now.Count < 1 || (s.Now.Mean < 1 && waited < 0.05) || s.Now.Max < 2 {
+		// A call that takes long now and then, as any that the scheduler interrupts, blocks nobody: what counts is the sum, or the mean of several.
+		if waited < 0.05 && (s.Now.Mean < 1 || s.Now.Count < fewest) || s.Now.Max < 2 {
 			continue
 		}
 		name := s.Label("sink")
@@ -94,15 +95,17 @@ func (v *view) leads() []string {
 	return out
 }
 
-// lockContended finds a lock that requests wait for most of the time.
+// lockContended finds a lock that requests wait for most of the time, while they are slow: requests that must follow each other by their nature (logins
+// with one secret id) wait at a lock too, as many as a client has connections, and keep their limits. A queue at a lock is where other things show
+// as well, from a stalled disk below it to a flood above it, so it stands under any of them.
 func lockContended(v *view) []Finding {
 	var out []Finding
 	for _, st := range v.Stacks {
 		// More than two goroutines of every moment wait at this one place.
-		if st.Kind != StackMutex || st.Share < 0.5 || st.Seconds < 2 {
+		if st.Kind != StackMutex || st.Share < 0.5 || st.Seconds < 2 || !v.suffers(st.Plane) {
 			continue
 		}
-		out = append(out, Finding{Severity: Warning, layer: layerWork, Plane: st.Plane, Culprit: st.Package, subject: st.Package + st.Function,
+		out = append(out, Finding{Severity: Warning, layer: layerSymptom, effect: true, Plane: st.Plane, Culprit: st.Package, subject: st.Package + st.Function,
 			Title:    fmt.Sprintf("%s: requests wait for one lock in %s", v.Member, st.Package),
 			Evidence: []Line{{Text: st.words()}, {Text: fmt.Sprintf("%.1f goroutines wait there at any moment", st.Seconds)}},
 			Do: []string{"Gather an archive (corbel debug) and report it: a lock that requests queue at is a defect of Corbel.",

@@ -57,6 +57,9 @@ func (v *view) storageOf(d Dependency) (Finding, bool) {
 		limit = eventLimit * 0.8
 	}
 	tooSlow := worst != nil && worst.Now.Count >= fewest && (worst.Now.Mean > limit || (worst.times() >= usualTimes && worst.Now.Mean > limit/4))
+	if tooSlow && v.cpuScarce() && worst.Now.Mean < 3*limit {
+		tooSlow = false // its callers wait for the CPU, as those of a disk do
+	}
 	if !tooSlow && failed < 3 && inflight < stallLimit {
 		return Finding{}, false
 	}
@@ -147,11 +150,7 @@ func revocationStorm(v *view) []Finding {
 	done := v.rate("expire.revoked")
 	failed := v.rate("expire.revoke_failed")
 	// A storm that passes at its own pace, while requests keep their limits, is no finding.
-	harmed := false
-	for _, y := range v.symptoms() {
-		harmed = harmed || y.plane == "secrets"
-	}
-	if !harmed && failed <= done {
+	if !v.suffers("secrets") && failed <= done {
 		return nil
 	}
 	eta := "it makes no progress"
@@ -205,6 +204,16 @@ func (v *view) harmed(plane string) bool {
 	}
 	for _, y := range v.symptoms() {
 		if y.plane == plane {
+			return true
+		}
+	}
+	return false
+}
+
+// suffers reports whether requests of a plane ("" is any) are slow on this member beyond what a used up CPU excuses.
+func (v *view) suffers(plane string) bool {
+	for _, y := range v.symptoms() {
+		if (plane == "" || y.plane == plane) && !excused(v, &y) {
 			return true
 		}
 	}

@@ -134,7 +134,7 @@ var Scenarios = []Scenario{
 	{Name: "revocation-storm", About: "a mass of leases is revoked after the maintenance of their database, which does not come back", Code: "revocation-storm",
 		prepare: secretsOfDatabase, load: writing, inject: resumeRevocation},
 	{Name: "storage-amplified", About: "each write of a secret is stored three times where once is enough", Code: "storage-amplified", prepare: secretsOnFile, load: writing, inject: amplify},
-	{Name: "noisy-tenant", About: "one client writes with 300 connections as fast as it can", Code: "noisy-tenant", inject: flood},
+	{Name: "noisy-tenant", About: "one client writes with 2,000 connections as fast as it can", Code: "noisy-tenant", inject: flood},
 	{Name: "packet-loss", About: "one in twelve packets from the server to one of three agents is lost", Code: "packet-loss", prepare: hosts, load: throughAgents, inject: losePackets},
 	{Name: "connection-resets", About: "a middlebox resets connections between the server and one of three agents", Code: "packet-loss", prepare: hosts, load: throughAgents, inject: resetConnections},
 	{Name: "terminating-instance", About: "a client goes on to connect to an instance that is being drained", Code: "terminating-instance", single: true, inject: drainBusy},

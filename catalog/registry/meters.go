@@ -90,12 +90,13 @@ func costKind(op catalog.Op) int {
 	return 0
 }
 
-// charge books what a batch cost. Fsyncs are the log's: a batch shares them, so
+// charge books what a batch cost this member. Operations are booked where commands are proposed, beside the requests that they are compared with: who
+// applies what others proposed, or leads since a moment, has many for few requests. Fsyncs are the log's: a batch shares them, so
 // its first command's kind pays, which keeps the sums right.
 func (m *meters) charge(commands []catalog.Command, bytes []int, fsyncs uint64, apply, notify time.Duration) {
 	for i, c := range commands {
 		kind := costKind(c.Op())
-		m.costs.Charge(kind, 1, uint64(bytes[i]), fsyncs)
+		m.costs.Charge(kind, 0, uint64(bytes[i]), fsyncs)
 		fsyncs = 0
 		m.costs.Observe(kind, telemetry.StageApply, apply)
 		m.costs.Observe(kind, telemetry.StageNotify, notify)

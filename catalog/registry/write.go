@@ -45,6 +45,7 @@ func (r *Registry) propose(ctx context.Context, c catalog.Command) (catalog.Resu
 	took := time.Since(start)
 	r.meters.apply[c.Op()].Observe(took)
 	r.meters.costs.Done(costKind(c.Op()), took, nil, telemetry.TraceOf(ctx))
+	r.meters.costs.Charge(costKind(c.Op()), 1, 0, 0)
 	result, ok := out.(*catalog.Result)
 	if !ok {
 		return catalog.Result{}, errkind.Errorf(errkind.Internal, "the log gave a %T for a catalog command", out)

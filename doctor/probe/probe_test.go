@@ -99,6 +99,13 @@ func TestSlope(t *testing.T) {
 		if s := seriesOf(p.Evidence(), "runtime.num_goroutines"); s.Now.Slope < 9.5 || s.Now.Slope > 10.5 {
 			t.Errorf("50 more each five seconds is a slope of %.2f a second", s.Now.Slope)
 		}
+		for range 200 {
+			time.Sleep(tick)
+			p.pass()
+		}
+		if s := seriesOf(p.Evidence(), "runtime.num_goroutines"); s.Now.Slope > 0.1 {
+			t.Errorf("what has been the same for a quarter of an hour has a slope of %.2f a second", s.Now.Slope)
+		}
 	})
 }
 

@@ -151,19 +151,25 @@ func (t *track) depart(now time.Time, level float64, quiet bool) {
 	}
 }
 
-// slope is the change per second between the first and the last quarter of what is kept.
+// slope is the change per second between the first and the last quarter of what is kept, or of its second half where that rose less: what rose
+// once, when its users came, and stays is not what goes on rising.
 func (t *track) slope() float64 {
-	quarter := t.filled / 4
-	if quarter < 1 {
+	if t.filled < 4 {
 		return 0
 	}
-	at := func(i int) float64 { return float64(t.levels[(t.next-t.filled+i+2*kept)%kept]) }
+	return min(t.slopeOf(t.filled), t.slopeOf((t.filled+1)/2))
+}
+
+// slopeOf is the change per second between the first and the last quarter of the newest levels, of which there are two at least.
+func (t *track) slopeOf(newest int) float64 {
+	quarter := max(newest/4, 1)
+	at := func(i int) float64 { return float64(t.levels[(t.next-newest+i+2*kept)%kept]) }
 	var first, last float64
 	for i := range quarter {
 		first += at(i)
-		last += at(t.filled - 1 - i)
+		last += at(newest - 1 - i)
 	}
-	span := float64(t.filled-quarter) * tick.Seconds()
+	span := float64(newest-quarter) * tick.Seconds()
 	return (last - first) / float64(quarter) / span
 }
 
