@@ -34,7 +34,7 @@ func newSecretsPorts(api *vaultapi.API, list []secretsPort, headerBytes int, log
 		port := &list[i]
 		own := api.At(port.rules)
 		own.SetHeaders(port.headers)
-		s, err := httpx.NewServer(httpx.ServerConfig{Name: "secrets", Listen: []httpx.Listen{port.listen}, Unix: port.unix, Handler: own, Hot: own.Hot(), MaxConnsPerClient: -1,
+		s, err := httpx.NewServer(httpx.ServerConfig{Name: "secrets", Listen: []httpx.Listen{port.listen}, Unix: port.unix, Handler: own, Hot: own.Hot(), HTTP2: true, MaxConnsPerClient: -1,
 			MaxHeaderBytes: headerBytes, IdleTimeout: port.idle, ReadHeaderTimeout: port.readHeader, BodyGrace: port.body, WriteTimeout: port.write, Logger: log, Metrics: metrics})
 		if err != nil {
 			return nil, err

@@ -3,12 +3,16 @@ package node
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -72,15 +76,31 @@ func (h *heard) wait(t *testing.T, want, what string) {
 // manyPorts runs a server with the three listeners and gives their addresses and its log.
 func manyPorts(t *testing.T) (addrs []string, log *heard) {
 	t.Helper()
-	ports, err := testport.Free(3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := vaultconf.Parse([]vaultconf.Source{{Name: "test", Text: fmt.Sprintf(manyListeners, ports[0], ports[1], ports[2])}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ports := freePorts(t, 3)
 	log = &heard{}
+	runVault(t, fmt.Sprintf(manyListeners, ports[0], ports[1], ports[2]), log)
+	for _, p := range ports {
+		addrs = append(addrs, fmt.Sprintf("127.0.0.1:%d", p))
+	}
+	return addrs, log
+}
+
+func freePorts(t *testing.T, n int) []int {
+	t.Helper()
+	ports, err := testport.Free(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ports
+}
+
+// runVault runs a server with a configuration until the test ends.
+func runVault(t *testing.T, text string, log io.Writer) {
+	t.Helper()
+	cfg, err := vaultconf.Parse([]vaultconf.Source{{Name: "test", Text: text}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	s, err := NewVaultServer(cfg, log)
 	if err != nil {
 		t.Fatal(err)
@@ -94,10 +114,6 @@ func manyPorts(t *testing.T) (addrs []string, log *heard) {
 			t.Error(err)
 		}
 	})
-	for _, p := range ports {
-		addrs = append(addrs, fmt.Sprintf("127.0.0.1:%d", p))
-	}
-	return addrs, log
 }
 
 func fetch(t *testing.T, method, address, path, body string) (*http.Response, string) {
@@ -174,6 +190,47 @@ func TestVaultListeners(t *testing.T) {
 	}
 	log.wait(t, "completed_request", "a line of each request")
 	log.wait(t, "client_address=192.0.2.7:4711", "the address that the proxy told")
+}
+
+// Clients with TLS are offered HTTP/2, and take several answers over one connection of either kind.
+func TestVaultHTTP2(t *testing.T) {
+	dir, ports := t.TempDir(), freePorts(t, 1)
+	a := newAuthority(t)
+	a.store(dir, a.issue("one", -time.Hour, time.Hour))
+	address := fmt.Sprintf("127.0.0.1:%d", ports[0])
+	runVault(t, fmt.Sprintf("storage \"inmem\" {}\nlistener \"tcp\" {\n  address = %q\n  tls_cert_file = %q\n  tls_key_file = %q\n}\n", address, filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")), &heard{})
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	for major, offered := range map[int]bool{1: false, 2: true} {
+		var dialled atomic.Int32
+		tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: offered, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			dialled.Add(1)
+			return (&net.Dialer{}).DialContext(ctx, network, addr)
+		}}
+		defer tr.CloseIdleConnections()
+		client := &http.Client{Transport: tr, Timeout: 30 * time.Second}
+		for _, c := range []struct {
+			method, path, body string
+			code               int
+		}{{"GET", "sys/seal-status", "", 200}, {"LIST", "secret", "", 503}, {"PUT", "sys/init", `{"secret_shares":300,"x":"` + strings.Repeat("x", 1<<20) + `"}`, 400}, {"HEAD", "sys/health", "", 501}} {
+			req, err := http.NewRequestWithContext(t.Context(), c.method, "https://"+address+"/v1/"+c.path, strings.NewReader(c.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			if resp.StatusCode != c.code || resp.ProtoMajor != major || resp.Header.Get("Cache-Control") != "no-store" {
+				t.Errorf("%s %s: %s %s %v", c.method, c.path, resp.Proto, resp.Status, resp.Header)
+			}
+		}
+		if n := dialled.Load(); n != 1 {
+			t.Errorf("HTTP/%d: %d connections", major, n)
+		}
+	}
 }
 
 // TestVaultListenersRefused: what a listener cannot be.

@@ -224,6 +224,22 @@ func TestVaultCluster(t *testing.T) {
 	if out := b.must(200, "GET", "sys/leader", "", nil); out["ha_enabled"] != true || out["is_self"] != false || out["leader_address"] != a.url {
 		t.Fatal(out)
 	}
+	for path, header := range map[string]string{"secret/x?version=1": "X-Vault-No-Request-Forwarding", "sys/storage/raft/snapshot": "X-None"} { // not handed on
+		req, err := http.NewRequest("GET", b.url+"/v1/"+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set(header, "true")
+		req.Header.Set("X-Vault-Token", token)
+		resp, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != 307 || resp.Header.Get("Location") != a.url+"/v1/"+path {
+			t.Errorf("%s of a standby: %s to %s", path, resp.Status, resp.Header.Get("Location"))
+		}
+	}
 	b.awaitVoters(token)
 	polltest.Within(t, 60*time.Second, func() bool {
 		return len(c.must(200, "GET", "sys/ha-status", token, nil)["data"].(obj)["nodes"].([]any)) == 3

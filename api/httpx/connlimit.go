@@ -70,10 +70,13 @@ func (c *connLimit) release(a netip.Addr) {
 	}
 }
 
-func (c *connLimit) wrap(l net.Listener, t *tls.Config) net.Listener {
+func (c *connLimit) wrap(l net.Listener, t *tls.Config, http2 bool) net.Listener {
 	if t != nil {
 		t = t.Clone()
 		t.NextProtos = []string{"http/1.1"}
+		if http2 {
+			t.NextProtos = []string{"h2", "http/1.1"}
+		}
 	}
 	return &limitedListener{Listener: l, limit: c, tls: t}
 }

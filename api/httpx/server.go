@@ -44,6 +44,9 @@ type ServerConfig struct {
 	// declines goes to Handler.
 	Hot hothttp.Handler
 
+	// HTTP2 offers HTTP/2 to clients with TLS, up to 100 requests of a connection at once.
+	HTTP2 bool
+
 	MaxConnsPerClient int           // [200]; negative: no limit
 	ExemptLoopback    bool          // loopback clients are not counted
 	ReadHeaderTimeout time.Duration // [10 s]
@@ -103,6 +106,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	s.http = &http.Server{
 		Handler: s.paced(cfg.Handler), ErrorLog: quiet,
 		ReadHeaderTimeout: cfg.ReadHeaderTimeout, WriteTimeout: cfg.WriteTimeout, IdleTimeout: cfg.IdleTimeout, MaxHeaderBytes: cfg.MaxHeaderBytes,
+		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: 100},
 		BaseContext: func(net.Listener) context.Context { return s.base },
 	}
 	s.refuse = &http.Server{
@@ -165,7 +169,7 @@ func (s *Server) open(l Listen) (net.Listener, error) {
 	if l.Proxied != nil {
 		ln = l.Proxied.wrap(ln)
 	}
-	return s.limit.wrap(ln, l.TLS), nil
+	return s.limit.wrap(ln, l.TLS, s.cfg.HTTP2), nil
 }
 
 // OpenUnix listens on a socket file. It takes over one that a former process left behind, but no other file.
