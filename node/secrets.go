@@ -65,9 +65,13 @@ func newSecretsPlane(c secretsConfig) (*secretsPlane, error) {
 	c.keeper.Storage, c.keeper.Log, c.keeper.Now = c.store.backend, c.log, c.clock.Now
 	c.keeper.APIAddr = c.address()
 	c.api.Version, c.api.StorageType = version.VaultContract, c.store.backend.Info().Name
+	if c.keeper.Metrics == nil {
+		p.metrics = vaultMetrics(c.clock)
+		c.keeper.Metrics = p.metrics
+	}
 	if c.store.lock != nil {
 		p.cluster = cluster.New(cluster.Config{Self: c.self, Storage: c.store.backend, Lock: c.store.lock, Raft: c.store.raft, Wire: c.wire, Encrypted: c.encrypted,
-			Authority: c.store.raft == nil, StandbyReads: c.standbys, Evidence: c.evidence, Clock: c.clock, Log: c.log})
+			Authority: c.store.raft == nil, StandbyReads: c.standbys, Evidence: c.evidence, Metrics: c.keeper.Metrics, Clock: c.clock, Log: c.log})
 		c.keeper.Reigns, c.keeper.StepDown, c.keeper.System = p.cluster.Reigns, p.cluster.StepDown, p.cluster.System
 		if c.store.raft != nil {
 			c.keeper.Joining = c.store.raft.Joining
@@ -80,10 +84,6 @@ func newSecretsPlane(c secretsConfig) (*secretsPlane, error) {
 	}
 	if c.api.Doctor != nil {
 		c.keeper.System = withDoctor(c.keeper.System)
-	}
-	if c.keeper.Metrics == nil {
-		p.metrics = vaultMetrics(c.clock)
-		c.keeper.Metrics = p.metrics
 	}
 	c.keeper.Local.Metrics, c.keeper.Local.Version = metricsOf(c.keeper.Metrics), version.VaultContract
 	var err error

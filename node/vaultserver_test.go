@@ -250,7 +250,11 @@ func TestVaultCluster(t *testing.T) {
 	if next == b {
 		other = c
 	}
+	handed := other.timing("ha.rpc.client.forward")
 	other.must(204, "PUT", "secret/x", token, obj{"v": "2"})
+	if n := other.timing("ha.rpc.client.forward"); n <= handed {
+		t.Errorf("%d requests were handed on, and %d before", n, handed)
+	}
 	if out := next.must(200, "GET", "secret/x", token, nil); out["data"].(obj)["v"] != "2" {
 		t.Fatal(out)
 	}
@@ -265,6 +269,8 @@ func TestVaultCluster(t *testing.T) {
 		code, _ := next.do("GET", "sys/health", "", nil)
 		return code == 429
 	}, "%s", "another active server")
+	polltest.Until(t, func() bool { return next.timing("core.step_down") == 1 && next.timing("core.leadership_lost") == 1 }, "the turn that ended to be counted")
+	polltest.Until(t, func() bool { return next.timing("ha.rpc.client.echo") > 0 }, "a standby to say that it is there")
 	if out := next.must(200, "GET", "secret/x", token, nil); out["data"].(obj)["v"] != "2" {
 		t.Fatal(out)
 	}

@@ -55,7 +55,7 @@ func Record(ctx context.Context, devices []*Device, e *Entry) error {
 			t.left.Add(1)
 		}
 		s.line = s.record.render(s.line[:0], d)
-		if !d.put(s.line, own, now) {
+		if !d.put(s.line, e.Answer, own, now) {
 			own.tell(false)
 		}
 	}

@@ -29,7 +29,8 @@ type Device struct {
 	cfg    *settings
 	hash   *hasher
 	log    *slog.Logger
-	wrote  *telemetry.Timing // a write of what had gathered
+	wrote  *telemetry.Timing // a write of what had gathered, with a request in it
+	told   *telemetry.Timing // one with an answer in it
 	failed *telemetry.Counter
 
 	mu       sync.Mutex // guards what follows
@@ -52,6 +53,7 @@ type batch struct {
 	text    []byte
 	ends    []int
 	tickets []*ticket // one an end; nil: nobody waits
+	answers int       // how many ends are answers'
 	reopen  bool      // close and open first
 	asked   []*ticket // who wait for that
 }
@@ -93,7 +95,7 @@ func Open(c *Config, rules Rules, log *slog.Logger, metrics *telemetry.Registry)
 	}
 	name := "audit." + c.Path + "."
 	d := &Device{Config: c, cfg: s, hash: newHasher(c.Salt), log: log, wake: make(chan struct{}, 1), ended: make(chan struct{}),
-		wrote: metrics.Timing(name + "log_request"), failed: metrics.Counter(name + "log_request_failure")}
+		wrote: metrics.Timing(name + "log_request"), told: metrics.Timing(name + "log_response"), failed: metrics.Counter(name + "log_request_failure")}
 	d.watchdog = time.AfterFunc(time.Hour, d.stuck)
 	d.watchdog.Stop()
 	go d.run()
@@ -140,7 +142,7 @@ func (d *Device) readyLocked(now time.Time) bool {
 }
 
 // put queues a line. t may be nil.
-func (d *Device) put(line []byte, t *ticket, now time.Time) bool {
+func (d *Device) put(line []byte, answer bool, t *ticket, now time.Time) bool {
 	d.mu.Lock()
 	if !d.readyLocked(now) || (len(d.pending.text) > 0 && len(d.pending.text)+len(line) > pendingBytes) {
 		d.mu.Unlock()
@@ -150,6 +152,9 @@ func (d *Device) put(line []byte, t *ticket, now time.Time) bool {
 	d.pending.text = append(d.pending.text, line...)
 	d.pending.ends = append(d.pending.ends, len(d.pending.text))
 	d.pending.tickets = append(d.pending.tickets, t)
+	if answer {
+		d.pending.answers++
+	}
 	d.mu.Unlock()
 	d.nudge()
 	return true
@@ -169,9 +174,19 @@ func (d *Device) run() {
 			}
 			begin := time.Now()
 			took, err := d.write(b)
-			d.wrote.Observe(time.Since(begin))
+			d.timed(b, time.Since(begin))
 			d.finish(b, took, err)
 		}
+	}
+}
+
+// timed observes a write by what was in it.
+func (d *Device) timed(b *batch, took time.Duration) {
+	if b.answers < len(b.ends) {
+		d.wrote.Observe(took)
+	}
+	if b.answers > 0 {
+		d.told.Observe(took)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/keeper"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/telemetry"
 )
 
 // Server is what others are told of a server.
@@ -45,6 +46,7 @@ type Config struct {
 	StandbyReads bool
 	// Evidence is what other servers are told when the doctor asks this one, JSON; nil tells nothing.
 	Evidence func() []byte
+	Metrics  *telemetry.Registry // nil: nothing is counted
 	Clock    clock.Clock
 	Log      *slog.Logger
 }
@@ -52,6 +54,7 @@ type Config struct {
 // Cluster is this server among those that share the storage.
 type Cluster struct {
 	cfg    Config
+	meters meters
 	keeper *keeper.Keeper
 	proxy  *httputil.ReverseProxy
 	api    http.Handler // what answers requests that others hand on
@@ -74,7 +77,7 @@ type reigning struct {
 
 // New makes a Cluster; it works once Attach was called.
 func New(cfg Config) *Cluster {
-	c := &Cluster{cfg: cfg, step: make(chan struct{}, 1), anew: make(chan struct{}, 1), heard: map[string]Server{}}
+	c := &Cluster{cfg: cfg, meters: newMeters(cfg.Metrics), step: make(chan struct{}, 1), anew: make(chan struct{}, 1), heard: map[string]Server{}}
 	c.proxy = c.newProxy()
 	return c
 }
@@ -286,6 +289,7 @@ func (c *Cluster) rule(ctx context.Context, r storage.Reign) (stepped bool, err 
 		err = c.takeSettings(starting)
 	}
 	if err != nil {
+		c.meters.setupFailed.Observe(c.cfg.Clock.Since(self.Since))
 		k.Deactivate()
 		if c.stale(err) {
 			return false, nil
@@ -312,9 +316,11 @@ func (c *Cluster) rule(ctx context.Context, r storage.Reign) (stepped bool, err 
 		c.cfg.Log.Info("secrets: this server reads everything anew")
 	case <-c.step:
 		stepped = true
+		defer c.meters.steppedDown(c.cfg.Clock)()
 		c.cfg.Log.Info("secrets: this server gives way to another")
 	}
 	k.Deactivate()
+	c.meters.lost.Observe(c.cfg.Clock.Since(self.Since))
 	stop()
 	wg.Wait()
 	return stepped, nil

@@ -170,7 +170,9 @@ func (c *Cluster) handOn(w http.ResponseWriter, r *http.Request, leader Server, 
 	if body != nil {
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	}
+	begin := c.cfg.Clock.Now()
 	c.proxy.ServeHTTP(w, r)
+	c.meters.forwarded(c.cfg.Clock.Since(begin), err, r.Context().Err() != nil)
 	return err
 }
 
@@ -304,6 +306,9 @@ func (c *Cluster) echo(ctx context.Context) {
 	}
 	for ctx.Err() == nil {
 		c.sleep(ctx, echoEvery)
+		if c.cfg.Raft != nil {
+			c.meters.tell(c.cfg.Raft)
+		}
 		if c.keeper.Sealed() || c.keeper.Active() {
 			continue
 		}
@@ -323,7 +328,10 @@ func (c *Cluster) echo(ctx context.Context) {
 		if err != nil {
 			continue
 		}
-		if resp, err := client.Do(req); err == nil {
+		begin := c.cfg.Clock.Now()
+		resp, err := client.Do(req)
+		c.meters.echoed(c.cfg.Clock.Since(begin), err)
+		if err == nil {
 			_ = resp.Body.Close()
 		}
 	}

@@ -31,6 +31,8 @@ type Found struct {
 	// nobody else changes what Lock names.
 	Ops  []secrets.Op
 	Lock string
+	// Made: the entity is new, once Ops are committed.
+	Made bool
 }
 
 // Login finds the entity of an alias, and makes it where there is none.
@@ -44,7 +46,7 @@ func (b *Book) Login(ctx context.Context, l Login, now time.Time) (*Found, error
 	found := &Found{Entity: e, Lock: at}
 	is := func(a *Alias) bool { return a.Mount == l.Mount && a.Name == l.Name }
 	if e == nil || e.alias(is) == nil {
-		found.Entity = newEntity("", now)
+		found.Entity, found.Made = newEntity("", now), true
 		a := &Alias{ID: uuid.NewString(), Mount: l.Mount, Name: l.Name, Meta: l.Meta, Created: now, Updated: now}
 		found.Entity.Aliases = []*Alias{a}
 		found.Ops = append([]secrets.Op{storage.Put(b.name(entityNameKey, found.Entity.Name), []byte(found.Entity.ID))}, b.index(found.Entity, a)...)

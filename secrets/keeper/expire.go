@@ -27,8 +27,10 @@ func (k *Keeper) Run(ctx context.Context) {
 	group.Go(func() { k.every(ctx, k.EndWorkloads) })
 	group.Go(func() { k.every(ctx, k.noteVersion) })
 	group.Go(func() { k.every(ctx, k.usage().measure) })
+	gauges := newComeAndGo(k.meters.registry)
+	defer gauges.gone()
 	k.every(ctx, func(ctx context.Context) (int, error) {
-		k.startTargets(ctx, &group)
+		gauges.tell(k, k.startTargets(ctx, &group))
 		return k.Expire(ctx)
 	})
 }
@@ -85,6 +87,7 @@ func (k *Keeper) expireSome(ctx context.Context, b *bulk, from string, now time.
 	}
 	below, err := k.endTokens(ctx, b, st, func() ([]storage.Op, []string, error) { return k.dueTokens(ctx, st, records, now) })
 	if err != nil {
+		k.meters.own.notExpired.Add(1)
 		return 0, from, err
 	}
 	return len(records), records[len(records)-1].Key + "\x00", k.endBelow(ctx, b, st, below)
@@ -119,6 +122,7 @@ func (k *Keeper) dueTokens(ctx context.Context, st *state, due []storage.Record,
 		switch {
 		case tok == nil:
 		case tok.Expired(now):
+			k.meters.own.expires(now.Sub(tok.Expires))
 			ops, ended = append(ops, token.End(tok)...), append(ended, tok.Hash)
 		default: // it was renewed
 			ops = append(ops, token.Move(tok)...)

@@ -183,7 +183,7 @@ func New(cfg Config) (*Keeper, error) {
 	k.keys = jwks.New(cfg.Now)
 	k.gauges(cfg.Metrics)
 	k.meters.cluster = func() string { return k.Cluster().Name }
-	k.vault.hit, k.vault.miss = k.meters.hit, k.meters.miss
+	k.vault.hit, k.vault.miss, k.vault.wrote, k.vault.dropped = k.meters.hit, k.meters.miss, cfg.Metrics.Counter("cache.write"), cfg.Metrics.Counter("cache.delete")
 	k.persons.seed = maphash.MakeSeed()
 	k.tokens.persons, k.tokens.batch = &k.persons, k.openBatch
 	k.vault.committed = k.committed
@@ -249,6 +249,12 @@ func newAccessor(e *mount.Entry) string {
 		kind = "auth_" + kind
 	}
 	return fmt.Sprintf("%s_%x", kind, random(4))
+}
+
+// loadTimed is load, for a server that becomes the active one.
+func (k *Keeper) loadTimed(ctx context.Context) (*state, error) {
+	defer lasting(k.meters.own.postUnseal)()
+	return k.load(ctx)
 }
 
 // load reads what every request needs.

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"strings"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -62,7 +63,7 @@ var kinds = map[string]kind{
 	}},
 	"transit": {secret, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &transit.Engine{Keys: k.keygen} }},
 	"database": {secret, func(k *Keeper, e *mount.Entry, _ []byte) engine.Engine {
-		return &database.Engine{TTLs: k.ttls(e), Password: k.passwordBy}
+		return &database.Engine{TTLs: k.ttls(e), Password: k.passwordBy, Metrics: k.meters.registry, Name: strings.ReplaceAll(strings.Trim(e.Path, "/"), "/", "-")}
 	}},
 	"userpass": {login, func(k *Keeper, e *mount.Entry, _ []byte) engine.Engine {
 		return &userpass.Engine{Hashing: k.hashing, Lockout: &k.lockout, Rules: k.lockoutRules(e), Mount: e.UUID}

@@ -200,6 +200,7 @@ func (k *Keeper) leaser(st *state, l *lease) (engine.Leaser, view) {
 // stored. A lease that is gone is no error. Two at once ask the engine one after the other.
 // due, where it is set, leaves a lease alone that is not due by then, or lives on.
 func (k *Keeper) revokeLease(ctx context.Context, st *state, id string, force bool, due time.Time) error {
+	defer lasting(k.meters.own.revokeCommon)()
 	defer k.uses.take("lease\x00" + id)()
 	l, err := k.findLease(ctx, id)
 	if err != nil || l == nil || (!due.IsZero() && (l.Due.After(due) || l.Expires.After(due))) {
@@ -258,6 +259,7 @@ func shortError(err error) string {
 // leasesOf gives the operations that make the leases of tokens that end due now, in their
 // batch: the engines are asked by whoever deals with the mount's leases.
 func (k *Keeper) leasesOf(ctx context.Context, st *state, hashes []string) (ops []storage.Op, err error) {
+	defer lasting(k.meters.own.revokeByToken)()
 	now := k.cfg.Now().UTC()
 	err = k.hop(ctx, byTokenPrefix, hashes, func(_, key string) error {
 		id, ok, err := k.vault.Get(ctx, key)

@@ -389,6 +389,7 @@ func (k *Keeper) ResetUnseal(ctx context.Context) (SealStatus, error) {
 
 // openRootLocked unseals with the root key and loads what requests need.
 func (k *Keeper) openRootLocked(ctx context.Context, root []byte) error {
+	defer lasting(k.meters.own.unseal)()
 	if k.cfg.Joining != nil {
 		if err := k.cfg.Joining(ctx, root); err != nil {
 			return err
@@ -405,7 +406,7 @@ func (k *Keeper) openRootLocked(ctx context.Context, root []byte) error {
 	if k.cfg.Reigns != nil {
 		return nil // a standby, until Activate
 	}
-	st, err := k.load(ctx)
+	st, err := k.loadTimed(ctx)
 	if err != nil {
 		k.barrier.Seal()
 		k.vault.Forget()
@@ -419,7 +420,9 @@ func (k *Keeper) openRootLocked(ctx context.Context, root []byte) error {
 func (k *Keeper) Seal() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	defer lasting(k.meters.own.seal)()
 	if st := k.state.Swap(nil); st != nil {
+		defer lasting(k.meters.own.preSeal)()
 		defer closeAudits(st.audits)
 	}
 	k.barrier.Seal()

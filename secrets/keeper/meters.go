@@ -26,6 +26,7 @@ type meters struct {
 	audit       map[string]*telemetry.Timing
 	auditFailed map[string]*telemetry.Counter
 	costs       *telemetry.Stages
+	own         ownMeters
 	tenants     *telemetry.Tenants
 	revoked     *telemetry.Counter
 	notRevoked  *telemetry.Counter
@@ -99,7 +100,7 @@ type account struct {
 }
 
 func newMeters(r *telemetry.Registry) *meters {
-	m := &meters{registry: r, request: r.Timing("core.handle_request"), login: r.Timing("core.handle_login_request"), checkToken: r.Timing("core.check_token"),
+	m := &meters{registry: r, own: newOwnMeters(r), request: r.Timing("core.handle_request"), login: r.Timing("core.handle_login_request"), checkToken: r.Timing("core.check_token"),
 		authorise: r.Timing("core.fetch_acl_and_token"), register: r.Timing("expire.register"),
 		hit: r.Counter("cache.hit"), miss: r.Counter("cache.miss"), costs: r.Stages("secrets", costKinds...), tenants: r.Tenants("secrets"), revoked: r.Counter("expire.revoked"), notRevoked: r.Counter("expire.revoke_failed"),
 		audit: map[string]*telemetry.Timing{}, auditFailed: map[string]*telemetry.Counter{}}
@@ -109,7 +110,7 @@ func newMeters(r *telemetry.Registry) *meters {
 	for _, t := range timed { // alerts find them from the start
 		r.Declare(telemetry.KindTiming, t.name, t.name)
 	}
-	for _, name := range []string{"get", "put", "delete", "list"} {
+	for _, name := range []string{"get", "put", "delete", "list", "list-page"} {
 		r.Declare(telemetry.KindTiming, "barrier."+name, "barrier."+name)
 	}
 	for _, name := range []string{"quota.rate_limit.violation", "quota.lease_count.violation", "token.creation", "secret.lease.creation"} {
@@ -121,7 +122,8 @@ func newMeters(r *telemetry.Registry) *meters {
 // gauges tells of the keeper's state whenever somebody reads it.
 func (k *Keeper) gauges(r *telemetry.Registry) {
 	r.GaugeFunc("core.unsealed", func() float64 { return one(!k.Sealed()) })
-	r.GaugeFunc("core.active", func() float64 { return one(!k.Sealed()) })
+	r.GaugeFunc("core.active", func() float64 { return one(k.Active()) })
+	r.GaugeFunc("core.performance_standby", func() float64 { return one(k.Standby() && k.replica.state.Load() != nil) })
 	r.GaugeFunc("expire.num_revoking", func() float64 { return float64(k.targets.due()) })
 	r.GaugeFunc("core.in_flight_requests", func() float64 { return float64(k.flying.count()) })
 	r.GaugeFunc("barrier.estimated_encryptions", func() float64 {
@@ -131,20 +133,7 @@ func (k *Keeper) gauges(r *telemetry.Registry) {
 		}
 		return float64(st.Encryptions)
 	})
-	for _, auth := range []bool{false, true} {
-		kind := "logical"
-		if auth {
-			kind = "auth"
-		}
-		r.GaugeFunc("core.mount_table.num_entries", func() (n float64) {
-			if st := k.state.Load(); st != nil {
-				for _, e := range st.mounts.All() {
-					n += one(e.Auth() == auth)
-				}
-			}
-			return n
-		}, "type", kind)
-	}
+	k.mountGauges(r)
 }
 
 func one(is bool) float64 {
@@ -203,6 +192,9 @@ func (m *meters) done(t *task, begin time.Time, r *Reply) {
 		c := &timed[i]
 		if strings.HasPrefix(t.Path, c.path) && (c.op == nil || c.op[0] == t.Op) {
 			m.registry.Timing(c.name).Observe(took)
+			if c.name == "token.lookup" { // which tells of its times too
+				m.own.timesByToken.Observe(took)
+			}
 			return
 		}
 	}
@@ -213,6 +205,13 @@ func (m *meters) made(t *task, took time.Duration, r *Reply) {
 	if a := r.Response.Auth; a != nil && r.Token != nil {
 		m.registry.Counter("token.creation", "cluster", m.cluster(), "namespace", "root", "auth_method", t.entry.Type, "mount_point", t.entry.Path,
 			"creation_ttl", ttlName(r.Token.TTL), "token_type", r.Token.Type()).Add(1)
+		m.own.registerAuth.Observe(took)
+		if r.Token.Root() {
+			m.own.rootTokens.Add(1)
+		}
+		if t.newcomer {
+			m.entityMade(t.entry)
+		}
 	}
 	if r.Response.Lease != nil {
 		var ttl time.Duration
@@ -229,6 +228,7 @@ func (m *meters) made(t *task, took time.Duration, r *Reply) {
 type metered struct {
 	storage.Backend
 	get, put, del, list     *telemetry.Timing
+	barPage                 *telemetry.Timing // of a list by pages
 	barGet, barPut, barList *telemetry.Timing
 	barDel                  *telemetry.Timing
 	repeat                  func() int
@@ -249,7 +249,7 @@ func newMetered(b storage.Backend, r *telemetry.Registry, repeat func() int) sto
 		repeat = func() int { return 1 }
 	}
 	return &metered{Backend: b, repeat: repeat, get: r.Timing(name + ".get"), put: r.Timing(name + ".put"), del: r.Timing(name + ".delete"), list: r.Timing(name + ".list"),
-		barGet: r.Timing("barrier.get"), barPut: r.Timing("barrier.put"), barDel: r.Timing("barrier.delete"), barList: r.Timing("barrier.list")}
+		barGet: r.Timing("barrier.get"), barPut: r.Timing("barrier.put"), barDel: r.Timing("barrier.delete"), barList: r.Timing("barrier.list"), barPage: r.Timing("barrier.list-page")}
 }
 
 // Get implements storage.Backend.
@@ -264,7 +264,11 @@ func (m *metered) Get(ctx context.Context, key string) ([]byte, bool, error) {
 func (m *metered) List(ctx context.Context, prefix, after string, limit int) ([]string, error) {
 	begin := time.Now()
 	list, err := m.Backend.List(ctx, prefix, after, limit)
-	charge(ctx, m.both(begin, m.list, m.barList), 0)
+	of := m.barList
+	if after != "" || limit > 0 {
+		of = m.barPage
+	}
+	charge(ctx, m.both(begin, m.list, of), 0)
 	return list, err
 }
 

@@ -40,7 +40,13 @@ func (p people) Handle(ctx context.Context, v engine.View, r *secrets.Request) (
 		return nil, err
 	}
 	resp.Ops = nil
-	return resp, p.k.vault.Commit(ctx, p.k.epoch, ops)
+	made := p.k.entitiesIn(ctx, taskOf(ctx).st, ops)
+	if err = p.k.vault.Commit(ctx, p.k.epoch, ops); err == nil {
+		for range made {
+			p.k.meters.entityMade(taskOf(ctx).entry)
+		}
+	}
+	return resp, err
 }
 
 // whose is who a token in the making is of.
@@ -76,6 +82,7 @@ func (k *Keeper) identify(ctx context.Context, t *task, a *secrets.Auth) (*whose
 		if found.Lock == held {
 			w.policies = found.Persona.Policies
 			w.ops, err = view{k.vault, t.st.peoplePrefix}.ops(found.Ops)
+			t.newcomer = found.Made
 			return w, err
 		}
 		w.release() // it was found without the lock that it needs: once more with it

@@ -96,7 +96,7 @@ func (k *Keeper) Activate(ctx context.Context, epoch storage.Epoch) error {
 	if err := k.reseal(ctx); err != nil {
 		return err
 	}
-	st, err := k.load(ctx)
+	st, err := k.loadTimed(ctx)
 	if err != nil {
 		k.forget()
 		return err
@@ -115,6 +115,7 @@ func (k *Keeper) Deactivate() {
 	if st == nil {
 		return
 	}
+	defer lasting(k.meters.own.preSeal)()
 	defer closeAudits(st.audits)
 	k.rekeys.forget()
 	k.forgetRooting()

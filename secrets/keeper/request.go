@@ -38,13 +38,14 @@ var errDenied = errkind.New(errkind.Denied, "permission denied")
 // task is one request with what it has found so far.
 type task struct {
 	*secrets.Request
-	st     *state
-	entry  *mount.Entry
-	engine engine.Engine
-	view   view
-	holder *holder         // nil on open paths
-	judged *policy.Verdict // by the policies; nil: they were not asked
-	last   bool            // this is the last use of its token
+	st       *state
+	entry    *mount.Entry
+	engine   engine.Engine
+	view     view
+	holder   *holder         // nil on open paths
+	judged   *policy.Verdict // by the policies; nil: they were not asked
+	last     bool            // this is the last use of its token
+	newcomer bool            // a login by whom nobody knew: an entity is made
 
 	account account
 

@@ -138,8 +138,8 @@ func (ts *targets) end(t *target, now time.Time, took time.Duration, err error) 
 }
 
 // startTargets begins to deal with the prefixes that wait, and with each target that has leases and is not dealt with yet; what it
-// starts ends with ctx.
-func (k *Keeper) startTargets(ctx context.Context, group *sync.WaitGroup) {
+// starts ends with ctx. It tells their names.
+func (k *Keeper) startTargets(ctx context.Context, group *sync.WaitGroup) []string {
 	if k.jobsRun.CompareAndSwap(false, true) {
 		group.Go(func() {
 			defer k.jobsRun.Store(false)
@@ -150,7 +150,7 @@ func (k *Keeper) startTargets(ctx context.Context, group *sync.WaitGroup) {
 	}
 	names, err := k.targetNames(ctx)
 	if err != nil {
-		return // the storage is ill; the tokens' sweep says so
+		return nil // the storage is ill; the tokens' sweep says so
 	}
 	for _, name := range names {
 		k.targets.mu.Lock()
@@ -175,6 +175,7 @@ func (k *Keeper) startTargets(ctx context.Context, group *sync.WaitGroup) {
 			})
 		}
 	}
+	return names
 }
 
 // targetNames are the mounts that have leases, due or not.
@@ -288,10 +289,12 @@ func (k *Keeper) expireLease(ctx context.Context, st *state, entry storage.Recor
 	if err != nil {
 		return err
 	}
+	k.meters.own.expires(k.cfg.Now().Sub(l.Due))
 	within, cancel := context.WithTimeout(ctx, revokeWithin)
 	defer cancel()
 	err = k.revokeLease(within, st, id, false, now)
 	if err != nil && ctx.Err() == nil {
+		k.meters.own.notExpired.Add(1)
 		if later := k.putOff(ctx, st, id, now, err); later != nil {
 			k.tell(entry.Key, later)
 		}

@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"context"
+	"time"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/engine"
@@ -18,19 +19,39 @@ func (k *Keeper) Tend(ctx context.Context) (done int, err error) {
 	if st == nil {
 		return 0, nil
 	}
+	var mounts []*mount.Entry
 	for _, e := range st.mounts.All() {
-		tender, ok := st.engines[e.Accessor].(engine.Tender)
-		for round := 0; ok && round < tendRounds; round++ {
-			n, err := k.tend(ctx, st, e, tender)
-			done += n
-			if ctx.Err() != nil || errkind.Is(err, errkind.Unavailable) { // storage is away, or sealed: of no use to the others either
-				return done, err
-			}
-			if err != nil {
-				k.cfg.Log.Warn("secrets: the work of a mount could not be done: it is tried again", "mount", e.Path, "error", err)
-			}
-			ok = err == nil && n > 0
+		if _, ok := st.engines[e.Accessor].(engine.Tender); ok {
+			mounts = append(mounts, e)
 		}
+	}
+	begin := time.Now()
+	k.meters.own.rollbacksWait.Set(float64(len(mounts)))
+	defer k.meters.own.rollbacksWait.Set(0)
+	for _, e := range mounts {
+		n, err := k.tendOne(ctx, st, e, time.Since(begin))
+		done += n
+		if err != nil {
+			return done, err
+		}
+	}
+	return done, nil
+}
+
+// tendOne does what one engine asks of itself. An error is one of all mounts; waited is how long the others kept it waiting.
+func (k *Keeper) tendOne(ctx context.Context, st *state, e *mount.Entry, waited time.Duration) (done int, err error) {
+	defer k.meters.tending(e, waited)()
+	tender, ok := st.engines[e.Accessor].(engine.Tender)
+	for round := 0; ok && round < tendRounds; round++ {
+		n, err := k.tend(ctx, st, e, tender)
+		done += n
+		if ctx.Err() != nil || errkind.Is(err, errkind.Unavailable) { // storage is away, or sealed: of no use to the others either
+			return done, err
+		}
+		if err != nil {
+			k.cfg.Log.Warn("secrets: the work of a mount could not be done: it is tried again", "mount", e.Path, "error", err)
+		}
+		ok = err == nil && n > 0
 	}
 	return done, nil
 }

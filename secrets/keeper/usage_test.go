@@ -87,7 +87,7 @@ func TestUsageGauges(t *testing.T) {
 		"identity.entity.count":         " 1",
 		"identity.num_entities":         " 1",
 		"identity.entity.alias.count":   "auth_method=userpass,mount_point=auth/userpass/ 1",
-		"core.mount_table.num_entries":  "type=auth 2; type=logical 5",
+		"core.mount_table.num_entries":  "type=auth,local=false 2; type=auth,local=true 0; type=logical,local=false 4; type=logical,local=true 1",
 	} {
 		if got := gaugesOf(reg, name); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)

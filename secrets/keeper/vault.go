@@ -19,8 +19,8 @@ type vault struct {
 	seed    maphash.Seed
 	limit   int // bytes of values in one shard
 	// committed is told the keys of each commit, after it, before its caller is.
-	committed func(ops []storage.Op)
-	hit, miss *telemetry.Counter
+	committed                 func(ops []storage.Op)
+	hit, miss, wrote, dropped *telemetry.Counter
 }
 
 const shardCount = 64
@@ -60,6 +60,7 @@ func (v *vault) Get(ctx context.Context, key string) ([]byte, bool, error) {
 		s.mu.Lock()
 		if s.version == version {
 			s.putLocked(key, value, v.limit)
+			v.wrote.Add(1)
 		}
 		s.mu.Unlock()
 	}
@@ -124,8 +125,10 @@ func (v *vault) Commit(ctx context.Context, epoch storage.Epoch, ops []storage.O
 		s.version++
 		if err != nil || op.Value == nil || storage.IsMark(op) {
 			s.dropLocked(op.Key)
+			v.dropped.Add(1)
 		} else {
 			s.putLocked(op.Key, op.Value, v.limit)
+			v.wrote.Add(1)
 		}
 		s.mu.Unlock()
 	}
@@ -139,6 +142,7 @@ func (v *vault) drop(key string) {
 	s.mu.Lock()
 	s.version++
 	s.dropLocked(key)
+	v.dropped.Add(1)
 	s.mu.Unlock()
 }
 

@@ -135,11 +135,15 @@ func (c *call) writeConfig() (*secrets.Response, error) {
 	if err := c.fits(cfg); err != nil {
 		return nil, err
 	}
-	c.e.links.forget(c.name)
-	if verify {
-		if err := c.e.links.do(c, cfg, func(ctx context.Context, l *link) error { return l.conn.Ping(ctx) }); err != nil {
-			return nil, invalid("error verifying connection: %v", err)
+	c.e.close(c.name)
+	err = c.e.counted(initializes, func() error {
+		if !verify {
+			return nil
 		}
+		return c.e.links.do(c, cfg, func(ctx context.Context, l *link) error { return l.conn.Ping(ctx) })
+	})
+	if err != nil {
+		return nil, invalid("error verifying connection: %v", err)
 	}
 	return store(c.r.Rest, cfg)
 }
@@ -199,7 +203,7 @@ func (c *call) reload() (*secrets.Response, error) {
 		return nil, err
 	}
 	for _, name := range names {
-		c.e.links.forget(name)
+		c.e.close(name)
 	}
 	return answer(map[string]any{"connections": listed(names), "count": len(names)})
 }
@@ -207,7 +211,7 @@ func (c *call) reload() (*secrets.Response, error) {
 // reset lets go of the connections.
 func (c *call) reset() (*secrets.Response, error) {
 	_, err := c.config(c.name)
-	c.e.links.forget(c.name)
+	c.e.close(c.name)
 	return &secrets.Response{}, err
 }
 
@@ -222,7 +226,7 @@ func (c *call) rotateRoot() (*secrets.Response, error) {
 	}
 	cfg := *have
 	if cfg.Pending != "" { // of a crash: which of the two counts must be known before another takes its place
-		c.e.links.forget(c.name)
+		c.e.close(c.name)
 		err := c.e.links.do(c, have, func(_ context.Context, l *link) error {
 			cfg.Password = l.password
 			return nil
@@ -247,13 +251,13 @@ func (c *call) rotateRoot() (*secrets.Response, error) {
 		if len(change) == 0 {
 			change = []string{`ALTER ROLE "{{username}}" WITH PASSWORD '{{password}}'`}
 		}
-		err = c.e.links.do(ctx, &cfg, func(ctx context.Context, l *link) error {
+		err = c.e.ask(ctx, updates, &cfg, func(ctx context.Context, l *link) error {
 			return l.run(ctx, change, values{user: cfg.User, password: stored})
 		})
 		if err != nil {
 			return nil, err
 		}
-		c.e.links.forget(c.name)
+		c.e.close(c.name)
 		done := cfg
 		done.Password, done.Pending = cfg.Pending, ""
 		return store("config/"+c.name, done)

@@ -19,6 +19,7 @@ import (
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/engine/record"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/telemetry"
 )
 
 // Engine is one mount.
@@ -27,6 +28,9 @@ type Engine struct {
 	TTLs func() (standard, longest time.Duration)
 	// Password draws one by a named policy; nil: there are none.
 	Password func(ctx context.Context, policy string) (string, error)
+	// Metrics count what is asked of databases, of all mounts together and under this one's Name; nil: nothing does.
+	Metrics *telemetry.Registry
+	Name    string
 
 	configs record.Cache[*config]
 	roles   record.Cache[*role]
@@ -172,7 +176,7 @@ func (c *call) list() (*secrets.Response, error) {
 
 func (c *call) remove() (*secrets.Response, error) {
 	if kind, name, _ := strings.Cut(c.r.Rest, "/"); kind == "config" {
-		c.e.links.forget(name)
+		c.e.close(name)
 	}
 	return &secrets.Response{Ops: []secrets.Op{storage.Delete(c.r.Rest)}}, nil
 }
@@ -332,7 +336,7 @@ func (c *call) creds() (*secrets.Response, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = c.e.links.do(ctx, cfg, func(ctx context.Context, l *link) error {
+		err = c.e.ask(ctx, creates, cfg, func(ctx context.Context, l *link) error {
 			return l.run(ctx, r.Creation, values{user: user, password: stored, until: c.r.Now.Add(ttl)})
 		})
 		if err != nil { // the entry stays: what was made, if anything was, is dropped by it
@@ -367,7 +371,7 @@ func (e *Engine) Renew(ctx context.Context, view engine.View, l engine.Lease) (*
 	if len(renew) == 0 {
 		renew = []string{`ALTER ROLE "{{name}}" VALID UNTIL '{{expiration}}'`}
 	}
-	return nil, e.links.do(ctx, cfg, func(ctx context.Context, at *link) error {
+	return nil, e.ask(ctx, renews, cfg, func(ctx context.Context, at *link) error {
 		return at.run(ctx, renew, values{user: of.User, until: l.Expires})
 	})
 }
@@ -387,7 +391,7 @@ func (c *call) end(of *live) error {
 	if err != nil {
 		return err
 	}
-	return c.e.links.do(c, cfg, func(ctx context.Context, l *link) error {
+	return c.e.ask(c, revokes, cfg, func(ctx context.Context, l *link) error {
 		exists, err := l.exists(ctx, of.User)
 		if err != nil || !exists {
 			return err

@@ -63,7 +63,7 @@ func newDesk(t *testing.T) (d *enginetest.Desk, url string) {
 	sql(t, url, `DROP ROLE IF EXISTS `+root+`; CREATE ROLE `+root+` SUPERUSER LOGIN PASSWORD 'first'; CREATE TABLE IF NOT EXISTS things (x int)`)
 	e := &Engine{TTLs: func() (time.Duration, time.Duration) { return time.Hour, 24 * time.Hour }}
 	d = enginetest.New(t, e, "database/")
-	t.Cleanup(func() { e.links.forget("pg") })
+	t.Cleanup(func() { e.close("pg") })
 	d.OK(secrets.Update, "config/pg", body{"plugin_name": plugin, "connection_url": strings.Replace(url, "user=corbel", "user={{username}} password={{password}}", 1),
 		"username": root, "password": "first", "allowed_roles": "app,static*"})
 	d.OK(secrets.Update, "roles/app", body{"db_name": "pg", "creation_statements": creation, "default_ttl": "1h", "max_ttl": "2h"})
@@ -233,7 +233,7 @@ func TestCrashBetweenRoleAndLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.Engine = &Engine{TTLs: d.Engine.(*Engine).TTLs} // after the restart
-	t.Cleanup(func() { d.Engine.(*Engine).links.forget("pg") })
+	t.Cleanup(func() { d.Engine.(*Engine).close("pg") })
 	d.Tend()
 	if list := roles(t, url); len(list) != 1 {
 		t.Fatalf("an entry that may be of a request under way was acted on: %q", list)
@@ -264,7 +264,7 @@ func TestDatabaseCrash(t *testing.T) {
 	sql(t, own.URL(""), "CREATE TABLE things (x int)")
 	e := &Engine{TTLs: func() (time.Duration, time.Duration) { return time.Hour, time.Hour }}
 	d := enginetest.New(t, e, "database/")
-	t.Cleanup(func() { e.links.forget("pg") })
+	t.Cleanup(func() { e.close("pg") })
 	d.OK(secrets.Update, "config/pg", body{"plugin_name": plugin, "connection_url": own.URL(""), "allowed_roles": "*"})
 	d.OK(secrets.Update, "roles/app", body{"db_name": "pg", "creation_statements": creation})
 	var mu sync.Mutex

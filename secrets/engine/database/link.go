@@ -50,7 +50,7 @@ func (s *links) pool(cfg *config) *pool {
 		return p
 	}
 	if p != nil {
-		p.close()
+		_ = p.close() // nobody waits for them
 	}
 	if s.pools == nil {
 		s.pools = map[string]*pool{}
@@ -66,15 +66,13 @@ func (cfg *config) same(o *config) bool {
 		cfg.Lifetime == o.Lifetime && cfg.Raw == o.Raw
 }
 
-// forget closes the connections of a configuration.
-func (s *links) forget(name string) {
+// take takes a configuration's connections away, nil where there are none. Its caller closes them.
+func (s *links) take(name string) *pool {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	p := s.pools[name]
 	delete(s.pools, name)
-	s.mu.Unlock()
-	if p != nil {
-		p.close()
-	}
+	return p
 }
 
 // sweep closes connections that were idle for long.
@@ -88,7 +86,7 @@ func (s *links) sweep(now time.Time) {
 			if now.Sub(l.since) < idleFor {
 				stay = append(stay, l)
 			} else {
-				l.close()
+				_ = l.close()
 			}
 		}
 		p.idle = stay
@@ -96,20 +94,22 @@ func (s *links) sweep(now time.Time) {
 	}
 }
 
-func (p *pool) close() {
+func (p *pool) close() (err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.gone = true
 	for _, l := range p.idle {
-		l.close()
+		err = errors.Join(err, l.close())
 	}
 	p.idle = nil
+	return err
 }
 
-func (l *link) close() {
+// close closes the connection; it goes either way.
+func (l *link) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = l.conn.Close(ctx) // it goes either way
+	return l.conn.Close(ctx)
 }
 
 // do lets work be done on a connection. An error of kind Unavailable says that the database cannot be
@@ -147,7 +147,7 @@ func (p *pool) take(ctx context.Context) (*link, error) {
 		if (p.cfg.Lifetime == 0 || time.Since(l.made) < p.cfg.Lifetime) && l.conn.Ping(ctx) == nil {
 			return l, nil
 		}
-		l.close()
+		_ = l.close()
 	}
 }
 
@@ -183,7 +183,7 @@ func (p *pool) give(l *link) {
 		most = p.cfg.Open
 	}
 	if p.gone || l.conn.IsClosed() || l.conn.PgConn().TxStatus() != 'I' || len(p.idle) >= most {
-		l.close()
+		_ = l.close()
 		return
 	}
 	l.since = time.Now()

@@ -146,7 +146,7 @@ func (c *call) change(cfg *config, s *static, was time.Time) (*secrets.Response,
 		if len(how) == 0 {
 			how = []string{`ALTER ROLE "{{username}}" WITH PASSWORD '{{password}}'`}
 		}
-		err = c.e.links.do(ctx, cfg, func(ctx context.Context, l *link) error {
+		err = c.e.ask(ctx, updates, cfg, func(ctx context.Context, l *link) error {
 			return l.run(ctx, how, values{user: s.User, password: stored})
 		})
 		if err != nil {

@@ -1,0 +1,165 @@
+package keeper
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"corbel.dev/corbel/secrets/identity"
+	"corbel.dev/corbel/secrets/mount"
+	"corbel.dev/corbel/secrets/quota"
+	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/telemetry"
+)
+
+// ownMeters are what the keeper counts of its own work, as against that of requests. Found once.
+type ownMeters struct {
+	unseal, postUnseal, preSeal, seal *telemetry.Timing
+	registerAuth, revokeCommon        *telemetry.Timing
+	timesByToken                      *telemetry.Timing
+	revokeByToken, inQueue            *telemetry.Timing
+	expired, notExpired, rootTokens   *telemetry.Counter
+	rollbackWaits                     *telemetry.Timing
+	rollbacks, rollbacksWait          *telemetry.Gauge
+}
+
+func newOwnMeters(r *telemetry.Registry) ownMeters {
+	r.Declare(telemetry.KindCounter, "identity.entity.creation", "identity.entity.creation")
+	return ownMeters{
+		unseal: r.Timing("core.unseal"), postUnseal: r.Timing("core.post_unseal"), preSeal: r.Timing("core.pre_seal"), seal: r.Timing("core.seal-internal"),
+		registerAuth: r.Timing("expire.register-auth"), timesByToken: r.Timing("expire.fetch-lease-times-by-token"), revokeCommon: r.Timing("expire.revoke-common"), revokeByToken: r.Timing("expire.revoke-by-token"),
+		inQueue: r.Timing("expire.lease_expiration.time_in_queue"), expired: r.Counter("expire.lease_expiration"), notExpired: r.Counter("expire.lease_expiration.error"),
+		rootTokens: r.Counter("token.create_root"), rollbackWaits: r.Timing("rollback.waiting"), rollbacks: r.Gauge("rollback.inflight"), rollbacksWait: r.Gauge("rollback.queued"),
+	}
+}
+
+// timed observes how long something took, at its end: defer lasting(...)().
+func lasting(t *telemetry.Timing) func() {
+	begin := time.Now()
+	return func() { t.Observe(time.Since(begin)) }
+}
+
+// expires counts a lease or token whose time has come, and how long it waited for somebody to see that.
+func (m *ownMeters) expires(waited time.Duration) {
+	m.expired.Add(1)
+	m.inQueue.Observe(max(waited, 0))
+}
+
+// entityMade counts an entity that is stored now, by the mount that it came by.
+func (m *meters) entityMade(e *mount.Entry) {
+	m.registry.Counter("identity.entity.creation", "cluster", m.cluster(), "namespace", "root", "auth_method", e.Type, "mount_point", e.Path).Add(1)
+}
+
+// entitiesIn says how many entities operations bring that are not there yet.
+func (k *Keeper) entitiesIn(ctx context.Context, st *state, ops []storage.Op) (n int) {
+	for _, op := range ops {
+		if op.Value == nil || !strings.HasPrefix(op.Key, st.peoplePrefix+identity.Entities) {
+			continue
+		}
+		if _, there, err := k.vault.Get(ctx, op.Key); err == nil && !there {
+			n++
+		}
+	}
+	return n
+}
+
+// tending times the background work of one mount, under the name that Vault's periodic rollbacks have. waited is since
+// the round began that it is of.
+func (m *meters) tending(e *mount.Entry, waited time.Duration) (done func()) {
+	begin := time.Now()
+	m.own.rollbackWaits.Observe(waited)
+	m.own.rollbacksWait.Add(-1)
+	m.own.rollbacks.Add(1)
+	return func() {
+		m.own.rollbacks.Add(-1)
+		name, took := strings.ReplaceAll(e.Path, "/", "-"), time.Since(begin)
+		m.registry.Timing("rollback.attempt." + name).Observe(took)
+		m.registry.Timing("route.rollback." + name).Observe(took)
+	}
+}
+
+// comeAndGo are the gauges whose labels come and go with mounts and quotas. One goroutine's: Run's.
+type comeAndGo struct{ queues, jobs, quotaCount, quotaMost *telemetry.GaugeSet }
+
+func newComeAndGo(r *telemetry.Registry) *comeAndGo {
+	return &comeAndGo{r.GaugeSet("expire.job_manager.queue_length"), r.GaugeSet("expire.job_manager.total_jobs"), r.GaugeSet("quota.lease_count.counter"), r.GaugeSet("quota.lease_count.max")}
+}
+
+// gone takes them away: this is not the active server any more.
+func (g *comeAndGo) gone() {
+	for _, set := range []*telemetry.GaugeSet{g.queues, g.jobs, g.quotaCount, g.quotaMost} {
+		set.Replace(nil)
+	}
+}
+
+// tell sets them: what is due at each mount that has leases, and the lease-count quotas.
+func (g *comeAndGo) tell(k *Keeper, mounts []string) {
+	if k.meters.registry == nil {
+		return
+	}
+	var queues, count, most []telemetry.Point
+	total := 0
+	k.targets.mu.Lock()
+	for _, name := range mounts {
+		due := k.targets.withLocked(name).due
+		total += due
+		queues = append(queues, telemetry.Point{Labels: []string{"queue_id", name}, Value: float64(due)})
+	}
+	k.targets.mu.Unlock()
+	g.queues.Replace(queues)
+	g.jobs.Replace([]telemetry.Point{{Value: float64(total)}})
+	if st := k.state.Load(); st != nil {
+		for _, q := range st.quotas.All() {
+			if q.Type == quota.LeaseCount {
+				labels := []string{"name", q.Name}
+				count = append(count, telemetry.Point{Labels: labels, Value: float64(q.Leases.Load())})
+				most = append(most, telemetry.Point{Labels: labels, Value: float64(q.MaxLeases)})
+			}
+		}
+	}
+	g.quotaCount.Replace(count)
+	g.quotaMost.Replace(most)
+}
+
+// mountSizes are how many mounts there are and how large their records, by whether they are of logins and whether they are local.
+type mountSizes struct {
+	of             *mount.Table
+	entries, bytes [2][2]int
+}
+
+// sizes keeps those of the table of now.
+type sizes struct{ last atomic.Pointer[mountSizes] }
+
+func (s *sizes) take(st *state) *mountSizes {
+	if st == nil {
+		return &mountSizes{}
+	}
+	if known := s.last.Load(); known != nil && known.of == st.mounts {
+		return known
+	}
+	out := &mountSizes{of: st.mounts}
+	for _, e := range st.mounts.All() {
+		raw, err := json.Marshal(e)
+		if err != nil {
+			continue // it was read from such a record
+		}
+		auth, local := int(one(e.Auth())), int(one(e.Local))
+		out.entries[auth][local]++
+		out.bytes[auth][local] += len(raw)
+	}
+	s.last.Store(out)
+	return out
+}
+
+// mountGauges tells of the tables of mounts.
+func (k *Keeper) mountGauges(r *telemetry.Registry) {
+	known := &sizes{}
+	for auth, kind := range []string{"logical", "auth"} {
+		for local, is := range []string{"false", "true"} {
+			r.GaugeFunc("core.mount_table.num_entries", func() float64 { return float64(known.take(k.state.Load()).entries[auth][local]) }, "type", kind, "local", is)
+			r.GaugeFunc("core.mount_table.size", func() float64 { return float64(known.take(k.state.Load()).bytes[auth][local]) }, "type", kind, "local", is)
+		}
+	}
+}
