@@ -80,10 +80,14 @@ func (e *env) runVaultDev(c *cobra.Command, cfg node.SecretsDev, store bool) err
 // devBanner says what users and scripts of dev mode look for: the address, the key and the token.
 func devBanner(s *node.SecretsServer) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "==> Vault server configuration:\n\n             Api Address: http://%s\n                 Storage: inmem\n                 Version: Vault v%s (Corbel %s)\n\n", s.Addr(), version.VaultContract, version.Number)
+	url, trust := "http://"+s.Addr().String(), ""
+	if s.CAFile != "" {
+		url, trust = "https://"+s.Addr().String(), fmt.Sprintf("    $ export VAULT_CACERT='%s'\n", s.CAFile)
+	}
+	fmt.Fprintf(&b, "==> Vault server configuration:\n\n             Api Address: %s\n                 Storage: inmem\n                 Version: Vault v%s (Corbel %s)\n\n", url, version.VaultContract, version.Number)
 	b.WriteString("==> Vault server started! Log data will stream in below:\n\n")
 	b.WriteString("WARNING! dev mode is enabled! Everything is in memory, unsealed with one key, and gone when\nthis process ends. Use it to develop and to try things out.\n\n")
-	fmt.Fprintf(&b, "You may need to set the following environment variables:\n\n    $ export VAULT_ADDR='http://%s'\n\n", s.Addr())
+	fmt.Fprintf(&b, "You may need to set the following environment variables:\n\n    $ export VAULT_ADDR='%s'\n%s\n", url, trust)
 	fmt.Fprintf(&b, "The unseal key and root token are displayed below in case you want to\nseal/unseal the Vault or re-authenticate.\n\nUnseal Key: %s\nRoot Token: %s\n\n", s.UnsealKey, s.RootToken)
 	b.WriteString("Development mode should NOT be used in production installations!\n\n")
 	return b.String()

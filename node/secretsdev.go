@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"path/filepath"
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/kit/clock"
@@ -17,6 +18,7 @@ type SecretsDev struct {
 	Address   string // default 127.0.0.1:8200
 	RootToken string // default a random one
 	KVv1      bool   // secret/ is a KV store of version 1
+	TLSDir    string // where it leaves the certificates that it makes for itself; "": plain HTTP
 	LogLevel  string
 	LogOutput io.Writer
 }
@@ -25,6 +27,7 @@ type SecretsDev struct {
 type SecretsServer struct {
 	RootToken string
 	UnsealKey string // base64
+	CAFile    string // with TLS: whom clients are to trust
 
 	plane *secretsPlane
 }
@@ -43,7 +46,17 @@ func NewSecretsServer(cfg SecretsDev) (*SecretsServer, error) {
 		kvVersion = "1"
 	}
 	logs := NewLogs(cfg.LogOutput, level, false)
-	plane, first, err := newDevSecrets(secretsConfig{ports: []secretsPort{{listen: httpx.Listen{Address: cfg.Address}}}, clock: clock.Real{},
+	port := httpx.Listen{Address: cfg.Address}
+	if cfg.TLSDir != "" {
+		host, _, err := net.SplitHostPort(cfg.Address)
+		if err != nil {
+			return nil, fmt.Errorf("dev-listen-address: %w", err)
+		}
+		if port.TLS, err = devTLS(cfg.TLSDir, host); err != nil {
+			return nil, err
+		}
+	}
+	plane, first, err := newDevSecrets(secretsConfig{ports: []secretsPort{{listen: port}}, clock: clock.Real{},
 		log: logs.Logger(), keeper: keeper.Config{Local: keeper.Local{Follow: logs.Follow}}}, cfg.RootToken, kvVersion)
 	if err != nil {
 		return nil, err
@@ -52,7 +65,11 @@ func NewSecretsServer(cfg SecretsDev) (*SecretsServer, error) {
 		plane.keeper.Seal()
 		return nil, fmt.Errorf("dev-listen-address: %w", err)
 	}
-	return &SecretsServer{RootToken: first.RootToken, UnsealKey: base64.StdEncoding.EncodeToString(first.Shares[0]), plane: plane}, nil
+	s := &SecretsServer{RootToken: first.RootToken, UnsealKey: base64.StdEncoding.EncodeToString(first.Shares[0]), plane: plane}
+	if cfg.TLSDir != "" {
+		s.CAFile = filepath.Join(cfg.TLSDir, devCAFile)
+	}
+	return s, nil
 }
 
 // Addr is where it listens.

@@ -11,6 +11,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -284,6 +285,9 @@ func refused(a *Answer, decoded error, e *Error, raw []byte) (*Answer, error) {
 	}
 	if err := json.Unmarshal(raw, &refusal); err != nil && len(raw) > 0 {
 		refusal.Errors = []string{"the answer is no JSON: " + strings.TrimSpace(string(raw[:min(len(raw), 500)]))}
+		if bytes.Contains(raw, []byte("HTTP request to an HTTPS server")) {
+			refusal.Errors = append(refusal.Errors, "the server speaks TLS: set VAULT_ADDR=https://…")
+		}
 	}
 	e.Texts = refusal.Errors
 	if decoded == nil && (a.Data != nil || len(a.Warnings) > 0) {
@@ -393,6 +397,9 @@ func (c *Client) unreached(err error) error {
 	}
 	if strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
 		return errkind.Errorf(errkind.Unavailable, "%w; the server speaks no TLS: set VAULT_ADDR=http://…", err)
+	}
+	if errors.As(err, new(*tls.CertificateVerificationError)) {
+		return errkind.Errorf(errkind.Unavailable, "%w; VAULT_CACERT or -ca-cert names the authority to trust, VAULT_TLS_SERVER_NAME the server", err)
 	}
 	return errkind.Errorf(errkind.Unavailable, "%w; is a server running there? VAULT_ADDR or -address says where", err)
 }

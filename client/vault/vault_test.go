@@ -62,12 +62,13 @@ func TestErrors(t *testing.T) {
 	}
 	defer c.Close()
 	for text, want := range map[string]string{
-		`{"errors":["one","two"]}`:                "Code: 404. Errors:\n\n* one\n* two",
-		`{"errors":[]}`:                           "Code: 404. Errors:\n\n",
-		"<html>proxy</html>":                      "the answer is no JSON: <html>proxy</html>",
-		`{"data":{"metadata":{"version":1}}}`:     "Code: 404",
-		`{"data":null,"warnings":["other path"]}`: "Code: 404",
-		`{"errors":["gone"],"data":{"k":"kept"}}`: "* gone",
+		`{"errors":["one","two"]}`:                          "Code: 404. Errors:\n\n* one\n* two",
+		`{"errors":[]}`:                                     "Code: 404. Errors:\n\n",
+		"<html>proxy</html>":                                "the answer is no JSON: <html>proxy</html>",
+		`{"data":{"metadata":{"version":1}}}`:               "Code: 404",
+		"Client sent an HTTP request to an HTTPS server.\n": "* the server speaks TLS: set VAULT_ADDR=https://…",
+		`{"data":null,"warnings":["other path"]}`:           "Code: 404",
+		`{"errors":["gone"],"data":{"k":"kept"}}`:           "* gone",
 	} {
 		answer = text
 		_, err := c.Do(t.Context(), "GET", "a b", nil, nil)
