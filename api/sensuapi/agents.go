@@ -217,7 +217,12 @@ func (a *Agents) configOf(s *hub.Session) *monitor.EntityConfig {
 	if item == nil {
 		return nil
 	}
-	return item.Object.(*monitor.EntityConfig)
+	return item.Object().(*monitor.EntityConfig)
+}
+
+// knows reports whether the agent's entity is there.
+func (a *Agents) knows(s *hub.Session) bool {
+	return a.cfg.Resources.View().Get("entities", s.Namespace, s.Agent) != nil
 }
 
 // configure sends the agent its configuration, as it is stored, or that there is none.

@@ -234,7 +234,7 @@ func TestResultsOfOthersMakeProxyEntities(t *testing.T) {
 	if e.Entity.Class != "proxy" || len(e.Entity.Subscriptions) != 1 || e.Entity.Subscriptions[0] != "entity:router" || e.Check.ProcessedBy != "web-1" {
 		t.Fatalf("%+v", e.Entity)
 	}
-	if item := b.resources.View().Get("entities", "default", "router"); item == nil || item.Object.(*monitor.EntityConfig).Class != "proxy" {
+	if item := b.resources.View().Get("entities", "default", "router"); item == nil || item.Object().(*monitor.EntityConfig).Class != "proxy" {
 		t.Fatal("the proxy entity is not there")
 	}
 	if b.resources.View().Get("entities", "default", "web-1") != nil {

@@ -106,7 +106,7 @@ func TestAgentsByCertificate(t *testing.T) {
 	if code := dial(password, other); code != 0 {
 		t.Error("another authority's certificate:", code)
 	}
-	user := *b.resources.View().Get("users", "", "agent").Object.(*monitor.User)
+	user := *b.resources.View().Get("users", "", "agent").Object().(*monitor.User)
 	user.Disabled = true
 	if err := b.resources.Write(t.Context(), objects.Op{Verb: objects.Put, Type: "users", Name: "agent", Encoded: tagproto.Append(nil, &user)}); err != nil {
 		t.Fatal(err)

@@ -92,7 +92,7 @@ func (s *session) keepalive(ctx context.Context, payload []byte) error {
 	}
 	digest := s.agents.beats.digest(f)
 	plain := f.HasCheck && f.Timestamp != 0 && f.Duration == 0 && len(f.Hooks) == 0 && f.Metrics == nil
-	if plain && s.beats.check != nil && digest == s.beats.digest && f.Sequence != 1 && s.agents.configOf(&s.Session) != nil {
+	if plain && s.beats.check != nil && digest == s.beats.digest && f.Sequence != 1 && s.agents.knows(&s.Session) {
 		return s.again(ctx, b)
 	}
 	e := new(monitor.Event)
@@ -175,20 +175,20 @@ func (s *session) whole(ctx context.Context, e *monitor.Event, b []byte) ([]byte
 func (s *session) register(ctx context.Context, e *monitor.Event) error {
 	a := s.agents
 	managed := e.Entity.Labels[managedBy] == managedByAgent
-	stored := a.configOf(&s.Session)
-	if stored != nil && (!managed || s.managed || e.Sequence != 1) {
+	stored := a.knows(&s.Session)
+	if stored && (!managed || s.managed || e.Sequence != 1) {
 		return nil
 	}
 	c, _ := monitor.Split(e.Entity)
 	op := objects.Op{Verb: objects.Put, Type: "entities", Namespace: s.Namespace, Name: s.Agent, Encoded: tagproto.Append(nil, c)}
-	if stored == nil {
+	if !stored {
 		op.Verb = objects.Create
 	}
 	if err := a.cfg.Resources.Write(ctx, op); err != nil && !errkind.Is(err, errkind.Conflict) {
 		return err
 	}
 	s.managed = true
-	if stored != nil {
+	if stored {
 		return nil
 	}
 	return a.cfg.Events.Announce(&monitor.Event{

@@ -238,7 +238,7 @@ func TestAnAgentThatManagesItsEntity(t *testing.T) {
 	a, _ := start(t, b, func(c *Config) { c.Managed, c.Labels = true, map[string]string{"v": "2"} })
 	connected(t, a)
 	polltest.Until(t, func() bool {
-		c := b.resources.View().Get("entities", "default", "web-1").Object.(*monitor.EntityConfig)
+		c := b.resources.View().Get("entities", "default", "web-1").Object().(*monitor.EntityConfig)
 		return c.Labels["v"] == "2" && c.Labels[managedBy] == managedByAgent
 	}, "the agent's own configuration at the backend")
 	if a.entity.get().Labels["v"] != "2" {

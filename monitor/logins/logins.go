@@ -130,7 +130,7 @@ func (l *Logins) own(ctx context.Context, mayMake bool) (*jwks.Own, error) {
 	if s := l.secret.Load(); s != nil && s.item == item {
 		return s.own, nil
 	}
-	own, err := jwks.NewSecret(item.Object.(*monitor.Setting).Value)
+	own, err := jwks.NewSecret(item.Object().(*monitor.Setting).Value)
 	if err != nil {
 		return nil, errkind.E(errkind.Corrupt, "the secret that signs tokens", err)
 	}
@@ -181,7 +181,7 @@ func (l *Logins) user(name string) *monitor.User {
 	if item == nil {
 		return nil
 	}
-	if u := item.Object.(*monitor.User); !u.Disabled {
+	if u := item.Object().(*monitor.User); !u.Disabled {
 		return u
 	}
 	return nil
@@ -203,7 +203,7 @@ func (l *Logins) valid(token string, late bool) (c claims, user *monitor.User, e
 	if user = l.user(c.Subject); user == nil || !hmac.Equal([]byte(c.Password), []byte(passwordMark(user, c.Session))) {
 		return c, nil, ErrWrong
 	}
-	if item := l.record(c.Session); item != nil && item.Object.(*monitor.Login).Ended {
+	if item := l.record(c.Session); item != nil && item.Object().(*monitor.Login).Ended {
 		return c, nil, ErrWrong
 	}
 	return c, user, nil
@@ -237,7 +237,7 @@ func (l *Logins) Refresh(ctx context.Context, access, refresh, issuer string) (T
 	op := objects.Op{Verb: objects.Create}
 	if item != nil {
 		op = objects.Op{Verb: objects.Put, If: item.Index}
-		if used := item.Object.(*monitor.Login).Turn; c.Turn != used {
+		if used := item.Object().(*monitor.Login).Turn; c.Turn != used {
 			return Tokens{}, l.end(ctx, c) // a copy: whoever has the newest token is cut off too
 		}
 	} else if c.Turn != 0 {

@@ -136,7 +136,7 @@ func (m *Mirror) due() (list []*objects.Item) {
 			m.states[i.Name] = s
 		}
 		if !s.busy && busy < rounds && (i.Index != s.index || !now.Before(s.due)) {
-			r := i.Object.(*monitor.Replicator)
+			r := i.Object().(*monitor.Replicator)
 			s.busy, s.index = true, i.Index
 			s.status.Name, s.status.URL, s.status.Resource, s.status.Namespace = r.Name, r.URL, r.Resource, r.Only
 			list = append(list, i)
@@ -160,7 +160,7 @@ type outcome struct {
 
 // round does one round and notes what came of it.
 func (m *Mirror) round(ctx context.Context, item *objects.Item) {
-	r := item.Object.(*monitor.Replicator)
+	r := item.Object().(*monitor.Replicator)
 	limit, cancel := context.WithTimeout(ctx, roundTime)
 	defer cancel()
 	out, err := m.copy(limit, r)

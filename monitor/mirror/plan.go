@@ -40,7 +40,7 @@ func plan(v *resources.View, r *monitor.Replicator, typ monitor.Type, origin str
 		wanted[name] = true
 		from := v.Get(monitor.CopyType, "", name)
 		if from != nil {
-			if other := from.Object.(*monitor.Copy).Replicator; other != r.Name && v.Get("etcd-replicators", "", other) != nil {
+			if other := from.Object().(*monitor.Copy).Replicator; other != r.Name && v.Get("etcd-replicators", "", other) != nil {
 				taken, n = name, n+1
 				continue
 			}
@@ -59,7 +59,7 @@ func plan(v *resources.View, r *monitor.Replicator, typ monitor.Type, origin str
 		}
 	}
 	v.List(monitor.CopyType, "", "", "", func(i *objects.Item) bool {
-		record := i.Object.(*monitor.Copy)
+		record := i.Object().(*monitor.Copy)
 		t, namespace, name := record.Of()
 		if record.Replicator != r.Name || t != typ.Name || wanted[i.Name] || r.Only != "" && namespace != r.Only {
 			return true
@@ -74,11 +74,11 @@ func plan(v *resources.View, r *monitor.Replicator, typ monitor.Type, origin str
 // released lists records whose replicator is gone, or looks after other objects now: what they are of stays, and is this cluster's own.
 func released(v *resources.View) (ops []objects.Op) {
 	v.List(monitor.CopyType, "", "", "", func(i *objects.Item) bool {
-		record := i.Object.(*monitor.Copy)
+		record := i.Object().(*monitor.Copy)
 		typ, namespace, _ := record.Of()
 		kept := false
 		if item := v.Get("etcd-replicators", "", record.Replicator); item != nil {
-			r := item.Object.(*monitor.Replicator)
+			r := item.Object().(*monitor.Replicator)
 			t, _ := r.Type()
 			kept = t.Name == typ && (r.Only == "" || r.Only == namespace)
 		}

@@ -1,13 +1,14 @@
 // Package objects is the replicated configuration of the monitoring plane: its objects, and the commands that change them.
 //
 // A State is immutable; Apply makes the next one. It is pure and gives the same result
-// on every member. Objects are decoded once, when they are applied; whoever reads one
-// must not change it.
+// on every member. Objects are decoded once, when they are applied, but for entities, of which there may be very many: these
+// are kept encoded, and decoded for who reads one. Nobody must change an object.
 package objects
 
 import (
 	"cmp"
 	"strings"
+	"unique"
 
 	"corbel.dev/corbel/core/table"
 	"corbel.dev/corbel/kit/errkind"
@@ -20,9 +21,27 @@ type Item struct {
 	Type      string
 	Namespace string
 	Name      string
-	Index     uint64 // of the command that wrote it
-	Encoded   []byte // in protobuf
-	Object    monitor.Object
+	Index     uint64         // of the command that wrote it
+	Encoded   []byte         // in protobuf
+	object    monitor.Object // nil is that Object decodes it
+}
+
+// NewItem returns an item of an object that is in no State.
+func NewItem(namespace, name string, index uint64, object monitor.Object) *Item {
+	return &Item{Namespace: namespace, Name: name, Index: index, object: object}
+}
+
+// Object returns the object. It may be shared, and must not be changed; each call may decode it, so it is not for asking whether it is there.
+func (i *Item) Object() monitor.Object {
+	if i.object != nil {
+		return i.object
+	}
+	c := new(monitor.EntityConfig)
+	if err := tagproto.Unmarshal(i.Encoded, c); err != nil { // it was decoded when it was applied, and nobody changes it
+		panic(errkind.E(errkind.Corrupt, i.Type, err))
+	}
+	c.Share()
+	return c
 }
 
 // State is all objects, ordered by type, namespace and name.
@@ -155,17 +174,19 @@ func apply(e *table.Edit[*Item], op Op, index uint64) error {
 }
 
 func decode(op Op, typ monitor.Type, index uint64) (*Item, error) {
-	item := &Item{Type: op.Type, Namespace: op.Namespace, Name: op.Name, Index: index, Encoded: append([]byte(nil), op.Encoded...), Object: typ.New()}
-	if err := tagproto.Unmarshal(item.Encoded, item.Object); err != nil {
+	item := &Item{Type: op.Type, Namespace: op.Namespace, Name: op.Name, Index: index, Encoded: append([]byte(nil), op.Encoded...), object: typ.New()}
+	if err := tagproto.Unmarshal(item.Encoded, item.object); err != nil {
 		return nil, errkind.E(errkind.Invalid, op.Type, err)
 	}
-	if namespace, name := item.Object.Key(); namespace != op.Namespace || name != op.Name {
+	if namespace, name := item.object.Key(); namespace != op.Namespace || name != op.Name {
 		return nil, errkind.Errorf(errkind.Invalid, "%s %s/%s has another name within: %s/%s", op.Type, op.Namespace, op.Name, namespace, name)
 	}
-	if c, is := item.Object.(*monitor.EntityConfig); is { // there may be a hundred thousand
-		c.Share()
+	item.Type = typ.Name
+	if _, is := item.object.(*monitor.EntityConfig); is { // there may be a hundred thousand
+		item.Namespace, item.Name, item.object = unique.Make(op.Namespace).Value(), strings.Clone(op.Name), nil
+		return item, nil
 	}
-	item.Namespace, item.Name = item.Object.Key() // the same texts, once
+	item.Namespace, item.Name = item.object.Key() // the same texts, once
 	return item, nil
 }
 
@@ -188,7 +209,7 @@ const pipelineRole = "system:pipeline"
 func seedNamespace(e *table.Edit[*Item], namespace string, index uint64) {
 	meta := monitor.Meta{Name: pipelineRole, Namespace: namespace}
 	set := func(typ string, object monitor.Object) {
-		e.Set(&Item{Type: typ, Namespace: namespace, Name: pipelineRole, Index: index, Encoded: tagproto.Append(nil, object), Object: object})
+		e.Set(&Item{Type: typ, Namespace: namespace, Name: pipelineRole, Index: index, Encoded: tagproto.Append(nil, object), object: object})
 	}
 	set("roles", &monitor.Role{Meta: meta, Rules: []monitor.Rule{{Verbs: []string{"get", "list"}, Resources: []string{"events"}}}})
 	set("rolebindings", &monitor.RoleBinding{Meta: meta, RoleRef: monitor.RoleRef{Type: "Role", Name: pipelineRole},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
 	"slices"
 	"testing"
 	"unsafe"
@@ -63,7 +64,7 @@ func TestApply(t *testing.T) {
 	changed := handler(Put, "default", "slack", "b")
 	changed.If = before.Index
 	next := must(t, s, changed)
-	if h := next.Get("handlers", "default", "slack").Object.(*monitor.Handler); h.Command != "b" || before.Object.(*monitor.Handler).Command != "a" {
+	if h := next.Get("handlers", "default", "slack").Object().(*monitor.Handler); h.Command != "b" || before.Object().(*monitor.Handler).Command != "a" {
 		t.Error("an object is replaced, never changed")
 	}
 	if _, err := next.Apply([]Op{changed}); !errors.Is(err, ErrPrecondition) {
@@ -176,7 +177,7 @@ func TestEntitiesShareWhatTheyHaveInCommon(t *testing.T) {
 			t.Fatal(err)
 		}
 		s = next
-		kept := s.Get("entities", "default", name).Object.(*monitor.EntityConfig)
+		kept := s.Get("entities", "default", name).Object().(*monitor.EntityConfig)
 		if !reflect.DeepEqual(kept, c) {
 			t.Fatalf("%+v, want %+v", kept, c)
 		}
@@ -186,4 +187,30 @@ func TestEntitiesShareWhatTheyHaveInCommon(t *testing.T) {
 		&got[0].Redact[0] != &got[1].Redact[0] {
 		t.Fatal("each has texts of its own")
 	}
+}
+
+// BenchmarkEntityBytes tells what an entity's configuration takes on each server.
+func BenchmarkEntityBytes(b *testing.B) {
+	const many = 10_000
+	redact := []string{"password", "passwd", "pass", "api_key", "api_token", "access_key", "secret_key", "private_key", "secret"}
+	for range b.N {
+		before := liveBytes()
+		s, err := New().Apply([]Op{namespace("default")})
+		for i := range many {
+			name := fmt.Sprintf("agent-%05d", i)
+			c := &monitor.EntityConfig{Meta: monitor.Meta{Name: name, Namespace: "default"}, Class: "agent", User: "agent", Subscriptions: []string{"linux", "entity:" + name}, Redact: redact}
+			if s, err = s.Apply([]Op{op(Put, "entities", "default", name, c)}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(liveBytes()-before)/many, "B/entity")
+		runtime.KeepAlive(s)
+	}
+}
+
+func liveBytes() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }

@@ -57,7 +57,7 @@ var builtins = map[string]*filter{
 
 // compileFilter makes a filter; expressions that are no JavaScript are named in the log.
 func (p *Pipelines) compileFilter(i *objects.Item, assets []*objects.Item) *filter {
-	def := i.Object.(*monitor.EventFilter)
+	def := i.Object().(*monitor.EventFilter)
 	f := &filter{item: i, name: def.Name, deny: def.Action == monitor.FilterDeny, when: def.When, lib: newLibrary(assets)}
 	for n, source := range def.Expressions {
 		c := condition{breaker: new(breaker)}

@@ -23,7 +23,7 @@ type handler struct {
 }
 
 func compileHandler(i *objects.Item, assets []*objects.Item) *handler {
-	return &handler{item: i, assets: assets, def: i.Object.(*monitor.Handler)}
+	return &handler{item: i, assets: assets, def: i.Object().(*monitor.Handler)}
 }
 
 // socketTimeout is how long a connection and what is sent over it may take, where the handler does not say (the contract's).
@@ -139,7 +139,7 @@ func (p *Pipelines) fetch(ctx context.Context, items []*objects.Item) ([]*asset.
 	}
 	list := make([]*monitor.Asset, len(items))
 	for n, i := range items {
-		list[n] = i.Object.(*monitor.Asset)
+		list[n] = i.Object().(*monitor.Asset)
 	}
 	return p.cfg.Assets.FetchAll(ctx, list, p.cfg.Entity)
 }

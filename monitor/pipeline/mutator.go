@@ -51,7 +51,7 @@ var builtinMutators = map[string]*mutator{
 var errSecrets = errkind.New(errkind.Unavailable, "it names secrets, and nobody finds their values")
 
 func compileMutator(i *objects.Item, assets []*objects.Item) *mutator {
-	m := &mutator{item: i, assets: assets, def: i.Object.(*monitor.Mutator)}
+	m := &mutator{item: i, assets: assets, def: i.Object().(*monitor.Mutator)}
 	if m.def.Type == monitor.MutatorJavaScript {
 		m.lib = newLibrary(assets)
 		m.program, m.err = script.CompileBody(m.def.Eval)

@@ -40,7 +40,7 @@ type streamConn struct {
 }
 
 func (p *Pipelines) newStream(item *objects.Item) (*stream, error) {
-	def := item.Object.(*monitor.TCPStreamHandler)
+	def := item.Object().(*monitor.TCPStreamHandler)
 	s := &stream{item: item, def: def}
 	var err error
 	if s.least, s.most, err = def.Delays(); err != nil {
@@ -239,7 +239,7 @@ func (p *Pipelines) compileStream(i *objects.Item, old *handler) *handler {
 	if old != nil && old.item == i {
 		return old
 	}
-	def := i.Object.(*monitor.TCPStreamHandler)
+	def := i.Object().(*monitor.TCPStreamHandler)
 	h := &handler{item: i, def: &monitor.Handler{Meta: monitor.Meta{Name: streamName(def.Name), Namespace: def.Namespace}, Type: monitor.StreamHandlerKind}}
 	if h.stream, h.err = p.newStream(i); h.err != nil {
 		h.err = fmt.Errorf("it cannot be used: %w", h.err)

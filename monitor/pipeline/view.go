@@ -90,7 +90,7 @@ func (p *Pipelines) compileNamespace(name string, items []*objects.Item, old *na
 		old = &namespace{}
 	}
 	for _, i := range items {
-		switch def := i.Object.(type) {
+		switch def := i.Object().(type) {
 		case *monitor.EventFilter:
 			assets := assetsOf(items, def.RuntimeAssets)
 			if f := old.filters[i.Name]; f != nil && f.item == i && f.lib.is(assets) {
@@ -151,7 +151,7 @@ func (p *Pipelines) link(name string, n *namespace) {
 		n.legacy[def.Name] = w
 	}
 	for _, i := range n.items {
-		def, ok := i.Object.(*monitor.Pipeline)
+		def, ok := i.Object().(*monitor.Pipeline)
 		if !ok {
 			continue
 		}

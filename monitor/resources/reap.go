@@ -57,9 +57,9 @@ func (r *Resources) over(now int64) (ops []objects.Op) {
 		}
 		return len(ops) < reapMost
 	}
-	view.List("silenced", "", "", "", func(i *objects.Item) bool { return drop(i, i.Object.(*monitor.Silenced).Over(now)) })
+	view.List("silenced", "", "", "", func(i *objects.Item) bool { return drop(i, i.Object().(*monitor.Silenced).Over(now)) })
 	if len(ops) < reapMost {
-		view.List("logins", "", "", "", func(i *objects.Item) bool { return drop(i, i.Object.(*monitor.Login).Expires < now) })
+		view.List("logins", "", "", "", func(i *objects.Item) bool { return drop(i, i.Object().(*monitor.Login).Expires < now) })
 	}
 	return ops
 }

@@ -170,7 +170,7 @@ func (r *Resources) show(v *View, touched map[string]bool) {
 
 func all[T monitor.Object](v *View, typ string) (out []T) {
 	v.List(typ, "", "", "", func(i *objects.Item) bool {
-		out = append(out, i.Object.(T))
+		out = append(out, i.Object().(T))
 		return true
 	})
 	return out
@@ -226,5 +226,5 @@ func (r *Resources) Proxy(ctx context.Context, namespace, name string) ([]byte, 
 			return tagproto.Append(nil, monitor.Join(c, nil)), nil
 		}
 	}
-	return tagproto.Append(nil, monitor.Join(item.Object.(*monitor.EntityConfig), nil)), nil
+	return tagproto.Append(nil, monitor.Join(item.Object().(*monitor.EntityConfig), nil)), nil
 }

@@ -105,7 +105,7 @@ func (r *Revealer) value(ctx context.Context, namespace, name string) (string, e
 	if item == nil {
 		return "", errkind.Errorf(errkind.NotFound, "it does not exist in namespace %q", namespace)
 	}
-	source := item.Object.(*monitor.SecretSource)
+	source := item.Object().(*monitor.SecretSource)
 	provider := view.Get("providers", "", source.Provider)
 	k := key{namespace, name, item.Index, 0}
 	if provider != nil {
@@ -186,7 +186,7 @@ var ownVariables = []string{"CORBEL_", "SENSU_BACKEND_"}
 func (r *Revealer) ask(ctx context.Context, source *monitor.SecretSource, provider *objects.Item) (string, error) {
 	kind := "Env"
 	if provider != nil {
-		kind = provider.Object.(*monitor.Provider).Kind
+		kind = provider.Object().(*monitor.Provider).Kind
 	}
 	switch kind {
 	case "Env":

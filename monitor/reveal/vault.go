@@ -42,7 +42,7 @@ func (r *Revealer) client(item *objects.Item) (client, error) {
 	if known && c.index == item.Index {
 		return c, nil
 	}
-	spec, err := item.Object.(*monitor.Provider).Vault()
+	spec, err := item.Object().(*monitor.Provider).Vault()
 	if err != nil { // one that was written before it was looked at
 		return c, errkind.E(errkind.Invalid, "provider "+item.Name, err)
 	}

@@ -32,7 +32,7 @@ func (r *Roster) Execute(ctx context.Context, namespace, name string, subscripti
 		return 0, errkind.Errorf(errkind.NotFound, "check %q does not exist in namespace %q", name, namespace)
 	}
 	if len(subscriptions) == 0 {
-		subscriptions = item.Object.(*monitor.CheckConfig).Subscriptions
+		subscriptions = item.Object().(*monitor.CheckConfig).Subscriptions
 	}
 	key := checkKey{namespace, name}
 	r.mu.Lock()
@@ -63,25 +63,24 @@ func (r *Roster) Execute(ctx context.Context, namespace, name string, subscripti
 func (r *Roster) Executed(ctx context.Context, req []byte) ([]byte, error) {
 	rd := pack.Read(req)
 	key := checkKey{rd.String(), rd.String()}
-	item := &objects.Item{Namespace: key.namespace, Name: key.name, Encoded: rd.Bytes()}
+	encoded := rd.Bytes()
 	subscriptions, issued := rd.Strings(), rd.Int()
 	if rd.Err() != nil {
 		return nil, errkind.E(errkind.Invalid, MethodExecute, rd.Err())
 	}
 	config := new(monitor.CheckConfig)
-	if err := tagproto.Unmarshal(item.Encoded, config); err != nil {
+	if err := tagproto.Unmarshal(encoded, config); err != nil {
 		return nil, errkind.E(errkind.Invalid, MethodExecute, err)
 	}
 	if config.Name != key.name || config.Namespace != key.namespace || key.name == "" {
 		return nil, errkind.Errorf(errkind.Invalid, "%s: the check has another name within", MethodExecute)
 	}
-	item.Object = config
-	return nil, r.execute(ctx, key, item, subscriptions, issued)
+	return nil, r.execute(ctx, key, objects.NewItem(key.namespace, key.name, 0, config), subscriptions, issued)
 }
 
 // execute sends a check's requests to agents of this server.
 func (r *Roster) execute(ctx context.Context, key checkKey, item *objects.Item, subscriptions []string, issued int64) error {
-	c := &check{key: key, item: item, config: item.Object.(*monitor.CheckConfig)}
+	c := &check{key: key, item: item, config: item.Object().(*monitor.CheckConfig)}
 	if err := c.complete(subscriptions, schedulerMemory); err != nil {
 		return errkind.E(errkind.Invalid, "check "+key.name, err)
 	}
@@ -136,7 +135,7 @@ func (r *Roster) deliverProxied(c *check, h rounds.Hand) (refused []string) {
 		}
 		for _, p := range share.Proxies {
 			if item := view.Get("entities", h.Namespace, p.Name); item != nil {
-				s.items = append(s.items, proxyRun{after: h.Over / time.Duration(h.Total) * time.Duration(p.Place), entity: item.Object.(*monitor.EntityConfig), agent: share.Agent})
+				s.items = append(s.items, proxyRun{after: h.Over / time.Duration(h.Total) * time.Duration(p.Place), entity: item.Object().(*monitor.EntityConfig), agent: share.Agent})
 			}
 		}
 	}

@@ -154,12 +154,12 @@ func (r *Roster) entitiesOf(ctx context.Context, c *check) []*monitor.EntityConf
 				whole = false
 				return ctx.Err() == nil
 			}
-			v = verdict{index: i.Index, holds: r.holds(ctx, c, i.Object.(*monitor.EntityConfig))}
+			v = verdict{index: i.Index, holds: r.holds(ctx, c, i.Object().(*monitor.EntityConfig))}
 		}
 		v.pass = r.matcher.pass
 		t.verdicts[i.Name] = v
 		if v.holds {
-			list = append(list, i.Object.(*monitor.EntityConfig))
+			list = append(list, i.Object().(*monitor.EntityConfig))
 		}
 		return true
 	})

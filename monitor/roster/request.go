@@ -33,7 +33,7 @@ type check struct {
 }
 
 func newCheck(key checkKey, item *objects.Item) (*check, error) {
-	c := &check{key: key, item: item, config: item.Object.(*monitor.CheckConfig)}
+	c := &check{key: key, item: item, config: item.Object().(*monitor.CheckConfig)}
 	var err error
 	if c.schedule, err = monitor.NewSchedule(key.name, c.config.Interval, c.config.Cron); err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func newParts(view *resources.View, c *monitor.CheckConfig) *parts {
 		if item == nil {
 			continue
 		}
-		hook := item.Object.(*monitor.HookConfig)
+		hook := item.Object().(*monitor.HookConfig)
 		p.hooks = append(p.hooks, *hook)
 		if len(hook.RuntimeAssets) > 0 {
 			p.hookAssets = append(p.hookAssets, monitor.HookAsset{Hook: name, Assets: monitor.AssetList{Assets: assets(view, c.Namespace, hook.RuntimeAssets)}})
@@ -126,7 +126,7 @@ func assets(view *resources.View, namespace string, wanted []string) (out []moni
 	}
 	view.List("assets", namespace, "", "", func(i *objects.Item) bool {
 		if slices.ContainsFunc(wanted, func(w string) bool { return strings.HasPrefix(i.Name, w) }) {
-			out = append(out, *i.Object.(*monitor.Asset))
+			out = append(out, *i.Object().(*monitor.Asset))
 		}
 		return true
 	})

@@ -213,7 +213,7 @@ func (r *Roster) replan(p *plan, key checkKey, item *objects.Item, now moment) {
 			delete(r.stamps, key)
 		}
 	}
-	if item == nil || !item.Object.(*monitor.CheckConfig).Publish {
+	if item == nil || !item.Object().(*monitor.CheckConfig).Publish {
 		forget()
 		return
 	}

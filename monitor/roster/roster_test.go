@@ -456,7 +456,7 @@ func crowd(n int) *backend {
 
 func plannedCheck(b *backend) *check {
 	c := cpu()
-	made, err := newCheck(checkKey{"default", "cpu"}, &objects.Item{Namespace: "default", Name: "cpu", Object: c})
+	made, err := newCheck(checkKey{"default", "cpu"}, objects.NewItem("default", "cpu", 0, c))
 	if err != nil {
 		panic(err)
 	}

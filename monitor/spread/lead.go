@@ -94,7 +94,7 @@ func (s *Spread) everybody() []Member {
 		known[m.ID] = true
 	}
 	if item := s.item(); item != nil {
-		for _, p := range item.Object.(*monitor.ShardTable).Shards {
+		for _, p := range item.Object().(*monitor.ShardTable).Shards {
 			for _, id := range []string{p.Owner, p.Replica} {
 				if !known[id] {
 					known[id] = true
@@ -216,7 +216,7 @@ func (s *Spread) plan(ctx context.Context, members []Member) {
 	var table shards.Table
 	index := uint64(0)
 	if item != nil {
-		table, index = tableOf(item.Object.(*monitor.ShardTable)), item.Index
+		table, index = tableOf(item.Object().(*monitor.ShardTable)), item.Index
 	}
 	servers, told := s.judge(members, index)
 	next, handOver := shards.Plan(table, servers, func(i int) shards.Sync { return told(table[i], i) })

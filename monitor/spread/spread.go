@@ -163,7 +163,7 @@ func (s *Spread) item() *objects.Item {
 
 // become takes the roles that a table gives this server.
 func (s *Spread) become(item *objects.Item) {
-	next := tableOf(item.Object.(*monitor.ShardTable))
+	next := tableOf(item.Object().(*monitor.ShardTable))
 	old := s.table.Load()
 	in, self := s.cfg.Ingest, s.cfg.Self
 	if old == nil && in.Blank() && !s.voids.founding {

@@ -36,7 +36,7 @@ func alone(t *testing.T, call func(method string, req []byte) ([]byte, error)) *
 }
 
 func tableItem(table *shards.Table, index uint64) *objects.Item {
-	return &objects.Item{Object: objectOf(table), Index: index}
+	return objects.NewItem("", "", index, objectOf(table))
 }
 
 // A server whose store is gone takes nothing of what the table says it has, tells the leader, and begins when the table says so anew.

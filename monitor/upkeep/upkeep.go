@@ -92,7 +92,7 @@ func (u *Upkeep) entity(namespace, entity string) *monitor.EntityConfig {
 	if item == nil {
 		return nil
 	}
-	return item.Object.(*monitor.EntityConfig)
+	return item.Object().(*monitor.EntityConfig)
 }
 
 // Run does orders until ctx ends.

@@ -71,7 +71,7 @@ func New(c Config) *Users {
 func (u *Users) Login(ctx context.Context, from, name, password string) (monitor.Caller, error) {
 	hash, caller := u.nobody, monitor.Caller{}
 	if item := u.resources.View().Get("users", "", name); item != nil {
-		if user := item.Object.(*monitor.User); !user.Disabled && user.PasswordHash != "" {
+		if user := item.Object().(*monitor.User); !user.Disabled && user.PasswordHash != "" {
 			hash, caller = []byte(user.PasswordHash), monitor.Caller{User: name, Groups: user.Groups}
 		}
 	}
@@ -105,10 +105,10 @@ func (u *Users) Login(ctx context.Context, from, name, password string) (monitor
 // Named returns who has a name that was proved in another way than by a password; false is nobody, or somebody who is disabled.
 func (u *Users) Named(name string) (monitor.Caller, bool) {
 	item := u.resources.View().Get("users", "", name)
-	if item == nil || item.Object.(*monitor.User).Disabled {
+	if item == nil || item.Object().(*monitor.User).Disabled {
 		return monitor.Caller{}, false
 	}
-	return monitor.Caller{User: name, Groups: item.Object.(*monitor.User).Groups}, true
+	return monitor.Caller{User: name, Groups: item.Object().(*monitor.User).Groups}, true
 }
 
 // Hash makes what is kept of a new password. It waits for its turn as Login does.

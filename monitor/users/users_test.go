@@ -29,7 +29,7 @@ func seeded(t *testing.T) *resources.Resources {
 	}
 	for _, typ := range monitor.Types {
 		r.View().List(typ.Name, "", "", "", func(i *objects.Item) bool {
-			if err := i.Object.Validate(); err != nil {
+			if err := i.Object().Validate(); err != nil {
 				t.Errorf("%s %s: %v", typ.Name, i.Name, err)
 			}
 			return true
@@ -73,7 +73,7 @@ func TestLoginAfterAChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	change := func(f func(*monitor.User)) {
-		old := *r.View().Get("users", "", "agent").Object.(*monitor.User)
+		old := *r.View().Get("users", "", "agent").Object().(*monitor.User)
 		f(&old)
 		op := objects.Op{Verb: objects.Put, Type: "users", Name: "agent", Encoded: tagproto.Append(nil, &old)}
 		if out := r.ApplyBatch([][]byte{objects.AppendCommand(nil, []objects.Op{op})}); out[0] != nil {

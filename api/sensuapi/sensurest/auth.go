@@ -35,7 +35,7 @@ func (a *API) authenticate(r *http.Request) (monitor.Caller, error) {
 		if item == nil {
 			return monitor.Caller{}, errCredentials
 		}
-		user := item.Object.(*monitor.User)
+		user := item.Object().(*monitor.User)
 		if user.Disabled {
 			return monitor.Caller{}, errCredentials
 		}

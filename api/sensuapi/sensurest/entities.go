@@ -28,7 +28,7 @@ func showEntities(q *request, items []*objects.Item) ([]any, error) {
 	}
 	out := make([]any, len(items))
 	for i, item := range items {
-		out[i] = monitor.Join(item.Object.(*monitor.EntityConfig), states[i])
+		out[i] = monitor.Join(item.Object().(*monitor.EntityConfig), states[i])
 	}
 	return out, nil
 }

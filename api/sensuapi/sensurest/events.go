@@ -288,7 +288,7 @@ func (q *request) settle(e *monitor.Event) error {
 	if state == nil {
 		_, state = monitor.Split(e.Entity)
 	}
-	e.Entity = monitor.Join(item.Object.(*monitor.EntityConfig), state)
+	e.Entity = monitor.Join(item.Object().(*monitor.EntityConfig), state)
 	return nil
 }
 

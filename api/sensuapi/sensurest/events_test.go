@@ -147,7 +147,7 @@ func TestEntities(t *testing.T) {
 	g.want(200, "POST", all, `{"metadata":{"name":"router"}}`)
 	g.want(200, "PUT", all+"/web", made.body) // the hidden label comes back hidden, and stays what it is
 	g.want(200, "PATCH", all+"/web", `{"subscriptions":["windows"]}`)
-	c := g.resources.View().Get("entities", "default", "web").Object.(*monitor.EntityConfig)
+	c := g.resources.View().Get("entities", "default", "web").Object().(*monitor.EntityConfig)
 	if c.Labels["password"] != "hush" || !slices.Equal(c.Subscriptions, []string{"windows"}) {
 		t.Errorf("%+v", c)
 	}

@@ -129,10 +129,10 @@ func (q *request) listWhere(where func(*objects.Item) bool) error {
 			return
 		}
 		q.cfg.Resources.View().List(q.kind.Name, q.namespace, namespace, name, func(i *objects.Item) bool {
-			if !where(i) || !q.takes(&c, i.Object) {
+			if !where(i) || !q.takes(&c, i.Object()) {
 				return true
 			}
-			v, err := q.view(i.Object)
+			v, err := q.view(i.Object())
 			return yield(entry{placeOf(i), v}, err)
 		})
 	})
@@ -173,7 +173,7 @@ func (q *request) walkTogether(c *choice, where func(*objects.Item) bool, yield 
 	more := true
 	namespace, name, _ := c.begin()
 	q.cfg.Resources.View().List(q.kind.Name, q.namespace, namespace, name, func(i *objects.Item) bool {
-		if where(i) && q.takes(c, i.Object) {
+		if where(i) && q.takes(c, i.Object()) {
 			if items = append(items, i); len(items) == most {
 				more = give()
 			}

@@ -85,7 +85,7 @@ func (q *request) get() error {
 		q.w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	v, err := q.view(item.Object)
+	v, err := q.view(item.Object())
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func same(field string, value *string, path string) error {
 func (q *request) ready(o monitor.Object, old *objects.Item) error {
 	var former monitor.Object
 	if old != nil {
-		former = old.Object
+		former = old.Object()
 	}
 	if err := q.place(o); err != nil {
 		return invalid(err)
@@ -301,7 +301,7 @@ func (q *request) patch() error {
 
 // patched makes the object that a merge patch leaves.
 func (q *request) patched(item *objects.Item, change []byte) (monitor.Object, error) {
-	shown, err := q.view(item.Object)
+	shown, err := q.view(item.Object())
 	if err != nil {
 		return nil, err
 	}

@@ -172,7 +172,7 @@ func (q *request) watch() error {
 
 // still finds out again whether the follower is who it was, and may see events.
 func (q *request) still() error {
-	if user := q.cfg.Resources.View().Get("users", "", q.who.User); user == nil || user.Object.(*monitor.User).Disabled {
+	if user := q.cfg.Resources.View().Get("users", "", q.who.User); user == nil || user.Object().(*monitor.User).Disabled {
 		return errkind.New(errkind.Denied, "the user is not there any more")
 	}
 	return q.may("list", "events", q.namespace, "")

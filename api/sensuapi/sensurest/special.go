@@ -53,7 +53,7 @@ func (q *request) silenced() error {
 			return err
 		}
 		return q.listWhere(func(i *objects.Item) bool {
-			s := i.Object.(*monitor.Silenced)
+			s := i.Object().(*monitor.Silenced)
 			return !s.Over(q.cfg.Now().Unix()) && (by == "checks" && s.Check == q.rest[0] || by == "subscriptions" && s.Subscription == q.rest[0])
 		})
 	case len(q.rest) > 0:
@@ -62,11 +62,11 @@ func (q *request) silenced() error {
 		if err := q.may("list", "silenced", q.namespace, ""); err != nil {
 			return err
 		}
-		return q.listWhere(func(i *objects.Item) bool { return !i.Object.(*monitor.Silenced).Over(q.cfg.Now().Unix()) })
+		return q.listWhere(func(i *objects.Item) bool { return !i.Object().(*monitor.Silenced).Over(q.cfg.Now().Unix()) })
 	case q.name == "" && q.r.Method == http.MethodPost && q.namespace != "":
 		return q.newSilence()
 	case q.name != "" && q.r.Method != http.MethodPut && q.r.Method != http.MethodPost:
-		if item, err := q.find(); err == nil && item.Object.(*monitor.Silenced).Over(q.cfg.Now().Unix()) {
+		if item, err := q.find(); err == nil && item.Object().(*monitor.Silenced).Over(q.cfg.Now().Unix()) {
 			if err := q.may(q.verb(), "silenced", q.namespace, q.name); err != nil {
 				return err
 			}
@@ -96,7 +96,7 @@ func (q *request) newSilence() error {
 	if old == nil {
 		return q.store(objects.Create, s, nil)
 	}
-	if !old.Object.(*monitor.Silenced).Over(q.cfg.Now().Unix()) {
+	if !old.Object().(*monitor.Silenced).Over(q.cfg.Now().Unix()) {
 		return errExists
 	}
 	if err := q.ready(s, nil); err != nil {
@@ -215,7 +215,7 @@ func (q *request) changeCheck(change func(*monitor.CheckConfig) error) error {
 		if err != nil {
 			return err
 		}
-		c := *item.Object.(*monitor.CheckConfig)
+		c := *item.Object().(*monitor.CheckConfig)
 		c.CheckHooks = slices.Clone(c.CheckHooks)
 		if err := change(&c); err != nil {
 			return err

@@ -104,7 +104,7 @@ func (q *request) changeUser(change func(*monitor.User) error) error {
 		if err != nil {
 			return err
 		}
-		u := *item.Object.(*monitor.User)
+		u := *item.Object().(*monitor.User)
 		u.Groups = slices.Clone(u.Groups)
 		if err := change(&u); err != nil {
 			return err
