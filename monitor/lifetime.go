@@ -1,12 +1,21 @@
 package monitor
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // KeepaliveCheck is the name of the check that stands for an agent itself.
 const KeepaliveCheck = "keepalive"
 
 // defaultKeepalive is after how many seconds without a keepalive an agent is missed that does not say so itself.
 const defaultKeepalive = 120
+
+// AppendKeepaliveOutput appends what a keepalive's event says that came at a time (Unix seconds).
+func AppendKeepaliveOutput(b []byte, entity string, at int64) []byte {
+	b = append(append(append(b, "Keepalive last sent from "...), entity...), " at "...)
+	return time.Unix(at, 0).UTC().AppendFormat(b, time.RFC3339)
+}
 
 // Lifetime is how long a result holds, in seconds; it is for ever where Warn is 0.
 type Lifetime struct {

@@ -8,7 +8,6 @@ import (
 	"hash/maphash"
 	"math/rand/v2"
 	"sync"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -123,17 +122,12 @@ func (s *session) again(ctx context.Context, b *beat) error {
 	binary.LittleEndian.PutUint64(f.ID[:8], rand.Uint64())
 	binary.LittleEndian.PutUint64(f.ID[8:], rand.Uint64())
 	f.ID[6], f.ID[8] = f.ID[6]&0x0f|0x40, f.ID[8]&0x3f|0x80 // a random UUID, as others are; nobody need be unable to guess it
-	b.text = append(appendBeatOutput(b.text[:0], s.Agent, f.Timestamp), s.Agent...)
+	b.text = append(monitor.AppendKeepaliveOutput(b.text[:0], s.Agent, f.Timestamp), s.Agent...)
 	at := len(b.text) - len(s.Agent)
 	f.Output, f.ProcessedBy = b.text[:at], b.text[at:]
 	f.Stable = s.beats.check
 	b.event = f.Append(b.event[:0])
 	return s.agents.cfg.Events.Frame(ctx, s.Namespace, b.event)
-}
-
-func appendBeatOutput(b []byte, agent string, at int64) []byte {
-	b = append(append(append(b, "Keepalive last sent from "...), agent...), " at "...)
-	return time.Unix(at, 0).UTC().AppendFormat(b, time.RFC3339)
 }
 
 // whole takes a keepalive that was decoded, and appends the event that it became to b.
@@ -162,7 +156,7 @@ func (s *session) whole(ctx context.Context, e *monitor.Event, b []byte) ([]byte
 	c := e.Check
 	c.Name, c.Namespace = monitor.KeepaliveCheck, s.Namespace
 	c.Status, c.Executed, c.Issued, c.ProcessedBy = 0, e.Timestamp, e.Timestamp, s.Agent
-	c.Output = string(appendBeatOutput(nil, s.Agent, e.Timestamp))
+	c.Output = string(monitor.AppendKeepaliveOutput(nil, s.Agent, e.Timestamp))
 	c.Handlers = e.Entity.KeepaliveHandlers
 	if len(c.Handlers) == 0 {
 		c.Handlers = []string{monitor.KeepaliveCheck}

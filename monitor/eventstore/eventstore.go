@@ -37,9 +37,29 @@ type Result struct {
 	Hooks       []byte
 	Output      []byte
 	ProcessedBy string
-	State       monitor.State
+	// Beat says that the output is what a keepalive's is always (monitor.AppendKeepaliveOutput): Output is nil then, and Text makes it.
+	Beat  bool
+	State monitor.State
 	// Past changes with every put: its newest span, or by a new one.
 	Past monitor.Past
+}
+
+// Text returns the output.
+func (r *Result) Text() []byte {
+	if !r.Beat {
+		return r.Output
+	}
+	return monitor.AppendKeepaliveOutput(nil, r.Entity, r.State.Executed)
+}
+
+// Fold lets go of an output that Text can make.
+func (r *Result) Fold() {
+	if r.Check != monitor.KeepaliveCheck || r.Beat || len(r.Output) == 0 {
+		return
+	}
+	if string(r.Output) == string(monitor.AppendKeepaliveOutput(nil, r.Entity, r.State.Executed)) {
+		r.Output, r.Beat = nil, true
+	}
 }
 
 // Entity is all that is kept of one entity but its configuration.
@@ -59,6 +79,8 @@ const (
 	NewSilences
 	// Whole is everything: the first put of a key, or one whose configuration changed.
 	Whole
+	// NewBeat is that the output became such as Result.Beat says.
+	NewBeat
 )
 
 // Batch gathers the changes of one shard. It is used by one goroutine at a time; what it is given is copied.

@@ -76,7 +76,7 @@ func (in *Ingest) TakeBrief(ctx context.Context, namespace string, brief []byte,
 	if e == nil || e.sum != entity {
 		return ErrWhole
 	}
-	k := e.checks[string(f.Check)]
+	k := find(e.checks, f.Check)
 	if k == nil || k.kind.Sum != stable {
 		return ErrWhole
 	}

@@ -119,7 +119,7 @@ func (in *Ingest) look(s *shard, n uint32, at, now int64) {
 
 // absent reports whether the entity's agent is being missed.
 func (e *entity) absent() bool {
-	k := e.checks[monitor.KeepaliveCheck]
+	k := find(e.checks, monitor.KeepaliveCheck)
 	return k != nil && k.res.State.Status != 0
 }
 

@@ -18,6 +18,7 @@ type Published struct {
 	past                     monitor.Past
 	entity, rest, hooks      []byte
 	output, metrics          []byte
+	beat                     bool // the output is a keepalive's own, and output nil
 	processedBy              string
 	lastSeen                 int64 // of the entity's agent, 0 when it is not known
 }
@@ -56,8 +57,16 @@ func (p *Published) Event() (*monitor.Event, error) {
 		return nil, errkind.E(errkind.Corrupt, "event", err)
 	}
 	p.state.Fill(e.Check)
-	c.Output, c.ProcessedBy = string(p.output), p.processedBy
+	c.Output, c.ProcessedBy = string(p.text()), p.processedBy
 	return e, nil
+}
+
+// text returns the output.
+func (p *Published) text() []byte {
+	if !p.beat {
+		return p.output
+	}
+	return monitor.AppendKeepaliveOutput(nil, p.Entity, p.state.Executed)
 }
 
 // publish keeps an event as it is for when it is stored. The lock is held.
@@ -72,7 +81,7 @@ func (in *Ingest) publish(s *shard, e *entity, k *key, f *monitor.Frame, out mon
 func (in *Ingest) event(e *entity, k *key) *Published {
 	return &Published{
 		Namespace: e.namespace, Entity: e.entity, Check: k.res.Check, Kind: k.kind, state: k.res.State, past: k.res.Past, entity: e.message,
-		rest: k.res.Rest, hooks: k.res.Hooks, output: k.res.Output, processedBy: k.res.ProcessedBy, lastSeen: e.seen(),
+		rest: k.res.Rest, hooks: k.res.Hooks, output: k.res.Output, beat: k.res.Beat, processedBy: k.res.ProcessedBy, lastSeen: e.seen(),
 	}
 }
 
@@ -108,7 +117,7 @@ func (in *Ingest) Get(namespace, entity, check string) (*monitor.Event, error) {
 	s.mu.Lock()
 	var p *Published
 	if e := s.byName[name{namespace, entity}]; e != nil {
-		if k := e.checks[check]; k != nil {
+		if k := find(e.checks, check); k != nil {
 			p = in.event(e, k)
 		}
 	}
@@ -129,12 +138,13 @@ func (in *Ingest) Delete(namespace, entity, check string) bool {
 		return false
 	}
 	found := false
-	for n, k := range e.checks {
-		if check != "" && n != check {
+	for _, c := range slices.Clone(e.checks) {
+		k := c.key
+		if check != "" && k.res.Check != check {
 			continue
 		}
 		found = true
-		delete(e.checks, n)
+		e.checks.drop(k)
 		if !k.kind.Catalog.Empty() {
 			in.turned(s, e)
 		}

@@ -3,6 +3,7 @@ package ingest
 import (
 	"slices"
 	"strings"
+	"unique"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/monitor/eventstore"
@@ -174,8 +175,8 @@ func (f *follower) Whole(n eventstore.Number, r *eventstore.Result, _ uint32) er
 	}
 	f.drop(n)
 	k := &key{n: n.Index(), kind: kind, res: *r}
-	k.res.Stable, k.res.Namespace, k.res.Entity = kind.Stable, e.namespace, e.entity
-	e.checks[k.res.Check] = k
+	k.of(e)
+	e.checks.add(k)
 	f.s.keys = grown(f.s.keys, int(k.n))
 	f.s.keys[k.n] = k
 	f.write(func(b eventstore.Batch) { b.Put(n, &k.res, eventstore.Whole) })
@@ -193,8 +194,8 @@ func (f *follower) drop(n eventstore.Number) {
 	}
 	f.s.keys[n.Index()] = nil
 	f.in.kinds.drop(k.kind)
-	if e := f.s.byName[name{k.res.Namespace, k.res.Entity}]; e != nil && e.checks[k.res.Check] == k {
-		delete(e.checks, k.res.Check)
+	if e := f.s.byName[name{k.res.Namespace, k.res.Entity}]; e != nil {
+		e.checks.drop(k)
 	}
 }
 
@@ -227,7 +228,8 @@ func (f *follower) Entity(n eventstore.Number, x *eventstore.Entity, _ uint32) {
 	e := f.s.byName[to]
 	if e == nil || e.n != n.Index() {
 		f.dropEntity(n)
-		e = &entity{name: to, n: n.Index(), checks: map[string]*key{}}
+		to.namespace = unique.Make(to.namespace).Value()
+		e = &entity{name: to, n: n.Index()}
 		f.s.byName[to] = e
 		f.s.entities = grown(f.s.entities, int(e.n))
 		f.s.entities[e.n] = e
@@ -294,9 +296,9 @@ func (in *Ingest) Of(namespace, entity string) ([]*Published, error) {
 		return nil, nil
 	}
 	out := make([]*Published, 0, len(e.checks))
-	for _, k := range e.checks {
-		in.trim(k)
-		out = append(out, in.event(e, k))
+	for _, c := range e.checks {
+		in.trim(c.key)
+		out = append(out, in.event(e, c.key))
 	}
 	slices.SortFunc(out, func(a, b *Published) int { return strings.Compare(a.Check, b.Check) })
 	return out, nil

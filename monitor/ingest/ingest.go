@@ -121,6 +121,7 @@ type shard struct {
 	sequence uint64
 	due      map[int64][]uint32 // numbers of keys by the second at which they are due
 	looked   int64              // up to which second
+	text     []byte             // for use again
 
 	stored atomic.Uint64 // the sequence that is durable
 }
@@ -130,12 +131,12 @@ type name struct{ namespace, entity string }
 // entity is one entity and its checks.
 type entity struct {
 	name
-	n        uint32
-	message  []byte // replaced, never changed
-	parts    monitor.EntityParts
-	sum      uint64 // of the parts, as sumOf has it
-	lastSeen int64
-	checks   map[string]*key
+	n          uint32
+	head, tail uint32 // the message without the time at which the entity was seen last is what is before head, and from tail on
+	message    []byte // replaced, never changed
+	sum        uint64 // of the parts, as sumOf has it
+	lastSeen   int64
+	checks     checks
 }
 
 // key is one check on one entity. There are hundreds of thousands, and the collector goes over such as have at most 512 bytes in one sweep, and
@@ -247,7 +248,7 @@ func (in *Ingest) take(ctx context.Context, namespace string, f *monitor.Frame, 
 		return s.number, ErrElsewhere
 	}
 	if e := s.byName[name{namespace, string(f.Parts.Name)}]; e != nil {
-		if k := e.checks[string(f.Check)]; k != nil && string(k.kind.Stable) == string(f.Stable) {
+		if k := find(e.checks, f.Check); k != nil && string(k.kind.Stable) == string(f.Stable) {
 			in.heard(s, k)
 			in.step(s, e, k, f, 0)
 			s.mu.Unlock()
@@ -281,11 +282,11 @@ func (in *Ingest) unknown(namespace string, s *shard, f *monitor.Frame) error {
 		return ErrElsewhere
 	}
 	e := in.entityOf(s, name{namespace, whole.Entity.Name}, f)
-	k := e.checks[whole.Check.Name]
+	k := find(e.checks, whole.Check.Name)
 	if k == nil {
 		k = s.newKey()
-		k.res.Key = &eventstore.Key{Namespace: e.namespace, Entity: e.entity, Check: whole.Check.Name}
-		e.checks[k.res.Check] = k
+		k.res.Key = &eventstore.Key{Namespace: e.namespace, Entity: e.entity, Check: kind.Check.Name}
+		e.checks.add(k)
 	} else {
 		if k.kind.Catalog != kind.Catalog {
 			in.turned(s, e)
@@ -330,8 +331,14 @@ func (in *Ingest) step(s *shard, e *entity, k *key, f *monitor.Frame, what event
 		f.Rest = append(slices.Clone(f.Rest), truncatedLabel(int64(len(output))-limit)...)
 		output = output[:limit]
 	}
-	if string(k.res.Output) != string(output) {
-		k.res.Output = append([]byte(nil), output...)
+	switch {
+	case s.isBeat(k, output):
+		if !k.res.Beat {
+			k.res.Output, k.res.Beat = nil, true
+			what |= eventstore.NewBeat
+		}
+	case k.res.Check == monitor.KeepaliveCheck || string(k.res.Output) != string(output): // who read the former one may have folded it
+		k.res.Output, k.res.Beat = append([]byte(nil), output...), false
 		what |= eventstore.NewOutput
 	}
 	if string(k.res.Hooks) != string(f.Hooks) {
@@ -339,7 +346,7 @@ func (in *Ingest) step(s *shard, e *entity, k *key, f *monitor.Frame, what event
 		what |= eventstore.NewHooks
 	}
 	if string(k.res.Rest) != string(f.Rest) || k.res.ProcessedBy != string(f.ProcessedBy) {
-		k.res.Rest, k.res.ProcessedBy = append([]byte(nil), f.Rest...), string(f.ProcessedBy)
+		k.res.Rest, k.res.ProcessedBy = append([]byte(nil), f.Rest...), e.text(f.ProcessedBy)
 		what |= eventstore.Whole
 	}
 	in.put(s, e, f)

@@ -51,7 +51,7 @@ func (in *Ingest) restore(s *shard, sequence uint64, entities []*eventstore.Enti
 		if s.byName[n] != nil {
 			continue
 		}
-		e := &entity{name: n, lastSeen: x.LastSeen, checks: map[string]*key{}}
+		e := &entity{name: n, lastSeen: x.LastSeen}
 		e.n = s.place(&s.freeE, len(s.entities))
 		s.entities = grown(s.entities, int(e.n))
 		e.set(x.Message)
@@ -66,7 +66,7 @@ func (in *Ingest) restore(s *shard, sequence uint64, entities []*eventstore.Enti
 		if e == nil { // no store should hold it
 			continue
 		}
-		k := e.checks[r.Check]
+		k := find(e.checks, r.Check)
 		if k != nil {
 			newer++
 			spans := k.res.Past.Spans()
@@ -84,8 +84,8 @@ func (in *Ingest) restore(s *shard, sequence uint64, entities []*eventstore.Enti
 			taken++
 			k = s.newKey()
 			k.kind, k.res = kind, *r
-			k.res.Stable, k.res.Namespace, k.res.Entity = kind.Stable, e.namespace, e.entity
-			e.checks[k.res.Check] = k
+			k.of(e)
+			e.checks.add(k)
 			in.trim(k)
 			in.await(s, k)
 		}

@@ -77,7 +77,7 @@ func (in *Ingest) EntityState(namespace, entity string) (*monitor.EntityState, e
 
 // seen returns when the entity's agent was heard of last, in Unix seconds: its newest keepalive that was not missed. 0 is never. The lock is held.
 func (e *entity) seen() int64 {
-	if k := e.checks[monitor.KeepaliveCheck]; k != nil {
+	if k := find(e.checks, monitor.KeepaliveCheck); k != nil {
 		return k.res.State.LastOK
 	}
 	return 0

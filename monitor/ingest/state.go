@@ -54,7 +54,7 @@ func (in *Ingest) entityOf(s *shard, n name, f *monitor.Frame) *entity {
 	if e := s.byName[n]; e != nil {
 		return e
 	}
-	e := &entity{name: n, checks: map[string]*key{}}
+	e := &entity{name: n}
 	e.n = s.place(&s.freeE, len(s.entities))
 	if int(e.n) == len(s.entities) {
 		s.entities = append(s.entities, nil)
@@ -106,17 +106,16 @@ func (in *Ingest) subject(e *entity, k *key) monitor.Subject {
 
 // is reports whether the entity's message is that of the parts, but for when the entity was seen last.
 func (e *entity) is(parts monitor.EntityParts) bool {
-	return len(e.message) > 0 && bytes.Equal(e.parts.Head, parts.Head) && bytes.Equal(e.parts.Tail, parts.Tail)
+	return len(e.message) > 0 && bytes.Equal(e.message[:e.head], parts.Head) && bytes.Equal(e.message[e.tail:], parts.Tail)
 }
 
 // set replaces the message. One that cannot be cut was damaged in a store: it is like none that comes.
 func (e *entity) set(message []byte) {
-	e.message = message
-	var err error
-	if e.parts, err = monitor.CutEntity(message); err != nil {
-		e.parts = monitor.EntityParts{}
+	parts, err := monitor.CutEntity(message)
+	if err != nil {
+		parts = monitor.EntityParts{}
 	}
-	e.sum = sumOf(e.parts)
+	e.message, e.head, e.tail, e.sum = message, uint32(len(parts.Head)), uint32(len(message)-len(parts.Tail)), sumOf(parts)
 }
 
 // sumOf tells one entity's message from another, whenever it was seen last.
@@ -164,7 +163,7 @@ func (l *loading) into(in *Ingest) error {
 		if s.number != x.n.Shard() {
 			return errkind.Errorf(errkind.Corrupt, "entity %s/%s was kept in shard %d, and belongs to %d", n.namespace, n.entity, x.n.Shard(), s.number)
 		}
-		e := &entity{name: n, n: x.n.Index(), lastSeen: x.e.LastSeen, checks: map[string]*key{}}
+		e := &entity{name: n, n: x.n.Index(), lastSeen: x.e.LastSeen}
 		e.set(x.e.Message)
 		s.byName[n] = e
 		s.entities = grown(s.entities, int(e.n))
@@ -182,8 +181,8 @@ func (l *loading) into(in *Ingest) error {
 		}
 		k := &key{n: x.n.Index(), kind: kind, res: *x.r}
 		in.trim(k)
-		k.res.Stable, k.res.Namespace, k.res.Entity = kind.Stable, e.namespace, e.entity
-		e.checks[k.res.Check] = k
+		k.of(e)
+		e.checks.add(k)
 		s.keys = grown(s.keys, int(k.n))
 		s.keys[k.n] = k
 	}

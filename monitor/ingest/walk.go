@@ -35,10 +35,10 @@ func (in *Ingest) Summary(namespace, entity, check string) (sum Summary, ok bool
 		return Summary{}, false, ErrElsewhere
 	}
 	e := s.byName[name{namespace, entity}]
-	if e == nil || e.checks[check] == nil {
+	if e == nil || find(e.checks, check) == nil {
 		return Summary{}, false, nil
 	}
-	k := e.checks[check]
+	k := find(e.checks, check)
 	return Summary{namespace, entity, check, k.kind, k.res.State.Status, k.res.State.Timestamp}, true, nil
 }
 

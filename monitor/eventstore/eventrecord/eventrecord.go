@@ -87,7 +87,7 @@ func (b *Batch) Put(n eventstore.Number, r *eventstore.Result, what eventstore.N
 	p = pack.String(p, r.Namespace)
 	p = pack.String(p, r.Entity)
 	p = pack.String(p, r.Check)
-	for _, text := range [][]byte{r.Stable, r.Rest, r.Hooks, r.Output} {
+	for _, text := range [][]byte{r.Stable, r.Rest, r.Hooks, r.Text()} {
 		p = pack.Bytes(p, text)
 	}
 	p = pack.String(p, r.ProcessedBy)
@@ -199,8 +199,11 @@ func (d *Delta) Apply(r *eventstore.Result, limits monitor.Thresholds) {
 	r.State, _ = monitor.Step(r.State, d.Result, limits, nil)
 	r.State.Silenced = kept
 	r.Past.Add(d.Result.Status, d.Result.Executed)
-	if d.What&eventstore.NewOutput != 0 {
-		r.Output = d.Output
+	switch {
+	case d.What&eventstore.NewBeat != 0:
+		r.Output, r.Beat = nil, true
+	case d.What&eventstore.NewOutput != 0:
+		r.Output, r.Beat = d.Output, false
 	}
 	if d.What&eventstore.NewHooks != 0 {
 		r.Hooks = d.Hooks
@@ -252,6 +255,7 @@ func readOne(p *pack.Reader, shard uint16, d *Delta, to Reader) error {
 			r.Past = monitor.PastOf(&r.State.History)
 		}
 		if p.Err() == nil {
+			r.Fold()
 			return to.Whole(n, r, uint32(before-p.Len()))
 		}
 	case recDelta:

@@ -30,8 +30,8 @@ type Fleet struct {
 func NewFleet(seed uint64) *Fleet {
 	f := &Fleet{rng: rand.New(rand.NewPCG(seed, 1)), Results: map[eventstore.Number]*eventstore.Result{}, Entities: map[eventstore.Number]*eventstore.Entity{},
 		Sequences: map[uint16]uint64{}, now: 1_700_000_000}
-	for i := range 4 {
-		c := &monitor.Check{Meta: monitor.Meta{Name: fmt.Sprint("check-", i), Namespace: "default"}, Interval: 10, LowFlapThreshold: uint32(i * 5), HighFlapThreshold: uint32(i * 10)}
+	for i, name := range []string{"check-0", "check-1", monitor.KeepaliveCheck, "check-3"} {
+		c := &monitor.Check{Meta: monitor.Meta{Name: name, Namespace: "default"}, Interval: 10, LowFlapThreshold: uint32(i * 5), HighFlapThreshold: uint32(i * 10)}
 		kind, err := monitor.NewKind(tagproto.Append(nil, c))
 		if err != nil {
 			panic(err)
@@ -104,8 +104,14 @@ func (f *Fleet) result(b eventstore.Batch, n eventstore.Number) {
 	r.State, _ = monitor.Step(r.State, res, kind.Thresholds, nil)
 	r.State.Silenced = silenced
 	r.Past.Add(res.Status, res.Executed)
-	if f.rng.IntN(4) == 0 {
-		r.Output = f.text()
+	switch beat := f.rng.IntN(4) > 0; {
+	case r.Check == monitor.KeepaliveCheck && beat:
+		if !r.Beat {
+			r.Output, r.Beat = nil, true
+			what |= eventstore.NewBeat
+		}
+	case r.Check == monitor.KeepaliveCheck || !beat:
+		r.Output, r.Beat = f.text(), false
 		what |= eventstore.NewOutput
 	}
 	if f.rng.IntN(8) == 0 {

@@ -123,8 +123,8 @@ func (b *Batch) Put(n eventstore.Number, r *eventstore.Result, what eventstore.N
 		c.how = part
 	}
 	c.state = b.state(r)
-	if what&eventstore.NewOutput != 0 {
-		c.output = b.keep(r.Output)
+	if what&eventstore.NewOutput != 0 || r.Beat { // a keepalive's says when it came
+		c.output = b.keep(r.Text())
 	}
 	if what&eventstore.NewHooks != 0 {
 		c.hooks = b.keep(r.Hooks)
@@ -134,7 +134,7 @@ func (b *Batch) Put(n eventstore.Number, r *eventstore.Result, what eventstore.N
 		c.past = b.keep(monitor.AppendPast(nil, &older))
 	}
 	if r.State.Occurrences == 1 {
-		b.runs = append(b.runs, run{*r.Key, b.s.within(r.State.Executed), r.State.Status, r.State.Condition.String(), b.keep(r.Output)})
+		b.runs = append(b.runs, run{*r.Key, b.s.within(r.State.Executed), r.State.Status, r.State.Condition.String(), b.keep(r.Text())})
 	}
 }
 

@@ -89,6 +89,7 @@ func (s *Store) loadShard(ctx context.Context, tx pgx.Tx, number uint16, l event
 		if err := corrupt(older); err != nil {
 			return err
 		}
+		r.Fold()
 		x.use(slot{uint32(n), false}, true)
 		l.Result(eventstore.NumberOf(number, uint32(n)), r)
 		return corrupt(p)
