@@ -342,8 +342,10 @@ func TestVaultSnapshot(t *testing.T) {
 		t.Fatal(code)
 	}
 	a.must(204, "PUT", "secret/x", token, obj{"v": "new"})
-	if code, _, _ := a.raw("POST", "sys/storage/raft/snapshot", token, saved[:len(saved)/2]); code == 204 {
-		t.Fatal("half a snapshot was taken")
+	for _, bad := range [][]byte{saved[:len(saved)/2], []byte("no archive"), nil} {
+		if code, body, _ := a.raw("POST", "sys/storage/raft/snapshot", token, bad); code != 400 || !bytes.Contains(body, []byte("no snapshot, or a damaged one: ")) {
+			t.Errorf("%d bytes that are no snapshot: %d %s", len(bad), code, body)
+		}
 	}
 	if code, body, _ := a.raw("POST", "sys/storage/raft/snapshot", token, saved); code != 204 {
 		t.Fatal(code, string(body))

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -163,8 +164,11 @@ func (c *call) ended(err error) error {
 		return nil
 	case errors.As(err, &refused):
 		fmt.Fprintln(c.Err, err)
-		if refused.Status == 403 {
+		switch {
+		case refused.Status == 403:
 			fmt.Fprint(c.Err, c.nextStep())
+		case refused.Status == 503 && slices.Contains(refused.Texts, "Vault is sealed"):
+			fmt.Fprintln(c.Err, "\"vault operator unseal\" opens it, or VAULT_ADDR names another server.")
 		}
 		return codeRefused
 	case errors.As(err, new(unreached)):

@@ -14,20 +14,20 @@ import (
 
 // operatorRaft builds operator raft.
 func operatorRaft(e *command.Env) *cobra.Command {
-	peer := func(name, short, done string) *cobra.Command {
+	peer := func(name, trying, short, done string) *cobra.Command {
 		return leaf(e, name+" SERVER_ID", short, 1, 1, func(c *call, args []string) error {
 			a, err := c.do("POST", "sys/storage/raft/"+name, map[string]any{"server_id": args[0]})
 			if err != nil {
-				return doing(name, err)
+				return doing(trying, err)
 			}
 			return c.changed(a, "%s", done)
 		})
 	}
 	return command.Named("raft", "Look after the servers of a Raft cluster", raftJoin(e),
 		leaf(e, "list-peers", "List the servers of the cluster", 0, 0, (*call).listPeers),
-		peer("remove-peer", "Remove a server from the cluster", "Peer removed successfully!"),
-		peer("promote", "Give a server a vote", "The server has a vote."),
-		peer("demote", "Take a server's vote away", "The server has no vote."),
+		peer("remove-peer", "removing the peer from the Raft cluster", "Remove a server from the cluster", "Peer removed successfully!"),
+		peer("promote", "promoting the server", "Give a server a vote", "The server has a vote."),
+		peer("demote", "demoting the server", "Take a server's vote away", "The server has no vote."),
 		command.Named("snapshot", "Save and restore the whole storage",
 			leaf(e, "save FILE", "Save the storage to a file", 1, 1, (*call).saveSnapshot), raftRestore(e)),
 		command.Named("autopilot", "How the cluster looks after itself",

@@ -118,6 +118,7 @@ func TestExitCodes(t *testing.T) {
 		{vaultcmd.Status, "", nil, 2, "Unseal Progress    0/0"},
 		{vaultcmd.Read, "secret/a", nil, 2, "Code: 403. Errors:\n\n* permission denied"},
 		{vaultcmd.Read, "secret/a", nil, 2, "No token was sent: log in"},
+		{vaultcmd.Read, "sys/leader", nil, 2, "* Vault is sealed\n\"vault operator unseal\" opens it"},
 		{vaultcmd.Login, "bad", nil, 2, "does not know this token"},
 		{vaultcmd.Login, "--method=ldap username=a password=b", nil, 2, "Is that method enabled at this path?"},
 		{vaultcmd.Read, "none", nil, 2, "No value found at none"},

@@ -107,6 +107,9 @@ func (c *Cluster) Restore(ctx context.Context, in io.Reader, force bool) error {
 	}
 	defer state.Close()
 	meta, err := archive.Read(in, state, int64(min(disk.Bavail*uint64(disk.Bsize), 1<<60)/restoreCopies))
+	if errkind.Is(err, errkind.Corrupt) { // what was sent is, not what is stored
+		return errkind.Errorf(errkind.Invalid, "no snapshot, or a damaged one: %w", err)
+	}
 	if err != nil {
 		return err
 	}
