@@ -22,6 +22,9 @@ type Silent struct {
 	Reason string `json:"reason"`
 }
 
+// NoWindow is the gap of a process whose first window has not ended: what it does not report is not known to be in order.
+const NoWindow = "no window has ended yet: the process started a few seconds ago"
+
 // Role is what a process is.
 type Role string
 

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -12,54 +15,86 @@ import (
 	"corbel.dev/corbel/client"
 )
 
-// busy makes a healthy scenario of a bench that starts its own servers: they are asked while it runs.
-func busy(args ...string) func(context.Context, *bed) error {
-	return func(ctx context.Context, b *bed) error { return b.bench(ctx, args) }
+// length says in a bench's own words that it is to last so long.
+type length func(d time.Duration) []string
+
+// slack is what a bench lasts beyond the watching: it begins when its servers do, and they are asked somewhat later.
+const slack = 15 * time.Second
+
+// whole is for benches of one row, half for those of two.
+func whole(d time.Duration) []string { return []string{"-d", d.String()} }
+
+func half(d time.Duration) []string { return []string{"-d", (d / 2).String()} }
+
+// rounds is for those that count: ten a second are more than there can be.
+func rounds(d time.Duration) []string {
+	return []string{"--rounds", strconv.Itoa(min(1000, 10*int(d.Seconds())))}
 }
 
-// busySecrets makes one of a bench of the secrets plane, which runs against a server of the lab's.
+// busy makes a healthy scenario of a bench that starts its own servers: they are asked while it runs.
+func busy(lasts length, args ...string) func(context.Context, *bed) error {
+	return func(ctx context.Context, b *bed) error {
+		most := b.options.Learn + watched(b.options.Runs) + slack
+		return b.bench(ctx, slices.Concat(args, lasts(most), []string{"--no-floors"}))
+	}
+}
+
+// busySecrets makes one of a bench of the secrets plane, which runs against a server of the lab's, again and again.
 func busySecrets(args ...string) func(context.Context, *bed) error {
 	return func(ctx context.Context, b *bed) error {
 		if err := b.withSecrets(ctx, `storage "raft" { path = "secrets" }`); err != nil {
 			return err
 		}
-		args := append(args, "--target", b.vault.addr, "--token", b.vault.token)
-		return b.bench(ctx, args)
+		return b.bench(ctx, slices.Concat(args, []string{"--no-floors", "--target", b.vault.addr, "--token", b.vault.token}))
 	}
 }
 
 // noLoad is for scenarios whose load is a bench.
 func noLoad(*bed) []stream { return nil }
 
-// bench starts one and waits for its servers, where the bed has none.
+// bench starts one and waits for its servers, where the bed has none. Where it has, the bench is started again whenever it has ended.
 func (b *bed) bench(ctx context.Context, args []string) error {
 	printed := &output{}
-	cmd := exec.Command(b.options.Binary, append([]string{"bench"}, args...)...)
-	cmd.Dir, cmd.Env, cmd.SysProcAttr, cmd.Stdout, cmd.Stderr = b.dir, plainEnv(), dieWithParent(), printed, printed
-	if err := cmd.Start(); err != nil {
+	again := len(b.servers) > 0
+	begin := func() (*exec.Cmd, error) {
+		cmd := exec.Command(b.options.Binary, append([]string{"bench"}, args...)...)
+		cmd.Dir, cmd.Env, cmd.SysProcAttr, cmd.Stdout, cmd.Stderr = b.dir, plainEnv(), dieWithParent(), printed, printed
+		return cmd, cmd.Start()
+	}
+	cmd, err := begin()
+	if err != nil {
 		return err
 	}
-	ended := make(chan struct{})
+	pid := cmd.Process.Pid
+	ended, enough := make(chan struct{}), make(chan struct{})
 	var result error
 	go func() { // ends with the process, which later ends
 		defer close(ended)
-		result = cmd.Wait()
-	}()
-	b.later(func() {
-		_ = cmd.Process.Signal(syscall.SIGINT) // so that it ends its servers
-		select {
-		case <-ended:
-		case <-time.After(10 * time.Second):
-			_ = cmd.Process.Kill()
-			<-ended
+		for {
+			over := make(chan error, 1)
+			go func() { over <- cmd.Wait() }()
+			select {
+			case result = <-over:
+			case <-enough:
+				stop(cmd.Process, over)
+				return
+			}
+			if !again || result != nil {
+				return
+			}
+			if cmd, result = begin(); result != nil {
+				return
+			}
 		}
-	})
+	}()
+	b.later(func() { close(enough); <-ended })
 	b.failed = func() error {
 		select {
 		case <-ended:
 			if result != nil {
 				return fmt.Errorf("the bench failed: %w\n%s", result, printed)
 			}
+			return fmt.Errorf("the bench ended too early:\n%s", printed)
 		default:
 		}
 		return nil
@@ -76,12 +111,23 @@ func (b *bed) bench(ctx context.Context, args []string) error {
 			return fmt.Errorf("the servers of the bench do not serve: %w\n%s", err, printed)
 		}
 		if len(b.servers) == 0 {
-			if err := b.adopt(cmd.Process.Pid); err != nil {
+			if err := b.adopt(pid); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// stop interrupts a process so that it ends its servers, and kills it where it does not.
+func stop(p *os.Process, over <-chan error) {
+	_ = p.Signal(syscall.SIGINT)
+	select {
+	case <-over:
+	case <-time.After(10 * time.Second):
+		_ = p.Kill()
+		<-over
+	}
 }
 
 // adopt takes the servers that a process started as those to be asked.

@@ -2,7 +2,9 @@
 //
 // A Scenario starts `corbel server` processes that are armed with kit/fault, loads them through the front door, lets them learn what is
 // usual, and injects; then the cluster's own GET /v1/doctor is asked until its first finding is the expected one and names the culprit, for
-// Patience at most. Healthy scenarios inject nothing, and any finding fails them. Faults are made where they happen: no evidence is written.
+// Patience at most. The expected finding must not be there before. Each run of a fault has a cluster of its own, so nothing of the run before can count;
+// runs whose fault and load leave the machine alone (Shares) may go on side by side. Healthy scenarios inject nothing, any finding fails them, and
+// their runs are stretches of time of one cluster. Faults are made where they happen: no evidence is written.
 // Nothing outlives a run: processes die with it, folders are removed.
 package lab
 
@@ -13,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,9 +27,9 @@ const (
 	// Patience is for how long after its onset a fault may stay undiagnosed.
 	Patience = 30 * time.Second
 	// learning is how long a cluster runs under load before the fault.
-	learning = 6 * time.Second
-	// calm is for how long a healthy cluster is watched.
-	calm = 15 * time.Second
+	learning = 3 * time.Second
+	// calm is for how long a healthy cluster is watched in its first run, calmNext in each further one: as long as the doctor's own window.
+	calm, calmNext = 15 * time.Second, 10 * time.Second
 	// askEvery is the pause between two questions.
 	askEvery = 500 * time.Millisecond
 	// startTime bounds the start of a cluster.
@@ -37,8 +40,10 @@ const (
 type Options struct {
 	// Binary is the corbel to start; empty is this program.
 	Binary string
-	// Learn is how long the cluster runs under load before the fault; zero is 6 s.
+	// Learn is how long the cluster runs under load before the fault, at least: every member has ended a window. Zero is 3 s.
 	Learn time.Duration
+	// Run is the run's number, Runs how many there are; zero is one.
+	Run, Runs int
 	// Save is a folder for the evidence of runs that were not diagnosed, as corbel doctor --from reads it; "" saves none.
 	Save string
 	// Progress gets what happens, a line each; nil is nobody.
@@ -49,7 +54,7 @@ func (o *Options) complete() (err error) {
 	if o.Binary == "" {
 		o.Binary, err = os.Executable()
 	}
-	o.Learn = cmp.Or(o.Learn, learning)
+	o.Learn, o.Run, o.Runs = cmp.Or(o.Learn, learning), max(o.Run, 1), max(o.Runs, 1)
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}
@@ -94,40 +99,59 @@ type Step struct {
 	Culprit   string  `json:"culprit"`
 }
 
-// Run runs a scenario once. The error of a scenario that cannot run here stands in the outcome.
-func Run(ctx context.Context, s *Scenario, o Options) Outcome {
-	out := Outcome{Name: s.Name, Run: 1, Others: []string{}, Not: []string{}}
-	if err := o.complete(); err != nil {
-		out.Error = err.Error()
-		return out
-	}
-	if err := run(ctx, s, &o, &out); err != nil {
-		out.Diagnosed, out.Error = false, err.Error()
-	}
-	return out
+func newOutcome(s *Scenario, run int) Outcome {
+	return Outcome{Name: s.Name, Run: run, Others: []string{}, Not: []string{}}
 }
 
-func run(ctx context.Context, s *Scenario, o *Options, out *Outcome) (err error) {
-	b := &bed{scenario: s, options: o}
-	defer func() {
-		if o.Save != "" && b.servers != nil && (err != nil || !out.Diagnosed) && ctx.Err() == nil {
-			err = errors.Join(err, b.save(ctx, o.Save))
+// Run runs a scenario once; a healthy one as often as Options.Runs says, in one cluster. The error of a scenario that cannot run here stands in the
+// outcome. It may be called from several goroutines at once for scenarios that share.
+func Run(ctx context.Context, s *Scenario, o Options) []Outcome {
+	err := o.complete()
+	out := newOutcome(s, o.Run)
+	all := []Outcome{out}
+	if err == nil {
+		if s.Code == "" {
+			all, err = healthy(ctx, s, &o)
+		} else {
+			err = sick(ctx, s, &o, &all[0])
 		}
-		err = errors.Join(err, b.close())
-	}()
+	}
+	if err != nil {
+		last := &all[len(all)-1]
+		last.Diagnosed, last.Error = false, err.Error()
+	}
+	return all
+}
+
+// laid starts the cluster of a scenario with its load; close ends it, and keeps the evidence where ok is false.
+func laid(ctx context.Context, s *Scenario, o *Options) (b *bed, end func(ok bool) error, err error) {
+	b = &bed{scenario: s, options: o}
+	end = func(ok bool) (err error) {
+		if o.Save != "" && b.servers != nil && !ok && ctx.Err() == nil {
+			err = b.save(ctx, o.Save)
+		}
+		return errors.Join(err, b.close())
+	}
 	b.say("starting %d servers", s.servers())
 	if err := b.open(ctx); err != nil {
-		return err
+		return b, end, err
 	}
-	b.say("load for %s, so that the doctor learns what is usual", o.Learn)
+	b.say("load, until each member has ended a window")
 	b.startLoad(ctx)
-	if err := sleep(ctx, o.Learn); err != nil {
+	return b, end, sleep(ctx, o.Learn)
+}
+
+// sick injects a fault and asks for it.
+func sick(ctx context.Context, s *Scenario, o *Options, out *Outcome) (err error) {
+	b, end, err := laid(ctx, s, o)
+	defer func() { err = errors.Join(err, end(err == nil && out.Diagnosed)) }()
+	if err == nil {
+		err = b.unaware(ctx)
+	}
+	if err != nil {
 		return err
 	}
 	steps := s.all()
-	if len(steps) == 0 {
-		return b.watch(ctx, out)
-	}
 	out.Diagnosed = true
 	for _, st := range steps {
 		if err := b.step(ctx, st, out); err != nil {
@@ -139,6 +163,65 @@ func run(ctx context.Context, s *Scenario, o *Options, out *Outcome) (err error)
 	}
 	return nil
 }
+
+// unaware waits until the doctor knows the cluster, and does not find in it what is to be injected.
+func (b *bed) unaware(ctx context.Context) error {
+	for began := time.Now(); ; {
+		report, err := b.ask(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		found := err == nil && slices.ContainsFunc(report.Findings, func(f doctor.Finding) bool { return f.Code == b.scenario.Code })
+		early := err == nil && slices.ContainsFunc(report.Gaps, func(gap string) bool { return strings.HasSuffix(gap, doctor.NoWindow) })
+		if err == nil && !found && !early {
+			return nil
+		}
+		if time.Since(began) > Patience {
+			if found {
+				err = fmt.Errorf("%s is found before it was injected", b.scenario.Code)
+			} else if early {
+				err = errors.New("members have ended no window")
+			}
+			return err
+		}
+		if err := sleep(ctx, askEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// healthy watches one cluster for as many stretches of time as there are runs.
+func healthy(ctx context.Context, s *Scenario, o *Options) (all []Outcome, err error) {
+	b, end, err := laid(ctx, s, o)
+	ok := true
+	defer func() { err = errors.Join(err, end(err == nil)) }()
+	for n := range o.Runs {
+		all = append(all, newOutcome(s, n+1))
+		if err != nil { // none can be
+			all[n].Error = err.Error()
+			continue
+		}
+		out := &all[n]
+		if err = b.watch(ctx, out, span(n)); err == nil && !out.Diagnosed {
+			b.say("%s: %s", out.Finding, out.Culprit)
+			if ok && o.Save != "" {
+				err = b.save(ctx, o.Save)
+			}
+			ok = false
+		}
+	}
+	return all, err
+}
+
+// span is how long run n of a healthy scenario lasts, watched how long all of n do.
+func span(n int) time.Duration {
+	if n == 0 {
+		return calm
+	}
+	return calmNext
+}
+
+func watched(runs int) time.Duration { return calm + time.Duration(runs-1)*calmNext }
 
 // step makes one change, and asks the doctor until it says what it must.
 func (b *bed) step(ctx context.Context, st step, out *Outcome) error {
@@ -173,29 +256,26 @@ func (b *bed) step(ctx context.Context, st step, out *Outcome) error {
 	}
 }
 
-// watch asks a healthy cluster, and stops at the first finding.
-func (b *bed) watch(ctx context.Context, out *Outcome) error {
-	b.say("no fault; asking the doctor for %s", calm)
+// watch asks a healthy cluster for so long, and keeps the first report with a finding.
+func (b *bed) watch(ctx context.Context, out *Outcome, span time.Duration) error {
+	b.say("no fault, run %d of %d; asking the doctor for %s", out.Run, b.options.Runs, span)
 	began := time.Now()
 	for answered := false; ; {
 		report, err := b.ask(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err == nil {
+		if err == nil && (!answered || out.Diagnosed) {
 			out.take(report)
-			out.Seconds = time.Since(began).Seconds()
 			answered, out.Diagnosed = true, report.Healthy()
-			if !out.Diagnosed {
-				return nil
-			}
 		}
+		out.Seconds = time.Since(began).Seconds()
 		if b.failed != nil {
 			if err := b.failed(); err != nil {
 				return err
 			}
 		}
-		if time.Since(began) > calm {
+		if time.Since(began) > span {
 			if answered {
 				return nil // at full load an answer may come late
 			}
@@ -227,7 +307,11 @@ func (o *Outcome) take(r *doctor.Report) {
 }
 
 func (b *bed) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(b.options.Progress, b.scenario.Name+": "+format+"\n", args...)
+	name := b.scenario.Name
+	if b.options.Runs > 1 && b.scenario.Code != "" {
+		name += fmt.Sprintf(" (%d of %d)", b.options.Run, b.options.Runs)
+	}
+	_, _ = fmt.Fprintf(b.options.Progress, name+": "+format+"\n", args...)
 }
 
 // sleep lets d pass, or returns ctx's error when that ends first.

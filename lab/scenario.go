@@ -18,6 +18,8 @@ type Scenario struct {
 	Name, About string
 	// Code is the finding that is expected, "" when there must be none.
 	Code string
+	// alone: its load or fault takes the machine, or shows in what every process on it reads; other scenarios share it with further runs.
+	alone bool
 	// single is a cluster of one server; others have three.
 	single bool
 	// hcl is configuration beside the lab's own.
@@ -49,6 +51,10 @@ type want struct {
 
 // finding is a code and what its culprit must contain.
 type finding struct{ code, culprit string }
+
+// Shares reports whether several runs, of this and of others that share, may go on side by side on one machine: each is a cluster of its own with
+// little load, and its fault is inside its own processes.
+func (s *Scenario) Shares() bool { return s.Code != "" && !s.alone }
 
 func (s *Scenario) servers() int {
 	if s.single {
@@ -107,13 +113,13 @@ func (f *finding) is(o *doctor.Finding) bool {
 var Scenarios = []Scenario{
 	{Name: "healthy-quiet", About: "no fault, a little load"},
 	{Name: "healthy-busy", About: "no fault, as many writes and registrations as the cluster takes", load: full},
-	{Name: "healthy-kv", About: "no fault, corbel bench kv", prepare: busy("kv", "-d", "12s", "--no-floors"), load: noLoad},
-	{Name: "healthy-catalog", About: "no fault, corbel bench register", prepare: busy("register", "-d", "40s", "--no-floors"), load: noLoad},
-	{Name: "healthy-dns", About: "no fault, corbel bench dns", prepare: busy("dns", "-d", "40s", "--no-floors"), load: noLoad},
-	{Name: "healthy-propagation", About: "no fault, corbel bench propagation with 2,000 proxies", prepare: busy("propagation", "--nodes", "200", "--proxies", "2000", "--services", "100", "--rounds", "100", "--envoys", "0", "--no-floors"), load: noLoad},
-	{Name: "healthy-agents", About: "no fault, corbel bench agents with 500 agents", prepare: busy("agents", "--agents", "500", "-d", "40s", "--no-floors"), load: noLoad},
-	{Name: "healthy-secrets", About: "no fault, corbel bench secrets", prepare: busySecrets("secrets", "-d", "12s", "--no-floors"), load: noLoad},
-	{Name: "healthy-leases", About: "no fault, corbel bench leases: a tree of tokens and a prefix of logins are revoked", prepare: busySecrets("leases", "--leases", "20000", "-d", "5s", "--no-floors"), load: noLoad},
+	{Name: "healthy-kv", About: "no fault, corbel bench kv", prepare: busy(half, "kv"), load: noLoad},
+	{Name: "healthy-catalog", About: "no fault, corbel bench register", prepare: busy(whole, "register"), load: noLoad},
+	{Name: "healthy-dns", About: "no fault, corbel bench dns", prepare: busy(whole, "dns"), load: noLoad},
+	{Name: "healthy-propagation", About: "no fault, corbel bench propagation with 2,000 proxies", prepare: busy(rounds, "propagation", "--nodes", "200", "--proxies", "2000", "--services", "100", "--envoys", "0"), load: noLoad},
+	{Name: "healthy-agents", About: "no fault, corbel bench agents with 500 agents", prepare: busy(whole, "agents", "--agents", "500"), load: noLoad},
+	{Name: "healthy-secrets", About: "no fault, corbel bench secrets", prepare: busySecrets("secrets", "-d", "12s"), load: noLoad},
+	{Name: "healthy-leases", About: "no fault, corbel bench leases: a tree of tokens and a prefix of logins are revoked", prepare: busySecrets("leases", "--leases", "20000", "-d", "5s"), load: noLoad},
 	{Name: "blocked-sink", About: "the leader's metrics go to a sink that is called in line and read a few bytes at a time", Code: "metrics-sink-blocks", inject: blockSink},
 	{Name: "stalled-disk", About: "no sync on the leader's disk returns", Code: "disk-stalled", inject: stallDisk},
 	{Name: "slow-disk", About: "each sync on the leader's disk takes 150 ms longer", Code: "disk-slow", inject: slowDisk},
@@ -121,8 +127,8 @@ var Scenarios = []Scenario{
 	{Name: "exhausted-descriptors", About: "clients take all descriptors that a follower may have", Code: "descriptors-exhausted", inject: exhaustDescriptors},
 	{Name: "slow-subscriber", About: "a client asks a follower for much and reads nothing of it", Code: "subscriber-slow", inject: stopReading},
 	{Name: "handler-hangs", About: "a handler of the monitor gets events and does not end", Code: "handler-hangs", single: true, hcl: []string{monitorConfig}, inject: hangHandler},
-	{Name: "proxy-throttled", About: "the CPU quota of an Envoy on this host is lowered below what it uses", Code: "proxy-throttled", inject: throttleProxy},
-	{Name: "storage-sink-blocks", About: "secrets on Consul storage whose leader's dogstatsd sink blocks, while leases are revoked in a mass and a herd of tokens is renewed", Code: "metrics-sink-blocks",
+	{Name: "proxy-throttled", About: "the CPU quota of an Envoy on this host is lowered below what it uses", Code: "proxy-throttled", alone: true, inject: throttleProxy},
+	{Name: "storage-sink-blocks", About: "secrets on Consul storage whose leader's dogstatsd sink blocks, while leases are revoked in a mass and a herd of tokens is renewed", Code: "metrics-sink-blocks", alone: true,
 		prepare: secretsWithStorm, load: writing, steps: []step{{"a blocked sink, a storm and a herd", blockStorageSink}}},
 	{Name: "disk-and-sink", About: "the leader's disk stalls and its sink blocks; then the disk is mended", Code: "disk-stalled",
 		steps: []step{{"both", stalledAndBlocked}, {"the disk is mended", mendDisk}}},
@@ -131,16 +137,16 @@ var Scenarios = []Scenario{
 	{Name: "slow-postgres", About: "secrets on a PostgreSQL whose syncs take 200 ms longer", Code: "storage-slow", prepare: secretsOnPostgres, load: writing, inject: slowPostgres},
 	{Name: "consul-without-quorum", About: "secrets on Consul storage that loses its quorum", Code: "storage-slow", prepare: secretsOnConsul, load: writing,
 		steps: []step{{"the secrets' cluster is asked", loseQuorum}, {"both are asked", askStorage}}},
-	{Name: "revocation-storm", About: "a mass of leases is revoked after the maintenance of their database, which does not come back", Code: "revocation-storm",
+	{Name: "revocation-storm", About: "a mass of leases is revoked after the maintenance of their database, which does not come back", Code: "revocation-storm", alone: true,
 		prepare: secretsOfDatabase, load: writing, inject: resumeRevocation},
 	{Name: "storage-amplified", About: "each write of a secret is stored three times where once is enough", Code: "storage-amplified", prepare: secretsOnFile, load: writing, inject: amplify},
-	{Name: "noisy-tenant", About: "one client writes with 2,000 connections as fast as it can", Code: "noisy-tenant", inject: flood},
+	{Name: "noisy-tenant", About: "one client writes with 2,000 connections as fast as it can", Code: "noisy-tenant", alone: true, inject: flood},
 	{Name: "packet-loss", About: "one in twelve packets from the server to one of three agents is lost", Code: "packet-loss", prepare: hosts, load: throughAgents, inject: losePackets},
 	{Name: "connection-resets", About: "a middlebox resets connections between the server and one of three agents", Code: "packet-loss", prepare: hosts, load: throughAgents, inject: resetConnections},
 	{Name: "terminating-instance", About: "a client goes on to connect to an instance that is being drained", Code: "terminating-instance", single: true, inject: drainBusy},
-	{Name: "proxy-and-terminating", About: "a proxy is stopped by its quota, and an instance that is being drained is asked still; then the proxy is mended", Code: "proxy-throttled", single: true,
+	{Name: "proxy-and-terminating", About: "a proxy is stopped by its quota, and an instance that is being drained is asked still; then the proxy is mended", Code: "proxy-throttled", alone: true, single: true,
 		steps: []step{{"both", throttleAndDrain}, {"the proxy is mended", giveQuota}}},
-	{Name: "goroutines-grow", About: "a client asks without end on ever new connections and never hangs up", Code: "goroutines-grow", single: true, inject: leakRequests},
+	{Name: "goroutines-grow", About: "a client asks without end on ever new connections and never hangs up", Code: "goroutines-grow", alone: true, single: true, inject: leakRequests},
 	{Name: "allowance-exceeded", About: "the leader's network card goes beyond its bandwidth allowance (synthetic counters)", Code: "allowance-exceeded", inject: exceedAllowance},
 	{Name: "one-transmit-queue", About: "one of eight queues of the leader's network card sends everything (synthetic counters)", Code: "one-transmit-queue", inject: useOneQueue},
 }

@@ -3,8 +3,14 @@ package labcmd
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"io"
+	"runtime"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/cli/command"
@@ -23,6 +29,8 @@ type options struct {
 	runs   int
 	learn  time.Duration
 	save   string
+	// parallel is how many runs go on side by side.
+	parallel int
 }
 
 // Command builds `corbel lab`.
@@ -33,6 +41,7 @@ func Command(e *command.Env, c *cobra.Command) {
 	c.Long = `Start a cluster with load on this machine, inject one fault, and show what the doctor says.
 The fault is diagnosed when the doctor's first finding names it within 30 s. Healthy scenarios
 inject nothing, and must give no finding for 15 s, quiet or under a bench at full load. Needs no running agent, and touches none.
+Each run of a fault has a cluster of its own; further runs of a healthy scenario are 10 s each of the same cluster.
 
   corbel lab --list
   corbel lab stalled-disk
@@ -45,7 +54,8 @@ Exit codes: 0 all were diagnosed, 1 one was not, 2 called wrongly.`
 	f.BoolVar(&o.all, "all", false, "run every scenario")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON")
 	f.IntVar(&o.runs, "runs", 1, "how many times to run each scenario")
-	f.DurationVar(&o.learn, "learn", 0, "how long the cluster runs under load before the fault (0 is 6s)")
+	f.DurationVar(&o.learn, "learn", 0, "how long the cluster runs under load before the fault at least (0 is 3s)")
+	f.IntVar(&o.parallel, "parallel", 2*runtime.NumCPU(), "how many runs go on side by side, of scenarios that leave the machine alone; 1 is one after the other")
 	f.StringVar(&o.save, "save", "", "folder for the evidence of runs that were not diagnosed, for corbel doctor --from")
 	c.RunE = o.run
 }
@@ -60,42 +70,131 @@ func (o *options) run(c *cobra.Command, args []string) error {
 	}
 	ctx, stop := command.Signals(c.Context())
 	defer stop()
-	var report struct {
+	all, err := o.runAll(ctx, chosen)
+	if err != nil {
+		return err
+	}
+	report := struct {
 		Scenarios []lab.Outcome `json:"scenarios"`
-		Summary   []summary     `json:"summary"`
-	}
-	missed := false
-	for _, s := range chosen {
-		sum := summary{Name: s.Name, Runs: o.runs}
-		for n := range o.runs {
-			out := lab.Run(ctx, s, lab.Options{Learn: o.learn, Save: o.save, Progress: o.env.Err})
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			out.Run = n + 1
-			missed = missed || !out.Diagnosed
-			sum.add(&out)
-			report.Scenarios = append(report.Scenarios, out)
-			if err := o.tell(&out); err != nil {
-				return err
-			}
-		}
-		report.Summary = append(report.Summary, sum)
-	}
-	if !o.asJSON && len(report.Scenarios) > 1 {
-		if err := summarize(o.env, report.Summary); err != nil {
-			return err
-		}
-	}
+		Summary   []*summary    `json:"summary"`
+	}{all, summarize(all)}
 	if o.asJSON {
 		if err := command.WriteJSON(o.env.Out, &report, false); err != nil {
 			return err
 		}
 	}
-	if missed {
+	if len(all) > 1 {
+		out := o.env.Out
+		if o.asJSON {
+			out = o.env.Err
+		}
+		if err := table(out, report.Summary); err != nil {
+			return err
+		}
+	}
+	if slices.ContainsFunc(all, func(out lab.Outcome) bool { return !out.Diagnosed }) {
 		return exitMissed
 	}
 	return nil
+}
+
+// runAll runs the chosen scenarios: one after the other those that need the machine, then the others side by side. Outcomes come in the order of
+// the scenarios and runs.
+func (o *options) runAll(ctx context.Context, chosen []*lab.Scenario) ([]lab.Outcome, error) {
+	type job struct{ scenario, run int }
+	var alone, shared []job
+	outcomes := make([][][]lab.Outcome, len(chosen)) // by scenario and run
+	for i, s := range chosen {
+		runs := o.runs
+		if s.Code == "" {
+			runs = 1 // which makes all
+		}
+		outcomes[i] = make([][]lab.Outcome, runs)
+		for n := range runs {
+			if s.Shares() {
+				shared = append(shared, job{i, n})
+			} else {
+				alone = append(alone, job{i, n})
+			}
+		}
+	}
+	begin, progress := time.Now(), &lines{w: o.env.Err}
+	var done atomic.Int64
+	var tells sync.Mutex // one outcome is told at a time
+	do := func(j job) error {
+		s := chosen[j.scenario]
+		out := lab.Run(ctx, s, lab.Options{Learn: o.learn, Save: o.save, Progress: progress, Run: j.run + 1, Runs: o.runs})
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		outcomes[j.scenario][j.run] = out
+		tells.Lock()
+		defer tells.Unlock()
+		for i := range out {
+			if err := o.tell(progress, &out[i]); err != nil {
+				return err
+			}
+		}
+		if n := done.Add(int64(len(out))); o.runs*len(chosen) > 1 {
+			_, _ = fmt.Fprintf(progress, "%d of %d runs in %s\n", n, o.runs*len(chosen), time.Since(begin).Round(time.Second))
+		}
+		return nil
+	}
+	for _, j := range alone {
+		if err := do(j); err != nil {
+			return nil, err
+		}
+	}
+	if err := sideBySide(min(o.parallel, len(shared)), shared, do); err != nil {
+		return nil, err
+	}
+	var all []lab.Outcome
+	for _, runs := range outcomes {
+		all = append(all, slices.Concat(runs...)...)
+	}
+	return all, nil
+}
+
+// sideBySide does all jobs, some at a time, and returns the first error, after which none is begun.
+func sideBySide[J any](atOnce int, jobs []J, do func(J) error) error {
+	var next atomic.Int64
+	errs := make(chan error, max(atOnce, 1))
+	for range atOnce {
+		go func() { // ends when all were done: each is awaited below
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= len(jobs) {
+					errs <- nil
+					return
+				}
+				if err := do(jobs[i]); err != nil {
+					next.Store(int64(len(jobs)))
+					errs <- err
+					return
+				}
+			}
+		}()
+	}
+	var first error
+	for range atOnce {
+		if err := <-errs; first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// lines writes whole lines of several runs.
+type lines struct {
+	mu sync.Mutex // held while one is written
+	w  io.Writer
+}
+
+// Write implements io.Writer.
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
 }
 
 // summary is what all runs of a scenario came to.
@@ -103,41 +202,55 @@ type summary struct {
 	Name      string `json:"name"`
 	Runs      int    `json:"runs"`
 	Diagnosed int    `json:"diagnosed"`
-	// MeanSeconds and MaxSeconds are of the runs that were diagnosed.
-	MeanSeconds float64 `json:"mean_seconds"`
-	MaxSeconds  float64 `json:"max_seconds"`
+	// Seconds are of the runs that were diagnosed.
+	MeanSeconds   float64 `json:"mean_seconds"`
+	MedianSeconds float64 `json:"median_seconds"`
+	MaxSeconds    float64 `json:"max_seconds"`
 	// Instead are the first findings of the others, or what stood in their way.
 	Instead []string `json:"instead"`
+
+	seconds []float64
 }
 
-func (s *summary) add(out *lab.Outcome) {
-	if s.Instead == nil {
-		s.Instead = []string{}
-	}
-	if !out.Diagnosed {
-		s.Instead = append(s.Instead, cmp.Or(out.Error, out.Lacks, out.Finding, "no finding"))
-		return
-	}
-	s.Diagnosed++
-	s.MeanSeconds += (out.Seconds - s.MeanSeconds) / float64(s.Diagnosed)
-	s.MaxSeconds = max(s.MaxSeconds, out.Seconds)
-}
-
-// summarize prints a line for each scenario.
-func summarize(e *command.Env, all []summary) error {
-	t := command.Table{Head: []string{"SCENARIO", "DIAGNOSED", "MEAN", "MAX", "INSTEAD"}}
+// summarize adds up outcomes, those of a scenario one after the other.
+func summarize(all []lab.Outcome) (out []*summary) {
 	for i := range all {
-		s := &all[i]
-		instead, _, _ := strings.Cut(strings.Join(s.Instead, "; "), "\n")
-		t.Add(s.Name, fmt.Sprintf("%d of %d", s.Diagnosed, s.Runs), fmt.Sprintf("%.1f s", s.MeanSeconds), fmt.Sprintf("%.1f s", s.MaxSeconds), instead)
+		o := &all[i]
+		if len(out) == 0 || out[len(out)-1].Name != o.Name {
+			out = append(out, &summary{Name: o.Name, Instead: []string{}})
+		}
+		s := out[len(out)-1]
+		s.Runs++
+		if !o.Diagnosed {
+			s.Instead = append(s.Instead, cmp.Or(o.Error, o.Lacks, o.Finding, "no finding"))
+			continue
+		}
+		s.Diagnosed++
+		s.seconds = append(s.seconds, o.Seconds)
+		s.MeanSeconds += (o.Seconds - s.MeanSeconds) / float64(s.Diagnosed)
+		slices.Sort(s.seconds)
+		n := len(s.seconds)
+		s.MedianSeconds, s.MaxSeconds = (s.seconds[(n-1)/2]+s.seconds[n/2])/2, s.seconds[n-1]
 	}
-	return t.Write(e.Out)
+	return out
+}
+
+// table prints a line for each scenario.
+func table(w io.Writer, all []*summary) error {
+	t := command.Table{Head: []string{"SCENARIO", "DIAGNOSED", "MEDIAN", "MAX", "INSTEAD"}}
+	for _, s := range all {
+		instead, _, _ := strings.Cut(strings.Join(s.Instead, "; "), "\n")
+		t.Add(s.Name, fmt.Sprintf("%d of %d", s.Diagnosed, s.Runs), fmt.Sprintf("%.1f s", s.MedianSeconds), fmt.Sprintf("%.1f s", s.MaxSeconds), instead)
+	}
+	return t.Write(w)
 }
 
 func (o *options) choose(args []string) ([]*lab.Scenario, error) {
 	switch {
 	case o.runs < 1:
 		return nil, command.Usagef("--runs must be above 0")
+	case o.parallel < 1 || o.parallel > 64:
+		return nil, command.Usagef("--parallel must be from 1 to 64")
 	case o.learn < 0:
 		return nil, command.Usagef("--learn must not be below 0")
 	case (o.all || o.list) && len(args) > 0:
@@ -186,7 +299,7 @@ func (o *options) print(all []*lab.Scenario) error {
 }
 
 // tell prints an outcome: what the doctor said, and whether that is right.
-func (o *options) tell(out *lab.Outcome) error {
+func (o *options) tell(progress io.Writer, out *lab.Outcome) error {
 	verdict := fmt.Sprintf("%s: diagnosed in %.1f s", out.Name, out.Seconds)
 	switch {
 	case out.Error != "":
@@ -199,7 +312,7 @@ func (o *options) tell(out *lab.Outcome) error {
 		verdict = fmt.Sprintf("%s: NOT diagnosed in %.0f s; expected %s", out.Name, out.Seconds, out.Expected)
 	}
 	if o.asJSON {
-		_, err := fmt.Fprintln(o.env.Err, verdict)
+		_, err := fmt.Fprintln(progress, verdict)
 		return err
 	}
 	return o.env.Printf("%s\n%s\n", verdict, strings.TrimRight("\n"+out.Text, "\n")+"\n")

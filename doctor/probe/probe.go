@@ -268,7 +268,7 @@ func (p *Probe) Evidence() doctor.Evidence {
 		e.Gaps = append(e.Gaps, fmt.Sprintf("%d series beyond %d are not followed", p.dropped, MaxSeries))
 	}
 	if p.last.IsZero() {
-		e.Gaps = append(e.Gaps, "no window has ended yet: the process started a few seconds ago")
+		e.Gaps = append(e.Gaps, doctor.NoWindow)
 	}
 	return e
 }
