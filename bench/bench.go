@@ -99,6 +99,8 @@ type Row struct {
 	// LeaseBytes is the memory that one lease takes: what there is more of it with all leases than without, divided by them.
 	LeaseBytes int64  `json:"lease_bytes,omitempty"`
 	Note       string `json:"note,omitempty"`
+	// Ratios compare the row with the one before it.
+	Ratios *PairRatios `json:"ratios,omitempty"`
 	// ServerCPUMicros is the processor time that the server took for a request, in user mode and in the kernel.
 	ServerCPUMicros float64 `json:"server_cpu_micros,omitempty"`
 	// FloorRatio is PerSecond over the floor that bounds the row; Floor names it.

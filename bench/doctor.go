@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -52,11 +51,43 @@ func (o *DoctorOptions) complete() error {
 	return o.Options.complete()
 }
 
-// costOf is what one run cost: microseconds of the servers' CPU for a request, and the 99th percentile in milliseconds.
-type costOf struct{ cpu, p99 float64 }
+// costOf is what one run cost: microseconds of the servers' CPU for a request, how many there were, and the 99th percentile in milliseconds.
+type costOf struct{ cpu, requests, p99 float64 }
 
-// RunDoctor measures what the doctor's stage accounting, probes and profiles cost: runs with and without them alternate, and the
-// rows' ratios are with over without, pair by pair.
+// PairRatios are with the doctor over without. A pair's run is too short for what the doctor does once a minute (profiles): some runs have all of it, most
+// have nothing. So beside the median of pairs stands the ratio of all runs together, in which it has its part of the time.
+type PairRatios struct {
+	CPUMedian float64 `json:"cpu_median"`
+	CPULow    float64 `json:"cpu_low"` // the first and the third quartile of pairs
+	CPUHigh   float64 `json:"cpu_high"`
+	CPUAll    float64 `json:"cpu_all"`
+	P99Median float64 `json:"p99_median"`
+	Pairs     int     `json:"pairs"`
+}
+
+func (r *PairRatios) text(d time.Duration) string {
+	return fmt.Sprintf("median ratio of CPU for a request %.3f (half of the pairs %.3f to %.3f), of all runs together %.3f; of p99 %.3f; %d pairs of %s",
+		r.CPUMedian, r.CPULow, r.CPUHigh, r.CPUAll, r.P99Median, r.Pairs, d)
+}
+
+// ratiosOf compares runs without the doctor and with it, pair by pair.
+func ratiosOf(without, with []costOf) PairRatios {
+	var cpu, p99 []float64
+	var spent, served [2]float64
+	for i := range without {
+		cpu, p99 = append(cpu, with[i].cpu/without[i].cpu), append(p99, with[i].p99/without[i].p99)
+		for k, c := range [2]costOf{without[i], with[i]} {
+			spent[k] += c.cpu * c.requests
+			served[k] += c.requests
+		}
+	}
+	slices.Sort(cpu)
+	n := len(cpu)
+	return PairRatios{CPUMedian: median(cpu), CPULow: cpu[(n-1)/4], CPUHigh: cpu[n-1-(n-1)/4], CPUAll: spent[1] / served[1] / (spent[0] / served[0]), P99Median: median(p99), Pairs: n}
+}
+
+// RunDoctor measures what the doctor's stage accounting, probes and profiles cost: runs with and without them alternate, or go on at once, and the
+// rows' ratios are with over without. Twenty pairs of all loads take eleven minutes.
 func RunDoctor(ctx context.Context, o DoctorOptions) (*Result, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -71,37 +102,47 @@ func RunDoctor(ctx context.Context, o DoctorOptions) (*Result, error) {
 	return r, nil
 }
 
-// doctorPairs runs pairs of each kind of load and adds their rows. measure's first argument is 1 with the doctor, else 0.
-func doctorPairs(ctx context.Context, o *DoctorOptions, r *Result, kinds []string, measure func(ctx context.Context, with int, kind string) (costOf, error)) error {
+// doctorPairs runs pairs of each kind of load and adds their rows. Of what pair returns the second has the doctor.
+func doctorPairs(ctx context.Context, o *DoctorOptions, r *Result, kinds []string, pair func(ctx context.Context, kind string, n int) ([2]costOf, error)) error {
 	for _, kind := range kinds {
-		var cpu, p99 []float64
 		var all [2][]costOf
-		for pair := range o.Pairs {
-			order := []int{0, 1}
-			if pair%2 == 1 {
-				slices.Reverse(order)
+		for n := range o.Pairs {
+			got, err := pair(ctx, kind, n)
+			if err != nil {
+				return err
 			}
-			var got [2]costOf
-			for _, with := range order {
-				var err error
-				if got[with], err = measure(ctx, with, kind); err != nil {
-					return err
-				}
+			for with := range got {
 				all[with] = append(all[with], got[with])
 			}
-			cpu, p99 = append(cpu, got[1].cpu/got[0].cpu), append(p99, got[1].p99/got[0].p99)
-			o.say("%s, pair %d of %d: %.2f us of CPU and p99 %.2f ms without, %.2f us and %.2f ms with the doctor", kind, pair+1, o.Pairs, got[0].cpu, got[0].p99, got[1].cpu, got[1].p99)
+			o.say("%s, pair %d of %d: %.2f us of CPU and p99 %.2f ms without, %.2f us and %.2f ms with the doctor", kind, n+1, o.Pairs, got[0].cpu, got[0].p99, got[1].cpu, got[1].p99)
 		}
 		for with, what := range []string{"without", "with"} {
 			row := Row{What: kind + " " + what + " the doctor", ServerCPUMicros: median(pluck(all[with], func(c costOf) float64 { return c.cpu })),
 				Millis: map[string]float64{"p99": median(pluck(all[with], func(c costOf) float64 { return c.p99 }))}}
 			if with == 1 {
-				row.Note = fmt.Sprintf("median ratio of CPU for a request %.3f, of p99 %.3f, %d pairs of %s", median(cpu), median(p99), o.Pairs, o.Duration)
+				ratios := ratiosOf(all[0], all[1])
+				row.Ratios, row.Note = &ratios, ratios.text(o.Duration)
 			}
 			r.Rows = append(r.Rows, row)
 		}
 	}
 	return nil
+}
+
+// alternating makes pairs of runs one after the other, each time another first. measure's first number is 1 with the doctor, else 0.
+func alternating(measure func(ctx context.Context, with int, kind string) (costOf, error)) func(context.Context, string, int) ([2]costOf, error) {
+	return func(ctx context.Context, kind string, n int) (got [2]costOf, err error) {
+		order := []int{0, 1}
+		if n%2 == 1 {
+			slices.Reverse(order)
+		}
+		for _, with := range order {
+			if got[with], err = measure(ctx, with, kind); err != nil {
+				return got, err
+			}
+		}
+		return got, nil
+	}
 }
 
 func pluck(list []costOf, f func(costOf) float64) (out []float64) {
@@ -125,13 +166,13 @@ func doctorKV(ctx context.Context, o *DoctorOptions, r *Result) error {
 		defer c.close()
 		both[with] = c
 	}
-	return doctorPairs(ctx, o, r, []string{"KV PUT", "KV GET"}, func(ctx context.Context, with int, kind string) (costOf, error) {
+	return doctorPairs(ctx, o, r, []string{"KV PUT", "KV GET"}, alternating(func(ctx context.Context, with int, kind string) (costOf, error) {
 		c := both[with]
 		method, body := "PUT", make([]byte, kvValueBytes)
 		if kind == "KV GET" {
 			method, body = "GET", nil
 		}
-		spec := loadSpec{addr: c.http, connections: o.Connections, duration: o.Duration, warmup: o.Duration / 10, ok: func(r reply) bool { return r.status == 200 || r.status == 404 },
+		spec := loadSpec{addr: c.http, connections: o.Connections, duration: o.Duration, ok: func(r reply) bool { return r.status == 200 || r.status == 404 },
 			next: func(int, int64) []byte {
 				return request(method, c.http, fmt.Sprintf("/v1/kv/bench/%d", rand.IntN(kvKeys)), "", body)
 			}}
@@ -140,8 +181,8 @@ func doctorKV(ctx context.Context, o *DoctorOptions, r *Result) error {
 		if err != nil {
 			return costOf{}, err
 		}
-		return costOf{(c.servers[0].proc.cpuSeconds() - begin) * 1e6 / float64(load.requests), millis(load.hist)["p99"]}, nil
-	})
+		return costOf{(c.servers[0].proc.cpuSeconds() - begin) * 1e6 / float64(load.requests), float64(load.requests), millis(load.hist)["p99"]}, nil
+	}))
 }
 
 func doctorSecrets(ctx context.Context, o *DoctorOptions, r *Result) error {
@@ -184,28 +225,86 @@ func doctorSecrets(ctx context.Context, o *DoctorOptions, r *Result) error {
 			return err
 		}
 	}
-	return doctorPairs(ctx, o, r, []string{"secrets write", "secrets read"}, func(ctx context.Context, with int, kind string) (costOf, error) {
+	return doctorPairs(ctx, o, r, []string{"secrets write", "secrets read"}, alternating(func(ctx context.Context, with int, kind string) (costOf, error) {
 		list := puts[with]
 		if kind == "secrets read" {
 			list = gets[with]
 		}
 		row, err := both[with].measure(ctx, kind, "", loadSpec{next: func(int, int64) []byte { return list[rand.IntN(len(list))] }})
-		return costOf{row.ServerCPUMicros, row.Millis["p99"]}, err
-	})
+		return costOf{row.ServerCPUMicros, float64(row.Requests), row.Millis["p99"]}, err
+	}))
 }
 
-// doctorEvents offers each server the same 5,000 results a second, well below what it takes, so that latency is the path's and not a queue's.
+// doctorEvents has two servers take the same 5,000 results a second each at the same time, well below what they take, so that latency is the path's and
+// not a queue's. Both live through all pairs: a server's start, its agents' registration and the doctor's first minute would be most of a short run.
 func doctorEvents(ctx context.Context, o *DoctorOptions, r *Result) error {
-	return doctorPairs(ctx, o, r, []string{"events"}, func(ctx context.Context, with int, _ string) (costOf, error) {
-		one := MonitorOptions{Options: o.Options, Agents: 500, Checks: 40, Subscriptions: 4, Interval: 1}
-		one.SkipFloors, one.Progress = true, nil
+	var both [2]*plane
+	for with := range both {
+		one := &MonitorOptions{Options: o.Options, Agents: 500, Checks: 40, Subscriptions: 4, Interval: 1}
+		one.Progress = nil
 		if with == 0 {
 			one.ServerArgs = append(slices.Clone(one.ServerArgs), "-hcl", withoutDoctor)
 		}
-		got, err := RunAgents(ctx, one)
-		if err != nil {
-			return costOf{}, err
+		if err := one.complete(); err != nil {
+			return err
 		}
-		return costOf{got.Steady.ServersCPU * float64(runtime.NumCPU()) * 1e6 / got.EventsPerSecond, got.P99}, nil
+		p, err := openPlane(ctx, one)
+		if err != nil {
+			return err
+		}
+		defer p.close()
+		both[with] = p
+		if err := p.prepare(ctx); err != nil {
+			return err
+		}
+		if err := p.play(ctx); err != nil {
+			return err
+		}
+		if err := p.awaitSessions(ctx, rampMost(one)); err != nil {
+			return err
+		}
+	}
+	for _, p := range both {
+		if err := p.checks(ctx); err != nil {
+			return err
+		}
+	}
+	settle(ctx, max(2*time.Second, min(2*o.Duration, startUp))) // each key's first result is written whole
+	return doctorPairs(ctx, o, r, []string{"events"}, func(ctx context.Context, _ string, _ int) (got [2]costOf, err error) {
+		var before, after [2]eventsAt
+		for with, p := range both {
+			if before[with], err = p.eventsNow(ctx, true); err != nil {
+				return got, err
+			}
+		}
+		settle(ctx, o.Duration)
+		for with, p := range both {
+			if after[with], err = p.eventsNow(ctx, false); err != nil {
+				return got, err
+			}
+		}
+		for with, p := range both {
+			stored := after[with].stored - before[with].stored
+			if stored <= 0 {
+				return got, fmt.Errorf("no event was stored in %s", o.Duration)
+			}
+			durable, _ := p.follow.latencies()
+			got[with] = costOf{(after[with].cpu - before[with].cpu) * 1e6 / stored, stored, durable["p99"]}
+		}
+		return got, ctx.Err()
 	})
+}
+
+// eventsAt is how many results servers had stored, and for how many seconds of CPU.
+type eventsAt struct{ stored, cpu float64 }
+
+// eventsNow begins or ends a run: both figures are of one moment.
+func (p *plane) eventsNow(ctx context.Context, begins bool) (eventsAt, error) {
+	now, err := p.figures(ctx)
+	at := eventsAt{now.stored, p.usage().servers}
+	if begins {
+		p.follow.forget()
+	}
+	p.follow.record(begins)
+	return at, err
 }

@@ -118,6 +118,14 @@ func (f *followers) record(on bool) {
 	f.on = on
 }
 
+// forget begins the latencies anew.
+func (f *followers) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stored.Reset()
+	f.handled.Reset()
+}
+
 // latencies are those of the stored and of the handled sample.
 func (f *followers) latencies() (stored, handled map[string]float64) {
 	f.mu.Lock()
