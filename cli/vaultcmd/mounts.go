@@ -3,6 +3,8 @@ package vaultcmd
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"corbel.dev/corbel/cli/command"
@@ -13,6 +15,9 @@ import (
 type area struct {
 	table, thing, kind string // sys/mounts, "secrets engine", what -path defaults to
 }
+
+// authTable is where mounts that people log in at are.
+const authTable = "sys/auth"
 
 // Secrets builds secrets.
 func Secrets(e *command.Env, cmd *cobra.Command) {
@@ -31,7 +36,7 @@ func Secrets(e *command.Env, cmd *cobra.Command) {
 
 // Auth builds auth.
 func Auth(e *command.Env, cmd *cobra.Command) {
-	m := area{"sys/auth", "auth method", "auth"}
+	m := area{authTable, "auth method", "auth"}
 	command.Group(cmd, m.list(e), m.enable(e), m.disable(e), m.tune(e))
 }
 
@@ -119,10 +124,16 @@ type tuning struct {
 	options                                             []string
 	version                                             int
 	nonHMACRequest, nonHMACResponse, passthrough, allow []string
+
+	lockoutAfter            uint
+	lockoutFor, lockoutZero string
+	lockoutOff              bool
+	given                   func(flag string) bool
 }
 
-func (t *tuning) add(cmd *cobra.Command) {
+func (t *tuning) add(cmd *cobra.Command, m area) {
 	f := cmd.Flags()
+	t.given = f.Changed
 	f.StringVar(&t.description, "description", "", "words about it")
 	f.StringVar(&t.defaultTTL, "default-lease-ttl", "", "lifetime of its leases and tokens where nothing else is said")
 	f.StringVar(&t.maxTTL, "max-lease-ttl", "", "their longest lifetime")
@@ -134,12 +145,51 @@ func (t *tuning) add(cmd *cobra.Command) {
 	f.StringArrayVar(&t.nonHMACResponse, "audit-non-hmac-response-keys", nil, "member of answers that audit shows in plain (repeat)")
 	f.StringArrayVar(&t.passthrough, "passthrough-request-headers", nil, "header that it sees (repeat)")
 	f.StringArrayVar(&t.allow, "allowed-response-headers", nil, "header that it may set (repeat)")
+	if m.table != authTable {
+		return
+	}
+	f.UintVar(&t.lockoutAfter, "user-lockout-threshold", 0, "failed logins until somebody is locked out; 0: as the server's configuration says")
+	f.StringVar(&t.lockoutFor, "user-lockout-duration", "", "for how long, since the last of them")
+	f.StringVar(&t.lockoutZero, "user-lockout-counter-reset-duration", "", "time without a failed login after which they count no more")
+	f.BoolVar(&t.lockoutOff, "user-lockout-disable", false, "lock nobody out")
+}
+
+// lifetimes checks durations; -1 gives a mount back to the system's.
+func lifetimes(flags map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(flags)) {
+		if flags[name] == "-1" {
+			continue
+		}
+		if err := checkDuration(name, flags[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lockout is user_lockout_config, empty where no flag tells of it.
+func (t *tuning) lockout() (map[string]any, error) {
+	err := errors.Join(checkDuration("user-lockout-duration", t.lockoutFor), checkDuration("user-lockout-counter-reset-duration", t.lockoutZero))
+	config := map[string]any{}
+	put(config, "lockout_duration", t.lockoutFor)
+	put(config, "lockout_counter_reset_duration", t.lockoutZero)
+	if t.given("user-lockout-threshold") {
+		config["lockout_threshold"] = t.lockoutAfter
+	}
+	if t.given("user-lockout-disable") {
+		config["lockout_disable"] = t.lockoutOff
+	}
+	return config, err
 }
 
 // settings are the members that config has at enable and the body has at tune.
 func (t *tuning) settings(body map[string]any) error {
-	if err := errors.Join(checkDuration("default-lease-ttl", t.defaultTTL), checkDuration("max-lease-ttl", t.maxTTL)); err != nil {
+	lockout, err := t.lockout()
+	if err := errors.Join(err, lifetimes(map[string]string{"default-lease-ttl": t.defaultTTL, "max-lease-ttl": t.maxTTL})); err != nil {
 		return err
+	}
+	if len(lockout) > 0 {
+		body["user_lockout_config"] = lockout
 	}
 	for name, v := range map[string]string{"default_lease_ttl": t.defaultTTL, "max_lease_ttl": t.maxTTL, "listing_visibility": t.listing, "token_type": t.tokenType} {
 		put(body, name, v)
@@ -174,7 +224,7 @@ func (t *tuning) chosen(body map[string]any) error {
 func (m area) enable(e *command.Env) *cobra.Command {
 	return with(e, "enable TYPE", "Enable a "+m.thing, 1, 1, func(cmd *cobra.Command) func(*call, []string) error {
 		var t tuning
-		t.add(cmd)
+		t.add(cmd, m)
 		f := cmd.Flags()
 		path := f.String("path", "", "where to mount it; default its type")
 		local := f.Bool("local", false, "do not replicate it")
@@ -215,7 +265,7 @@ func (m area) disable(e *command.Env) *cobra.Command {
 func (m area) tune(e *command.Env) *cobra.Command {
 	return with(e, "tune PATH", "Change a "+m.thing+"'s settings", 1, 1, func(cmd *cobra.Command) func(*call, []string) error {
 		var t tuning
-		t.add(cmd)
+		t.add(cmd, m)
 		return func(c *call, args []string) error {
 			path := clean(args[0])
 			body := map[string]any{}

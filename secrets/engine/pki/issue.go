@@ -333,7 +333,7 @@ func (c *call) finish(l *leaf, n *names, public crypto.PublicKey, key crypto.Sig
 	name := hyphens(cert.SerialNumber)
 	c.ops = append(c.ops, storage.Put("certs/"+name, cert.Raw))
 	if l.role.Lease {
-		left := cert.NotAfter.Sub(c.r.Now).Truncate(time.Second)
+		left := max(cert.NotAfter.Sub(c.r.Now).Truncate(time.Second), time.Second) // 0 would be the mount's default
 		resp.Lease = &secrets.Lease{TTL: left, MaxTTL: left, Internal: []byte(name)}
 	}
 	return resp, nil

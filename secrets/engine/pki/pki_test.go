@@ -703,6 +703,11 @@ func TestLeases(t *testing.T) {
 	if err != nil || resp.Lease == nil || resp.Lease.TTL != time.Hour || resp.Lease.Renewable {
 		t.Fatalf("%+v, %v", resp, err)
 	}
+	d.Wait(400 * time.Millisecond)
+	last, err := d.Ask(secrets.Update, "issue/any", body{"common_name": "a.b", "not_after": d.Now().Add(600 * time.Millisecond).Format(time.RFC3339)})
+	if err != nil || last.Lease == nil || last.Lease.TTL != time.Second || last.Lease.MaxTTL != time.Second {
+		t.Fatalf("of a certificate whose end is near: %+v, %v", last, err)
+	}
 	e := d.Engine.(*Engine)
 	for range 2 { // twice is no error
 		got, err := e.Revoke(context.Background(), d.Store, engine.Lease{Internal: resp.Lease.Internal})
