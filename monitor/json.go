@@ -9,8 +9,11 @@ import (
 	"strings"
 )
 
-// MarshalJSON writes the id as the text of a UUID, all zeros for none.
+// MarshalJSON writes the id as the text of a UUID, null for none.
 func (id ID) MarshalJSON() ([]byte, error) {
+	if len(id) == 0 {
+		return []byte("null"), nil
+	}
 	var b [16]byte
 	copy(b[:], id)
 	return fmt.Appendf(nil, `"%x-%x-%x-%x-%x"`, b[:4], b[4:6], b[6:8], b[8:10], b[10:]), nil
@@ -37,6 +40,34 @@ func (id *ID) UnmarshalJSON(b []byte) error {
 		*id = raw
 	}
 	return nil
+}
+
+// MarshalJSON writes the check with empty lists of subscriptions, handlers and pipelines where there are none, not null: clients walk them.
+func (c *Check) MarshalJSON() ([]byte, error) {
+	type plain Check
+	shown := plain(*c)
+	fillLists(&shown.Subscriptions, &shown.Handlers, &shown.Pipelines)
+	return json.Marshal(&shown)
+}
+
+// MarshalJSON is as that of Check.
+func (c *CheckConfig) MarshalJSON() ([]byte, error) {
+	type plain CheckConfig
+	shown := plain(*c)
+	fillLists(&shown.Subscriptions, &shown.Handlers, &shown.Pipelines)
+	return json.Marshal(&shown)
+}
+
+func fillLists(subscriptions, handlers *[]string, pipelines *[]*Ref) {
+	if *subscriptions == nil {
+		*subscriptions = []string{}
+	}
+	if *handlers == nil {
+		*handlers = []string{}
+	}
+	if *pipelines == nil {
+		*pipelines = []*Ref{}
+	}
 }
 
 // MarshalJSON writes the entity with the values of sensitive labels and annotations hidden.

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"hash/maphash"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -230,13 +231,12 @@ func (a *Agents) configure(s *hub.Session) error {
 	c := a.configOf(s)
 	if c == nil {
 		c = &monitor.EntityConfig{Meta: monitor.Meta{Name: notFound, Namespace: s.Namespace}, Class: monitor.ClassAgent}
-	} else if c.Labels[managedBy] == managedByAgent {
+	} else if c.Labels[managedBy] == managedByAgent || c.Class != monitor.ClassAgent {
 		shown := *c
-		shown.Labels = make(map[string]string, len(c.Labels))
-		for k, v := range c.Labels {
-			if k != managedBy {
-				shown.Labels[k] = v
-			}
+		shown.Class = monitor.ClassAgent
+		shown.Labels = maps.Clone(c.Labels)
+		if shown.Labels[managedBy] == managedByAgent {
+			delete(shown.Labels, managedBy)
 		}
 		c = &shown
 	}

@@ -165,24 +165,32 @@ func (s *session) whole(ctx context.Context, e *monitor.Event, b []byte) ([]byte
 	return b, s.agents.cfg.Events.Frame(ctx, s.Namespace, b)
 }
 
-// register stores the configuration of an entity that is new, or that its agent manages.
+// register stores the configuration of an entity that is new, or that its agent manages. One that has an agent is of the class agent, whatever
+// somebody made it.
 func (s *session) register(ctx context.Context, e *monitor.Event) error {
 	a := s.agents
-	managed := e.Entity.Labels[managedBy] == managedByAgent
-	stored := a.knows(&s.Session)
-	if stored && (!managed || s.managed || e.Sequence != 1) {
-		return nil
-	}
+	own := e.Entity.Labels[managedBy] == managedByAgent && !s.managed && e.Sequence == 1
+	stored := a.cfg.Resources.View().Get("entities", s.Namespace, s.Agent)
 	c, _ := monitor.Split(e.Entity)
-	op := objects.Op{Verb: objects.Put, Type: "entities", Namespace: s.Namespace, Name: s.Agent, Encoded: tagproto.Append(nil, c)}
-	if !stored {
+	op := objects.Op{Verb: objects.Put, Type: "entities", Namespace: s.Namespace, Name: s.Agent}
+	switch {
+	case stored == nil:
 		op.Verb = objects.Create
+	case own:
+	default:
+		kept := *stored.Object().(*monitor.EntityConfig)
+		if kept.Class == monitor.ClassAgent {
+			return nil
+		}
+		c, op.If = &kept, stored.Index // if somebody changes it meanwhile, another keepalive looks again
 	}
+	c.Class = monitor.ClassAgent
+	op.Encoded = tagproto.Append(nil, c)
 	if err := a.cfg.Resources.Write(ctx, op); err != nil && !errkind.Is(err, errkind.Conflict) {
 		return err
 	}
-	s.managed = true
-	if stored {
+	s.managed = s.managed || own
+	if stored != nil {
 		return nil
 	}
 	return a.cfg.Events.Announce(&monitor.Event{

@@ -38,6 +38,21 @@ func (in *Ingest) heard(s *shard, k *key) {
 	s.list(k, k.heard+k.kind.Lifetime.Next(0))
 }
 
+// hearEarly counts a keepalive that has to wait for the disk as heard already: an agent is not missed since results of checks are in its way.
+func (in *Ingest) hearEarly(namespace string, f *monitor.Frame) {
+	if string(f.Check) != monitor.KeepaliveCheck {
+		return
+	}
+	s := &in.shards[shardOf(namespace, f.Parts.Name)]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.byName[name{namespace, string(f.Parts.Name)}]; e != nil && s.takes() {
+		if k := find(e.checks, monitor.KeepaliveCheck); k != nil {
+			in.heard(s, k)
+		}
+	}
+}
+
 // list notes when k is due.
 func (s *shard) list(k *key, at int64) {
 	k.due = at

@@ -1,13 +1,17 @@
 package ingest
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/monitor"
 )
@@ -170,6 +174,40 @@ func TestRefusedAgentsAreNotMissed(t *testing.T) {
 	w.is(t, "late", "keepalive", 0, 1, "")
 	w.pass(t, 100)
 	w.is(t, "late", "keepalive", 1, 1, "")
+}
+
+// While results of checks wait for a disk that is full, who sends keepalives is not missed.
+func TestKeepalivesDoNotWait(t *testing.T) {
+	faulty := vfs.NewFaulty(vfs.NewMem())
+	var now atomic.Pointer[time.Time]
+	begin := time.Unix(1_700_000_000, 0)
+	now.Store(&begin)
+	w := timed{start(t, faulty, func(c *Config) {
+		c.Now, c.PendingBytes = func() time.Time { return *now.Load() }, 4<<10
+	}), &now}
+	w.keepalive(t, "e", 120, 0)
+	w.keepalive(t, "dead", 120, 0)
+	w.settled(t)
+	faulty.Inject(vfs.Rule{Name: "full", Ops: vfs.OpWrite, Err: syscall.ENOSPC})
+	take := func(e *monitor.Event) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		return w.Frame(ctx, "default", tagproto.Append(nil, e))
+	}
+	for n := int64(1); take(event("busy", "c", 0, n)) == nil; n++ {
+	}
+	later := begin.Add(100 * time.Second)
+	now.Store(&later)
+	if err := take(event("e", monitor.KeepaliveCheck, 0, later.Unix())); !errkind.Is(err, errkind.Overloaded) {
+		t.Fatal(err)
+	}
+	faulty.LiftAll()
+	w.settled(t)
+	w.pass(t, 30)
+	w.is(t, "e", "keepalive", 0, 1, "")
+	w.is(t, "dead", "keepalive", 1, 1, "")
+	w.pass(t, 90)
+	w.is(t, "e", "keepalive", 1, 1, "from e for 120 seconds")
 }
 
 func TestDeregistration(t *testing.T) {

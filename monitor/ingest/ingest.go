@@ -235,6 +235,9 @@ func (in *Ingest) Take(ctx context.Context, namespace string, b []byte, f *monit
 }
 
 func (in *Ingest) take(ctx context.Context, namespace string, f *monitor.Frame, turn bool) (uint16, error) {
+	if !in.hasRoom() {
+		in.hearEarly(namespace, f)
+	}
 	if err := in.admit(ctx); err != nil {
 		return 0, err
 	}
@@ -419,9 +422,14 @@ func Patient(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, patience)
 }
 
+// hasRoom reports whether another change may be made at once.
+func (in *Ingest) hasRoom() bool {
+	return in.failed.Load() == nil && in.pending.Load() < in.cfg.PendingBytes
+}
+
 // admit waits until there is room for another change.
 func (in *Ingest) admit(ctx context.Context) error {
-	if in.failed.Load() == nil && in.pending.Load() < in.cfg.PendingBytes {
+	if in.hasRoom() {
 		return nil
 	}
 	ctx, cancel := Patient(ctx)

@@ -409,3 +409,20 @@ func BenchmarkFrame(b *testing.B) {
 		})
 	}
 }
+
+// Pipelines learn of an event once it is stored, and not before (SE-12).
+func TestPublishedOnceStored(t *testing.T) {
+	faulty := vfs.NewFaulty(vfs.NewMem())
+	w := start(t, faulty)
+	published := func() int { w.mu.Lock(); defer w.mu.Unlock(); return len(w.published) }
+	w.send(t, event("e", "c", 2, 1))
+	polltest.Until(t, func() bool { return published() == 1 }, "the first event")
+	faulty.Inject(vfs.Rule{Name: "full", Ops: vfs.OpWrite, Err: syscall.ENOSPC})
+	w.send(t, event("e", "c", 2, 2))
+	polltest.Until(t, func() bool { return faulty.Status()[0].Hits > 1 }, "the store to have failed")
+	if n := published(); n != 1 {
+		t.Fatalf("%d events are published, one is stored", n)
+	}
+	faulty.LiftAll()
+	polltest.Until(t, func() bool { return published() == 2 }, "the second event")
+}
