@@ -140,6 +140,15 @@ func TestSources(t *testing.T) {
 	if got := c.Storage.Keys.String("connection_url", ""); got != "postgres://b" || len(c.Listeners) != 2 || c.LogLevel != "debug" || c.APIAddr != "http://env" {
 		t.Errorf("%q, %+v", got, c)
 	}
+	env = map[string]string{"VAULT_LOCAL_CONFIG": `{"storage":{"raft":{"path":"/file","node_id":"file"}},"listener":{"tcp":{"tls_disable":true}},"cluster_addr":"https://file:1"}`,
+		"VAULT_RAFT_NODE_ID": "n7", "VAULT_RAFT_PATH": "/env", "VAULT_CLUSTER_ADDR": "https://env:8201"}
+	c, err = Load(nil, func(name string) string { return env[name] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k := c.Storage.Keys; k.String("node_id", "") != "n7" || k.String("path", "") != "/env" || c.ClusterAddr != "https://env:8201" || len(c.Listeners) != 1 {
+		t.Errorf("by the environment alone: %+v", c)
+	}
 	if _, err := Load([]string{filepath.Join(dir, "none")}, nil); err == nil {
 		t.Error("a path that is not there was accepted")
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/consul/api"
+	vault "github.com/hashicorp/vault/api"
 )
 
 // The go command checks the module against its public checksum database.
@@ -102,4 +103,44 @@ func TestConsulTemplate(t *testing.T) {
 	_, err = c.KV().Delete("ct/list/a", nil)
 	must(t, err)
 	awaitText("ct-web 10.3.3.3:82 passing\ncolor=red\nb=2\n")
+}
+
+const secretsText = `{{ with secret "kv2/data/app" }}v2 {{ .Data.data.password }} {{ .Data.metadata.version }}
+{{ end }}{{ with secret "kv2/app" }}shortened {{ .Data.data.password }}
+{{ end }}{{ with secret "kv1/app" }}v1 {{ .Data.password }}
+{{ end }}{{ range secrets "kv1/" }}key {{ . }}
+{{ end }}{{ with secret "pki/issue/web" "common_name=a.example.com" "ttl=1h" }}serial {{ len .Data.serial_number }} chain {{ len .Data.ca_chain }}
+{{ end }}`
+
+// consul-template reads both versions of KV and has certificates issued, with a wrapped token that it unwraps and renews.
+func TestConsulTemplateSecrets(t *testing.T) {
+	t.Parallel()
+	program := templateProgram(t)
+	cl, _ := newVault(t)
+	for path, kind := range map[string]string{"kv1": "kv", "kv2": "kv-v2", "pki": "pki"} {
+		must(t, cl.Sys().Mount(path, &vault.MountInput{Type: kind}))
+	}
+	written(t, cl, "kv1/app", map[string]any{"password": "one"})
+	written(t, cl, "kv2/data/app", map[string]any{"data": map[string]any{"password": "two"}})
+	written(t, cl, "pki/root/generate/internal", map[string]any{"common_name": "root", "key_type": "ec"})
+	written(t, cl, "pki/roles/web", map[string]any{"allowed_domains": "example.com", "allow_subdomains": true, "key_type": "ec"})
+	must(t, cl.Sys().PutPolicy("app", `path "kv1/*" { capabilities = ["read", "list"] } path "kv2/data/app" { capabilities = ["read"] } path "pki/issue/web" { capabilities = ["update"] }`))
+	cl.SetWrappingLookupFunc(func(string, string) string { return "5m" })
+	token, err := cl.Auth().Token().Create(&vault.TokenCreateRequest{Policies: []string{"app"}, TTL: "1h"})
+	must(t, err)
+	dir := t.TempDir()
+	from, to := filepath.Join(dir, "in.ctmpl"), filepath.Join(dir, "out")
+	must(t, os.WriteFile(from, []byte(secretsText), 0o600))
+	p, err := launch(program, "-once", "-vault-addr="+cl.Address(), "-vault-token="+token.WrapInfo.Token, "-vault-unwrap-token", "-vault-renew-token", "-template="+from+":"+to)
+	must(t, err)
+	t.Cleanup(p.kill)
+	select {
+	case <-p.done:
+	case <-time.After(90 * time.Second):
+		t.Fatal("consul-template does not end\n" + p.logs.String())
+	}
+	got, err := os.ReadFile(to)
+	if want := "v2 two 1\nshortened two\nv1 one\nkey app\nserial 59 chain 1\n"; err != nil || string(got) != want {
+		t.Errorf("rendered %q, %v, want %q\n%s", got, err, want, p.logs.String())
+	}
 }
