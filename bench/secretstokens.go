@@ -14,39 +14,35 @@ func RunTokens(ctx context.Context, o SecretsOptions) (*Result, error) {
 	})
 }
 
-// RunLogins measures logins by password: bcrypt is most of it.
-func RunLogins(ctx context.Context, o SecretsOptions) (*Result, error) {
-	return runOne(ctx, "logins", &o, func(c *vaultCluster) (Row, error) {
-		if err := c.enable(ctx, "auth", "userpass"); err != nil {
-			return Row{}, err
-		}
-		defer c.disable(ctx, "auth")
-		if err := c.call(ctx, "POST", "auth/"+secretsMount+"/users/bench", map[string]string{"password": "correct horse"}, nil); err != nil {
-			return Row{}, err
-		}
-		raw := c.request("POST", "auth/"+secretsMount+"/login/bench", "", mustJSON(map[string]string{"password": "correct horse"}))
-		return c.measure(ctx, c.backend()+": userpass logins (bcrypt)", "", loadSpec{next: func(int, int64) []byte { return raw }})
-	})
-}
-
-// RunPKI measures certificates issued with new EC P-256 keys, by a CA with such a key.
+// RunPKI measures certificates issued with new EC P-256 keys, by a CA with such a key: of a role that keeps none, and of one that keeps all.
 func RunPKI(ctx context.Context, o SecretsOptions) (*Result, error) {
-	return runOne(ctx, "pki", &o, func(c *vaultCluster) (Row, error) {
+	return runRows(ctx, "pki", &o, func(c *vaultCluster) (rows []Row, err error) {
 		if err := c.enable(ctx, "mounts", "pki"); err != nil {
-			return Row{}, err
+			return nil, err
 		}
 		defer c.disable(ctx, "mounts")
-		for path, body := range map[string]map[string]any{
-			"root/generate/internal": {"common_name": "bench.example", "key_type": "ec", "key_bits": 256, "ttl": "87600h"},
-			"roles/bench":            {"allowed_domains": "bench.example", "allow_subdomains": true, "key_type": "ec", "key_bits": 256, "max_ttl": "72h", "no_store": true},
-		} {
-			if err := c.call(ctx, "POST", secretsMount+"/"+path, body, nil); err != nil {
-				return Row{}, err
-			}
+		role := map[string]any{"allowed_domains": "bench.example", "allow_subdomains": true, "key_type": "ec", "key_bits": 256, "max_ttl": "72h"}
+		generate, root := "root/generate/internal", map[string]any{"common_name": "bench.example", "key_type": "ec", "key_bits": 256, "ttl": "87600h"}
+		if err := c.call(ctx, "POST", secretsMount+"/"+generate, root, nil); err != nil {
+			return nil, err
 		}
-		raw := c.request("POST", secretsMount+"/issue/bench", c.token, mustJSON(map[string]string{"common_name": "a.bench.example", "ttl": "1h"}))
-		row, err := c.measure(ctx, c.backend()+": PKI issue, EC P-256, not stored", "", loadSpec{next: func(int, int64) []byte { return raw }})
-		return row, err
+		for _, kept := range []bool{false, true} {
+			what := "not stored"
+			if kept {
+				what = "stored"
+			}
+			role["no_store"] = !kept
+			if err := c.call(ctx, "POST", secretsMount+"/roles/bench", role, nil); err != nil {
+				return nil, err
+			}
+			raw := c.request("POST", secretsMount+"/issue/bench", c.token, mustJSON(map[string]string{"common_name": "a.bench.example", "ttl": "1h"}))
+			row, err := c.measure(ctx, c.backend()+": PKI issue, EC P-256, "+what, "", loadSpec{next: func(int, int64) []byte { return raw }})
+			if err != nil {
+				return nil, err
+			}
+			rows = append(rows, row)
+		}
+		return rows, nil
 	})
 }
 
@@ -66,8 +62,16 @@ func RunTransit(ctx context.Context, o SecretsOptions) (*Result, error) {
 	})
 }
 
-// runOne opens what is measured, measures one row, and adds the floors.
+// runOne is runRows with a single row.
 func runOne(ctx context.Context, name string, o *SecretsOptions, measure func(c *vaultCluster) (Row, error)) (*Result, error) {
+	return runRows(ctx, name, o, func(c *vaultCluster) ([]Row, error) {
+		row, err := measure(c)
+		return []Row{row}, err
+	})
+}
+
+// runRows opens what is measured, measures it, and adds the floors.
+func runRows(ctx context.Context, name string, o *SecretsOptions, measure func(c *vaultCluster) ([]Row, error)) (*Result, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
@@ -77,12 +81,14 @@ func runOne(ctx context.Context, name string, o *SecretsOptions, measure func(c 
 	}
 	defer c.close()
 	r := newSecretsResult(name, o)
-	row, err := measure(c)
-	if err != nil {
+	if r.Rows, err = measure(c); err != nil {
 		return nil, err
 	}
-	row.Note = c.durability
-	r.Rows = append(r.Rows, row)
+	for i := range r.Rows {
+		if r.Rows[i].Note == "" {
+			r.Rows[i].Note = c.durability
+		}
+	}
 	return r, r.addFloors(ctx, &o.Options)
 }
 

@@ -15,10 +15,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/crypto/bcrypt"
-
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/limit"
+	"corbel.dev/corbel/kit/password"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/resources"
 )
@@ -60,7 +59,7 @@ func New(c Config) *Users {
 		gate: limit.NewGate(limit.GateConfig{Name: "password checks", Slots: runtime.GOMAXPROCS(0), MaxWaiting: 50_000, MaxPerKey: 50_000, MaxWait: 14 * time.Second})}
 	_, _ = rand.Read(u.key[:])
 	if u.cost != DefaultCost {
-		if hash, err := bcrypt.GenerateFromPassword(u.key[:], u.cost); err == nil {
+		if hash, err := password.Hash(context.Background(), u.key[:], u.cost); err == nil {
 			u.nobody = hash
 		}
 	}
@@ -68,14 +67,14 @@ func New(c Config) *Users {
 }
 
 // Login returns who has the name and password. from is whose turn it is in the queue, an address. Errors: ErrWrong; Overloaded, who waits too long.
-func (u *Users) Login(ctx context.Context, from, name, password string) (monitor.Caller, error) {
+func (u *Users) Login(ctx context.Context, from, name, text string) (monitor.Caller, error) {
 	hash, caller := u.nobody, monitor.Caller{}
 	if item := u.resources.View().Get("users", "", name); item != nil {
 		if user := item.Object().(*monitor.User); !user.Disabled && user.PasswordHash != "" {
 			hash, caller = []byte(user.PasswordHash), monitor.Caller{User: name, Groups: user.Groups}
 		}
 	}
-	digest := u.digest(name, hash, password)
+	digest := u.digest(name, hash, text)
 	u.mu.Lock()
 	_, known := u.good[digest]
 	u.mu.Unlock()
@@ -90,7 +89,12 @@ func (u *Users) Login(ctx context.Context, from, name, password string) (monitor
 	u.mu.Lock()
 	_, known = u.good[digest] // whoever was before us in the queue may have brought the same
 	u.mu.Unlock()
-	if !known && bcrypt.CompareHashAndPassword(hash, []byte(password)) != nil || caller.User == "" {
+	if !known {
+		if known, err = password.Matches(ctx, hash, []byte(text)); err != nil {
+			return monitor.Caller{}, err
+		}
+	}
+	if !known || caller.User == "" {
 		return monitor.Caller{}, ErrWrong
 	}
 	u.mu.Lock()
@@ -112,20 +116,23 @@ func (u *Users) Named(name string) (monitor.Caller, bool) {
 }
 
 // Hash makes what is kept of a new password. It waits for its turn as Login does.
-func (u *Users) Hash(ctx context.Context, from, password string) (string, error) {
+func (u *Users) Hash(ctx context.Context, from, text string) (string, error) {
 	permit, err := u.gate.Acquire(ctx, from)
 	if err != nil {
 		return "", err
 	}
 	defer permit.Release()
-	hash, err := bcrypt.GenerateFromPassword([]byte(password), u.cost)
+	hash, err := password.Hash(ctx, []byte(text), u.cost)
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
 	return string(hash), errkind.E(errkind.Invalid, "password", err) // bcrypt takes 72 bytes at most
 }
 
 // digest tells one login from others; the hash is part of it, so a new password makes a new digest.
-func (u *Users) digest(name string, hash []byte, password string) (out [32]byte) {
+func (u *Users) digest(name string, hash []byte, text string) (out [32]byte) {
 	mac := hmac.New(sha256.New, u.key[:])
-	for _, part := range [][]byte{[]byte(name), hash, []byte(password)} {
+	for _, part := range [][]byte{[]byte(name), hash, []byte(text)} {
 		sum := sha256.Sum256(part)
 		mac.Write(sum[:])
 	}

@@ -11,6 +11,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/limit"
+	"corbel.dev/corbel/kit/password"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/auth"
 	"corbel.dev/corbel/secrets/engine"
@@ -185,7 +186,7 @@ func (e *Engine) password(ctx context.Context, r *secrets.Request, f *secrets.Fi
 		return err
 	}
 	defer permit.Release()
-	u.Hash, err = bcrypt.GenerateFromPassword([]byte(text), cost)
+	u.Hash, err = password.Hash(ctx, []byte(text), cost)
 	return err
 }
 
@@ -213,8 +214,15 @@ func (e *Engine) login(ctx context.Context, view engine.View, r *secrets.Request
 	if err != nil {
 		return nil, err
 	}
-	good := !e.Lockout.Locked(&e.Rules, alias, r.Now) && bcrypt.CompareHashAndPassword(hash, []byte(text)) == nil && u != nil
+	good := false
+	if !e.Lockout.Locked(&e.Rules, alias, r.Now) {
+		good, err = password.Matches(ctx, hash, []byte(text))
+	}
 	permit.Release()
+	if err != nil {
+		return nil, err
+	}
+	good = good && u != nil
 	if now, err := find(ctx, view, name); err != nil { // it may have waited: the user of now counts
 		return nil, err
 	} else if now == nil || u == nil || !bytes.Equal(now.Hash, u.Hash) {
