@@ -79,8 +79,10 @@ type ShardPlace struct {
 	Replica string `pb:"2"`
 	Epoch   uint64 `pb:"3"`
 	// Complete says that the replica has everything but what is on its way.
-	Complete bool           `pb:"4"`
-	Extra    tagproto.Extra `json:"-"`
+	Complete bool `pb:"4"`
+	// Next is the server that gets everything, to be the replica once it has it.
+	Next  string         `pb:"5"`
+	Extra tagproto.Extra `json:"-"`
 }
 
 // Key returns the namespace and the name of an object.

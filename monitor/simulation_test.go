@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -21,7 +22,9 @@ var (
 const (
 	simTime   = 10_000 // of results and faults
 	simQuiet  = 12_000 // without faults, until all is as it should be
-	simGone   = 1500   // unheard for so long a server's shards go to others,
+	simTick   = 250    // of servers and their leader
+	simLate   = 500    // unheard for so long a server's word is not built upon,
+	simGone   = 1500   // its shards go to others,
 	simLost   = 30_000 // and nobody waits for what it alone has
 	simDelay  = 300    // the longest way of a message
 	simWrite  = 20     // until a write is durable
@@ -38,28 +41,44 @@ type fleet struct {
 	order   int
 	servers []*simServer
 	table   shards.Table
+	version int
 	former  shards.Table // as those see it whom the news has not reached
 	agents  []*simAgent
-	kills   []int // when
+	kills   []int // when, and when a server lost a shard that it may not have known to be lost
 	err     error
 }
 
 type simServer struct {
 	id          string
 	up          bool
-	since       int // it was heard of last
 	incarnation int
 	lacks       map[int]bool // agents of which its disk, which was empty at the start, was given nothing since
 	mem, disk   map[int]record
-	// Of each agent's shard that it owns: whom it follows up, that replica's incarnation, and whether it has had everything.
-	fed map[int]feed
+	fed         map[followed]feed // of agents whose shard it owns
+	// What the leader knows.
+	since  int // when the oldest question was asked without an answer, -1 is none
+	asking bool
+	failed bool
+	word
 }
 
+// word is what a server says of a table.
+type word struct {
+	version int
+	void    map[int]bool      // agents that it lacks
+	synced  map[followed]bool // who has everything
+}
+
+// followed is who follows an agent's shard.
+type followed struct {
+	agent int
+	by    string
+}
+
+// feed is what an owner knows of it: its incarnation, and in which epoch it has had everything; 0 is in none.
 type feed struct {
-	replica     string
 	incarnation int
 	epoch       uint64
-	complete    bool
 }
 
 // record is what a server knows of an agent's check, with the numbers of the results that made it.
@@ -112,7 +131,7 @@ func (f *fleet) server(id string) *simServer {
 func newFleet(seed uint64) *fleet {
 	f := &fleet{rng: rand.New(rand.NewPCG(seed, 0xa10))}
 	for i := range 2 + f.rng.IntN(3) {
-		f.servers = append(f.servers, &simServer{id: string(rune('a' + i)), up: true, lacks: map[int]bool{}, mem: map[int]record{}, disk: map[int]record{}, fed: map[int]feed{}})
+		f.servers = append(f.servers, &simServer{id: string(rune('a' + i)), up: true, since: -1, lacks: map[int]bool{}, mem: map[int]record{}, disk: map[int]record{}, fed: map[followed]feed{}})
 	}
 	for i := range 4 {
 		f.agents = append(f.agents, &simAgent{n: i, shard: f.rng.IntN(shards.Count), acked: map[int64]int{}})
@@ -121,75 +140,174 @@ func newFleet(seed uint64) *fleet {
 	for _, a := range f.agents {
 		f.after(f.rng.IntN(500), func() { f.result(a) })
 	}
-	f.after(500, f.tick)
+	f.after(simTick, f.tick)
 	f.after(500+f.rng.IntN(2500), f.fault)
 	return f
 }
 
-// tick is what servers and their leader do twice a second.
+// tick is what servers and their leader do.
 func (f *fleet) tick() {
 	for _, s := range f.servers {
 		if s.up {
-			s.since = f.now
 			for _, a := range f.agents {
-				f.follow(s, a)
+				of := f.table[a.shard]
+				f.follow(s, a, of.Replica)
+				f.follow(s, a, of.Next)
 			}
 		}
+		f.ping(s)
 	}
 	f.plan()
 	if f.now < simTime+simQuiet {
-		f.after(500, f.tick)
+		f.after(simTick, f.tick)
 	}
 }
 
-// plan is the leader's: the next table, and orderly moves, before which the owner gives the replica all that it has.
+// ping is the leader's question, one at a time.
+func (f *fleet) ping(s *simServer) {
+	if s.since < 0 {
+		s.since = f.now
+	}
+	if s.asking {
+		return
+	}
+	s.asking = true
+	f.after(f.rng.IntN(simDelay/2), func() {
+		if !s.up {
+			s.asking, s.failed = false, true
+			return
+		}
+		w := word{f.version, maps.Clone(s.lacks), map[followed]bool{}}
+		for _, a := range f.agents {
+			for _, one := range f.servers {
+				if f.fed(s, a, one.id) {
+					w.synced[followed{a.n, one.id}] = true
+				}
+			}
+		}
+		f.after(f.rng.IntN(simDelay/2), func() { s.asking, s.failed, s.since, s.word = false, false, -1, w })
+	})
+}
+
+// fed reports whether an owner knows that who follows it has everything.
+func (f *fleet) fed(s *simServer, a *simAgent, by string) bool {
+	of := f.table[a.shard]
+	return of.Owner == s.id && s.fed[followed{a.n, by}].epoch == of.Epoch && (of.Replica == by || of.Next == by)
+}
+
+// plan is the leader's: the next table or, where there is none, orderly moves, before which the owner gives the replica all that it has.
 func (f *fleet) plan() {
 	var list []shards.Server
+	fresh := map[string]bool{}
 	for _, s := range f.servers {
-		away := f.now - s.since
-		one := shards.Server{ID: s.id, Gone: away > simGone, Lost: away > simLost}
-		if len(s.lacks) > 0 {
+		away := 0
+		if s.since >= 0 {
+			away = f.now - s.since
+		}
+		fresh[s.id] = s.version == f.version && !s.failed && away <= simLate
+		one := shards.Server{ID: s.id, Gone: away > simGone, Lost: away > simLost, Unsure: !fresh[s.id]}
+		if void := s.void; s.version == f.version && len(void) > 0 {
 			one.Lacks = func(shard int) bool {
-				return slices.ContainsFunc(f.agents, func(a *simAgent) bool { return a.shard == shard && s.lacks[a.n] })
+				return slices.ContainsFunc(f.agents, func(a *simAgent) bool { return a.shard == shard && void[a.n] })
 			}
 		}
 		list = append(list, one)
 	}
-	next, hand := shards.Plan(f.table, list, func(shard int) shards.Sync {
+	next, hand := shards.Plan(f.table, list, func(shard int, by string) shards.Sync {
+		of := f.table[shard]
+		if !fresh[of.Owner] {
+			return shards.Unknown
+		}
 		for _, a := range f.agents {
-			if a.shard != shard {
-				continue
-			}
-			s, of := f.server(f.table[shard].Owner), f.table[shard]
-			if s == nil || !s.up {
-				return shards.Unknown
-			}
-			if fed := s.fed[a.n]; !fed.complete || fed.replica != of.Replica || fed.epoch != of.Epoch {
+			if a.shard == shard && !f.server(of.Owner).synced[followed{a.n, by}] {
 				return shards.Behind
 			}
 		}
+		if by != of.Replica && by != of.Next {
+			return shards.Behind
+		}
+		if !fresh[by] {
+			return shards.Unknown
+		}
 		return shards.Complete
 	})
+	if next != f.table {
+		if slices.ContainsFunc(f.agents, func(a *simAgent) bool { return next[a.shard].Owner != f.table[a.shard].Owner }) {
+			f.kills = append(f.kills, f.now)
+		}
+		f.become(next)
+		return
+	}
 	var able []int
 	for _, shard := range hand {
-		from, to := f.server(next[shard].Owner), f.server(next[shard].Replica)
-		if from == nil || to == nil || !from.up || !to.up {
+		if f.release(shard) {
+			able = append(able, shard)
+		}
+	}
+	if len(able) > 0 {
+		f.become(shards.HandOver(next, able))
+	}
+}
+
+// release is the owner's part in an orderly move: it has given the replica, as it knows that, all there is.
+func (f *fleet) release(shard int) bool {
+	of := f.table[shard]
+	from, to := f.server(of.Owner), f.server(of.Replica)
+	if from == nil || to == nil || !from.up || !to.up {
+		return false
+	}
+	for _, a := range f.agents {
+		if a.shard != shard {
 			continue
 		}
-		for _, a := range f.agents {
-			if a.shard == shard {
-				to.keep(a.n, from.mem[a.n])
-				to.disk[a.n] = to.mem[a.n]
+		if !f.fed(from, a, to.id) {
+			return false
+		}
+		if from.fed[followed{a.n, to.id}].incarnation == to.incarnation && !to.lacks[a.n] {
+			to.mem[a.n] = from.mem[a.n]
+			to.disk[a.n] = to.mem[a.n]
+		}
+	}
+	return true
+}
+
+// become has servers take the roles of a table. Who has no part in a shard forgets it.
+func (f *fleet) become(next shards.Table) {
+	f.former, f.table = f.table, next
+	f.version++
+	for _, a := range f.agents {
+		was, now := f.former[a.shard], next[a.shard]
+		for _, s := range f.servers {
+			if now.Owner != s.id {
+				s.unfed(a)
+			}
+			for _, one := range f.servers {
+				if now.Replica != one.id && now.Next != one.id {
+					delete(s.fed, followed{a.n, one.id})
+				}
+			}
+			part := now.Owner == s.id || now.Replica == s.id || now.Next == s.id
+			switch {
+			case !s.up:
+			case !part:
+				f.forget(s, a)
+			case now.Owner == s.id && was.Owner == s.id && now.Epoch == was.Epoch+1:
+				delete(s.lacks, a.n) // it begins anew
 			}
 		}
-		able = append(able, shard)
 	}
-	f.former, f.table = f.table, shards.HandOver(next, able)
-	for _, a := range f.agents {
-		if of := f.table[a.shard]; of.Epoch != f.former[a.shard].Epoch {
-			delete(f.server(of.Owner).lacks, a.n) // it has it all now, or begins anew
-		}
-	}
+}
+
+// unfed forgets what is known of who follows an agent.
+func (s *simServer) unfed(a *simAgent) {
+	maps.DeleteFunc(s.fed, func(of followed, _ feed) bool { return of.agent == a.n })
+}
+
+func (f *fleet) forget(s *simServer, a *simAgent) {
+	delete(s.lacks, a.n)
+	delete(s.mem, a.n)
+	delete(s.disk, a.n)
+	s.unfed(a)
 }
 
 // keep takes a record that is newer than what is there.
@@ -270,23 +388,28 @@ func (f *fleet) acknowledge(a *simAgent, n int64) {
 	}
 }
 
-// copy sends the replica what the owner has of an agent now. A copy does not say that the replica has everything; follow does.
+// copy sends who follows what the owner has of an agent now. A copy does not say that they have everything; follow does.
 func (f *fleet) copy(s *simServer, a *simAgent) {
 	of, r := f.table[a.shard], s.disk[a.n]
-	to := f.server(of.Replica)
-	if of.Owner != s.id || to == nil {
+	if of.Owner != s.id {
 		return
 	}
 	incarnation := s.incarnation
-	f.after(f.rng.IntN(simDelay), func() {
-		now := f.table[a.shard]
-		switch {
-		case to.up && now.Epoch == of.Epoch && now.Replica == to.id:
-			f.write(to, a, r)
-		case s.incarnation == incarnation:
-			s.fed[a.n] = feed{} // it is given everything again
+	for _, to := range []*simServer{f.server(of.Replica), f.server(of.Next)} {
+		if to == nil {
+			continue
 		}
-	})
+		key := followed{a.n, to.id}
+		f.after(f.rng.IntN(simDelay), func() {
+			now := f.table[a.shard]
+			switch {
+			case to.up && now.Epoch == of.Epoch && (now.Replica == to.id || now.Next == to.id) && s.fed[key].incarnation == to.incarnation && !to.lacks[a.n]:
+				f.write(to, a, r)
+			case s.incarnation == incarnation:
+				delete(s.fed, key) // it is given everything again
+			}
+		})
+	}
 }
 
 func (f *fleet) write(to *simServer, a *simAgent, r record) {
@@ -299,34 +422,49 @@ func (f *fleet) write(to *simServer, a *simAgent, r record) {
 	})
 }
 
-// follow gives a replica that is new, or was started anew, everything, and learns that it has it.
-func (f *fleet) follow(s *simServer, a *simAgent) {
+// follow gives a follower that is new, or was started anew, everything, and learns that it has it. That it was started anew is found out in a while.
+func (f *fleet) follow(s *simServer, a *simAgent, by string) {
 	of := f.table[a.shard]
-	to := f.server(of.Replica)
+	to, key := f.server(by), followed{a.n, by}
 	if of.Owner != s.id || to == nil || !to.up || s.lacks[a.n] {
 		return
 	}
-	want := feed{to.id, to.incarnation, of.Epoch, true}
-	if s.fed[a.n] == want {
+	want := feed{to.incarnation, of.Epoch}
+	if fed := s.fed[key]; fed == want || fed.epoch == of.Epoch && f.rng.IntN(5) > 0 {
 		return
 	}
-	s.fed[a.n] = feed{}
+	delete(s.fed, key)
 	r, incarnation := s.disk[a.n], s.incarnation
+	still := func() bool {
+		now := f.table[a.shard]
+		return to.up && to.incarnation == want.incarnation && now.Epoch == of.Epoch && (now.Replica == by || now.Next == by)
+	}
 	f.after(f.rng.IntN(simDelay), func() {
-		if !to.up || to.incarnation != want.incarnation || f.table[a.shard].Epoch != of.Epoch || f.table[a.shard].Replica != to.id {
+		if !still() {
 			return
 		}
-		f.write(to, a, r)
+		to.mem[a.n], to.disk[a.n] = r, r // whatever it had
 		delete(to.lacks, a.n)
 		f.after(simWrite+f.rng.IntN(simDelay), func() {
-			if s.up && s.incarnation == incarnation && to.incarnation == want.incarnation {
-				s.fed[a.n] = want
+			if still() && s.up && s.incarnation == incarnation {
+				s.fed[key] = want
+				f.copy(s, a) // what came meanwhile
 			}
 		})
 	})
 }
 
-// fault kills a server and lets it come back, with its disk or, rarely and only while all others live, without.
+// spare reports whether each shard of a server is elsewhere too, with a replica that the table says has everything, whatever anybody knows of it.
+func (f *fleet) spare(s *simServer) bool {
+	return !slices.ContainsFunc(f.agents, func(a *simAgent) bool {
+		of := f.table[a.shard]
+		to := f.server(of.Replica)
+		return of.Owner == s.id && (!of.Complete || !f.fed(s, a, of.Replica) || s.fed[followed{a.n, of.Replica}].incarnation != to.incarnation || to.lacks[a.n])
+	})
+}
+
+// fault kills a server and lets it come back, with its disk or, only while all others live and have what it owns, without: often before anybody
+// can have missed it.
 func (f *fleet) fault() {
 	if f.now > simTime {
 		return
@@ -334,28 +472,36 @@ func (f *fleet) fault() {
 	s := f.servers[f.rng.IntN(len(f.servers))]
 	alone := !slices.ContainsFunc(f.servers, func(o *simServer) bool { return !o.up })
 	if s.up && alone {
-		wiped := f.rng.IntN(5) == 0 && !slices.ContainsFunc(f.agents, func(a *simAgent) bool {
-			return f.table[a.shard].Owner == s.id && (!f.table[a.shard].Complete || !s.fed[a.n].complete)
-		})
-		s.up, s.mem, s.fed = false, map[int]record{}, map[int]feed{}
+		wiped := f.rng.IntN(3) == 0 && f.spare(s)
+		away := f.rng.IntN(5000)
+		if wiped && f.rng.IntN(2) == 0 {
+			away = f.rng.IntN(500)
+		}
+		s.up, s.mem, s.fed, s.lacks = false, map[int]record{}, map[followed]feed{}, map[int]bool{}
 		s.incarnation++
 		f.kills = append(f.kills, f.now)
 		if wiped {
 			s.disk = map[int]record{}
 		}
-		f.after(f.rng.IntN(5000), func() {
-			s.up, s.mem = true, map[int]record{}
-			for n := range f.agents {
-				if wiped {
-					s.lacks[n] = true
-				}
-			}
-			for n, r := range s.disk {
-				s.mem[n] = r
-			}
-		})
+		f.after(away, func() { f.start(s, wiped) })
 	}
 	f.after(simWindow+f.rng.IntN(2500), f.fault)
+}
+
+// start is a server that comes back, with what its disk has of what the table gives it.
+func (f *fleet) start(s *simServer, empty bool) {
+	s.up, s.mem = true, map[int]record{}
+	for _, a := range f.agents {
+		of := f.table[a.shard]
+		switch {
+		case of.Owner != s.id && of.Replica != s.id && of.Next != s.id:
+			f.forget(s, a)
+		case empty:
+			s.lacks[a.n] = of.Replica != ""
+		default:
+			s.mem[a.n] = s.disk[a.n]
+		}
+	}
 }
 
 // judge says what is wrong at the end: everybody has the same, made by Step in an order that never went back, nothing that was acknowledged is

@@ -157,14 +157,14 @@ func (in *Ingest) commit(ctx context.Context) error {
 
 // replicate tells what is durable now.
 func (in *Ingest) replicate(t taken) {
-	switch {
-	case in.cfg.Replicate == nil || !t.owned:
-	case t.reset:
+	if in.cfg.Replicate == nil || !t.owned {
+		return
+	}
+	if b, ok := t.batch.(interface{ Records() []byte }); ok {
+		in.cfg.Replicate(t.shard.number, false, t.until, b.Records())
+	}
+	if t.reset { // for those who lacked something before
 		in.cfg.Replicate(t.shard.number, true, t.until, t.whole)
-	default:
-		if b, ok := t.batch.(interface{ Records() []byte }); ok {
-			in.cfg.Replicate(t.shard.number, false, t.until, b.Records())
-		}
 	}
 }
 

@@ -3,7 +3,7 @@
 // It is pure: a table and what is known of the servers make the next table. What always holds of a planned table:
 // a shard has one owner, and a replica that is another server; a shard whose owner is gone, or has nothing of it any more, goes to
 // its replica, if that has everything; only with a new owner, or one that begins anew, does the epoch rise, by one. Shards move to even out the load by
-// few at a time, and only by way of a replica that has everything.
+// few at a time, and only by way of a replica that has everything; and no replica that has everything is given up for another one before that has it.
 package shards
 
 import (
@@ -18,13 +18,23 @@ const Count = 256
 type Shard struct {
 	Owner   string
 	Replica string // "" is none
-	Epoch   uint64 // of the owner
+	// Next gets everything too, and is the replica once it has it; "" is none.
+	Next  string
+	Epoch uint64 // of the owner
 	// Complete says that the replica has everything but what is on its way to it: by the table itself, so that a leader that has just been
 	// elected knows it too. A replica that is not complete takes nothing over while its owner may come back.
 	Complete bool
 }
 
-// Sync is what an owner told of a shard's replica under the table that holds.
+// heir is who is to be the replica.
+func (s *Shard) heir() string { return cmp.Or(s.Next, s.Replica) }
+
+// goTo gives a shard to an owner who has nobody that follows yet.
+func (s *Shard) goTo(owner string) {
+	*s = Shard{Owner: owner, Epoch: s.Epoch + 1}
+}
+
+// Sync is what an owner told of who follows a shard under the table that holds.
 type Sync uint8
 
 // What it may have told.
@@ -60,14 +70,17 @@ type plan struct {
 	servers  []Server // by name
 	known    map[string]Server
 	owners   map[string]int
-	replicas map[string]int
+	replicas map[string]int // that are or are to be
 	behind   int
-	told     func(shard int) Sync
+	told     Told
 }
 
-// Plan returns the next table, and the shards whose owner should hand over to their replica in order. told says what a shard's owner told of its
-// replica. Servers that are not listed are as if they were lost.
-func Plan(t Table, servers []Server, told func(shard int) Sync) (next Table, handOver []int) {
+// Told says what a shard's owner told of a server that follows it.
+type Told func(shard int, follower string) Sync
+
+// Plan returns the next table, and the shards whose owner should hand over to their replica in order. Servers that are not listed are as if they
+// were lost.
+func Plan(t Table, servers []Server, told Told) (next Table, handOver []int) {
 	p := &plan{told: told, was: t, table: t, servers: slices.Clone(servers), known: map[string]Server{}, owners: map[string]int{}, replicas: map[string]int{}}
 	slices.SortFunc(p.servers, func(a, b Server) int { return cmp.Compare(a.ID, b.ID) })
 	for _, s := range p.servers {
@@ -78,24 +91,10 @@ func Plan(t Table, servers []Server, told func(shard int) Sync) (next Table, han
 	}
 	for i := range p.table {
 		s := &p.table[i]
-		switch {
-		case p.lacks(s.Owner, i) && !p.gone(s.Replica) && !p.lacks(s.Replica, i):
-			s.Owner, s.Replica, s.Epoch, s.Complete = s.Replica, "", s.Epoch+1, false
-		case p.lacks(s.Owner, i) && (p.lost(s.Replica) || p.lacks(s.Replica, i)): // nobody has anything
-			s.Replica, s.Epoch, s.Complete = "", s.Epoch+1, false
-		case p.lacks(s.Owner, i): // the replica may come back
-		case p.gone(s.Owner) && !p.gone(s.Replica) && (s.Complete && p.sure(s.Replica, i) || p.lost(s.Owner)):
-			s.Owner, s.Replica, s.Epoch, s.Complete = s.Replica, "", s.Epoch+1, false
-		case !p.gone(s.Owner) && p.gone(s.Replica):
-			s.Replica, s.Complete = "", false
-		case p.lacks(s.Replica, i): // whatever its owner, which may not have noticed, tells of it
-			s.Complete = false
-		case !p.gone(s.Owner) && told(i) != Unknown:
-			s.Complete = told(i) == Complete
-		}
+		p.judge(i, s)
 		p.owners[s.Owner]++
-		p.replicas[s.Replica]++
-		if s.Replica != "" && !p.synced(i) {
+		p.replicas[s.heir()]++
+		if s.Next != "" || s.Replica != "" && !p.synced(i) {
 			p.behind++
 		}
 	}
@@ -104,6 +103,31 @@ func Plan(t Table, servers []Server, told func(shard int) Sync) (next Table, han
 	handOver = p.even()
 	p.evenReplicas()
 	return p.table, handOver
+}
+
+// judge does what is not for the load's sake.
+func (p *plan) judge(i int, s *Shard) {
+	if p.gone(s.Next) {
+		s.Next = ""
+	}
+	switch {
+	case p.lacks(s.Owner, i) && !p.gone(s.Replica) && !p.lacks(s.Replica, i):
+		s.goTo(s.Replica)
+	case p.lacks(s.Owner, i) && (p.lost(s.Replica) || p.lacks(s.Replica, i)): // nobody has anything
+		s.goTo(s.Owner)
+	case p.lacks(s.Owner, i): // the replica may come back
+	case p.gone(s.Owner) && !p.gone(s.Replica) && (s.Complete && p.sure(s.Replica, i) || p.lost(s.Owner)):
+		s.goTo(s.Replica)
+	case p.gone(s.Owner): // it may come back
+	case s.Next != "" && (p.gone(s.Replica) || p.has(i, s.Next)):
+		s.Replica, s.Next, s.Complete = s.Next, "", p.has(i, s.Next)
+	case p.gone(s.Replica):
+		s.Replica, s.Complete = "", false
+	case p.lacks(s.Replica, i): // whatever its owner, which may not have noticed, tells of it
+		s.Complete = false
+	case p.told(i, s.Replica) != Unknown:
+		s.Complete = p.has(i, s.Replica)
+	}
 }
 
 // gone reports whether a server has no part in anything for now.
@@ -127,17 +151,31 @@ func (p *plan) lacks(id string, shard int) bool {
 // sure reports whether a replica may take a shard over without a word of its owner.
 func (p *plan) sure(id string, shard int) bool { return !p.known[id].Unsure && !p.lacks(id, shard) }
 
-// synced reports whether a shard's replica has everything. What was told of another replica says nothing.
-func (p *plan) synced(shard int) bool {
-	s, was := p.table[shard], p.was[shard]
-	return s.Owner == was.Owner && s.Replica == was.Replica && p.told(shard) == Complete && !p.lacks(s.Replica, shard)
+// has reports whether who follows a shard has everything.
+func (p *plan) has(shard int, follower string) bool {
+	return p.told(shard, follower) == Complete && !p.lacks(follower, shard)
 }
 
-// spare reports whether a replica may be given up for the load's sake: while the owner is heard, and has what it is to have; else the replica may be
-// the last that has anything.
-func (p *plan) spare(shard int) bool {
-	owner := p.table[shard].Owner
-	return owner == p.was[shard].Owner && !p.gone(owner) && !p.lacks(owner, shard) && p.told(shard) != Unknown
+// synced reports whether a shard's replica has everything. What another owner told says nothing.
+func (p *plan) synced(shard int) bool {
+	s := p.table[shard]
+	return s.Owner == p.was[shard].Owner && s.Replica != "" && p.has(shard, s.Replica)
+}
+
+// free reports whether a shard may get another replica for the load's sake: its owner is heard, has what it is to have, and gives nobody else
+// everything already.
+func (p *plan) free(shard int) bool {
+	s := p.table[shard]
+	return s.Next == "" && s.Owner == p.was[shard].Owner && !p.gone(s.Owner) && !p.lacks(s.Owner, shard) && p.told(shard, s.Replica) != Unknown
+}
+
+// follow has a server be the replica of a shard once it has everything.
+func (p *plan) follow(shard int, id string) {
+	s := &p.table[shard]
+	p.replicas[s.heir()]--
+	s.Next = id
+	p.replicas[id]++
+	p.behind++
 }
 
 // least returns the server with the fewest shards of a count that may get more, but not the one named; "" is nobody.
@@ -158,8 +196,8 @@ func (p *plan) adopt() {
 			continue
 		}
 		p.owners[s.Owner]--
-		p.replicas[s.Replica]--
-		s.Owner, s.Replica, s.Epoch, s.Complete = p.least(p.owners, ""), "", s.Epoch+1, false
+		p.replicas[s.heir()]--
+		s.goTo(cmp.Or(s.Next, p.least(p.owners, ""))) // the next one has something, it may be
 		p.owners[s.Owner]++
 		p.replicas[""]++
 	}
@@ -205,15 +243,11 @@ func (p *plan) even() (handOver []int) {
 			return handOver
 		}
 		taken[at] = true
-		if s := &p.table[at]; s.Replica == to {
-			if p.synced(at) {
-				handOver = append(handOver, at)
-			}
-		} else {
-			p.replicas[s.Replica]--
-			s.Replica, s.Complete = to, false
-			p.replicas[to]++
-			p.behind++
+		switch s := &p.table[at]; {
+		case s.Replica == to && p.synced(at):
+			handOver = append(handOver, at)
+		case s.Replica != to && s.Next != to:
+			p.follow(at, to)
 		}
 		p.owners[from]--
 		p.owners[to]++
@@ -230,11 +264,11 @@ func (p *plan) pick(from, to string, taken map[int]bool) int {
 		if s.Replica == to && p.synced(i) {
 			return i
 		}
-		if s.Replica == to || other < 0 && p.spare(i) {
+		if s.heir() == to || other < 0 && s.Replica != to && p.free(i) {
 			other = i
 		}
 	}
-	if other >= 0 && p.table[other].Replica != to && p.behind >= moving {
+	if other >= 0 && p.table[other].heir() != to && p.behind >= moving {
 		return -1
 	}
 	return other
@@ -249,16 +283,13 @@ func (p *plan) evenReplicas() {
 			return
 		}
 		at := 0
-		for at < Count && !(p.table[at].Replica == from && p.table[at].Owner != to && p.spare(at)) {
+		for at < Count && !(p.table[at].Replica == from && p.table[at].Owner != to && p.free(at)) {
 			at++
 		}
 		if at == Count {
 			return
 		}
-		p.table[at].Replica, p.table[at].Complete = to, false
-		p.replicas[from]--
-		p.replicas[to]++
-		p.behind++
+		p.follow(at, to)
 	}
 }
 
@@ -266,7 +297,7 @@ func (p *plan) evenReplicas() {
 func HandOver(t Table, list []int) Table {
 	for _, i := range list {
 		if s := &t[i]; s.Replica != "" {
-			s.Owner, s.Replica, s.Epoch = s.Replica, s.Owner, s.Epoch+1
+			s.Owner, s.Replica, s.Next, s.Epoch = s.Replica, s.Owner, "", s.Epoch+1
 			s.Complete = true // who handed it over has everything
 		}
 	}

@@ -14,7 +14,7 @@ func servers(n int) (list []Server) {
 	return list
 }
 
-func all(int) Sync { return Complete }
+func all(int, string) Sync { return Complete }
 
 func told(synced bool) Sync {
 	if synced {
@@ -62,6 +62,13 @@ func check(t failer, old, next Table, list []Server) {
 	for i, s := range next {
 		if s.Owner != "" && s.Owner == s.Replica {
 			t.Fatalf("shard %d has %s twice", i, s.Owner)
+		}
+		if s.Next != "" && (s.Next == s.Owner || s.Next == s.Replica || s.Replica == "" || gone[s.Next]) {
+			t.Fatalf("shard %d: %+v", i, s)
+		}
+		if was := old[i]; was.Complete && !gone[was.Replica] && !void[was.Replica](i) && s.Owner == was.Owner && s.Epoch == was.Epoch &&
+			s.Replica != was.Replica && (s.Replica != was.Next || !s.Complete) {
+			t.Fatalf("shard %d: a replica that has everything is given up: %+v after %+v", i, s, was)
 		}
 		empty := void[old[i].Owner] != nil && void[old[i].Owner](i)
 		if rose := s.Epoch - old[i].Epoch; rose > 1 || !empty && (rose == 1) != (s.Owner != old[i].Owner) {
@@ -173,7 +180,7 @@ func TestLeaving(t *testing.T) {
 // TestBehind: a replica that lacks something gets nothing, and few are behind at a time.
 func TestBehind(t *testing.T) {
 	table := settle(t, Table{}, servers(2))
-	next, hand := Plan(table, servers(3), func(i int) Sync { return told(table[i].Replica != "s2") })
+	next, hand := Plan(table, servers(3), func(_ int, who string) Sync { return told(who != "s2") })
 	changed := 0
 	for i := range next {
 		if next[i] != table[i] {
@@ -183,7 +190,7 @@ func TestBehind(t *testing.T) {
 	if len(hand) != 0 || changed == 0 || changed > moving {
 		t.Errorf("%d handed over, %d changed", len(hand), changed)
 	}
-	if again, hand := Plan(next, servers(3), func(i int) Sync { return told(next[i].Replica != "s2") }); again != next || len(hand) != 0 {
+	if again, hand := Plan(next, servers(3), func(_ int, who string) Sync { return told(who != "s2") }); again != next || len(hand) != 0 {
 		t.Error("more were begun while those are behind")
 	}
 }
@@ -203,7 +210,7 @@ func TestRandom(t *testing.T) {
 				s.Lacks = func(i int) bool { return i%of == 0 }
 			}
 			lag := rapid.IntRange(1, 4).Draw(r, "lag")
-			next, hand := Plan(table, list, func(i int) Sync { return []Sync{Complete, Behind, Unknown}[i%lag%3] })
+			next, hand := Plan(table, list, func(i int, _ string) Sync { return []Sync{Complete, Behind, Unknown}[i%lag%3] })
 			check(r, table, next, list)
 			table = HandOver(next, hand)
 			check(r, next, table, list)
@@ -223,14 +230,14 @@ func TestIncompleteReplica(t *testing.T) {
 		table[i].Complete = i%2 == 0
 	}
 	list[0].Gone = true
-	next, _ := Plan(table, list, func(int) Sync { return Unknown })
+	next, _ := Plan(table, list, func(int, string) Sync { return Unknown })
 	for i, s := range next {
 		if table[i].Owner == "s0" && (s.Owner == "s1") != table[i].Complete {
 			t.Fatalf("shard %d: %+v became %+v", i, table[i], s)
 		}
 	}
 	list[0].Lost = true
-	next, _ = Plan(next, list, func(int) Sync { return Unknown })
+	next, _ = Plan(next, list, func(int, string) Sync { return Unknown })
 	if owners, _ := counts(next); owners["s1"] != Count {
 		t.Errorf("owners %v", owners)
 	}
@@ -284,7 +291,7 @@ func TestEmptied(t *testing.T) {
 	table := settle(t, Table{}, list)
 	list[0].Lacks = func(int) bool { return true }
 	list[1].Lacks = func(i int) bool { return i%2 == 0 }
-	next, hand := Plan(table, list, func(int) Sync { return Unknown })
+	next, hand := Plan(table, list, func(int, string) Sync { return Unknown })
 	check(t, table, next, list)
 	if len(hand) > 0 {
 		t.Errorf("%d are handed over by who has nothing", len(hand))
@@ -303,7 +310,7 @@ func TestEmptied(t *testing.T) {
 		}
 	}
 	list[2].Gone = true
-	next, _ = Plan(table, list, func(int) Sync { return Unknown })
+	next, _ = Plan(table, list, func(int, string) Sync { return Unknown })
 	for i, was := range table {
 		if was.Owner == "s0" && was.Replica == "s2" && (next[i].Owner != "s0" || next[i].Epoch != was.Epoch) {
 			t.Errorf("%+v became %+v, and the replica may come back", was, next[i])

@@ -10,6 +10,7 @@ import (
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/monitor/shards"
 )
 
 // The way to the replicas. Each owned shard is sent whole once its replica is named, and then as it changes. One goroutine for each
@@ -30,7 +31,7 @@ type chunk struct {
 	records *[]byte // of pieces
 }
 
-// link is the state of one owned shard towards its replica.
+// link is the state of one owned shard towards its replica, or the next one.
 type link struct {
 	replica string // "" is none
 	whole   bool   // the replica was sent all, and everything since: false drops changes until all is sent again
@@ -44,7 +45,7 @@ type back struct {
 	s *Spread
 
 	mu    sync.Mutex
-	links [256]link
+	links [2 * shards.Count]link   // by shard, those to the next replicas behind all others
 	peers map[string]chan struct{} // by id; a token: something waits for it
 	// processes are those that answered last, by id.
 	processes map[string]string
@@ -58,27 +59,37 @@ func newBack(s *Spread) *back {
 	return &back{s: s, peers: map[string]chan struct{}{}, processes: map[string]string{}, spawn: make(chan string, 256)}
 }
 
-// assign says who follows a shard.
-func (b *back) assign(shard uint16, replica string) {
+// assign says who follows a shard, and who is to be its replica next.
+func (b *back) assign(shard uint16, replica, next string) {
 	b.mu.Lock()
-	l := &b.links[shard]
-	if l.replica == replica {
-		b.mu.Unlock()
-		return
+	now, then := &b.links[shard], &b.links[shards.Count+int(shard)]
+	if replica != "" && then.replica == replica { // it goes on, as the replica
+		b.clear(now)
+		*now, *then = *then, link{}
+	}
+	whole := b.lead(now, replica)
+	whole = b.lead(then, next) || whole
+	b.mu.Unlock()
+	if whole {
+		b.s.cfg.Ingest.Resend(shard)
+	}
+}
+
+// lead says to whom a link leads; true is that all is to be sent. The lock is held.
+func (b *back) lead(l *link, id string) bool {
+	if l.replica == id {
+		return false
 	}
 	b.clear(l)
-	l.replica, l.whole, l.acked, l.flight, l.wanted = replica, false, false, false, replica != ""
-	if replica != "" && b.peers[replica] == nil {
-		b.peers[replica] = make(chan struct{}, 1)
+	*l = link{replica: id, wanted: id != ""}
+	if id != "" && b.peers[id] == nil {
+		b.peers[id] = make(chan struct{}, 1)
 		select {
-		case b.spawn <- replica:
+		case b.spawn <- id:
 		default: // more servers than there are shards were never alive together
 		}
 	}
-	b.mu.Unlock()
-	if replica != "" {
-		b.s.cfg.Ingest.Resend(shard)
-	}
+	return id != ""
 }
 
 // clear drops what waits of a shard. The lock is held.
@@ -90,33 +101,36 @@ func (b *back) clear(l *link) {
 	l.queue = nil
 }
 
-// Replicate is for ingest.Config.
+// Replicate is for ingest.Config. What is reset goes to those alone who lack something; others were given what it is made of.
 func (s *Spread) Replicate(shard uint16, reset bool, until uint64, records []byte) {
 	b := s.back
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l := &b.links[shard]
+	for _, l := range []*link{&b.links[shard], &b.links[shards.Count+int(shard)]} {
+		if l.replica != "" && l.whole != reset { // else it has it, or all of it is on its way
+			b.put(l, chunk{shard: shard, reset: reset, until: until}, records)
+		}
+	}
+}
+
+// put queues a piece. The lock is held.
+func (b *back) put(l *link, c chunk, records []byte) {
 	switch {
-	case l.replica == "":
-		return
-	case reset:
+	case c.reset:
 		b.clear(l)
 		l.whole, l.acked, l.wanted = true, false, false
 		b.resent.Add(1)
-	case !l.whole:
-		return // all of it is on its way
-	case b.waiting.Load()+int64(len(records)) > int64(s.cfg.BackBytes):
+	case b.waiting.Load()+int64(len(records)) > int64(b.s.cfg.BackBytes):
 		b.clear(l)
 		l.whole, l.wanted = false, true // asked for by the sender, once there is room
 		return
 	}
-	epoch := uint64(0)
-	if t := s.table.Load(); t != nil {
-		epoch = t[shard].Epoch
+	if t := b.s.table.Load(); t != nil {
+		c.epoch = t[c.shard].Epoch
 	}
-	piece := pieces.Get().(*[]byte)
-	*piece = append((*piece)[:0], records...)
-	l.queue = append(l.queue, chunk{shard, reset, until, epoch, piece})
+	c.records = pieces.Get().(*[]byte)
+	*c.records = append((*c.records)[:0], records...)
+	l.queue = append(l.queue, c)
 	b.waiting.Add(int64(len(records)))
 	select {
 	case b.peers[l.replica] <- struct{}{}:
@@ -124,11 +138,14 @@ func (s *Spread) Replicate(shard uint16, reset bool, until uint64, records []byt
 	}
 }
 
-// synced reports whether the replica of an owned shard has everything but what is on its way.
-func (b *back) synced(shard uint16) bool {
+// synced reports whether the replica of an owned shard has everything but what is on its way; nextSynced is of the next one.
+func (b *back) synced(shard uint16) bool     { return b.has(int(shard)) }
+func (b *back) nextSynced(shard uint16) bool { return b.has(shards.Count + int(shard)) }
+
+func (b *back) has(at int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l := &b.links[shard]
+	l := &b.links[at]
 	return l.replica != "" && l.whole && l.acked
 }
 
@@ -213,7 +230,7 @@ func (b *back) ask(id string) {
 	b.mu.Lock()
 	for i := range b.links {
 		if l := &b.links[i]; l.replica == id && l.wanted && b.waiting.Load() < int64(b.s.cfg.BackBytes)/2 {
-			list = append(list, uint16(i))
+			list = append(list, uint16(i%shards.Count))
 		}
 	}
 	b.mu.Unlock()
@@ -274,6 +291,9 @@ func (b *back) settle(id string, list []chunk, refused map[uint16]bool) {
 	defer b.mu.Unlock()
 	for _, c := range list {
 		l := &b.links[c.shard]
+		if l.replica != id {
+			l = &b.links[shards.Count+int(c.shard)]
+		}
 		if l.replica != id {
 			continue // another one follows meanwhile
 		}
@@ -351,7 +371,7 @@ func (s *Spread) takeReplica(_ context.Context, req []byte) ([]byte, error) {
 		if r.Err() != nil || shard >= uint64(len(t)) {
 			break
 		}
-		if one := t[shard]; one.Owner != from || one.Replica != s.cfg.Self || one.Epoch != epoch {
+		if one := t[shard]; one.Owner != from || one.Replica != s.cfg.Self && one.Next != s.cfg.Self || one.Epoch != epoch {
 			refused = pack.Uint(refused, shard) // one of us does not know the newest table
 			continue
 		}

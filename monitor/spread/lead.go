@@ -38,6 +38,7 @@ type roles struct {
 	synced bitmap // whose replica has everything
 	index  uint64 // of the table
 	void   bitmap // what it has nothing of
+	next   bitmap // whose next replica has everything
 }
 
 type watch struct {
@@ -95,7 +96,7 @@ func (s *Spread) everybody() []Member {
 	}
 	if item := s.item(); item != nil {
 		for _, p := range item.Object().(*monitor.ShardTable).Shards {
-			for _, id := range []string{p.Owner, p.Replica} {
+			for _, id := range []string{p.Owner, p.Replica, p.Next} {
 				if !known[id] {
 					known[id] = true
 					list = append(list, Member{ID: id})
@@ -142,18 +143,19 @@ func (s *Spread) pingOne(ctx context.Context, m Member, h *heard) {
 		h.since = time.Time{}
 		copy(h.synced[:], reply)
 		r := pack.Read(reply[len(h.synced):])
-		h.index, h.void = r.Uint(), bitmap{}
+		h.index, h.void, h.next = r.Uint(), bitmap{}, bitmap{}
 		copy(h.void[:], r.Bytes())
+		copy(h.next[:], r.Bytes()) // servers of before say nothing
 	}
 }
 
-// pong answers a ping: which of the shards owned here have a replica that has everything, and what this server lacks.
+// pong answers a ping: which of the shards owned here have a replica, or a next one, that has everything, and what this server lacks.
 func (s *Spread) pong(context.Context, []byte) ([]byte, error) {
 	if s.table.Load() == nil && !s.cfg.Ready() {
 		return nil, errkind.Errorf(errkind.Unavailable, "this server is not ready")
 	}
 	told := s.roles()
-	return pack.Bytes(pack.Uint(told.synced[:], told.index), told.void[:]), nil
+	return pack.Bytes(pack.Bytes(pack.Uint(told.synced[:], told.index), told.void[:]), told.next[:]), nil
 }
 
 // roles tells of the shards that this server owns. The index is read first: what is told of a newer table counts for nothing.
@@ -162,6 +164,9 @@ func (s *Spread) roles() (told roles) {
 	for i := range shards.Count {
 		if s.back.synced(uint16(i)) {
 			told.synced.set(i)
+		}
+		if s.back.nextSynced(uint16(i)) {
+			told.next.set(i)
 		}
 	}
 	told.void = s.voids.list()
@@ -172,7 +177,7 @@ func (s *Spread) roles() (told roles) {
 const lateAfter = 2 * pingEvery
 
 // judge makes of what was heard what the plan needs. told is of a shard as the table of that index has it.
-func (s *Spread) judge(members []Member, index uint64) (list []shards.Server, told func(of shards.Shard, shard int) shards.Sync) {
+func (s *Spread) judge(members []Member, index uint64) (list []shards.Server, told func(of shards.Shard, shard int, follower string) shards.Sync) {
 	w := &s.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -195,15 +200,15 @@ func (s *Spread) judge(members []Member, index uint64) (list []shards.Server, to
 		list = append(list, shards.Server{ID: m.ID, Lacks: lacks, Gone: m.Left || silent > s.cfg.GoneAfter, Lost: m.Left || silent > s.cfg.LostAfter,
 			Unsure: unsure, Leaving: m.Leaving})
 	}
-	return list, func(of shards.Shard, shard int) shards.Sync {
+	return list, func(of shards.Shard, shard int, follower string) shards.Sync {
 		owner, known := fresh[of.Owner]
 		if !known {
 			return shards.Unknown
 		}
-		if !owner.synced.has(shard) {
+		if !(follower == of.Replica && owner.synced.has(shard)) && !(follower == of.Next && owner.next.has(shard)) {
 			return shards.Behind
 		}
-		if _, known := fresh[of.Replica]; !known {
+		if _, known := fresh[follower]; !known {
 			return shards.Unknown // its owner may not know yet what it lost
 		}
 		return shards.Complete
@@ -219,7 +224,7 @@ func (s *Spread) plan(ctx context.Context, members []Member) {
 		table, index = tableOf(item.Object().(*monitor.ShardTable)), item.Index
 	}
 	servers, told := s.judge(members, index)
-	next, handOver := shards.Plan(table, servers, func(i int) shards.Sync { return told(table[i], i) })
+	next, handOver := shards.Plan(table, servers, func(i int, follower string) shards.Sync { return told(table[i], i, follower) })
 	if next != table {
 		for i := range next {
 			anew := next[i].Owner == table[i].Owner && next[i].Epoch != table[i].Epoch

@@ -193,16 +193,16 @@ func (s *Spread) become(item *objects.Item) {
 				s.takeovers.Add(1)
 			}
 			in.Own(n)
-			s.back.assign(n, now.Replica)
-		case now.Replica == self:
+			s.back.assign(n, now.Replica, now.Next)
+		case now.Replica == self || now.Next == self:
 			s.unfreeze(n)
 			in.Leave(n)
-			s.back.assign(n, "")
+			s.back.assign(n, "", "")
 		default:
 			s.unfreeze(n)
 			in.Leave(n)
 			in.Forget(n)
-			s.back.assign(n, "")
+			s.back.assign(n, "", "")
 		}
 	}
 	s.mu.Lock()
@@ -331,7 +331,7 @@ func (s *Spread) Stats() Stats {
 func tableOf(o *monitor.ShardTable) (t shards.Table) {
 	for i, p := range o.Shards {
 		if i < len(t) && p != nil {
-			t[i] = shards.Shard{Owner: p.Owner, Replica: p.Replica, Epoch: p.Epoch, Complete: p.Complete}
+			t[i] = shards.Shard{Owner: p.Owner, Replica: p.Replica, Epoch: p.Epoch, Complete: p.Complete, Next: p.Next}
 		}
 	}
 	return t
@@ -340,7 +340,7 @@ func tableOf(o *monitor.ShardTable) (t shards.Table) {
 func objectOf(t *shards.Table) *monitor.ShardTable {
 	o := &monitor.ShardTable{Meta: monitor.Meta{Name: monitor.ShardTableName}}
 	for _, one := range t {
-		o.Shards = append(o.Shards, &monitor.ShardPlace{Owner: one.Owner, Replica: one.Replica, Epoch: one.Epoch, Complete: one.Complete})
+		o.Shards = append(o.Shards, &monitor.ShardPlace{Owner: one.Owner, Replica: one.Replica, Epoch: one.Epoch, Complete: one.Complete, Next: one.Next})
 	}
 	return o
 }

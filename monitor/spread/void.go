@@ -28,7 +28,7 @@ func (v *voids) begin(t *shards.Table, self string) (n int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for i, one := range t {
-		if one.Replica != "" && (one.Owner == self || one.Replica == self) { // whether that has everything the table may not tell yet
+		if one.Replica != "" && (one.Owner == self || one.Replica == self || one.Next == self) { // whether that has everything the table may not tell yet
 			v.all.set(i)
 			n++
 		}
@@ -41,7 +41,7 @@ func (v *voids) begin(t *shards.Table, self string) (n int) {
 // former owner, which is its replica, goes on.
 func settles(before, now shards.Shard, self string) bool {
 	begunAnew := before.Owner == self && now.Epoch == before.Epoch+1
-	return now.Owner == self && begunAnew || now.Owner != self && now.Replica != self
+	return now.Owner == self && begunAnew || now.Owner != self && now.Replica != self && now.Next != self
 }
 
 // end says that it is settled who has a shard, or that this server has all of it again.

@@ -64,7 +64,7 @@ func TestEmptyStore(t *testing.T) {
 	}
 	s.ping(t.Context(), s.cfg.Members()[:1])
 	servers, _ = s.judge(s.cfg.Members(), 1)
-	if servers[0].Lacks == nil || !servers[0].Lacks(0) || servers[0].Lacks(1) || sync(table[0], 0) == shards.Complete {
+	if servers[0].Lacks == nil || !servers[0].Lacks(0) || servers[0].Lacks(1) || sync(table[0], 0, "b") == shards.Complete {
 		t.Error("the leader does not know what it lacks")
 	}
 	if servers, _ = s.judge(s.cfg.Members(), 2); servers[0].Lacks != nil {
@@ -110,7 +110,7 @@ func TestEmptyReplica(t *testing.T) {
 	s.watch.heard = map[string]*heard{"a": {}, "b": {roles: roles{index: 1, synced: full}}}
 	plan := func() (shards.Table, []int) {
 		servers, told := s.judge(s.cfg.Members(), s.followed.Load())
-		return shards.Plan(table, servers, func(i int) shards.Sync { return told(table[i], i) })
+		return shards.Plan(table, servers, func(i int, who string) shards.Sync { return told(table[i], i, who) })
 	}
 	if next, hand := plan(); next != table || len(hand) > 0 {
 		t.Error("a replica without a word of its own counts as complete")
@@ -145,7 +145,7 @@ func TestLateWord(t *testing.T) {
 	judge := func(h *heard) (shards.Sync, bool) {
 		s.watch.heard = map[string]*heard{"a": {roles: roles{index: 1}}, "b": h}
 		servers, told := s.judge(s.cfg.Members(), 1)
-		return told(table[0], 0), servers[1].Unsure
+		return told(table[0], 0, "a"), servers[1].Unsure
 	}
 	now := time.Now()
 	s.cfg.Now = func() time.Time { return now }
@@ -168,7 +168,7 @@ func TestLateWord(t *testing.T) {
 func TestReplicaRestarts(t *testing.T) {
 	process := "first"
 	s := alone(t, func(string, []byte) ([]byte, error) { return pack.String(nil, process), nil })
-	s.back.assign(0, "b")
+	s.back.assign(0, "b", "")
 	s.Replicate(0, true, 1, []byte("all"))
 	send := func() {
 		t.Helper()
