@@ -527,7 +527,7 @@ func (f *fleet) judge() error {
 			return fmt.Errorf("agent %d: taken in the order %v", a.n, r.taken)
 		}
 		for n, at := range a.acked {
-			near := slices.ContainsFunc(f.kills, func(kill int) bool { return at <= kill+simDelay && at > kill-simWindow })
+			near := slices.ContainsFunc(f.kills, func(kill int) bool { return at <= kill+simWrite+simDelay && at > kill-simWindow })
 			if _, there := slices.BinarySearch(r.taken, n); !there && !near {
 				return fmt.Errorf("agent %d: result %d was acknowledged at %d ms and is lost; kills at %v", a.n, n, at, f.kills)
 			}
