@@ -82,11 +82,24 @@ func finish(c *call, cmd *cobra.Command, low, high int, run func(c *call, args [
 		if high >= 0 && len(args) > high {
 			return command.Usagef("Too many arguments (expected %s, got %d)", expected(low, high), len(args))
 		}
+		if late := lateFlags(args); len(late) > 0 && cmd.ArgsLenAtDash() < 0 { // Vault's commands take them for data too, and say so
+			fmt.Fprintf(c.Err, "Command flags must be provided before positional arguments. The following arguments will not be parsed as flags: [%s]\n", strings.Join(late, ","))
+		}
 		if err := c.open(); err != nil {
 			return err
 		}
 		return c.ended(run(c, args))
 	}
+}
+
+// lateFlags are the arguments that look like flags.
+func lateFlags(args []string) (late []string) {
+	for _, a := range args {
+		if len(a) > 1 && a[0] == '-' {
+			late = append(late, a)
+		}
+	}
+	return late
 }
 
 func expected(low, high int) string {
