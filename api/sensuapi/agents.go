@@ -64,6 +64,7 @@ type Agents struct {
 	revoked  func(*x509.Certificate) error // nil: certificates log nobody in
 	loop     *ws.Loop
 	beats    beatChecks
+	opening  chan struct{} // held by those whose first keepalive makes their entity
 	refused  *refusals
 	sessions sync.WaitGroup // whose Ended was not called yet
 	ends     sync.WaitGroup // links that are being closed
@@ -79,11 +80,15 @@ func NewAgents(cfg AgentsConfig) (*Agents, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Agents{cfg: cfg, loop: loop, beats: beatChecks{seed: maphash.MakeSeed()}, links: map[*session]struct{}{}, refused: newRefusals()}, nil
+	return &Agents{cfg: cfg, loop: loop, beats: beatChecks{seed: maphash.MakeSeed()}, opening: make(chan struct{}, openingMost), links: map[*session]struct{}{}, refused: newRefusals()}, nil
 }
 
 // takeTime bounds how long a message waits for room in the store before it is dropped.
 const takeTime = 30 * time.Second
+
+// openingMost bounds how many first keepalives are decoded and written to the plane's group at once: as many as fill its commits. When all
+// agents come at once the others wait with what came of them and no more; what thousands of them would have made there leaves holes in the heap that stay.
+const openingMost = 128
 
 // Run serves sessions until ctx ends, then ends them all (1001) and returns when they have.
 func (a *Agents) Run(ctx context.Context) error {

@@ -75,6 +75,12 @@ var beatPool = sync.Pool{New: func() any { return new(beat) }}
 
 // keepalive takes a sign of life: it makes the agent's entity when there is none, and is a result of the check keepalive.
 func (s *session) keepalive(ctx context.Context, payload []byte) error {
+	if s.beats.check == nil && !s.agents.knows(&s.Session) {
+		if err := s.agents.open(ctx); err != nil {
+			return err
+		}
+		defer func() { <-s.agents.opening }()
+	}
 	if s.JSON {
 		e := new(monitor.Event)
 		if err := json.Unmarshal(payload, e); err != nil {
@@ -108,6 +114,21 @@ func (s *session) keepalive(ctx context.Context, payload []byte) error {
 		s.beats = beats{digest, s.agents.beats.of(b.stored.Stable)}
 	}
 	return nil
+}
+
+// open waits for its turn to make an entity.
+func (a *Agents) open(ctx context.Context) error {
+	select {
+	case a.opening <- struct{}{}:
+		return nil
+	default: // only who waits asks for Done (ws.Loop)
+	}
+	select {
+	case a.opening <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return errkind.E(errkind.Overloaded, "keepalive: too many agents are new", ctx.Err())
+	}
 }
 
 // sameHost compares the entities of two keepalives, but for the time at which they were seen last.

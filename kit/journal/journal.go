@@ -36,6 +36,8 @@ const (
 	headBytes = 20
 	// MaxFrameBytes is the most that a frame's content may have.
 	MaxFrameBytes = 64 << 20
+	// keptBytes of memory stay for the next frame, whatever this one's size is.
+	keptBytes = 256 << 10
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -163,7 +165,9 @@ func (j *Journal) Append(parts ...[]byte) (uint64, error) {
 	for _, p := range parts {
 		frame = append(frame, p...)
 	}
-	j.frame = frame
+	if j.frame = frame; cap(frame) > keptBytes && len(frame) < cap(frame)/4 {
+		j.frame = nil // of a storm that is over
+	}
 	if len(frame)-headBytes > MaxFrameBytes {
 		return 0, errkind.Errorf(errkind.Unavailable, "a frame of %d bytes is larger than %d", len(frame)-headBytes, MaxFrameBytes)
 	}

@@ -136,7 +136,8 @@ func (l *poller) hire() {
 	}
 }
 
-var scratch = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
+// scratch is what workers read into. A message that waits keeps one, and thousands may; who sends more than this at once is read into a buffer of its own.
+var scratch = sync.Pool{New: func() any { b := make([]byte, 8<<10); return &b }}
 
 // work reads who is ready until nobody is.
 func (l *poller) work() {

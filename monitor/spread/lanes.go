@@ -29,6 +29,7 @@ const (
 	laneBytes = 512 << 10            // about how much one call carries
 	lanePace  = 5 * time.Millisecond // between the beginnings of two calls, unless there is more than one call carries
 	laneTime  = 15 * time.Second     // for one call
+	reqKept   = 64 << 10             // of a call's memory, for the next one
 	itemTime  = 30 * time.Second     // for an event to find its owner; agents wait as long for their own server
 )
 
@@ -356,7 +357,9 @@ func (l *lanes) deliver(ctx context.Context, n *lane, number uint64, list []item
 			req = pack.Bytes(pack.Bool(req, true), it.brief)
 		}
 	}
-	n.req = req
+	if n.req = req; cap(req) > reqKept && len(req) < cap(req)/4 {
+		n.req = nil // of a storm that is over
+	}
 	pause := backoff.Backoff{Min: 10 * time.Millisecond, Max: 250 * time.Millisecond}
 	for ctx.Err() == nil {
 		changed := l.s.changes()

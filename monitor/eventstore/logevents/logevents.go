@@ -48,6 +48,9 @@ type Store struct {
 	changes uint64
 }
 
+// keptBytes of memory stay for the next commit, whatever this one's size is.
+const keptBytes = 256 << 10
+
 // owner is one of the spaces of numbers.
 type owner struct {
 	shard  uint16
@@ -157,7 +160,9 @@ func (s *Store) Commit(_ context.Context, batches []eventstore.Batch, until []ui
 		frame = pack.Bytes(frame, b.Records())
 		changes += b.Len()
 	}
-	s.frame = frame
+	if s.frame = frame; cap(frame) > keptBytes && len(frame) < cap(frame)/4 {
+		s.frame = nil // of a storm that is over
+	}
 	if len(frame) > journal.MaxFrameBytes {
 		return errkind.Errorf(errkind.Unavailable, "a commit of %d bytes is larger than %d", len(frame), journal.MaxFrameBytes)
 	}
