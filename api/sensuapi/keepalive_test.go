@@ -7,6 +7,8 @@ import (
 
 	sensu "github.com/sensu/sensu-go/api/core/v2"
 
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/objects"
@@ -96,7 +98,7 @@ func TestAKeepaliveThatIsPassedOnIsAsADecodedOne(t *testing.T) {
 
 // cfgOf is Agents with somebody else to take its events.
 func (a *Agents) cfgOf(c Taker) *Agents {
-	b := &Agents{cfg: a.cfg, loop: a.loop, links: map[*session]struct{}{}}
+	b := &Agents{cfg: a.cfg, loop: a.loop, opening: make(chan struct{}, openingMost), links: map[*session]struct{}{}}
 	b.beats.seed = a.beats.seed
 	b.cfg.Events = c
 	return b
@@ -138,5 +140,40 @@ func BenchmarkKeepalive(b *testing.B) {
 		for len(back.published) > 0 {
 			<-back.published
 		}
+	}
+}
+
+// Agents that are new wait for their turn when very many are, as long as their time lets them; those that are known do not.
+func TestNewAgentsTakeTurns(t *testing.T) {
+	b := newBackend(t)
+	var c catcher
+	agents := b.Agents.cfgOf(&c)
+	known := &session{agents: agents}
+	known.Namespace, known.Agent = "default", "known"
+	if err := known.Message(t.Context(), append([]byte("keepalive\n"), marshal(t, keepalive(t, "known", 1))...)); err != nil || len(c.event) == 0 {
+		t.Fatal(err)
+	}
+	for range openingMost {
+		agents.opening <- struct{}{}
+	}
+	if err := known.keepalive(t.Context(), marshal(t, keepalive(t, "known", 2))); err != nil {
+		t.Fatal("one that is known waits: ", err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	s := &session{agents: agents}
+	s.Namespace, s.Agent = "default", "web-1"
+	body := marshal(t, keepalive(t, "web-1", 1))
+	if err := s.keepalive(over, body); !errkind.Is(err, errkind.Overloaded) || agents.knows(&s.Session) {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.keepalive(t.Context(), body) }()
+	<-agents.opening
+	if err := polltest.Get(t, done, "its turn"); err != nil || !agents.knows(&s.Session) {
+		t.Fatal(err)
+	}
+	if len(agents.opening) != openingMost-1 {
+		t.Fatal("a turn is not given back")
 	}
 }
