@@ -30,7 +30,7 @@ func TestMonitorCrash(t *testing.T) {
 // TestMonitorFaults: nobody blocks anybody in the monitor plane, and who lives is not missed. Broken disks, herds and restarts are in the deep form alone.
 func TestMonitorFaults(t *testing.T) {
 	t.Parallel()
-	report, err := lab.RunMonitorFaults(t.Context(), MonitorFaults{Steps: []string{"hostile", "handlers", "clock", "killed"}}, 1)
+	report, err := lab.RunMonitorFaults(t.Context(), MonitorFaults{Steps: []string{"hostile", "handlers", "clock", "killed", "emptied"}}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
