@@ -75,8 +75,11 @@ func (r *Registry) Summary() *Summary {
 		return s
 	}
 	r.window.mu.Lock()
-	start := r.window.start
+	start, s := r.window.start, r.window.last.Load()
 	r.window.mu.Unlock()
+	if s != nil { // the first one is complete since: start is the second one's
+		return s
+	}
 	return summarize(r.NewCursor(), start, r.cfg.Clock.Now(), false)
 }
 
