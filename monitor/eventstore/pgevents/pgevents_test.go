@@ -88,7 +88,7 @@ func TestServerGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Remove()
-	cfg := Config{DSN: server.URL(""), Self: "a", Timeout: time.Second, Patience: 100 * time.Millisecond}
+	cfg := Config{DSN: server.URL(""), Self: "a", Timeout: 3 * time.Second, Patience: 100 * time.Millisecond}
 	for name, fault := range map[string]struct{ begin, end func() error }{
 		"killed": {func() error { server.Stop(syscall.SIGKILL); return nil }, server.Start},
 		"frozen": {server.Freeze, server.Thaw},
