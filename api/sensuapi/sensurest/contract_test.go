@@ -94,3 +94,24 @@ func TestPostedKeepalive(t *testing.T) {
 		t.Errorf("%+v", e.Check)
 	}
 }
+
+// The cluster's members are a resource of their own name, which a role in a namespace does not reach (SR-9).
+func TestWhoSeesTheCluster(t *testing.T) {
+	g := newRig(t)
+	inNamespace := g.user("ann", `{"verbs":["*"],"resources":["*"]}`)
+	g.user("bob", "")
+	g.want(201, "PUT", "/api/core/v2/clusterroles/members", `{"rules":[{"verbs":["get","list"],"resources":["cluster-members"]}]}`)
+	g.want(201, "PUT", "/api/core/v2/clusterrolebindings/members", `{"subjects":[{"type":"User","name":"bob"}],"role_ref":{"type":"ClusterRole","name":"members"}}`)
+	bob := g.login("bob", "long enough")
+	for _, path := range []string{"/api/core/v2/cluster/members", "/api/core/v2/cluster/members/1111111122223333"} {
+		if a := g.send("GET", path, bearer(inNamespace.Access), ""); a.code != 403 {
+			t.Errorf("ann, %s: %d", path, a.code)
+		}
+		if a := g.send("GET", path, bearer(bob.Access), ""); a.code != 200 {
+			t.Errorf("bob, %s: %d %s", path, a.code, a.body)
+		}
+	}
+	if a := g.send("DELETE", "/api/core/v2/cluster/members/1111111122223333", bearer(bob.Access), ""); a.code != 403 {
+		t.Errorf("bob deletes: %d", a.code)
+	}
+}
