@@ -180,6 +180,12 @@ func stageWords(stage string) string {
 		return "the storage behind the plane"
 	case "handler":
 		return "handlers"
+	case "receive":
+		return "reading what agents sent, and waiting for room"
+	case "step":
+		return "working out what has become of the check"
+	case "forward":
+		return "the way to the server that owns the entity"
 	default:
 		return stage
 	}

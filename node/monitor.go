@@ -135,7 +135,7 @@ func (m *monitorPlane) openEvents() (err error) {
 		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
 			return m.openStore(fsys, dir, l)
 		},
-		Log: m.log, Now: m.p.clock.Now, Stored: m.durable(), PendingBytes: int64(m.p.cfg.Monitor.PendingMax),
+		Log: m.log, Now: m.p.clock.Now, Stored: m.durable(), Stepped: m.stepped, PendingBytes: int64(m.p.cfg.Monitor.PendingMax),
 		HistoryRuns: m.p.cfg.Monitor.HistoryRuns, HistoryAge: m.p.cfg.Monitor.HistoryAge,
 		Silences: func(namespace string) *monitor.Silences { return m.resources.View().Silences(namespace) },
 		Wants:    m.wants, Publish: m.publish, Spread: true, Replicate: m.spread.Replicate,

@@ -9,12 +9,15 @@ import (
 )
 
 // monitorKinds are what the monitor's requests are counted as: a batch of results of one shard from the arrival of its first one until it is
-// durable, and the handing of one event to a handler.
-var monitorKinds = []string{"event", "handler"}
+// durable, the handing of one event to a handler, and before these a result's way to its shard: one in sixteen of those taken here, and of those that
+// another server owns the oldest of each call.
+var monitorKinds = []string{"event", "handler", "result", "forwarded"}
 
 const (
 	monitorEvent = iota
 	monitorHandler
+	monitorResult
+	monitorForwarded
 )
 
 // durable makes what the event store's batches are told to: monitor.stored, the stages of the plane, and, where events lie in PostgreSQL,
@@ -36,6 +39,20 @@ func (m *monitorPlane) durable() func(took, store time.Duration) {
 			call.Observe(store)
 		}
 	}
+}
+
+// stepped accounts for a result that was taken here.
+func (m *monitorPlane) stepped(receive, step time.Duration) {
+	var spent telemetry.Spent
+	spent[telemetry.StageReceive], spent[telemetry.StageStep] = receive, step
+	m.costs.Done(monitorResult, receive+step, &spent, "")
+}
+
+// forwarded accounts for a result that another server took.
+func (m *monitorPlane) forwarded(took time.Duration) {
+	var spent telemetry.Spent
+	spent[telemetry.StageForward] = took
+	m.costs.Done(monitorForwarded, took, &spent, "")
 }
 
 // handled accounts for a handler's run.

@@ -251,7 +251,7 @@ func (m *monitorPlane) initialize(ctx context.Context, admin, password, apiKey s
 
 // newMonitorSpread makes the plane's sharing of events among servers.
 func newMonitorSpread(m *monitorPlane) *spread.Spread {
-	return spread.New(spread.Config{Self: m.p.id, Resources: m.resources, Members: m.members, Call: m.p.rpc.Call, Log: m.log, Now: m.p.clock.Now,
+	return spread.New(spread.Config{Self: m.p.id, Resources: m.resources, Members: m.members, Call: m.p.rpc.Call, Forwarded: m.forwarded, Log: m.log, Now: m.p.clock.Now,
 		Leads: func() bool { g := m.raft.group.Load(); return g != nil && g.LeaseHeld() },
 		Ready: func() bool { return m.raft.leaderAddr() != "" && m.raft.LastContact() <= silentLeader }})
 }

@@ -21,13 +21,16 @@ const (
 	StageStorage                // the storage behind the plane, wherever that is
 	StageHandler                // what the operator asked to be done with it
 	StageWrite                  // handing the answer to the caller's socket
-	StageBuild                  // making and encoding what proxies need to know
+	StageBuild                  // making what proxies need to know; encoding it is StageEncode
 	StageSend                   // from the commit until it was written to a proxy
 	StageAck                    // until the proxy has taken it
+	StageReceive                // from a frame until its event is understood, and its owner here takes it up
+	StageStep                   // from what was known and what came to what is known
+	StageForward                // to the server that owns it, until that has taken it
 	stageCount
 )
 
-var stageNames = [stageCount]string{"queue", "token", "encode", "append", "fsync", "replicate", "apply", "notify", "storage", "handler", "write", "build", "send", "ack"}
+var stageNames = [stageCount]string{"queue", "token", "encode", "append", "fsync", "replicate", "apply", "notify", "storage", "handler", "write", "build", "send", "ack", "receive", "step", "forward"}
 
 // String is the stage's name, the value of the label "stage".
 func (s Stage) String() string {

@@ -212,7 +212,8 @@ type made struct {
 	body    []byte
 	from    []input
 	err     error
-	trouble string // what an operator should know
+	trouble string        // what an operator should know
+	encoded time.Duration // how long encoding took
 }
 
 // make makes the body of a subject from scratch.
@@ -243,19 +244,20 @@ func (b *Board) make(st *catalog.State, s mesh.Subject) *made {
 	case mesh.SubjectEndpoints:
 		out.body, out.err = b.endpoints(out, &m, s)
 	case mesh.SubjectService:
-		out.body, out.err = m.Service(s.Service).Encode()
+		b.encode(out, m.Service(s.Service).Encode)
 	case mesh.SubjectVirtual:
 		out.add(input{inputService, strings.ToLower(s.Service)})
-		out.body, out.err = m.Virtual(s).Encode()
+		b.encode(out, m.Virtual(s).Encode)
 	case mesh.SubjectInstances:
 		out.add(input{inputService, strings.ToLower(s.Service)})
-		out.body, out.err = m.Instances(s).Encode()
+		b.encode(out, m.Instances(s).Encode)
 	case mesh.SubjectRules:
-		out.body, out.err = rules(m.Rules(s.Service))
+		v := m.Rules(s.Service)
+		b.encode(out, func() ([]byte, error) { return rules(v) })
 	case mesh.SubjectUpstream:
 		v := m.Upstream(s)
 		out.trouble = v.Problem
-		out.body, out.err = v.Encode()
+		b.encode(out, v.Encode)
 	case mesh.SubjectRoots:
 		out.add(input{inputRoots, ""})
 		out.body, out.err = roots(st, domain)
@@ -266,7 +268,7 @@ func (b *Board) make(st *catalog.State, s mesh.Subject) *made {
 	took := b.cfg.Clock.Since(begin)
 	b.meters.build.Observe(took)
 	var spent telemetry.Spent
-	spent[telemetry.StageBuild] = took
+	spent[telemetry.StageBuild], spent[telemetry.StageEncode] = took-out.encoded, out.encoded
 	b.meters.costs.Done(0, took, &spent, "")
 	slices.SortFunc(out.from, func(a, c input) int {
 		if a.kind != c.kind {
@@ -275,6 +277,13 @@ func (b *Board) make(st *catalog.State, s mesh.Subject) *made {
 		return strings.Compare(a.key, c.key)
 	})
 	return out
+}
+
+// encode makes the body of a view.
+func (b *Board) encode(out *made, encode func() ([]byte, error)) {
+	begin := b.cfg.Clock.Now()
+	out.body, out.err = encode()
+	out.encoded = b.cfg.Clock.Since(begin)
 }
 
 func (m *made) add(in input) {
@@ -298,7 +307,9 @@ func (b *Board) endpoints(out *made, m *mesh.Maker, s mesh.Subject) ([]byte, err
 	if v.LeftOut > 0 {
 		out.trouble = fmt.Sprintf("%d instances are left out: register them with an IP address and a port", v.LeftOut)
 	}
+	begin := b.cfg.Clock.Now()
 	r, err := envoy.Endpoints(v)
+	out.encoded = b.cfg.Clock.Since(begin)
 	if r == nil {
 		return nil, err
 	}

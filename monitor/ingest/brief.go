@@ -58,6 +58,7 @@ func readBrief(p *pack.Reader, f *monitor.Frame) (stable, entity uint64) {
 //
 // Errors are those of Take, and ErrWhole.
 func (in *Ingest) TakeBrief(ctx context.Context, namespace string, brief []byte, f *monitor.Frame) error {
+	w := in.sampled()
 	p := pack.Read(brief)
 	stable, entity := readBrief(p, f)
 	if p.Err() != nil || p.More() {
@@ -80,7 +81,9 @@ func (in *Ingest) TakeBrief(ctx context.Context, namespace string, brief []byte,
 	if k == nil || k.kind.Sum != stable {
 		return ErrWhole
 	}
+	w.begins()
 	in.heard(s, k)
 	in.step(s, e, k, f, 0)
+	w.ends(in)
 	return nil
 }

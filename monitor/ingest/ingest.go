@@ -66,6 +66,9 @@ type Config struct {
 	// Stored is told how long the first change of each batch took from its arrival until it was durable, and how long of that the store did;
 	// nil is not told.
 	Stored func(took, store time.Duration)
+	// Stepped is told of one result in sixteen, by chance, how long it took from its frame until its shard took it up, with the wait for room and for
+	// the shard, and how long the step to its new state took; nil is not told. It must not block: the shard is held.
+	Stepped func(receive, step time.Duration)
 	// Gather is how long the first change waits for others before a commit, 0 for 15 ms.
 	Gather time.Duration
 	// PendingBytes bounds what waits to be committed, 0 for 16 MiB.
@@ -219,6 +222,7 @@ func (in *Ingest) Frame(ctx context.Context, namespace string, b []byte) error {
 // Take is Frame with a frame for use again, in which the event is cut, and tells which shard the event belongs to when that is not taken
 // here: ErrElsewhere. Unless it is the turn of the event, one of a shard for which others wait (Queue) is not taken either.
 func (in *Ingest) Take(ctx context.Context, namespace string, b []byte, f *monitor.Frame, turn bool) (shard uint16, err error) {
+	w := in.sampled()
 	if err := f.Cut(b); err != nil {
 		return 0, errkind.E(errkind.Invalid, "event", err)
 	}
@@ -231,10 +235,10 @@ func (in *Ingest) Take(ctx context.Context, namespace string, b []byte, f *monit
 			return 0, errkind.E(errkind.Invalid, "event", err)
 		}
 	}
-	return in.take(ctx, namespace, f, turn)
+	return in.take(ctx, namespace, f, turn, w)
 }
 
-func (in *Ingest) take(ctx context.Context, namespace string, f *monitor.Frame, turn bool) (uint16, error) {
+func (in *Ingest) take(ctx context.Context, namespace string, f *monitor.Frame, turn bool, w watch) (uint16, error) {
 	if !in.hasRoom() {
 		in.hearEarly(namespace, f)
 	}
@@ -252,8 +256,10 @@ func (in *Ingest) take(ctx context.Context, namespace string, f *monitor.Frame, 
 	}
 	if e := s.byName[name{namespace, string(f.Parts.Name)}]; e != nil {
 		if k := find(e.checks, f.Check); k != nil && string(k.kind.Stable) == string(f.Stable) {
+			w.begins()
 			in.heard(s, k)
 			in.step(s, e, k, f, 0)
+			w.ends(in)
 			s.mu.Unlock()
 			return s.number, nil
 		}

@@ -393,7 +393,7 @@ func (l *lanes) stays(it *item, server string, now time.Time) bool {
 // answered ends a call.
 func (l *lanes) answered(ctx context.Context, n *lane, list []item, refused map[int]answer) bool {
 	var back []item
-	wanted := false
+	wanted, told := false, l.s.cfg.Forwarded == nil
 	for i := range list {
 		it := &list[i]
 		switch refused[i] {
@@ -404,6 +404,10 @@ func (l *lanes) answered(ctx context.Context, n *lane, list []item, refused map[
 				l.brief.Add(1)
 			}
 			l.forwarded.Add(1)
+			if !told { // the first is the oldest
+				told = true
+				l.s.cfg.Forwarded(l.s.cfg.Now().Sub(it.until.Add(-itemTime)))
+			}
 			l.done(it)
 			continue
 		case wantsWhole:

@@ -45,8 +45,11 @@ type Config struct {
 	Members func() []Member
 	// Call asks another server (core/rpc).
 	Call func(ctx context.Context, addr, method string, req []byte) ([]byte, error)
-	Log  *slog.Logger
-	Now  func() time.Time
+	// Forwarded is told of each call that brought events to their owner how long the oldest of them took, from its frame until the owner's answer that it is
+	// taken; nil is not told. It must not block.
+	Forwarded func(took time.Duration)
+	Log       *slog.Logger
+	Now       func() time.Time
 
 	// GoneAfter (1.5 s) is after which silence shards go to their replicas, LostAfter (1 min) after which silence shards that nobody else has
 	// begin anew elsewhere.

@@ -162,7 +162,15 @@ func failing(entity string, at int64) []byte {
 
 // TestKill: events that come when the server has died that led, and before anybody knows, are taken once by whoever has their entity then.
 func TestKill(t *testing.T) {
-	c := newCluster(t, 3)
+	var told atomic.Int64
+	c := newCluster(t, 3, func(cfg *Config) {
+		cfg.Forwarded = func(took time.Duration) {
+			told.Add(1)
+			if took <= 0 || took > itemTime {
+				t.Errorf("an event took %s to its owner", took)
+			}
+		}
+	})
 	c.even(t, 3)
 	const entities, runs = 200, 20
 	begin := time.Now().Unix() - 100
@@ -197,6 +205,9 @@ func TestKill(t *testing.T) {
 		send(c.servers[1], run)
 	}
 	occurrences(c.servers[2], runs, runs)
+	if n := told.Load(); n == 0 {
+		t.Error("nobody was told how long events take to their owners")
+	}
 	if st := c.servers[1].Stats(); st.Forwarded == 0 || st.Brief < st.Forwarded/4 || st.Brief > st.Forwarded*(runs-1)/runs {
 		t.Errorf("%d events of %d were forwarded in brief", st.Brief, st.Forwarded)
 	}
