@@ -199,6 +199,12 @@ func (m *monitorPlane) meter() {
 	stat("events_pending_bytes", "Bytes of events that wait to be stored.", func() float64 { return float64(m.ingest.Stats().Pending) })
 	stat("store_commits", "Batches of events that were made durable.", func() float64 { return float64(m.ingest.Stats().Store.Commits) })
 	stat("store_changes", "Changes in these batches.", func() float64 { return float64(m.ingest.Stats().Store.Changes) })
+	stat("store_stalled", "1 while the event store does not answer, or did not until a moment ago: other servers have the shards.", func() float64 {
+		if m.ingest.Stalled() {
+			return 1
+		}
+		return 0
+	})
 	stat("store_bytes", "Size of the event store on disk.", func() float64 { return float64(m.ingest.Stats().Store.Bytes) })
 	m.meterShards(stat)
 	m.meterPostgres(stat)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/monitor/eventstore"
 )
 
@@ -81,20 +80,35 @@ type taken struct {
 	reset bool   // all of the shard was asked for,
 	whole []byte // and is this
 	owned bool
+	told  bool // the replica was given it
 }
 
-// commit makes what gathered durable, and then does what waits for it.
+// commit makes what gathered durable, and then does what waits for it: first what gathered while the store was stalled.
 func (in *Ingest) commit(ctx context.Context) error {
-	all := in.taken[:0]
+	for len(in.backlog) > 0 {
+		round := in.backlog[0]
+		in.backlog = in.backlog[1:]
+		if err := in.keep(ctx, round); err != nil {
+			return err
+		}
+	}
+	all := in.gather(in.taken[:0], false)
 	defer func() { clear(all); in.taken = all }()
-	var size int64
+	if len(all) == 0 {
+		return nil
+	}
+	return in.keep(ctx, all)
+}
+
+// gather appends what the shards have to be committed, those that are owned here or all.
+func (in *Ingest) gather(all []taken, owned bool) []taken {
 	resent := 0
 	for i := range in.shards {
 		s := &in.shards[i]
 		s.mu.Lock()
-		if s.batch != nil || s.resend && resent < resendMost {
+		if again := s.resend && resent < resendMost; (s.batch != nil || again) && (s.owned || !owned) {
 			t := taken{shard: s, batch: s.batch, begun: s.opened, until: s.sequence, after: s.after, owned: s.owned}
-			if s.resend && resent < resendMost {
+			if again {
 				t.whole, t.reset, s.resend = s.whole(), true, false
 				resent++
 			}
@@ -106,11 +120,14 @@ func (in *Ingest) commit(ctx context.Context) error {
 	if resent == resendMost {
 		in.poke()
 	}
-	if len(all) == 0 {
-		return nil
-	}
+	return all
+}
+
+// keep makes a round durable, and does what waits for it.
+func (in *Ingest) keep(ctx context.Context, all []taken) error {
 	var batches []eventstore.Batch
 	var until []uint64
+	var size int64
 	for _, t := range all {
 		if t.batch != nil {
 			batches, until = append(batches, t.batch), append(until, t.until)
@@ -118,25 +135,17 @@ func (in *Ingest) commit(ctx context.Context) error {
 		}
 	}
 	began := time.Now()
-	for len(batches) > 0 {
-		err := in.store.Commit(ctx, batches, until)
-		if err == nil {
-			break
-		}
-		if errkind.Of(err) != errkind.Unavailable || ctx.Err() != nil {
+	if len(batches) > 0 {
+		if err := in.write(ctx, all, batches, until); err != nil {
 			in.fail(err)
 			return err
-		}
-		in.cfg.Log.Error("events could not be stored; trying again", "error", err, "waiting_bytes", in.pending.Load())
-		select {
-		case <-ctx.Done():
-		case <-time.After(retryPause):
 		}
 	}
 	store := time.Since(began)
 	in.pending.Add(-size)
 	in.makeRoom()
-	for _, t := range all {
+	for i := range all {
+		t := &all[i]
 		in.replicate(t) // before it counts as stored: who waits for that finds it on its way
 		t.shard.stored.Store(t.until)
 		if t.batch != nil {
@@ -148,15 +157,26 @@ func (in *Ingest) commit(ctx context.Context) error {
 			t.shard.spare = t.batch
 			t.shard.mu.Unlock()
 		}
-		for _, do := range t.after {
-			do()
-		}
+		t.finish()
 	}
 	return nil
 }
 
-// replicate tells what is durable now.
-func (in *Ingest) replicate(t taken) {
+// finish does what waits for a batch, once.
+func (t *taken) finish() {
+	for _, do := range t.after {
+		do()
+	}
+	t.after = nil
+}
+
+// replicate tells what is durable now, or what a store that is stalled has not taken yet, once.
+func (in *Ingest) replicate(t *taken) {
+	if t.told {
+		return
+	}
+	t.told = true
+	t.shard.told.Store(t.until)
 	if in.cfg.Replicate == nil || !t.owned {
 		return
 	}

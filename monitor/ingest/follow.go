@@ -78,12 +78,12 @@ func (in *Ingest) Owns(shard uint16) bool {
 // Blank reports whether the store held nothing when it was opened.
 func (in *Ingest) Blank() bool { return in.blank }
 
-// Settled reports whether all that was taken of a shard is stored.
+// Settled reports whether all that was taken of a shard is stored; while the store is stalled, whether it is on its way to the replica.
 func (in *Ingest) Settled(shard uint16) bool {
 	s := &in.shards[shard]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.sequence == s.stored.Load()
+	return s.sequence == s.stored.Load() || in.hangs.Load() && s.sequence == s.told.Load()
 }
 
 // Resend asks for the whole of an owned shard to be given to Config.Replicate, with the next commit but few others.

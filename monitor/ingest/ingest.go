@@ -73,6 +73,8 @@ type Config struct {
 	Gather time.Duration
 	// PendingBytes bounds what waits to be committed, 0 for 16 MiB.
 	PendingBytes int64
+	// StallAfter is for how long a commit may take before the store counts as stalled, 0 for 3 s.
+	StallAfter time.Duration
 }
 
 // Ingest holds the state of all shards. All methods may be called from any goroutine.
@@ -89,7 +91,13 @@ type Ingest struct {
 	shards   [Shards]shard
 	frames   sync.Pool
 
-	taken   []taken // of the newest commit, for use again; Run's
+	taken []taken // of the newest commit, for use again; Run's
+	// backlog is what gathered while the store was stalled, in order; Run's. hangs says that it is, and wary until when, since born, it is not trusted.
+	backlog [][]taken
+	born    time.Time
+	hangs   atomic.Bool
+	wary    atomic.Int64
+
 	pending atomic.Int64
 	wake    chan struct{} // one token: something waits to be committed
 	roomMu  sync.Mutex
@@ -126,7 +134,9 @@ type shard struct {
 	looked   int64              // up to which second
 	text     []byte             // for use again
 
-	stored atomic.Uint64 // the sequence that is durable
+	confirmed uint64        // the sequence that a replica had when the shard was handed over
+	stored    atomic.Uint64 // the sequence that is durable
+	told      atomic.Uint64 // the sequence up to which Replicate was given everything
 }
 
 type name struct{ namespace, entity string }
@@ -162,13 +172,16 @@ func New(cfg Config) (*Ingest, error) {
 	if cfg.PendingBytes == 0 {
 		cfg.PendingBytes = 16 << 20
 	}
+	if cfg.StallAfter == 0 {
+		cfg.StallAfter = 3 * time.Second
+	}
 	if cfg.HistoryRuns == 0 {
 		cfg.HistoryRuns = 100
 	}
 	if cfg.HistoryAge == 0 {
 		cfg.HistoryAge = 30 * 24 * time.Hour
 	}
-	in := &Ingest{cfg: cfg, started: cfg.Now(), lastLook: cfg.Now(), wake: make(chan struct{}, 1), room: make(chan struct{}), ready: make(chan struct{})}
+	in := &Ingest{cfg: cfg, started: cfg.Now(), lastLook: cfg.Now(), born: time.Now(), wake: make(chan struct{}, 1), room: make(chan struct{}), ready: make(chan struct{})}
 	in.frames.New = func() any { return new(monitor.Frame) }
 	in.kinds.byStable = map[string]*counted{}
 	for i := range in.shards {

@@ -363,6 +363,9 @@ func (s *Spread) takeReplica(_ context.Context, req []byte) ([]byte, error) {
 	if t == nil {
 		return nil, errkind.Errorf(errkind.Unavailable, "this server does not know the table yet")
 	}
+	if s.cfg.Ingest.Crowded() {
+		return nil, errkind.Errorf(errkind.Overloaded, "this server's event store does not answer")
+	}
 	r := pack.Read(req)
 	from := r.String()
 	var refused []byte

@@ -2,6 +2,7 @@ package spread
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,6 +40,8 @@ type roles struct {
 	index  uint64 // of the table
 	void   bitmap // what it has nothing of
 	next   bitmap // whose next replica has everything
+	// stalled says that its event store does not answer: its shards go to others in order, as if it was leaving.
+	stalled bool
 }
 
 type watch struct {
@@ -119,8 +122,8 @@ func (s *Spread) ping(ctx context.Context, members []Member) {
 			w.heard[m.ID] = h
 		}
 		switch {
-		case m.ID == s.cfg.Self:
-			h.roles = s.roles()
+		case m.ID == s.cfg.Self && !s.cfg.Ingest.Failed():
+			h.since, h.roles = time.Time{}, s.roles()
 			continue
 		case h.since.IsZero():
 			h.since = s.cfg.Now()
@@ -146,6 +149,7 @@ func (s *Spread) pingOne(ctx context.Context, m Member, h *heard) {
 		h.index, h.void, h.next = r.Uint(), bitmap{}, bitmap{}
 		copy(h.void[:], r.Bytes())
 		copy(h.next[:], r.Bytes()) // servers of before say nothing
+		h.stalled = r.More() && r.Bool()
 	}
 }
 
@@ -154,8 +158,12 @@ func (s *Spread) pong(context.Context, []byte) ([]byte, error) {
 	if s.table.Load() == nil && !s.cfg.Ready() {
 		return nil, errkind.Errorf(errkind.Unavailable, "this server is not ready")
 	}
+	if s.cfg.Ingest.Failed() { // a server that can store nothing is none
+		return nil, errkind.Errorf(errkind.Unavailable, "this server can store no events")
+	}
 	told := s.roles()
-	return pack.Bytes(pack.Bytes(pack.Uint(told.synced[:], told.index), told.void[:]), told.next[:]), nil
+	b := pack.Bytes(pack.Bytes(pack.Uint(told.synced[:], told.index), told.void[:]), told.next[:])
+	return pack.Bool(b, told.stalled), nil
 }
 
 // roles tells of the shards that this server owns. The index is read first: what is told of a newer table counts for nothing.
@@ -169,7 +177,7 @@ func (s *Spread) roles() (told roles) {
 			told.next.set(i)
 		}
 	}
-	told.void = s.voids.list()
+	told.void, told.stalled = s.voids.list(), s.cfg.Ingest.Stalled()
 	return told
 }
 
@@ -198,7 +206,12 @@ func (s *Spread) judge(members []Member, index uint64) (list []shards.Server, to
 			lacks = func(shard int) bool { return void.has(shard) }
 		}
 		list = append(list, shards.Server{ID: m.ID, Lacks: lacks, Gone: m.Left || silent > s.cfg.GoneAfter, Lost: m.Left || silent > s.cfg.LostAfter,
-			Unsure: unsure, Leaving: m.Leaving})
+			Unsure: unsure, Leaving: m.Leaving || h.stalled})
+	}
+	if !slices.ContainsFunc(list, func(one shards.Server) bool { return !one.Gone && !one.Leaving }) {
+		for i, m := range members { // all are stalled: nobody is better than another
+			list[i].Leaving = m.Leaving
+		}
 	}
 	return list, func(of shards.Shard, shard int, follower string) shards.Sync {
 		owner, known := fresh[of.Owner]
@@ -340,6 +353,7 @@ func (s *Spread) release(ctx context.Context, req []byte) ([]byte, error) {
 	var out []byte
 	for _, n := range list {
 		if settled(n) {
+			s.cfg.Ingest.HandedOver(n)
 			out = pack.Uint(out, uint64(n))
 		} else {
 			s.unfreeze(n)

@@ -35,10 +35,13 @@ type server struct {
 	id   string
 	in   *ingest.Ingest
 	fs   *vfs.Mem
+	disk *vfs.Faulty // over fs
 	res  *resources.Resources
-	dead atomic.Bool
-	done sync.WaitGroup
-	lost atomic.Bool // answers to its calls do not arrive
+	// stall is ingest.Config.StallAfter
+	stall time.Duration
+	dead  atomic.Bool
+	done  sync.WaitGroup
+	lost  atomic.Bool // answers to its calls do not arrive
 }
 
 // Propose implements resources.Group: all members apply a command in the same order.
@@ -53,10 +56,15 @@ func (c *cluster) Propose(_ context.Context, cmd []byte) (out any, err error) {
 
 func newCluster(t *testing.T, n int, change ...func(*Config)) *cluster {
 	t.Helper()
+	return newImpatient(t, n, 0, change...)
+}
+
+func newImpatient(t *testing.T, n int, stall time.Duration, change ...func(*Config)) *cluster {
+	t.Helper()
 	c := &cluster{}
 	log := slog.New(slog.DiscardHandler)
 	for i := range n {
-		c.servers = append(c.servers, &server{id: fmt.Sprint("s", i), fs: vfs.NewMem(), res: resources.New(log)})
+		c.servers = append(c.servers, &server{id: fmt.Sprint("s", i), fs: vfs.NewMem(), res: resources.New(log), stall: stall})
 	}
 	members := func() (list []Member) {
 		for _, s := range c.servers {
@@ -111,11 +119,12 @@ func (s *server) open(t *testing.T) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	var err error
+	s.disk = vfs.NewFaulty(s.fs)
 	s.in, err = ingest.New(ingest.Config{
 		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
-			return logevents.Open(logevents.Config{FS: s.fs, Dir: "/e", Log: log}, l)
+			return logevents.Open(logevents.Config{FS: s.disk, Dir: "/e", Log: log}, l)
 		},
-		Log: log, Now: time.Now, Spread: true, Replicate: s.Replicate,
+		Log: log, Now: time.Now, Spread: true, Replicate: s.Replicate, StallAfter: s.stall,
 		Silences: func(string) *monitor.Silences { return nil }, Wants: func(string, *monitor.Kind, monitor.Outcome) bool { return false }, Publish: func(*ingest.Published) {},
 		Lift: func(string, []string) {}, Deregisters: func(string, string) bool { return false }, Deregister: func(string, string) {},
 	})

@@ -37,6 +37,7 @@ type FaultsReport struct {
 	Steps, Results int
 	Back           []time.Duration // of agents whose server was killed, until their next session
 	GrewBytes      int64           // of one server under rubbish
+	Moved          time.Duration   // until a server whose event disk hung owned nothing, counted from when results were sent
 }
 
 // faultsRun is a cluster under one fault after the other.
@@ -229,27 +230,37 @@ func (r *faultsRun) sum(ctx context.Context, name string, labels ...string) (tot
 		if !s.Running() {
 			continue
 		}
-		body, err := r.get(ctx, s, "/metrics")
+		one, err := r.figure(ctx, s, name, labels...)
 		if err != nil {
 			return 0, err
 		}
-	lines:
-		for line := range strings.SplitSeq(string(body), "\n") {
-			of, value, _ := strings.Cut(line, " ")
-			if base, _, _ := strings.Cut(of, "{"); base != name {
-				continue
-			}
-			for _, l := range labels {
-				if !strings.Contains(of, l) {
-					continue lines
-				}
-			}
-			n, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				return 0, fmt.Errorf("%s: %w", line, err)
-			}
-			total += n
+		total += one
+	}
+	return total, nil
+}
+
+// figure is a metric of one server.
+func (r *faultsRun) figure(ctx context.Context, s *Server, name string, labels ...string) (total float64, err error) {
+	body, err := r.get(ctx, s, "/metrics")
+	if err != nil {
+		return 0, err
+	}
+lines:
+	for line := range strings.SplitSeq(string(body), "\n") {
+		of, value, _ := strings.Cut(line, " ")
+		if base, _, _ := strings.Cut(of, "{"); base != name {
+			continue
 		}
+		for _, l := range labels {
+			if !strings.Contains(of, l) {
+				continue lines
+			}
+		}
+		n, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", line, err)
+		}
+		total += n
 	}
 	return total, nil
 }

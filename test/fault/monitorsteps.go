@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/fault"
+	"corbel.dev/corbel/monitor/shards"
 )
 
 // herd: three of ten agents lose their sessions in one instant, and come back in the same.
@@ -196,9 +197,35 @@ func (r *faultsRun) fullDisk(ctx context.Context) error {
 	})
 }
 
-// hungDisk: nothing comes back.
+// hungDisk: nothing comes back. What the server has goes to others in order, and comes back when the disk answers.
 func (r *faultsRun) hungDisk(ctx context.Context) error {
-	return r.onDisk(ctx, fault.Command{Ops: "write,sync", Stall: true}, r.catalogWrites)
+	var hung *Server
+	var began time.Time
+	err := r.onDisk(ctx, fault.Command{Ops: "write,sync", Stall: true}, func(s *Server) error {
+		hung, began = s, time.Now()
+		err := until(ctx, time.Minute, "others to have the shards of "+s.Name, func() error {
+			owned, err := r.figure(ctx, s, "sensu_go_shards_owned")
+			if err == nil && owned > 0 {
+				err = fmt.Errorf("it has %v", owned)
+			}
+			return err
+		})
+		if r.report.Moved = time.Since(began); err != nil {
+			return err
+		}
+		r.load(mostRuns) // by way of the server that stores nothing, too
+		return errors.Join(r.idle(ctx), r.allCount(ctx), r.catalogWrites(s))
+	})
+	if err != nil {
+		return err
+	}
+	return until(ctx, 2*time.Minute, "its part again for "+hung.Name, func() error {
+		owned, err := r.figure(ctx, hung, "sensu_go_shards_owned")
+		if err == nil && owned < float64(shards.Count/len(r.Servers)) {
+			err = fmt.Errorf("it has %v", owned)
+		}
+		return err
+	})
 }
 
 func (r *faultsRun) catalogWrites(s *Server) error {

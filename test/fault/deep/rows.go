@@ -55,6 +55,8 @@ var rows = []row{
 		monitorCrash(faultrun.MonitorCrash{Servers: 3, Cycles: 10})},
 	{"monitor-faults", "B3, B4, B7, monitor plane: clients that misbehave, handlers that hang, clocks that jump, broken disks, herds, kills; time until an agent has a session elsewhere",
 		3, 70 * time.Second, false, monitorFaults(faultrun.MonitorFaults{Crowd: 500, Back: 5 * time.Second})},
+	{"monitor-disks", "B3, monitor plane: an event store that is slow, full or hangs, as in monitor-faults, alone; time until a server whose disk hung owned nothing",
+		1, 60 * time.Second, false, monitorDisks},
 	{"monitor-keepalives", "E, monitor plane: a server that stays away, all of them, a herd, with the usual keepalives of 20 and 120 s; time until an agent has a session elsewhere",
 		1, 8 * time.Minute, false, monitorFaults(faultrun.MonitorFaults{Crowd: 2000, Usual: true, Back: 5 * time.Second, Steps: []string{"killed", "herd", "restart"}})},
 	{"monitor-outage", "B8, monitor plane: PostgreSQL gone for 60 s, or hung for as long, under results; time until it had everything",
@@ -140,6 +142,11 @@ func monitorFaults(cfg faultrun.MonitorFaults) runner {
 		r, err := l.RunMonitorFaults(ctx, cfg, seed)
 		return done{map[string]int{"faults": r.Steps, "results": r.Results, "sessions regained": len(r.Back)}, r.Back}, err
 	}
+}
+
+func monitorDisks(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+	r, err := l.RunMonitorFaults(ctx, faultrun.MonitorFaults{Steps: []string{"slow disk", "full disk", "hung disk"}}, seed)
+	return done{map[string]int{"faults": r.Steps, "results": r.Results}, []time.Duration{r.Moved}}, err
 }
 
 func monitorOutage(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
