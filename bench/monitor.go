@@ -35,6 +35,9 @@ type MonitorOptions struct {
 	// Kill is who is killed in the middle: leader, server (one that does not lead), or nobody.
 	Kill string
 
+	// Overload has RunEvents find the servers' limit, offer ten times as much for Duration, and then half of it.
+	Overload bool
+
 	flood bool
 	wait  time.Duration // for what a run leaves behind
 }
@@ -140,7 +143,11 @@ func runMonitor(ctx context.Context, o MonitorOptions) (*MonitorResult, error) {
 	if err := r.ramp(ctx, p); err != nil {
 		return nil, err
 	}
-	if err := r.steady(ctx, p); err != nil {
+	measure := r.steady
+	if o.Overload {
+		measure = r.overload
+	}
+	if err := measure(ctx, p); err != nil {
 		return r, err
 	}
 	if !o.SkipFloors {

@@ -99,6 +99,16 @@ func (p *plane) play(ctx context.Context) error {
 	return nil
 }
 
+// pace has the agents offer so many results a second together, and each so many-th send as fast as they are taken.
+func (p *plane) pace(ctx context.Context, rate float64, flood int64) error {
+	for _, c := range p.players {
+		if err := c.call(ctx, callMost, agents.CallPace, agents.Pace{Rate: int64(rate / float64(len(p.players))), Flood: flood}, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // all calls each process that plays agents.
 func (p *plane) all(ctx context.Context, method string) error {
 	for _, c := range p.players {

@@ -54,18 +54,19 @@ type MonitorResult struct {
 	RampBytes       int64 `json:"ramp_bytes_per_session"`
 	BytesPerSession int64 `json:"bytes_per_session"`
 
-	ServerRSS    int64   `json:"server_rss_bytes"` // of all servers, at the end
-	Ramp         Phase   `json:"ramp"`
-	Rest         Phase   `json:"rest"` // sessions that only keep alive
-	Steady       Phase   `json:"steady"`
-	CPU          float64 `json:"cpu_share"` // of all processes together while checks run
-	Operations   float64 `json:"store_operations_per_event"`
-	BytesWritten float64 `json:"bytes_written_per_event"`
-	SteadyShare  float64 `json:"steady_share"` // results that passed as the one before
-	FalseAlarms  int64   `json:"keepalive_alarms"`
-	Reconnects   int64   `json:"sessions_lost"`
-	Kill         *Killed `json:"kill,omitempty"`
-	Floors       *Floors `json:"floors,omitempty"`
+	ServerRSS    int64    `json:"server_rss_bytes"` // of all servers, at the end
+	Ramp         Phase    `json:"ramp"`
+	Rest         Phase    `json:"rest"` // sessions that only keep alive
+	Steady       Phase    `json:"steady"`
+	CPU          float64  `json:"cpu_share"` // of all processes together while checks run
+	Operations   float64  `json:"store_operations_per_event"`
+	BytesWritten float64  `json:"bytes_written_per_event"`
+	SteadyShare  float64  `json:"steady_share"` // results that passed as the one before
+	FalseAlarms  int64    `json:"keepalive_alarms"`
+	Reconnects   int64    `json:"sessions_lost"`
+	Kill         *Killed  `json:"kill,omitempty"`
+	Overload     *Flooded `json:"overload,omitempty"`
+	Floors       *Floors  `json:"floors,omitempty"`
 }
 
 // Phase is how long a part of the run took, and how much of the machine.
@@ -278,6 +279,9 @@ func (r *MonitorResult) WriteText(w io.Writer) error {
 	fmt.Fprintf(&b, "  an event: %.5f store operations, %.1f bytes written; %.1f %% unchanged\n", r.Operations, r.BytesWritten, 100*r.SteadyShare)
 	if k := r.Kill; k != nil {
 		fmt.Fprintf(&b, "  killed the %s: %d sessions were elsewhere after %.2f s; %d keepalive alarms in the %.0f s after\n", k.Who, k.Sessions, k.BackSeconds, k.AlarmsAfter, k.WatchedFor)
+	}
+	if r.Overload != nil {
+		b.WriteString(r.Overload.text(r))
 	}
 	if r.Floors != nil {
 		b.WriteString(r.Floors.text())

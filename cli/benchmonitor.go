@@ -66,11 +66,17 @@ func (e *env) benchEvents() *cobra.Command {
 servers' event store decides on the rate. Some agents, in the namespace bench-sample, answer requests
 as usual beside them, so that the times are those of an agent on an overloaded server.
 
+With --overload the servers' limit is found with one of ten agents; then all of them send as fast as they can, and have
+ten times the limit to send, for --duration, and then half of the limit. Told are the share of the limit that was stored
+meanwhile, resident bytes, and after how many seconds all was as usual again.
+
   corbel bench events --agents 200 --checks 10
+  corbel bench events --overload --duration 60s
   corbel bench events --target ws://127.0.0.1:8081 --api http://127.0.0.1:8080 --json`
 	f := c.Flags()
 	f.IntVar(&o.Agents, "agents", 200, "sessions")
 	f.IntVar(&o.Checks, "checks", 10, "checks of which each agent sends results")
+	f.BoolVar(&o.Overload, "overload", false, "find the limit, then offer ten times as much, then half of it")
 	o.Interval, o.Subscriptions = 1, 1
 	return c
 }

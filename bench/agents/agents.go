@@ -66,6 +66,14 @@ type Counts struct {
 	Reason     string `json:"reason,omitempty"` // of the last loss
 }
 
+// Pace says how events are sent without being asked.
+type Pace struct {
+	// Rate is how many events a second are offered by all sessions together, whether they are taken or not; 0 is none.
+	Rate int64 `json:"rate"`
+	// Flood has each so many-th session send as fast as its events are taken, whatever Rate says: what is not sent of Rate then is held back. 0 is none.
+	Flood int64 `json:"flood"`
+}
+
 // Fleet is a set of simulated agents.
 type Fleet struct {
 	cfg     Config
@@ -73,7 +81,8 @@ type Fleet struct {
 	forms   [2][]template // of checks, by namespace
 	alive   [2][]template // of keepalives, by namespace and subscription
 	quiet   atomic.Bool   // no events
-	flood   atomic.Bool   // events without being asked
+	flood   atomic.Int64  // each so many-th session sends events without being asked, as fast as they are taken; 0 is none
+	pace    atomic.Int64  // so many events a second are offered; 0 is none
 
 	sessions, opened, requests, events, keepalives, held, lost, bytes, sampled atomic.Int64
 	reason                                                                     atomic.Pointer[string]

@@ -15,7 +15,9 @@ const (
 	readBytes  = 256 << 10
 	epollBatch = 512
 	waitMillis = 20
-	openAtOnce = 32 // between two looks at the others, so that servers' accept queues do not overflow
+	paceMillis = 2
+	paceVisit  = 256 // events that a session sends at once, so that a server that takes them as they come does not keep the loop from the others
+	openAtOnce = 32  // between two looks at the others, so that servers' accept queues do not overflow
 	retryAfter = time.Second
 	pingEvery  = 30 * time.Second
 	// perSource is how many connections leave from one loopback address: an address has some 28,000 ports.
@@ -31,7 +33,11 @@ type loop struct {
 	buf, spare          []byte
 	looks               looks
 	alive, pings, retry turns
-	flooding            bool
+	flooding            int64     // as Fleet.flood
+	paced               time.Time // up to when events were offered
+	owed                float64   // events that are due
+	turn                int       // session that offers next
+	sent                int64     // events of the fleet, when they were offered last
 }
 
 // Run opens all sessions and plays the agents until ctx ends.
@@ -68,7 +74,11 @@ func (f *Fleet) Run(ctx context.Context) error {
 			opened++
 		}
 		l.rounds(now)
-		n, err := unix.EpollWait(ep, events, waitMillis)
+		wait := waitMillis
+		if f.pace.Load() > 0 {
+			wait = paceMillis
+		}
+		n, err := unix.EpollWait(ep, events, wait)
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("epoll: %w", err)
 		}
@@ -102,7 +112,12 @@ func (l *loop) rounds(now time.Time) {
 		l.pings.add(s, now.Add(pingEvery))
 		l.send(s)
 	}
-	if flood := l.f.flood.Load() && !l.f.quiet.Load(); flood != l.flooding {
+	l.offer(now)
+	flood := l.f.flood.Load()
+	if l.f.quiet.Load() {
+		flood = 0
+	}
+	if flood != l.flooding {
 		l.flooding = flood
 		for _, s := range l.sessions {
 			if s.fd >= 0 && s.state == stateReady {
@@ -110,6 +125,52 @@ func (l *loop) rounds(now time.Time) {
 			}
 		}
 	}
+}
+
+// offer has the sessions send what is due at the pace that was set. What is not sent is held back, as ever.
+func (l *loop) offer(now time.Time) {
+	rate, since, before := l.f.pace.Load(), now.Sub(l.paced), l.sent
+	l.paced, l.sent = now, l.f.events.Load()
+	if rate == 0 || l.f.quiet.Load() || l.f.cfg.Checks == 0 {
+		l.owed = 0
+		return
+	}
+	l.owed += float64(rate) * since.Seconds()
+	due := int(l.owed)
+	l.owed -= float64(due)
+	if l.flooding > 0 { // they send all the time
+		l.f.held.Add(max(int64(due)-(l.sent-before), 0))
+		return
+	}
+	each := (due + len(l.sessions) - 1) / len(l.sessions)
+	for range l.sessions {
+		if due == 0 {
+			return
+		}
+		s := l.sessions[l.turn]
+		l.turn = (l.turn + 1) % len(l.sessions)
+		if s.ns != 0 {
+			continue
+		}
+		n := min(each, due)
+		due -= n
+		for left := paceVisit; min(n, left) > 0 && s.state == stateReady && len(s.out) <= holdBytes; {
+			for ; min(n, left) > 0 && len(s.out) <= holdBytes; n, left = n-1, left-1 {
+				l.f.answer(s, s.next, now.Unix(), now)
+				s.next = (s.next + 1) % l.f.cfg.Checks
+			}
+			if !s.armed {
+				l.send(s)
+			}
+		}
+		l.f.held.Add(int64(n))
+	}
+	l.owed += float64(due) // the share of those that are followed
+}
+
+// floods says whether a session sends as fast as it can.
+func (l *loop) floods(s *session) bool {
+	return l.flooding > 0 && s.state == stateReady && s.ns == 0 && int64(s.id)%l.flooding == l.flooding-1
 }
 
 // open begins a session.
@@ -216,7 +277,7 @@ func (l *loop) serve(s *session, events uint32) error {
 
 // flush writes what is to be written in one call, and asks to be told when the socket takes the rest.
 func (l *loop) flush(s *session) error {
-	if l.flooding && s.state == stateReady && s.ns == 0 && len(s.out) < floodMost/2 {
+	if l.floods(s) && len(s.out) < floodMost/2 {
 		if len(s.out) == 0 {
 			s.out = l.spare[:0]
 		}
@@ -243,7 +304,7 @@ func (l *loop) flush(s *session) error {
 	if len(rest) > 0 {
 		s.out = append(s.out, rest...)
 	}
-	blocked := len(s.out) > 0 || l.flooding && s.state == stateReady && s.ns == 0
+	blocked := len(s.out) > 0 || l.floods(s)
 	if blocked == s.armed {
 		return nil
 	}

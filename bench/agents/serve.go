@@ -16,6 +16,7 @@ const (
 	CallStart  = "start"  // Config -> nothing: opens the sessions
 	CallCounts = "counts" // -> Counts
 	CallFlood  = "flood"  // events without being asked, as fast as they are taken
+	CallPace   = "pace"   // Pace: events without being asked
 	CallQuiet  = "quiet"  // no events any more; keepalives go on
 )
 
@@ -61,7 +62,15 @@ func (s *service) handle(ctx context.Context, method string, body json.RawMessag
 		}
 		return s.fleet.Counts(), nil
 	case CallFlood:
-		s.fleet.flood.Store(true)
+		s.fleet.flood.Store(1)
+		return nil, nil
+	case CallPace:
+		var pace Pace
+		if err := json.Unmarshal(body, &pace); err != nil {
+			return nil, err
+		}
+		s.fleet.flood.Store(max(pace.Flood, 0))
+		s.fleet.pace.Store(max(pace.Rate, 0))
 		return nil, nil
 	case CallQuiet:
 		s.fleet.quiet.Store(true)

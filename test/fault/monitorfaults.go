@@ -37,7 +37,7 @@ type FaultsReport struct {
 	Steps, Results int
 	Back           []time.Duration // of agents whose server was killed, until their next session
 	GrewBytes      int64           // of one server under rubbish
-	Moved          time.Duration   // until a server whose event disk hung owned nothing, counted from when results were sent
+	Moved          time.Duration   // until a server whose event disk hung owned nothing
 }
 
 // faultsRun is a cluster under one fault after the other.

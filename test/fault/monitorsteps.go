@@ -199,33 +199,41 @@ func (r *faultsRun) fullDisk(ctx context.Context) error {
 
 // hungDisk: nothing comes back. What the server has goes to others in order, and comes back when the disk answers.
 func (r *faultsRun) hungDisk(ctx context.Context) error {
-	var hung *Server
-	var began time.Time
-	err := r.onDisk(ctx, fault.Command{Ops: "write,sync", Stall: true}, func(s *Server) error {
-		hung, began = s, time.Now()
-		err := until(ctx, time.Minute, "others to have the shards of "+s.Name, func() error {
+	s := r.Servers[r.rng.IntN(3)]
+	part := float64(shards.Count / len(r.Servers))
+	counted := func() error {
+		r.load(mostRuns / 3) // by way of the server that stores nothing, too
+		return errors.Join(r.idle(ctx), r.allCount(ctx))
+	}
+	owns := func(what string, right func(float64) bool) error {
+		return until(ctx, 2*time.Minute, what, func() error {
 			owned, err := r.figure(ctx, s, "sensu_go_shards_owned")
-			if err == nil && owned > 0 {
-				err = fmt.Errorf("it has %v", owned)
+			if err == nil && !right(owned) {
+				err = fmt.Errorf("%s has %v shards", s.Name, owned)
 			}
 			return err
 		})
-		if r.report.Moved = time.Since(began); err != nil {
-			return err
-		}
-		r.load(mostRuns) // by way of the server that stores nothing, too
-		return errors.Join(r.idle(ctx), r.allCount(ctx), r.catalogWrites(s))
-	})
-	if err != nil {
+	}
+	if err := r.settled(ctx, 2*time.Minute); err != nil {
 		return err
 	}
-	return until(ctx, 2*time.Minute, "its part again for "+hung.Name, func() error {
-		owned, err := r.figure(ctx, hung, "sensu_go_shards_owned")
-		if err == nil && owned < float64(shards.Count/len(r.Servers)) {
-			err = fmt.Errorf("it has %v", owned)
-		}
+	began := time.Now()
+	rule := fault.Command{Name: "events", Glob: filepath.Join(s.Dir, "monitor", "events") + "/**", Ops: "write,sync", Stall: true}
+	if err := s.Control.Disk(ctx, rule); err != nil {
 		return err
-	})
+	}
+	err := errors.Join(counted(), owns("others to have its shards", func(n float64) bool { return n == 0 }))
+	r.report.Moved = time.Since(began)
+	if err == nil {
+		err = errors.Join(counted(), r.catalogWrites(s))
+	}
+	if err = errors.Join(err, s.Control.Clear(ctx)); err != nil {
+		return err
+	}
+	if err := errors.Join(owns("its part again", func(n float64) bool { return n >= part }), counted()); err != nil {
+		return err
+	}
+	return r.whole(ctx)
 }
 
 func (r *faultsRun) catalogWrites(s *Server) error {
