@@ -3,6 +3,7 @@ package ingest
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"reflect"
 	"runtime"
@@ -13,6 +14,7 @@ import (
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/eventstore"
+	"corbel.dev/corbel/monitor/eventstore/logevents"
 )
 
 // An entity's checks are found by their names, also where the hashes of two are the same.
@@ -120,13 +122,15 @@ func TestAKeepaliveIsShortInTheLog(t *testing.T) {
 	}
 }
 
-// BenchmarkEntityBytes tells what an owner, and a replica, has in memory of an agent that only keeps alive.
+// BenchmarkEntityBytes tells what an owner has in memory of an agent that only keeps alive.
 func BenchmarkEntityBytes(b *testing.B) {
 	const many = 10_000
 	for b.Loop() {
-		log := &records{}
 		w := start(b, vfs.NewMem(), func(c *Config) {
-			c.Replicate, c.Wants = log.take, func(string, *monitor.Kind, monitor.Outcome) bool { return false }
+			c.Wants = func(string, *monitor.Kind, monitor.Outcome) bool { return false }
+			c.Open = func(l eventstore.Loaded) (eventstore.Store, error) { // on a disk: what it holds is not to count
+				return logevents.Open(logevents.Config{FS: vfs.OS{}, Dir: b.TempDir(), Log: slog.New(slog.DiscardHandler)}, l)
+			}
 		})
 		before := live()
 		for i := range many {
@@ -139,10 +143,6 @@ func BenchmarkEntityBytes(b *testing.B) {
 		for i := range w.shards {
 			polltest.Until(b, func() bool { return w.Settled(uint16(i)) }, "all is stored")
 		}
-		w.mu.Lock()
-		w.published = nil
-		w.mu.Unlock()
-		log.list = nil
 		b.ReportMetric(float64(int64(live())-int64(before))/many, "B/owned")
 		w.stop()
 	}
