@@ -54,6 +54,10 @@ func (r *faultsRun) gone(ctx context.Context, what func(*Server) string, loaded 
 	if err := errors.Join(r.together(ctx), r.idle(ctx), r.settled(ctx, 3*time.Minute)); err != nil {
 		return err
 	}
+	// A server whose whole disk is gone is a new member, without a vote until autopilot has seen it well for a while: two such at once are a lost quorum.
+	if err := until(ctx, time.Minute, "three voters", func() error { return r.voters(ctx, len(r.Servers)) }); err != nil {
+		return err
+	}
 	for _, s := range r.Servers {
 		if err := r.kept(ctx, s, before, at); err != nil {
 			return fmt.Errorf("%s, after %s lost its disk: %w", s.Name, victim.Name, err)
