@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"golang.org/x/crypto/bcrypt"
+	//lint:ignore SA1019 bcrypt is made of it
 	"golang.org/x/crypto/blowfish"
 )
 

@@ -196,6 +196,9 @@ func BenchmarkEntityBytes(b *testing.B) {
 	for range b.N {
 		before := liveBytes()
 		s, err := New().Apply([]Op{namespace("default")})
+		if err != nil {
+			b.Fatal(err)
+		}
 		for i := range many {
 			name := fmt.Sprintf("agent-%05d", i)
 			c := &monitor.EntityConfig{Meta: monitor.Meta{Name: name, Namespace: "default"}, Class: "agent", User: "agent", Subscriptions: []string{"linux", "entity:" + name}, Redact: redact}

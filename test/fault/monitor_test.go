@@ -51,3 +51,17 @@ func TestMonitorOutage(t *testing.T) {
 	t.Logf("%d results, %d changes of status, %d lost in the history; all was there again after %s; %d bytes more meanwhile",
 		report.Results, report.Changes, report.Lost, report.Recovered, report.GrewBytes)
 }
+
+// BenchmarkBesideSlowEvents is what an event store that takes 200 ms for each operation costs the catalog's writes (B3), once for each of -benchtime 10x.
+func BenchmarkBesideSlowEvents(b *testing.B) {
+	var quiet, slow []time.Duration
+	for b.Loop() {
+		beside, err := lab.RunBeside(b.Context(), 300, 1)
+		if err != nil {
+			b.Fatal(err)
+		}
+		quiet, slow = append(quiet, beside.Quiet), append(slow, beside.Slow)
+	}
+	b.ReportMetric(float64(Quantile(quiet, 0.5).Microseconds()), "quiet-p99-us")
+	b.ReportMetric(float64(Quantile(slow, 0.5).Microseconds()), "slow-p99-us")
+}
