@@ -86,8 +86,13 @@ func Plan(t Table, servers []Server, told Told) (next Table, handOver []int) {
 	for _, s := range p.servers {
 		p.known[s.ID] = s
 	}
+	for i := range p.table {
+		if s := &p.table[i]; p.gone(s.Next) {
+			s.Next = ""
+		}
+	}
 	if p.least(p.owners, "") == "" {
-		return t, nil // nobody to give anything to
+		return p.table, nil // nobody to give anything to
 	}
 	for i := range p.table {
 		s := &p.table[i]
@@ -107,9 +112,6 @@ func Plan(t Table, servers []Server, told Told) (next Table, handOver []int) {
 
 // judge does what is not for the load's sake.
 func (p *plan) judge(i int, s *Shard) {
-	if p.gone(s.Next) {
-		s.Next = ""
-	}
 	switch {
 	case p.lacks(s.Owner, i) && !p.gone(s.Replica) && !p.lacks(s.Replica, i):
 		s.goTo(s.Replica)

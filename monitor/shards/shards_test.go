@@ -222,6 +222,26 @@ func TestRandom(t *testing.T) {
 	})
 }
 
+// TestNobodyLeft: where all who are there leave, nothing moves; who is gone is to be nobody's replica all the same.
+func TestNobodyLeft(t *testing.T) {
+	list := servers(4)
+	table := settle(t, Table{}, list[:3])
+	for i := range table {
+		table[i].Next = "s3"
+	}
+	for i := range list {
+		list[i].Leaving, list[i].Gone = i < 3, i == 3
+	}
+	next, hand := Plan(table, list, all)
+	check(t, table, next, list)
+	for i := range table {
+		table[i].Next = ""
+	}
+	if next != table || len(hand) != 0 {
+		t.Error("something moved")
+	}
+}
+
 // TestIncompleteReplica: a replica that lacks something waits for the owner, until nobody waits for that any more.
 func TestIncompleteReplica(t *testing.T) {
 	list := servers(2)
