@@ -1,9 +1,9 @@
 // Package password hashes passwords with bcrypt, and lets short work through meanwhile.
 //
-// A hash takes tens of milliseconds. Go's scheduler leaves a computation on its core for ten of them and looks for
-// arrived requests after the computations that can go on; with a hash on each core a read of some
-// microseconds would wait for milliseconds. Hashes are therefore made in slices: after each one its core answers what
-// has arrived. What comes out is golang.org/x/crypto/bcrypt's, bit by bit, in either direction.
+// A hash takes tens of milliseconds. Go's scheduler leaves a computation on its core for ten of them, and the kernel lets it go on for
+// some when something else wakes up; with a hash on each core a read of some microseconds would wait for
+// milliseconds. Each hash therefore has a slot of Go's scheduler beside those of the cores (slots.go), and a thread of
+// a lower priority. How many are made at once is the caller's to bound. What comes out is golang.org/x/crypto/bcrypt's, bit by bit, in either direction.
 //
 // Source: Provos and Mazières, "A Future-Adaptable Password Scheme" (USENIX 1999).
 package password
@@ -15,7 +15,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"runtime"
-	"time"
 
 	"golang.org/x/crypto/bcrypt"
 	//lint:ignore SA1019 bcrypt is made of it
@@ -72,29 +71,37 @@ func Matches(ctx context.Context, hash, password []byte) (bool, error) {
 	return subtle.ConstantTimeCompare(encoding.AppendEncode(nil, sum), tail[saltText:]) == 1, nil
 }
 
-// slice is how long a hash keeps its core before what has arrived is looked for: a tenth of what the scheduler would give it.
-const slice = time.Millisecond
+// digest is bcrypt of password and salt, computed aside.
+func digest(ctx context.Context, password, salt []byte, cost int) (sum []byte, err error) {
+	done := make(chan struct{})
+	extra.take()
+	go func() {
+		defer close(done)
+		defer extra.give()
+		runtime.LockOSThread() // for good: the thread ends with this goroutine, since nobody may raise its priority again
+		giveWay()
+		sum, err = compute(ctx, password, salt, cost)
+	}()
+	<-done
+	return sum, err
+}
 
-// digest is bcrypt of password and salt.
-func digest(ctx context.Context, password, salt []byte, cost int) ([]byte, error) {
+// glances is how many rounds go by until it is looked whether anybody still waits; a round takes some 50 us.
+const glances = 64
+
+func compute(ctx context.Context, password, salt []byte, cost int) ([]byte, error) {
 	key := append(password[:len(password):len(password)], 0)
 	defer clear(key)
 	c, err := blowfish.NewSaltedCipher(key, salt)
 	if err != nil {
 		return nil, err
 	}
-	since := time.Now()
-	for range uint64(1) << cost {
+	for i := range uint64(1) << cost {
+		if i%glances == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		blowfish.ExpandKey(key, c)
 		blowfish.ExpandKey(salt, c)
-		if time.Since(since) < slice {
-			continue
-		}
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		giveWay()
-		since = time.Now()
 	}
 	sum := []byte("OrpheanBeholderScryDoubt")
 	for i := 0; i < len(sum); i += blowfish.BlockSize {
@@ -103,11 +110,4 @@ func digest(ctx context.Context, password, salt []byte, cost int) ([]byte, error
 		}
 	}
 	return sum[:sumBytes], nil
-}
-
-// giveWay lets everything run that can. Gosched alone would not do: while a computation waits for its turn again nobody looks whether
-// requests have arrived. The shortest sleep makes the core look, and what it found then runs before this does.
-func giveWay() {
-	time.Sleep(time.Microsecond)
-	runtime.Gosched()
 }

@@ -226,7 +226,7 @@ func (h *Hub) Get(namespace, name string) *Session {
 // Send sends a message to all agents of a namespace that have one of the subscriptions, to each once,
 // and returns how many links took it.
 func (h *Hub) Send(namespace string, subscriptions []string, m *Message) (sent int) {
-	for _, s := range h.subscribers(namespace, subscriptions) {
+	for _, s := range h.Subscribers(namespace, subscriptions) {
 		if s.Send(m) == nil {
 			sent++
 		}
@@ -234,8 +234,8 @@ func (h *Hub) Send(namespace string, subscriptions []string, m *Message) (sent i
 	return sent
 }
 
-// subscribers lists them outside of any order; the lock is not held while sending.
-func (h *Hub) subscribers(namespace string, subscriptions []string) (out []*Session) {
+// Subscribers returns the sessions of agents that have one of the subscriptions, each once, in no order.
+func (h *Hub) Subscribers(namespace string, subscriptions []string) (out []*Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.turn++

@@ -5,6 +5,7 @@
 //
 // What always holds:
 //   - A request is encoded once a tick in each form that agents speak, and an agent that several subscriptions match gets it once.
+//     Many agents get it one after the other over a while (see waves.go), so that their results do not come all at once.
 //   - Of one check (and proxy entity) each request has a later second than the one before, since agents take no other; a clock
 //     that is set back changes nothing in that.
 //   - A pause of the process or a jump of the clock leads to no burst (see plan).
@@ -74,6 +75,7 @@ type Roster struct {
 	stamps   map[checkKey]int64 // the second in which a check was issued last
 	posted   []*spread          // to be taken by the loop
 
+	waves   waves // the loop's alone
 	matcher matcher
 	planned atomic.Int64
 	ticks   atomic.Uint64
@@ -158,8 +160,9 @@ func (r *Roster) loop(ctx context.Context) error {
 		now := r.now()
 		r.absorb(p, spreads, now)
 		p.run(now, r.tick)
+		r.sent.Add(uint64(r.waves.run(now.mono)))
 		busy := spreads.run(now.mono, r.cfg.Clock, r.proxied)
-		wait := min(p.wait(r.now()), spreads.wait(now.mono))
+		wait := min(p.wait(r.now()), spreads.wait(now.mono), r.waves.wait())
 		if busy {
 			wait = 0
 		}
@@ -266,11 +269,14 @@ func (r *Roster) tick(key checkKey, due time.Time) {
 	case c.config.RoundRobin:
 		r.cfg.Rounds.Deal(c.tick(due))
 	default:
-		r.send(c, c.config.Subscriptions, 0)
+		p, issued := r.request(c, 0)
+		m := r.message(c, p.with(c.shown, issued))
+		to := r.cfg.Hub.Subscribers(c.key.namespace, c.config.Subscriptions)
+		r.sent.Add(uint64(r.waves.add(m, to, time.Duration(c.config.Interval)*time.Second, r.now().mono)))
 	}
 }
 
-// send sends a check's request to all who subscribe; issued is 0, or the second that another server gave it.
+// send sends a check's request at once to all who subscribe; issued is 0, or the second that another server gave it.
 func (r *Roster) send(c *check, subscriptions []string, issued int64) {
 	p, issued := r.request(c, issued)
 	m := r.message(c, p.with(c.shown, issued))

@@ -91,7 +91,7 @@ func Plan(t Table, servers []Server, told Told) (next Table, handOver []int) {
 			s.Next = ""
 		}
 	}
-	if p.least(p.owners, "") == "" {
+	if p.least(p.owners) == "" {
 		return p.table, nil // nobody to give anything to
 	}
 	for i := range p.table {
@@ -180,10 +180,10 @@ func (p *plan) follow(shard int, id string) {
 	p.behind++
 }
 
-// least returns the server with the fewest shards of a count that may get more, but not the one named; "" is nobody.
-func (p *plan) least(counts map[string]int, but string) (id string) {
+// least returns the server with the fewest shards of a count that may get more, but not those named; "" is nobody.
+func (p *plan) least(counts map[string]int, but ...string) (id string) {
 	for _, s := range p.servers {
-		if !s.Gone && !s.Leaving && s.ID != but && (id == "" || counts[s.ID] < counts[id]) {
+		if !s.Gone && !s.Leaving && !slices.Contains(but, s.ID) && (id == "" || counts[s.ID] < counts[id]) {
 			id = s.ID
 		}
 	}
@@ -199,7 +199,7 @@ func (p *plan) adopt() {
 		}
 		p.owners[s.Owner]--
 		p.replicas[s.heir()]--
-		s.goTo(cmp.Or(s.Next, p.least(p.owners, ""))) // the next one has something, it may be
+		s.goTo(cmp.Or(s.Next, p.least(p.owners))) // the next one has something, it may be
 		p.owners[s.Owner]++
 		p.replicas[""]++
 	}
@@ -279,20 +279,34 @@ func (p *plan) pick(from, to string, taken map[int]bool) int {
 // evenReplicas moves replicas from servers that follow many shards to those that follow few, of owners that are heard.
 func (p *plan) evenReplicas() {
 	for p.behind < moving {
-		from, leaving := p.most(p.replicas)
-		to := p.least(p.replicas, from)
-		if from == "" || to == "" || !leaving && p.replicas[from]-p.replicas[to] < 2 {
-			return
-		}
-		at := 0
-		for at < Count && !(p.table[at].Replica == from && p.table[at].Owner != to && p.free(at)) {
-			at++
-		}
-		if at == Count {
+		at, to := p.unevenest()
+		if at < 0 {
 			return
 		}
 		p.follow(at, to)
 	}
+}
+
+// unevenest returns the shard whose replica is best moved, and to whom; -1 where that makes nothing more even.
+func (p *plan) unevenest() (at int, to string) {
+	at, most := -1, 1
+	for i, s := range p.table {
+		if s.Replica == "" || !p.free(i) {
+			continue
+		}
+		id := p.least(p.replicas, s.Owner, s.Replica)
+		if id == "" {
+			continue
+		}
+		gain := p.replicas[s.Replica] - p.replicas[id]
+		if p.known[s.Replica].Leaving {
+			gain += Count
+		}
+		if gain > most {
+			at, to, most = i, id, gain
+		}
+	}
+	return at, to
 }
 
 // HandOver makes the replicas of shards their owners, and the owners their replicas.
