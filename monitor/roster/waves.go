@@ -7,9 +7,9 @@ import (
 )
 
 // Thousands of agents that get a request in the same moment answer in the same moment, and their results wait for each other. So a request to many goes
-// out over a while: half a millisecond for each agent of this server, at most a tenth of the check's interval, at most two seconds.
+// out over a while: a millisecond for each agent of this server, at most a fifth of the check's interval, at most two seconds.
 const (
-	perAgent   = 500 * time.Microsecond
+	perAgent   = time.Millisecond
 	atMostWave = 2 * time.Second
 	// waveStep is how often some of a wave are sent; what would take less than two steps is sent at once.
 	waveStep = 10 * time.Millisecond
@@ -32,7 +32,7 @@ type wave struct {
 func overTime(n int, interval time.Duration) time.Duration {
 	over := min(time.Duration(n)*perAgent, atMostWave)
 	if interval > 0 {
-		over = min(over, interval/10)
+		over = min(over, interval/5)
 	}
 	if over < 2*waveStep {
 		return 0
