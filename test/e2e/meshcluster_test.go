@@ -121,9 +121,13 @@ func TestMeshOnAgents(t *testing.T) {
 	}
 	servers.must("PUT", "/v1/config", `{"Kind":"service-defaults","Name":"api","Protocol":"http"}`)
 	web, api := r.on("a1", meshWeb, "--grpc-addr", fmt.Sprintf("127.0.0.1:%d", r.port("a1 grpc")), "--grpc-ca-file", cert), r.on("a2", meshAPI, "--grpc-addr", "unix://"+socket)
-	// An agent may ask a server that has not heard of the token yet.
+	// An agent that has just begun knows no server for a moment, or asks one that has not heard of the token yet.
 	for name, c := range map[string]*meshRig{"web": web, "api": api} {
-		c.await("the agent of "+name, func() bool { status, _ := c.ask("GET", "/v1/agent/services", ""); return status == http.StatusOK })
+		c.await("the agent of "+name, func() bool {
+			status, _ := c.ask("PUT", "/v1/agent/service/register", fmt.Sprintf(`{"Name":%q,"ID":"first"}`, name))
+			return status == http.StatusOK
+		})
+		c.must("PUT", "/v1/agent/service/deregister/first", "")
 	}
 	api.service("api", "api", "1", backend(t, "api"), nil)
 	web.service("web", "web", "1", backend(t, "web"), map[string]int{"api": r.port("to api")})
