@@ -1,6 +1,7 @@
 package faultrun
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -362,9 +363,21 @@ func (r *secretsRun) compareKey(ctx context.Context, s *Server, key string, sent
 		return err
 	}
 	if n := got.Data.N; n < r.acked[key] || n > sent || code != http.StatusOK && r.acked[key] > 0 {
-		return fmt.Errorf("%s is %d: %d was acknowledged, %d was sent last", key, n, r.acked[key], sent)
+		return fmt.Errorf("%s is %d at %s: %d was acknowledged, %d was sent last; a moment later: %s", key, n, s.Name, r.acked[key], sent, r.everywhere(ctx, "secret/"+key))
 	}
 	return nil
+}
+
+// everywhere is what each server answers two seconds later: it tells an old answer from a lost write.
+func (r *secretsRun) everywhere(ctx context.Context, path string) (out string) {
+	if err := wait(ctx, 2*time.Second); err != nil {
+		return err.Error()
+	}
+	for _, s := range r.servers {
+		code, body, err := r.do(ctx, s, "GET", path, r.token, nil)
+		out += fmt.Sprintf("%s %d %s %v; ", s.Name, code, bytes.TrimSpace(body), orNone(err))
+	}
+	return out
 }
 
 // noRoleLeft ends all leases, lets so much time pass that entries of crashes are due, and finds no role in PostgreSQL.
