@@ -30,17 +30,11 @@ import (
 	"corbel.dev/corbel/monitor/ingest"
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/resources"
+	"corbel.dev/corbel/monitor/resources/resourcestest"
 	"corbel.dev/corbel/monitor/users"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
-
-// direct applies commands at once, as a group of one would.
-type direct struct{ r *resources.Resources }
-
-func (d direct) Propose(_ context.Context, cmd []byte) (any, error) {
-	return d.r.ApplyBatch([][]byte{cmd})[0], nil
-}
 
 // backend is the agents' port over a real intake.
 type backend struct {
@@ -56,9 +50,9 @@ type backend struct {
 func newBackend(t testing.TB) *backend {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	b := &backend{resources: resources.New(log), published: make(chan *monitor.Event, 1000)}
+	config, _ := resourcestest.New()
+	b := &backend{resources: config, published: make(chan *monitor.Event, 1000)}
 	b.ready.Store(true)
-	b.resources.Serve(direct{b.resources})
 	ops, err := users.Seed("admin", "correct horse", "", bcrypt.MinCost, 1)
 	if err != nil {
 		t.Fatal(err)

@@ -1,7 +1,6 @@
 package logins
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -9,51 +8,27 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"testing"
 	"time"
 
-	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/resources"
+	"corbel.dev/corbel/monitor/resources/resourcestest"
 )
 
-// direct applies commands at once, one after the other, as a group of one would, and counts them.
-type direct struct {
-	mu     sync.Mutex
-	r      *resources.Resources
-	writes int
-}
-
-func (d *direct) Propose(_ context.Context, cmd []byte) (any, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.writes++
-	return d.r.ApplyBatch([][]byte{cmd})[0], nil
-}
-
-func plane(t *testing.T) (*resources.Resources, *direct) {
+func plane(t *testing.T) (*resources.Resources, *resourcestest.Direct) {
 	t.Helper()
-	r := resources.New(slog.New(slog.DiscardHandler))
-	d := &direct{r: r}
-	r.Serve(d)
-	put(t, r, &monitor.User{Username: "ann", PasswordHash: "h1", Groups: []string{"ops"}})
+	r, d := resourcestest.New()
+	resourcestest.Put(t, r, "users", &monitor.User{Username: "ann", PasswordHash: "h1", Groups: []string{"ops"}})
 	return r, d
-}
-
-func put(t *testing.T, r *resources.Resources, u *monitor.User) {
-	t.Helper()
-	if err := r.Write(t.Context(), objects.Op{Verb: objects.Put, Type: "users", Name: u.Username, Encoded: tagproto.Append(nil, u)}); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // A storm of logins writes one thing, on all servers together: the secret.
 func TestStorm(t *testing.T) {
 	r, d := plane(t)
-	before := d.writes
+	before := d.Writes.Load()
 	const servers, each = 3, 200
 	all := make([]*Logins, servers)
 	var wait sync.WaitGroup
@@ -85,17 +60,17 @@ func TestStorm(t *testing.T) {
 	}
 	records := 0
 	r.View().List("logins", "", "", "", func(*objects.Item) bool { records++; return true })
-	if records != 0 || d.writes-before > servers*each { // those who came before the secret was there asked for it together
-		t.Errorf("%d records, %d writes", records, d.writes-before)
+	if records != 0 || d.Writes.Load()-before > servers*each { // those who came before the secret was there asked for it together
+		t.Errorf("%d records, %d writes", records, d.Writes.Load()-before)
 	}
-	before = d.writes
+	before = d.Writes.Load()
 	for i := range each {
 		if _, err := all[i%servers].Issue(t.Context(), monitor.Caller{User: "ann"}, "http://x"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if d.writes != before {
-		t.Errorf("%d logins made %d writes", each, d.writes-before)
+	if d.Writes.Load() != before {
+		t.Errorf("%d logins made %d writes", each, d.Writes.Load()-before)
 	}
 	tokens, err := all[0].Issue(t.Context(), monitor.Caller{User: "ann"}, "http://x")
 	if err != nil {
@@ -173,9 +148,9 @@ func TestEnds(t *testing.T) {
 	for name, u := range map[string]*monitor.User{
 		"a new password": {Username: "ann", PasswordHash: "h2"}, "disabled": {Username: "ann", PasswordHash: "h1", Disabled: true},
 	} {
-		put(t, r, &monitor.User{Username: "ann", PasswordHash: "h1"})
+		resourcestest.Put(t, r, "users", &monitor.User{Username: "ann", PasswordHash: "h1"})
 		tokens := issue()
-		put(t, r, u)
+		resourcestest.Put(t, r, "users", u)
 		if _, err := l.Check(tokens.Access); !errors.Is(err, ErrWrong) {
 			t.Errorf("%s: the access token holds: %v", name, err)
 		}

@@ -3,7 +3,6 @@ package reveal
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -19,15 +18,10 @@ import (
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/resources"
+	"corbel.dev/corbel/monitor/resources/resourcestest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
-
-type direct struct{ r *resources.Resources }
-
-func (d direct) Propose(_ context.Context, cmd []byte) (any, error) {
-	return d.r.ApplyBatch([][]byte{cmd})[0], nil
-}
 
 // rig is a Revealer over a configuration, with a clock of its own.
 type rig struct {
@@ -39,9 +33,8 @@ type rig struct {
 }
 
 func newRig(t *testing.T) *rig {
-	log := slog.New(slog.DiscardHandler)
-	g := &rig{t: t, r: resources.New(log)}
-	g.r.Serve(direct{g.r})
+	config, _ := resourcestest.New()
+	g := &rig{t: t, r: config}
 	g.put("namespaces", "", "default", &monitor.Namespace{Name: "default"})
 	env := map[string]string{"TOKEN": "s3cret", "EMPTY": "", "CORBEL_TOKEN": "own"}
 	g.Revealer = New(Config{View: g.r.View, Now: func() time.Time { return time.Unix(g.now.Load(), 0) },

@@ -24,17 +24,11 @@ import (
 	"corbel.dev/corbel/monitor/hub"
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/resources"
+	"corbel.dev/corbel/monitor/resources/resourcestest"
 	"corbel.dev/corbel/monitor/rounds"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
-
-// direct applies commands at once, as a group of one would.
-type direct struct{ r *resources.Resources }
-
-func (d direct) Propose(_ context.Context, cmd []byte) (any, error) {
-	return d.r.ApplyBatch([][]byte{cmd})[0], nil
-}
 
 // jumpy is a clock whose wall can be set.
 type jumpy struct {
@@ -69,8 +63,8 @@ func start(t *testing.T) *backend { return startWith(t, func(*Config) {}) }
 
 func startWith(t *testing.T, change func(*Config)) *backend {
 	log := slog.New(slog.DiscardHandler)
-	b := &backend{t: t, clock: &jumpy{}, config: resources.New(log), hub: hub.NewHub()}
-	b.config.Serve(direct{b.config})
+	config, _ := resourcestest.New()
+	b := &backend{t: t, clock: &jumpy{}, config: config, hub: hub.NewHub()}
 	r := rounds.New(rounds.Config{
 		Self: "s", Hub: b.hub, Log: log, Servers: func() []rounds.Server { return []rounds.Server{{ID: "s", Address: "s", Voter: true}} },
 		Leads: func() bool { return true }, Leader: func() (string, string) { return "s", "s" }, Changes: func() <-chan struct{} { return nil },
@@ -99,10 +93,7 @@ func startWith(t *testing.T, change func(*Config)) *backend {
 
 func (b *backend) put(typ string, o monitor.Object) {
 	b.t.Helper()
-	namespace, name := o.Key()
-	if err := b.config.Write(b.t.Context(), objects.Op{Verb: objects.Put, Type: typ, Namespace: namespace, Name: name, Encoded: tagproto.Append(nil, o)}); err != nil {
-		b.t.Fatal(err)
-	}
+	resourcestest.Put(b.t, b.config, typ, o)
 }
 
 func (b *backend) remove(typ, name string) {

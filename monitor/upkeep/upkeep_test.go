@@ -16,18 +16,11 @@ import (
 	"corbel.dev/corbel/monitor/eventstore"
 	"corbel.dev/corbel/monitor/eventstore/logevents"
 	"corbel.dev/corbel/monitor/ingest"
-	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/resources"
+	"corbel.dev/corbel/monitor/resources/resourcestest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
-
-// direct applies commands at once, as a group of one would.
-type direct struct{ r *resources.Resources }
-
-func (d direct) Propose(_ context.Context, cmd []byte) (any, error) {
-	return d.r.ApplyBatch([][]byte{cmd})[0], nil
-}
 
 // world is an intake with its upkeep, and what they told pipelines.
 type world struct {
@@ -41,8 +34,8 @@ type world struct {
 func start(t *testing.T, handler string) *world {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	w := &world{t: t, resources: resources.New(log)}
-	w.resources.Serve(direct{w.resources})
+	config, _ := resourcestest.New()
+	w := &world{t: t, resources: config}
 	w.put("namespaces", &monitor.Namespace{Name: "default"})
 	var u *Upkeep
 	var err error
@@ -83,10 +76,7 @@ func start(t *testing.T, handler string) *world {
 
 func (w *world) put(typ string, o monitor.Object) {
 	w.t.Helper()
-	namespace, name := o.Key()
-	if err := w.resources.Write(w.t.Context(), objects.Op{Verb: objects.Put, Type: typ, Namespace: namespace, Name: name, Encoded: tagproto.Append(nil, o)}); err != nil {
-		w.t.Fatal(err)
-	}
+	resourcestest.Put(w.t, w.resources, typ, o)
 }
 
 func (w *world) send(entity, check string, status, timeout uint32) {

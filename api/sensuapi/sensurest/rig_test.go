@@ -27,6 +27,7 @@ import (
 	"corbel.dev/corbel/monitor/ingest"
 	"corbel.dev/corbel/monitor/logins"
 	"corbel.dev/corbel/monitor/resources"
+	"corbel.dev/corbel/monitor/resources/resourcestest"
 	"corbel.dev/corbel/monitor/tail"
 	"corbel.dev/corbel/monitor/users"
 )
@@ -38,17 +39,6 @@ const (
 	adminKey      = "1f5d9a1e-6f6c-4a0e-9f0b-0c6a2f6f9a01"
 )
 
-// direct applies commands at once, as a group of one would, and counts them.
-type direct struct {
-	r      *resources.Resources
-	writes *atomic.Int64
-}
-
-func (d direct) Propose(_ context.Context, cmd []byte) (any, error) {
-	d.writes.Add(1)
-	return d.r.ApplyBatch([][]byte{cmd})[0], nil
-}
-
 // rig is the API over a real plane without servers.
 type rig struct {
 	t         *testing.T
@@ -58,7 +48,7 @@ type rig struct {
 	logins    *logins.Logins
 	tail      *tail.Tail
 	now       atomic.Int64 // seconds to add to the clock
-	writes    atomic.Int64
+	writes    *atomic.Int64
 	asked     chan string            // checks to run now
 	away      atomic.Pointer[string] // the entity whose server does not answer
 	states    atomic.Int64           // questions for states of entities
@@ -110,9 +100,9 @@ func newRig(t *testing.T) *rig { return newRigOf(t, tail.Config{}) }
 func newRigOf(t *testing.T, followers tail.Config, change ...func(*Config)) *rig {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	g := &rig{t: t, resources: resources.New(log), asked: make(chan string, 10)}
+	config, direct := resourcestest.New()
+	g := &rig{t: t, resources: config, writes: &direct.Writes, asked: make(chan string, 10)}
 	clock := func() time.Time { return time.Now().Add(time.Duration(g.now.Load()) * time.Second) }
-	g.resources.Serve(direct{g.resources, &g.writes})
 	ops, err := users.Seed("admin", adminPassword, adminKey, bcrypt.MinCost, 1)
 	if err != nil {
 		t.Fatal(err)
