@@ -269,8 +269,7 @@ func (r *Roster) tick(key checkKey, due time.Time) {
 	case c.config.RoundRobin:
 		r.cfg.Rounds.Deal(c.tick(due))
 	default:
-		p, issued := r.request(c, 0)
-		m := r.message(c, p.with(c.shown, issued))
+		m := r.issue(c, 0)
 		to := r.cfg.Hub.Subscribers(c.key.namespace, c.config.Subscriptions)
 		r.sent.Add(uint64(r.waves.add(m, to, time.Duration(c.config.Interval)*time.Second, r.now().mono)))
 	}
@@ -278,9 +277,13 @@ func (r *Roster) tick(key checkKey, due time.Time) {
 
 // send sends a check's request at once to all who subscribe; issued is 0, or the second that another server gave it.
 func (r *Roster) send(c *check, subscriptions []string, issued int64) {
-	p, issued := r.request(c, issued)
-	m := r.message(c, p.with(c.shown, issued))
-	r.sent.Add(uint64(r.cfg.Hub.Send(c.key.namespace, subscriptions, m)))
+	r.sent.Add(uint64(r.cfg.Hub.Send(c.key.namespace, subscriptions, r.issue(c, issued))))
+}
+
+// issue makes a check's next request; atLeast is as request's.
+func (r *Roster) issue(c *check, atLeast int64) *hub.Message {
+	p, issued := r.request(c, atLeast)
+	return r.message(c, p.with(c.shown, issued))
 }
 
 // request returns what the check's requests hold beside it, and when this one is issued: in the second of now or of atLeast, and

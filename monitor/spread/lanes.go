@@ -155,17 +155,23 @@ func (l *lanes) route(ctx context.Context, it item) error {
 				return err
 			}
 		}
-		t := time.NewTimer(routePause)
-		select {
-		case <-changed:
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !lookAgain(ctx, changed) {
 			l.dropped.Add(1)
 			return errkind.E(errkind.Overloaded, "no server has the entity's events at the moment", ctx.Err())
 		}
-		t.Stop()
 	}
+}
+
+// lookAgain waits until the table may have changed, routePause at most; false says that ctx is over.
+func lookAgain(ctx context.Context, changed <-chan struct{}) bool {
+	t := time.NewTimer(routePause)
+	defer t.Stop()
+	select {
+	case <-changed:
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
 }
 
 func (l *lanes) lane(server string, shard uint16) *lane {

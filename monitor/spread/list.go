@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"sync"
-	"time"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
@@ -81,14 +80,7 @@ func (l *listing) fill(ctx context.Context) error {
 			clear(l.parts)
 			err = errkind.Errorf(errkind.Unavailable, "some events are on their way to another server")
 		}
-		t := time.NewTimer(routePause)
-		select {
-		case <-changed:
-		case <-t.C:
-		case <-ctx.Done():
-		}
-		t.Stop()
-		if ctx.Err() != nil {
+		if !lookAgain(ctx, changed) {
 			return err
 		}
 	}
@@ -256,15 +248,9 @@ func (s *Spread) EntityStates(ctx context.Context, names []ingest.EntityName) ([
 		if left = rest; err == nil {
 			continue
 		}
-		t := time.NewTimer(routePause)
-		select {
-		case <-changed:
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !lookAgain(ctx, changed) {
 			return nil, errkind.E(errkind.Unavailable, "entities", err)
 		}
-		t.Stop()
 	}
 	return out, nil
 }

@@ -135,15 +135,9 @@ func (s *Spread) where(ctx context.Context, shard uint16, here func() error, req
 		if !errkind.Is(err, errkind.NotLeader) && !errkind.Is(err, errkind.Unavailable) {
 			return err
 		}
-		t := time.NewTimer(routePause)
-		select {
-		case <-changed:
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !lookAgain(ctx, changed) {
 			return err
 		}
-		t.Stop()
 	}
 }
 
