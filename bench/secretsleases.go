@@ -81,11 +81,7 @@ func RunLeases(ctx context.Context, o LeasesOptions) (*Result, error) {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	for i := range s.r.Rows {
-		if s.r.Rows[i].Note == "" {
-			s.r.Rows[i].Note = c.durability
-		}
-	}
+	c.note(s.r.Rows)
 	return s.r, s.r.addFloors(ctx, &o.Options)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 )
@@ -37,7 +36,7 @@ func RunLogins(ctx context.Context, o SecretsOptions) (*Result, error) {
 func (s *storm) logins(ctx context.Context) ([]Row, error) {
 	raw := s.request("POST", "auth/"+secretsMount+"/login/bench", "", mustJSON(map[string]string{"password": "correct horse"}))
 	login := loadSpec{next: func(int, int64) []byte { return raw }}
-	read := loadSpec{connections: readers, pace: readers * time.Second / readsPerSecond, next: func(int, int64) []byte { return s.reads[rand.IntN(len(s.reads))] }}
+	read := loadSpec{connections: readers, pace: readers * time.Second / readsPerSecond, next: s.read}
 	what := s.backend() + ": userpass logins (bcrypt)"
 	alone, err := s.measure(ctx, what, "", login)
 	if err != nil {
