@@ -55,6 +55,7 @@ type Request struct {
 	Trace        string              // the id of the caller's trace (W3C traceparent); "": none
 	Headers      map[string][]string // those that the audit devices record, by name in lower case
 	From         string              // the host that the request was handed on by; "": it came from its client
+	Alone        bool                // asked again, with what engine.Alone named to itself; set by the keeper
 	Due          bool                // asked by the engine itself (engine.Tender); nobody outside can set it
 
 	fields Fields // of Body, once asked for

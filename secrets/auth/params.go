@@ -8,6 +8,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine"
 )
 
 // Params are the token_* parameters that every role has (contract 3.1).
@@ -93,6 +94,26 @@ func (p *Params) Show(into map[string]any) {
 func (p *Params) Auth() *secrets.Auth {
 	return &secrets.Auth{Policies: p.Policies, TTL: p.TTL, MaxTTL: p.MaxTTL, ExplicitMax: p.ExplicitMax, Period: p.Period, Renewable: true,
 		NumUses: p.NumUses, Type: p.Type, Orphan: true, NoDefault: p.NoDefault, BoundCIDRs: p.CIDRs}
+}
+
+// Terms are what a renewal goes by.
+func (p *Params) Terms() engine.Terms {
+	return engine.Terms{TTL: p.TTL, MaxTTL: p.MaxTTL, Period: p.Period}
+}
+
+// errChanged is the error of a renewal whose role gives other policies than its login did.
+var errChanged = errkind.New(errkind.Invalid, "policies have changed, not renewing")
+
+// Unchanged reports that a token's policies are others than it would get by a login now; "default" does not count. Vault's userpass
+// and cert ask that at a renewal; its approle, jwt and kubernetes do not.
+func (p *Params) Unchanged(policies []string) error {
+	own := func(list []string) []string {
+		return slices.DeleteFunc(slices.Clone(list), func(name string) bool { return name == "default" })
+	}
+	if !slices.Equal(own(p.Policies), own(policies)) {
+		return errChanged
+	}
+	return nil
 }
 
 // Seconds is a duration as the API shows it.

@@ -49,6 +49,13 @@ type Engine interface {
 	Special() Special
 }
 
+// Alone is the error of a Handle that finds only on its way that the request must have something to itself, by this name. The
+// keeper asks again with Request.Alone set, and the name is taken as by Serial. Only of requests whose Serial is "".
+type Alone string
+
+// Error implements error.
+func (Alone) Error() string { return "the request must be alone" }
+
 // Special are paths below a mount that the keeper treats in their own way: '+' stands
 // for one segment, '*' at the end for anything.
 type Special struct {
@@ -72,9 +79,19 @@ type Leaser interface {
 // Renewer is an auth method that has a say in whether its tokens are renewed.
 type Renewer interface {
 	Engine
-	// Renewable reports why not. r is the renewal's request; login and workload are as in secrets.Auth.
-	Renewable(ctx context.Context, view View, r *secrets.Request, login []byte, workload string) error
+	// Renewable reports why not, or by which terms. r is the renewal's request.
+	Renewable(ctx context.Context, view View, r *secrets.Request, l Login) (Terms, error)
 }
+
+// Login is what a token says of the login that made it.
+type Login struct {
+	Data     []byte   // secrets.Auth.Login
+	Workload string   // secrets.Auth.Workload
+	Policies []string // of the token, by its login: in order, with "default" where it has that
+}
+
+// Terms are the lifetimes that a method's role gives by now, as in secrets.Auth: a renewal goes by them, not by those of the login.
+type Terms struct{ TTL, MaxTTL, Period time.Duration }
 
 // Workplaces is an auth method whose tokens are of workloads, and end with them.
 type Workplaces interface {

@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -203,6 +204,11 @@ func (k *Keeper) run(ctx context.Context, t *task) (answer *Reply, err error) {
 		resp, err = scan(ctx, t)
 	} else {
 		resp, err = t.engine.Handle(ctx, t.view, t.Request)
+		if alone := engine.Alone(""); errors.As(err, &alone) {
+			defer k.serial.take(t.entry.Accessor + "\x00" + string(alone))()
+			t.Alone = true
+			resp, err = t.engine.Handle(ctx, t.view, t.Request)
+		}
 	}
 	for err == nil && resp.Then != nil {
 		resp, err = k.step(ctx, t, resp)

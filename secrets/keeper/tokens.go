@@ -36,7 +36,7 @@ func (k *Keeper) issue(ctx context.Context, t *task, resp *secrets.Response) (ma
 	if err != nil {
 		return nil, nil, err
 	}
-	tok.Entity, tok.Login = who.entity, a.Login
+	tok.Entity, tok.Login = who.entity, t.login(a.Login)
 	if a.Workload != "" {
 		tok.Workload = t.workload(a.Workload)
 		who.ops = append(who.ops, storage.Put(workloadNames+tok.Workload, []byte(a.Workload)))
@@ -277,11 +277,12 @@ func (e *tokens) renew(ctx context.Context, t *task, f *secrets.Fields, tok *tok
 	if err != nil || fresh == nil {
 		return nil, orDenied(err)
 	}
-	if err := e.k.renewable(ctx, t, fresh); err != nil {
+	stored := *fresh
+	limits, err := e.k.renewable(ctx, t, fresh)
+	if err != nil {
 		return nil, err
 	}
-	stored := *fresh
-	capped, err := fresh.Renew(t.Now, increment, e.k.limits(t.entry))
+	capped, err := fresh.Renew(t.Now, increment, limits)
 	if err != nil {
 		return nil, err
 	}

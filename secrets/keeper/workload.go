@@ -1,6 +1,8 @@
 package keeper
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -8,6 +10,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets/auth"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/storage"
@@ -32,28 +35,50 @@ type missing struct {
 // workload is the place of a workload in the index.
 func (t *task) workload(name string) string { return t.entry.Accessor + "/" + t.st.book.Hash(name) }
 
-// renewable asks the method that made a token whether it may be renewed.
-func (k *Keeper) renewable(ctx context.Context, t *task, tok *token.Token) error {
-	if tok.Login == nil {
+// login is what a token keeps of a login for its renewals: whose it is, the mount's accessor, stands before it, since a mount may move.
+func (t *task) login(data []byte) []byte {
+	if data == nil {
 		return nil
 	}
-	e, _ := t.st.mounts.Route(tok.Path)
+	return append([]byte(t.entry.Accessor+"\x00"), data...)
+}
+
+// methodOf gives the mount of the login that made a token, and what that left in it; nil where the mount is gone.
+func (t *task) methodOf(tok *token.Token) (*mount.Entry, []byte) {
+	if accessor, data, ok := bytes.Cut(tok.Login, []byte{0}); ok {
+		return t.st.mounts.ByAccessor(string(accessor)), data
+	}
+	e, _ := t.st.mounts.Route(tok.Path) // not made by a login, or by one of before accessors were kept
+	return e, tok.Login
+}
+
+// renewable asks the method that made a token whether it may be renewed, and gives the limits that hold then. The token gets
+// the lifetimes that its role gives by now.
+func (k *Keeper) renewable(ctx context.Context, t *task, tok *token.Token) (token.Limits, error) {
+	e, data := t.methodOf(tok)
 	if e == nil {
-		return nil
+		return token.Limits{}, auth.Gone("auth method of", tok.Path)
 	}
+	limits := k.limits(e)
 	method, ok := t.st.engines[e.Accessor].(engine.Renewer)
-	if !ok {
-		return nil
+	if !ok || data == nil {
+		return limits, nil
 	}
 	workload := ""
 	if tok.Workload != "" {
 		name, _, err := k.vault.Get(ctx, workloadNames+tok.Workload)
 		if err != nil {
-			return err
+			return limits, err
 		}
 		workload = string(name)
 	}
-	return method.Renewable(ctx, view{k.vault, e.Prefix()}, t.Request, tok.Login, workload)
+	terms, err := method.Renewable(ctx, view{k.vault, e.Prefix()}, t.Request, engine.Login{Data: data, Workload: workload, Policies: tok.Policies})
+	if err != nil {
+		return limits, err
+	}
+	tok.MaxTTL, tok.Period = terms.MaxTTL, terms.Period
+	limits.Usual = cmp.Or(terms.TTL, limits.Default)
+	return limits, nil
 }
 
 // EndWorkloads ends the tokens of workloads that have been away for a while, with all below them and their leases,

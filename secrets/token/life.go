@@ -1,6 +1,7 @@
 package token
 
 import (
+	"cmp"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -9,6 +10,7 @@ import (
 // Limits are what bounds a token's life beside what it says itself.
 type Limits struct {
 	Default, Max time.Duration // of the mount, else of the system
+	Usual        time.Duration // what a renewal brings that asks for nothing; 0: the time that the token was made with, and never less than it has
 }
 
 // Begin sets when a new token ends (contract 3.1): what was asked for, at most
@@ -36,8 +38,8 @@ func (t *Token) Begin(now time.Time, asked time.Duration, l Limits) (capped bool
 	return ttl < wanted
 }
 
-// Renew sets when the token ends after a renewal that asked for an increment;
-// 0 is the time that it was made with.
+// Renew sets when the token ends after a renewal that asked for an increment; 0 is the usual one. Limits may have become less
+// since the token was made: one that is past them is not renewed.
 func (t *Token) Renew(now time.Time, increment time.Duration, l Limits) (capped bool, err error) {
 	switch {
 	case t.Expires.IsZero() || !t.Renewable:
@@ -45,11 +47,11 @@ func (t *Token) Renew(now time.Time, increment time.Duration, l Limits) (capped 
 	case t.Expired(now):
 		return false, errkind.New(errkind.Invalid, "lease expired")
 	}
-	ttl := increment
-	if ttl == 0 {
-		ttl = t.TTL
-	}
+	ttl := cmp.Or(increment, l.Usual, t.TTL)
 	end := now.UTC().Add(ttl)
+	if increment == 0 && l.Usual == 0 && end.Before(t.Expires) {
+		end = t.Expires
+	}
 	if t.Period > 0 {
 		end = now.UTC().Add(t.Period)
 	} else {
@@ -58,10 +60,10 @@ func (t *Token) Renew(now time.Time, increment time.Duration, l Limits) (capped 
 		}
 	}
 	end = before(end, t.Created, t.ExplicitMax)
-	capped = t.Period == 0 && end.Before(now.Add(ttl))
-	if end.Before(t.Expires) && increment == 0 && t.Period == 0 { // never less than it had, unless asked for
-		end = t.Expires
+	if !end.After(now) {
+		return false, errkind.New(errkind.Invalid, "past the max TTL, cannot renew")
 	}
+	capped = t.Period == 0 && end.Before(now.Add(ttl))
 	t.Expires, t.Renewed = end, now.UTC()
 	return capped, nil
 }

@@ -31,7 +31,7 @@ func TestRecords(t *testing.T) {
 	var ids []string
 	make := func(parent string) *Token {
 		tok := &Token{Policies: []string{"default"}, Parent: parent, Path: "auth/x/login"}
-		tok.Begin(now, time.Hour, Limits{time.Hour, time.Hour})
+		tok.Begin(now, time.Hour, Limits{Default: time.Hour, Max: time.Hour})
 		ids = append(ids, NewID())
 		commit(book.Make(ids[len(ids)-1], tok))
 		return tok
@@ -190,7 +190,7 @@ func TestLife(t *testing.T) {
 	}{
 		{"default", Token{}, 0, system, 768 * h, false},
 		{"asked for", Token{}, h, system, h, false},
-		{"the mount's maximum", Token{}, 5 * h, Limits{h, 2 * h}, 2 * h, true},
+		{"the mount's maximum", Token{}, 5 * h, Limits{Default: h, Max: 2 * h}, 2 * h, true},
 		{"the role's maximum", Token{MaxTTL: h}, 5 * h, system, h, true},
 		{"explicit maximum", Token{ExplicitMax: h}, 0, system, h, true},
 		{"a period passes the maximum", Token{Period: 1000 * h}, h, system, 1000 * h, false},

@@ -59,15 +59,10 @@ type role struct {
 // Special implements engine.Engine.
 func (*Engine) Special() engine.Special { return engine.Special{Open: []string{"login"}} }
 
-// Serial implements engine.Engine: logins with one secret id follow each other, and changes of one role with its secret ids.
+// Serial implements engine.Engine: changes of one role with its secret ids follow each other. Logins do where there is something to
+// count down (call.spend): one without a limit writes nothing of the method's, and must not wait for others' commits.
 func (*Engine) Serial(r *secrets.Request) string {
-	if !r.Op.Writes() {
-		return ""
-	}
-	if r.Rest == "login" {
-		if f, err := r.Fields(); err == nil {
-			return "login\x00" + f.String("secret_id")
-		}
+	if !r.Op.Writes() || r.Rest == "login" {
 		return ""
 	}
 	if name, ok := strings.CutPrefix(r.Rest, roles); ok {
@@ -88,12 +83,15 @@ func (e *Engine) Exists(ctx context.Context, view engine.View, r *secrets.Reques
 }
 
 // Renewable implements engine.Renewer: a role that is gone renews nothing. The secret id is not asked for: it may have been good for one login.
-func (*Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Request, login []byte, _ string) error {
-	r, err := find(ctx, view, string(login))
+func (*Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Request, l engine.Login) (engine.Terms, error) {
+	r, err := find(ctx, view, string(l.Data))
 	if err == nil && r == nil {
-		err = auth.Gone("role", string(login))
+		err = auth.Gone("role", string(l.Data))
 	}
-	return err
+	if err != nil {
+		return engine.Terms{}, err
+	}
+	return r.Tokens.Terms(), nil
 }
 
 func find(ctx context.Context, view engine.View, name string) (*role, error) {

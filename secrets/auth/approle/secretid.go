@@ -13,6 +13,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/auth"
+	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/storage"
 )
 
@@ -259,6 +260,9 @@ func (c *call) spend(text string, resp *secrets.Response) (good bool, err error)
 		return false, errkind.New(errkind.Invalid, "source address is unauthorized through CIDR restrictions on the secret ID")
 	}
 	if s.Uses > 0 {
+		if !c.Alone {
+			return false, engine.Alone("login\x00" + text)
+		}
 		n, err := c.left(s)
 		switch {
 		case err != nil || n <= 0:

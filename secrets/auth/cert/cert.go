@@ -275,16 +275,25 @@ func (r *role) token(c *config, name, mount string, leaf *x509.Certificate) (*se
 	return &secrets.Response{Auth: a}, err
 }
 
-// Renewable implements engine.Renewer: the same certificate must be there, still good for its role; a workload must still be one.
-func (e *Engine) Renewable(ctx context.Context, view engine.View, r *secrets.Request, login []byte, workload string) error {
+// Renewable implements engine.Renewer: the role's policies must be those of the login, and the same certificate be there, still
+// good for its role; a workload must still be one.
+func (e *Engine) Renewable(ctx context.Context, view engine.View, r *secrets.Request, l engine.Login) (terms engine.Terms, err error) {
 	var b bound
-	if json.Unmarshal(login, &b) != nil {
-		return errkind.New(errkind.Corrupt, "what the login left in its token is not what was stored")
+	if json.Unmarshal(l.Data, &b) != nil {
+		return terms, errkind.New(errkind.Corrupt, "what the login left in its token is not what was stored")
 	}
 	role, err := auth.StillThere[role](ctx, view, certs, b.Role)
-	if err != nil {
-		return err
+	if err == nil {
+		err = role.Tokens.Unchanged(l.Policies)
 	}
+	if err != nil {
+		return terms, err
+	}
+	return role.Tokens.Terms(), e.stillGood(ctx, view, r, role, &b, l.Workload)
+}
+
+// stillGood reports why who logged in by a role could not do so again.
+func (e *Engine) stillGood(ctx context.Context, view engine.View, r *secrets.Request, role *role, b *bound, workload string) error {
 	c, err := configOf(ctx, view)
 	if err != nil {
 		return err

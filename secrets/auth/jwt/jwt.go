@@ -60,9 +60,12 @@ func (*Engine) Exists(ctx context.Context, view engine.View, r *secrets.Request)
 }
 
 // Renewable implements engine.Renewer: a role that is gone renews nothing.
-func (*Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Request, login []byte, _ string) error {
-	_, err := auth.StillThere[role](ctx, view, roles, string(login))
-	return err
+func (*Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Request, l engine.Login) (engine.Terms, error) {
+	r, err := auth.StillThere[role](ctx, view, roles, string(l.Data))
+	if err != nil {
+		return engine.Terms{}, err
+	}
+	return r.Tokens.Terms(), nil
 }
 
 // Handle implements engine.Engine.

@@ -67,16 +67,25 @@ type bound struct {
 
 // Renewable implements engine.Renewer: a role that is gone renews nothing, nor does an account that is: the cluster is asked
 // where a reviewer may read it. While the cluster does not answer renewals go on: they are all that keeps what runs there running.
-func (e *Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Request, login []byte, _ string) error {
-	b := bound{Role: string(login)} // of logins before accounts were looked at
+func (e *Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Request, l engine.Login) (terms engine.Terms, err error) {
+	b := bound{Role: string(l.Data)} // of logins before accounts were looked at
 	if strings.HasPrefix(b.Role, "{") {
 		b = bound{}
-		if json.Unmarshal(login, &b) != nil {
-			return errkind.New(errkind.Corrupt, "what the login left in its token is not what was stored")
+		if json.Unmarshal(l.Data, &b) != nil {
+			return terms, errkind.New(errkind.Corrupt, "what the login left in its token is not what was stored")
 		}
 	}
-	if _, err := auth.StillThere[role](ctx, view, roles, b.Role); err != nil || b.Name == "" {
-		return err
+	r, err := auth.StillThere[role](ctx, view, roles, b.Role)
+	if err != nil {
+		return terms, err
+	}
+	return r.Tokens.Terms(), e.accountThere(ctx, view, &b)
+}
+
+// accountThere is an error where the cluster says that the account of a login is gone.
+func (e *Engine) accountThere(ctx context.Context, view engine.View, b *bound) error {
+	if b.Name == "" {
+		return nil
 	}
 	c, err := auth.Find[config](ctx, view, "", configKey)
 	if err != nil || c == nil {

@@ -67,13 +67,19 @@ func (e *Engine) Exists(ctx context.Context, view engine.View, r *secrets.Reques
 	return u != nil, true, err
 }
 
-// Renewable implements engine.Renewer: a user who is gone renews nothing.
-func (*Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Request, login []byte, _ string) error {
-	u, err := find(ctx, view, string(login))
+// Renewable implements engine.Renewer: a user who is gone, or has other policies by now, renews nothing.
+func (*Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Request, l engine.Login) (engine.Terms, error) {
+	u, err := find(ctx, view, string(l.Data))
 	if err == nil && u == nil {
-		err = auth.Gone("user", string(login))
+		err = auth.Gone("user", string(l.Data))
 	}
-	return err
+	if err == nil {
+		err = u.Unchanged(l.Policies)
+	}
+	if err != nil {
+		return engine.Terms{}, err
+	}
+	return u.Terms(), nil
 }
 
 func find(ctx context.Context, view engine.View, name string) (*user, error) {
