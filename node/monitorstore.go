@@ -68,6 +68,6 @@ func (m *monitorPlane) meterPostgres(stat func(name, help string, f func() float
 	stat("postgres_behind", "Checks and entities whose newest state PostgreSQL does not have.", of(func(s pgevents.Stats) float64 { return float64(s.Dirty) }))
 	stat("postgres_deferred", "Changes that were not written with their commit; of those of one check the newest is written later.", of(func(s pgevents.Stats) float64 { return float64(s.Deferred) }))
 	stat("postgres_fenced", "Times at which a shard was not written, since it is another server's.", of(func(s pgevents.Stats) float64 { return float64(s.Fenced) }))
-	stat("postgres_history_waiting", "Entries of the history that wait for PostgreSQL.", of(func(s pgevents.Stats) float64 { return float64(s.Waiting) }))
+	stat("postgres_history_waiting", "Entries of the history that PostgreSQL does not have yet.", of(func(s pgevents.Stats) float64 { return float64(s.Waiting) }))
 	stat("postgres_history_lost", "Entries of the history that were lost, since too many waited.", of(func(s pgevents.Stats) float64 { return float64(s.HistoryLost) }))
 }

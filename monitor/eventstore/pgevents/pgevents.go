@@ -6,7 +6,8 @@
 //
 // The owner's memory is the truth. While PostgreSQL does not answer nothing queues but the numbers of what changed: once it is back
 // they are asked for again (Refresh), and the newest of each is written. So that needs no bound and no order. Entries of the history
-// do wait, as many as Config.Waiting; what is beyond it is lost and counted.
+// do wait, as many as Config.Waiting; what is beyond it is lost and counted. They are written by whoever took the results, also when the shard
+// is another server's since: that one knows the state, not the way there.
 //
 // A Commit waits for PostgreSQL at most Config.Patience, and not at all while it is known to be gone.
 package pgevents
@@ -126,7 +127,8 @@ type Store struct {
 	stats    Stats
 	busy     bool
 	down     error // why nothing can be written
-	waiting  []shardRun
+	waiting  []run // entries of the history, the oldest first
+	telling  int   // entries that a statement under way has
 	changes  uint64
 	loggedAt time.Time
 	lostSeen uint64 // of Stats.HistoryLost, what was logged
@@ -140,12 +142,7 @@ type Stats struct {
 	Fenced      uint64 // shards that were not written, since they are another server's
 	Failures    uint64 // statements whose outcome is an error or unknown
 	Dirty       int    // checks and entities that are not durable as they are
-	Waiting     int    // entries of the history that wait
-}
-
-type shardRun struct {
-	shard uint16
-	run   run
+	Waiting     int    // entries of the history that PostgreSQL does not have, as far as is known
 }
 
 var (
@@ -299,7 +296,7 @@ func (s *Store) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.stats
-	st.Waiting = len(s.waiting)
+	st.Waiting = len(s.waiting) + s.telling
 	for _, x := range s.shards {
 		st.Dirty += len(x.dirty)
 	}

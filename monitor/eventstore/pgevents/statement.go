@@ -16,10 +16,10 @@ checks AS (INSERT INTO corbel_event_checks (shard, n, namespace, entity, name, w
   SELECT u.* FROM unnest($9::smallint[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::bytea[]) AS u(shard, n, namespace, entity, name, whole) WHERE u.shard IN (SELECT shard FROM mine)
   ON CONFLICT (shard, n) DO UPDATE SET namespace = EXCLUDED.namespace, entity = EXCLUDED.entity, name = EXCLUDED.name, whole = EXCLUDED.whole),
 states AS (INSERT INTO corbel_event_states (shard, n, state, output, hooks, past)
-  SELECT u.* FROM unnest($9::smallint[], $10::bigint[], $15::bytea[], $16::bytea[], $17::bytea[], $39::bytea[]) AS u(shard, n, state, output, hooks, past) WHERE u.shard IN (SELECT shard FROM mine)
+  SELECT u.* FROM unnest($9::smallint[], $10::bigint[], $15::bytea[], $16::bytea[], $17::bytea[], $38::bytea[]) AS u(shard, n, state, output, hooks, past) WHERE u.shard IN (SELECT shard FROM mine)
   ON CONFLICT (shard, n) DO UPDATE SET state = EXCLUDED.state, output = EXCLUDED.output, hooks = EXCLUDED.hooks, past = EXCLUDED.past),
 parts AS (UPDATE corbel_event_states t SET state = u.state, output = COALESCE(u.output, t.output), hooks = COALESCE(u.hooks, t.hooks), past = COALESCE(u.past, t.past)
-  FROM unnest($18::smallint[], $19::bigint[], $20::bytea[], $21::bytea[], $22::bytea[], $40::bytea[]) AS u(shard, n, state, output, hooks, past)
+  FROM unnest($18::smallint[], $19::bigint[], $20::bytea[], $21::bytea[], $22::bytea[], $39::bytea[]) AS u(shard, n, state, output, hooks, past)
   WHERE t.shard = u.shard AND t.n = u.n AND u.shard IN (SELECT shard FROM mine) RETURNING 1),
 entities AS (INSERT INTO corbel_event_entities (shard, n, namespace, name, whole)
   SELECT u.* FROM unnest($23::smallint[], $24::bigint[], $25::text[], $26::text[], $27::bytea[]) AS u(shard, n, namespace, name, whole) WHERE u.shard IN (SELECT shard FROM mine)
@@ -29,8 +29,8 @@ seen AS (INSERT INTO corbel_event_seen (shard, n, at)
   ON CONFLICT (shard, n) DO UPDATE SET at = EXCLUDED.at),
 history AS (INSERT INTO corbel_event_history (at, namespace, entity, name, status, state, output)
   SELECT u.at, u.namespace, u.entity, u.name, u.status, u.state, u.output
-  FROM unnest($31::smallint[], $32::timestamptz[], $33::text[], $34::text[], $35::text[], $36::bigint[], $37::text[], $38::bytea[]) AS u(shard, at, namespace, entity, name, status, state, output)
-  WHERE u.shard IN (SELECT shard FROM mine) ON CONFLICT DO NOTHING)
+  FROM unnest($31::timestamptz[], $32::text[], $33::text[], $34::text[], $35::bigint[], $36::text[], $37::bytea[]) AS u(at, namespace, entity, name, status, state, output)
+  ON CONFLICT DO NOTHING)
 SELECT ARRAY(SELECT shard FROM mine), (SELECT count(*) FROM parts)`
 
 // places are the first two columns of every table.
@@ -59,7 +59,6 @@ type statement struct {
 	thingTexts                                    [][]byte
 	seen                                          places
 	seenAt                                        []int64
-	runShards                                     []int16
 	runAt                                         []time.Time
 	runNamespaces, runEntities, runNames, runs    []string
 	runStatus                                     []int64
@@ -92,8 +91,8 @@ func (w *statement) add(shard uint16, c *change) {
 	}
 }
 
-func (w *statement) run(shard uint16, r *run) {
-	w.runShards, w.runAt = append(w.runShards, int16(shard)), append(w.runAt, r.at)
+func (w *statement) run(r *run) {
+	w.runAt = append(w.runAt, r.at)
 	w.runNamespaces, w.runEntities, w.runNames = append(w.runNamespaces, plain(r.key.Namespace)), append(w.runEntities, plain(r.key.Entity)), append(w.runNames, plain(r.key.Check))
 	w.runStatus, w.runs, w.runOutputs = append(w.runStatus, int64(r.status)), append(w.runs, r.state), append(w.runOutputs, r.output)
 }
@@ -103,7 +102,7 @@ func (w *statement) args(turn int64) []any {
 		w.checks.shards, w.checks.ns, w.namespaces, w.entities, w.names, w.texts, w.states, w.outputs, w.hooks,
 		w.parts.shards, w.parts.ns, w.partStates, w.partOutputs, w.partHooks,
 		w.things.shards, w.things.ns, w.thingNamespaces, w.thingNames, w.thingTexts, w.seen.shards, w.seen.ns, w.seenAt,
-		w.runShards, w.runAt, w.runNamespaces, w.runEntities, w.runNames, w.runStatus, w.runs, w.runOutputs, w.pasts, w.partPasts}
+		w.runAt, w.runNamespaces, w.runEntities, w.runNames, w.runStatus, w.runs, w.runOutputs, w.pasts, w.partPasts}
 }
 
 // expected counts the results that are to be changed in part, in shards that were written.

@@ -18,7 +18,7 @@ func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(),
 type job struct {
 	commit  uint64
 	batches []portion
-	runs    []shardRun
+	runs    []run
 	done    chan struct{} // closed when its outcome is known
 }
 
@@ -44,6 +44,8 @@ func (s *Store) Commit(ctx context.Context, batches []eventstore.Batch, until []
 		return nil
 	}
 	s.busy = true
+	s.tell(j)
+	s.bound()
 	s.mu.Unlock()
 	s.jobs <- j // there is room: nobody else is busy
 	patience := time.NewTimer(s.cfg.Patience)
@@ -64,7 +66,7 @@ func (s *Store) Commit(ctx context.Context, batches []eventstore.Batch, until []
 	return nil
 }
 
-// gather takes what the batches hold, and what was left to be deleted and told. The lock is held.
+// gather takes what the batches hold, and what was left to be deleted; what is to be told is put behind what waits. The lock is held.
 func (s *Store) gather(batches []eventstore.Batch, until []uint64) *job {
 	j := &job{commit: s.commits, done: make(chan struct{})}
 	for i, one := range batches {
@@ -81,17 +83,33 @@ func (s *Store) gather(batches []eventstore.Batch, until []uint64) *job {
 			continue
 		}
 		j.batches = append(j.batches, portion{b.Shard(), epoch, until[i], x.bury(b.changes, b.index)})
-		for _, r := range b.runs {
-			s.waiting = append(s.waiting, shardRun{b.Shard(), r})
-		}
+		s.waiting = append(s.waiting, b.runs...)
 	}
 	for number, x := range s.shards {
 		if epoch, owned := s.cfg.Owner(number); len(x.dead) > 0 && owned {
 			j.batches = append(j.batches, portion{number, epoch, x.until, x.bury(nil, nil)})
 		}
 	}
-	j.runs, s.waiting = s.waiting, nil
 	return j
+}
+
+// What one statement tells of the history at most: after a long time without PostgreSQL it is not to take longer than Config.Timeout.
+const (
+	runsMost      = 5000
+	runsMostBytes = 8 << 20 // of outputs
+)
+
+// tell gives a job what waits the longest. The lock is held.
+func (s *Store) tell(j *job) {
+	n, size := 0, 0
+	for n < min(len(s.waiting), runsMost) && (n == 0 || size+len(s.waiting[n].output) <= runsMostBytes) {
+		size += len(s.waiting[n].output)
+		n++
+	}
+	if j.runs, s.waiting = s.waiting[:n:n], s.waiting[n:]; len(s.waiting) == 0 {
+		s.waiting = nil
+	}
+	s.telling = n
 }
 
 // bury adds what is to be deleted since an earlier commit could not.
@@ -108,10 +126,18 @@ func (x *shard) bury(changes []change, newer map[slot]int) []change {
 // put notes that a job was not done. The lock is held.
 func (s *Store) put(j *job) {
 	s.mark(j)
-	s.waiting = append(j.runs, s.waiting...)
+	if len(j.runs) > 0 {
+		s.waiting = append(j.runs, s.waiting...)
+	}
+	s.bound()
+}
+
+// bound lets go of what there is no room for, the oldest first. The lock is held.
+func (s *Store) bound() {
 	if over := len(s.waiting) - s.cfg.Waiting; over > 0 {
 		s.stats.HistoryLost += uint64(over)
-		s.waiting = append([]shardRun(nil), s.waiting[over:]...)
+		clear(s.waiting[:over])
+		s.waiting = s.waiting[over:]
 	}
 }
 
@@ -156,6 +182,8 @@ func (s *Store) write(ctx context.Context) {
 			s.do(ctx, j)
 		case <-probe.C:
 			s.probe(ctx)
+			for s.rest(ctx) {
+			}
 		case <-look.C:
 			quick, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 			if s.Healthy() == nil {
@@ -187,6 +215,21 @@ func (s *Store) probe(ctx context.Context) {
 	}
 }
 
+// rest tells of the history what no commit did, and reports whether it tried: a server that has no shard any more has no reason for a commit.
+func (s *Store) rest(ctx context.Context) bool {
+	s.mu.Lock()
+	if s.down != nil || s.busy || len(s.waiting) == 0 {
+		s.mu.Unlock()
+		return false
+	}
+	s.busy = true
+	j := &job{commit: s.commits, done: make(chan struct{})}
+	s.tell(j)
+	s.mu.Unlock()
+	s.do(ctx, j)
+	return true
+}
+
 // do runs a job to its outcome.
 func (s *Store) do(ctx context.Context, j *job) {
 	quick, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
@@ -195,7 +238,7 @@ func (s *Store) do(ctx context.Context, j *job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer close(j.done)
-	s.busy = false
+	s.busy, s.telling = false, 0
 	if err != nil {
 		s.failed(err)
 		s.put(j)
@@ -269,12 +312,10 @@ func (s *Store) run(ctx context.Context, j *job) (mine map[uint16]bool, complete
 			w.add(p.shard, &p.changes[i])
 		}
 	}
-	runs := make([]run, 0, len(j.runs))
 	for i := range j.runs {
-		w.run(j.runs[i].shard, &j.runs[i].run)
-		runs = append(runs, j.runs[i].run)
+		w.run(&j.runs[i])
 	}
-	if err := s.prepare(ctx, runs); err != nil {
+	if err := s.prepare(ctx, j.runs); err != nil {
 		return nil, false, err
 	}
 	var done []int16
