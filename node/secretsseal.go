@@ -1,10 +1,12 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 
 	"corbel.dev/corbel/kit/life"
 	"corbel.dev/corbel/node/vaultconf"
@@ -71,16 +73,14 @@ func openSeal(b vaultconf.Block, getenv func(string) string, log *slog.Logger) (
 		}
 		return seal.NewStatic(k.String("current_key_id", ""), current, k.String("previous_key_id", ""), previous)
 	case "transit":
-		token := k.String("token", "")
-		for _, name := range []string{"BAO_TOKEN", "VAULT_TOKEN"} {
-			if v := getenv(name); token == "" {
-				token = v
-			}
+		or := func(key, name string) string { // what the stanza does not say, the variables do that clients take
+			return cmp.Or(k.String(key, ""), getenv("BAO_"+name), getenv("VAULT_"+name))
 		}
-		return seal.NewTransit(seal.TransitConfig{Address: k.String("address", getenv("VAULT_ADDR")), Token: token, KeyName: k.String("key_name", ""),
-			MountPath: k.String("mount_path", ""), Namespace: k.String("namespace", ""), CACertFile: k.String("tls_ca_cert", ""),
-			ClientCertFile: k.String("tls_client_cert", ""), ClientKeyFile: k.String("tls_client_key", ""), ServerName: k.String("tls_server_name", ""),
-			SkipVerify: k.Bool("tls_skip_verify", false), NoRenewal: k.Bool("disable_renewal", false), Log: log})
+		skip, _ := strconv.ParseBool(cmp.Or(getenv("BAO_SKIP_VERIFY"), getenv("VAULT_SKIP_VERIFY")))
+		return seal.NewTransit(seal.TransitConfig{Address: or("address", "ADDR"), Token: or("token", "TOKEN"), KeyName: k.String("key_name", ""),
+			MountPath: k.String("mount_path", ""), Namespace: or("namespace", "NAMESPACE"), CACertFile: or("tls_ca_cert", "CACERT"),
+			ClientCertFile: or("tls_client_cert", "CLIENT_CERT"), ClientKeyFile: or("tls_client_key", "CLIENT_KEY"), ServerName: or("tls_server_name", "TLS_SERVER_NAME"),
+			SkipVerify: k.Bool("tls_skip_verify", skip), NoRenewal: k.Bool("disable_renewal", false), Log: log})
 	}
 	return nil, errors.New("the type is unknown: it is shamir, static or transit")
 }

@@ -116,10 +116,22 @@ func TestVaultTransitSeal(t *testing.T) {
 		t.Fatal(code, out)
 	}
 	conf := fmt.Sprintf("seal \"transit\" {\n  address = %q\n  token = %q\n  key_name = \"unseal\"\n}\n", keeper.url, token)
-	v := startVault(t, "v", conf)
+	fromEnv := map[string]string{"VAULT_SEAL_TYPE": "transit", "VAULT_ADDR": keeper.url, "VAULT_TOKEN": token, "VAULT_TRANSIT_SEAL_KEY_NAME": "unseal"}
+	for name, value := range fromEnv {
+		t.Setenv(name, value)
+	}
+	v := startVault(t, "v", "") // by the environment alone
+	if st := v.must(200, "GET", "sys/seal-status", "", nil); st["type"] != "transit" {
+		t.Fatal(st)
+	}
 	_, own := recoveryOf(v.must(200, "PUT", "sys/init", "", obj{"recovery_shares": 1, "recovery_threshold": 1}))
 	v.awaitHealth(200)
 	v.must(200, "GET", "auth/token/lookup-self", own, nil)
+	for name := range fromEnv {
+		t.Setenv(name, "")
+	}
+	v.restart("", conf)
+	v.awaitHealth(200)
 	v.stop()
 	keeper.must(204, "PUT", "sys/seal", token, nil)
 	v.start()

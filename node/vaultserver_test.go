@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -57,7 +58,7 @@ func startVault(t *testing.T, id, more string) *vaultTest {
 // start runs the server; a restart keeps both ports.
 func (v *vaultTest) start() {
 	v.t.Helper()
-	cfg, err := vaultconf.Parse([]vaultconf.Source{{Name: "test", Text: v.conf}}, nil)
+	cfg, err := vaultconf.Parse([]vaultconf.Source{{Name: "test", Text: v.conf}}, os.Getenv)
 	if err != nil {
 		v.t.Fatal(err)
 	}

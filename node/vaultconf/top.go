@@ -1,6 +1,7 @@
 package vaultconf
 
 import (
+	"fmt"
 	"maps"
 	"net"
 	"strconv"
@@ -313,13 +314,27 @@ func (r *reader) environment(getenv func(string) string) {
 			c.Storage.Keys.values[key] = v
 		}
 	}
+	r.sealFromEnvironment(getenv)
+}
+
+// sealFromEnvironment is about the seal to use, not about the disabled one to come from.
+func (r *reader) sealFromEnvironment(getenv func(string) string) {
+	c, used := r.cfg, 0
 	for _, s := range c.Seals {
+		if off, _ := strconv.ParseBool(fmt.Sprint(s.Keys.values["disabled"])); off {
+			continue
+		}
+		used++
 		prefix := strings.ToUpper(s.Type) + "_SEAL_"
-		for _, key := range []string{"KEY_NAME", "MOUNT_PATH"} {
+		for _, key := range []string{"KEY_NAME", "MOUNT_PATH", "DISABLE_RENEWAL"} {
 			if v := first(getenv, prefix+key); v != "" {
 				s.Keys.values[strings.ToLower(key)] = v
 			}
 		}
+	}
+	if kind := first(getenv, "SEAL_TYPE"); kind != "" && used == 0 {
+		c.Seals = append(c.Seals, Block{Type: kind, Keys: NewKeys(nil)})
+		r.sealFromEnvironment(getenv)
 	}
 }
 

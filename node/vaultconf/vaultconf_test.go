@@ -149,6 +149,14 @@ func TestSources(t *testing.T) {
 	if k := c.Storage.Keys; k.String("node_id", "") != "n7" || k.String("path", "") != "/env" || c.ClusterAddr != "https://env:8201" || len(c.Listeners) != 1 {
 		t.Errorf("by the environment alone: %+v", c)
 	}
+	env = map[string]string{"VAULT_TRANSIT_SEAL_KEY_NAME": "k", "VAULT_TRANSIT_SEAL_DISABLE_RENEWAL": "true", "VAULT_SEAL_TYPE": "transit",
+		"VAULT_LOCAL_CONFIG": `{"storage":{"inmem":{}},"listener":{"tcp":{"tls_disable":true}},"seal":{"transit":{"disabled":true,"key_name":"old"}}}`}
+	if c, err = Load(nil, func(name string) string { return env[name] }); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Seals) != 2 || c.Seals[0].Keys.String("key_name", "") != "old" || c.Seals[1].Type != "transit" || c.Seals[1].Keys.String("key_name", "") != "k" || !c.Seals[1].Keys.Bool("disable_renewal", false) {
+		t.Errorf("the seal by the environment, beside the one to come from: %+v", c.Seals)
+	}
 	if _, err := Load([]string{filepath.Join(dir, "none")}, nil); err == nil {
 		t.Error("a path that is not there was accepted")
 	}
