@@ -58,7 +58,8 @@ func lookAtBucket(ctx context.Context, bucket ownBucket) (string, error) {
 }
 
 func remoteConsul(h *secretsHost, k *vaultconf.Keys) (remoteStorage, error) {
-	k.Ignore("max_parallel", "consistency_mode", "session_ttl", "lock_wait_time", "check_timeout", "disable_registration", "service", "service_tags", "service_address", "service_meta")
+	k.Ignore("consistency_mode", "disable_registration") // reads are consistent, and nothing is registered, in any case
+	k.Warn("max_parallel", "session_ttl", "lock_wait_time", "check_timeout", "service", "service_tags", "service_address", "service_meta")
 	cfg := consulstore.Config{
 		Address: k.String("address", os.Getenv("CONSUL_HTTP_ADDR")), Scheme: k.String("scheme", ""), Path: k.String("path", ""),
 		Token: k.String("token", os.Getenv("CONSUL_HTTP_TOKEN")),
@@ -110,7 +111,7 @@ func storageTLS(k *vaultconf.Keys) (*tls.Config, error) {
 }
 
 func remoteS3(h *secretsHost, k *vaultconf.Keys) (remoteStorage, error) {
-	k.Ignore("max_parallel")
+	k.Warn("max_parallel")
 	cfg := s3store.Config{
 		Bucket: k.String("bucket", os.Getenv("AWS_S3_BUCKET")), Endpoint: k.String("endpoint", os.Getenv("AWS_S3_ENDPOINT")), Region: k.String("region", os.Getenv("AWS_REGION")),
 		AccessKey: k.String("access_key", ""), SecretKey: k.String("secret_key", ""), SessionToken: k.String("session_token", ""), Path: k.String("path", ""),
@@ -125,7 +126,7 @@ func remoteS3(h *secretsHost, k *vaultconf.Keys) (remoteStorage, error) {
 }
 
 func remoteGCS(h *secretsHost, k *vaultconf.Keys) (remoteStorage, error) {
-	k.Ignore("max_parallel", "chunk_size")
+	k.Warn("max_parallel", "chunk_size")
 	cfg := gcsstore.Config{Bucket: k.String("bucket", os.Getenv("GOOGLE_STORAGE_BUCKET")), Endpoint: os.Getenv("STORAGE_EMULATOR_HOST")}
 	share := false
 	if text := os.Getenv("GOOGLE_STORAGE_HA_ENABLED"); text != "" {

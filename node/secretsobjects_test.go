@@ -37,3 +37,23 @@ func TestGCSEnvironment(t *testing.T) {
 		}
 	}
 }
+
+// Keys of Vault's that change nothing here are named at the start.
+func TestKeysOfStoragesWithoutEffect(t *testing.T) {
+	for text, want := range map[string]string{
+		`"postgresql" { connection_url = "host=/nowhere", max_parallel = 8, skip_create_table = true, ha_table = "x" }`:       "ha_table",
+		`"consul" { address = "127.0.0.1:1", session_ttl = "30s", consistency_mode = "strong", disable_registration = true }`: "session_ttl",
+		`"s3" { bucket = "b", access_key = "a", secret_key = "s", region = "r", max_parallel = 8 }`:                           "max_parallel",
+	} {
+		cfg, err := vaultconf.Parse([]vaultconf.Source{{Name: "test", Text: "storage " + strings.NewReplacer(",", "\n", "{", "{\n", "}", "\n}").Replace(text) + "\nlistener \"tcp\" { tls_disable = true }"}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := secretsRemotes[cfg.Storage.Type](&secretsHost{log: slog.New(slog.DiscardHandler)}, cfg.Storage.Keys); err != nil {
+			t.Fatal(err)
+		}
+		if len(cfg.Warnings) != 1 || !strings.Contains(cfg.Warnings[0], want+": is not supported and has no effect") || len(cfg.Storage.Keys.Rest()) > 0 {
+			t.Errorf("%s: %q, left %v", text, cfg.Warnings, cfg.Storage.Keys.Rest())
+		}
+	}
+}

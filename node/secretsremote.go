@@ -73,8 +73,9 @@ func isAway(err error) bool {
 }
 
 func remotePostgres(h *secretsHost, k *vaultconf.Keys) (remoteStorage, error) {
-	k.Ignore("max_parallel", "transaction_max_parallel", "max_idle_connections", "skip_create_table", "max_connect_retries", "upsert_function", "ha_table")
-	cfg := pgstore.Config{URL: k.String("connection_url", ""), Table: k.String("table", ""), Log: h.log}
+	k.Ignore("transaction_max_parallel", "max_connect_retries", "upsert_function") // each commit is one statement; a server that is away is tried again for good
+	k.Warn("max_idle_connections", "ha_table")
+	cfg := pgstore.Config{URL: k.String("connection_url", ""), Table: k.String("table", ""), Connections: k.Int("max_parallel", 0), Made: k.Bool("skip_create_table", false), Log: h.log}
 	ha := k.Bool("ha_enabled", false)
 	look := func(ctx context.Context) (string, error) { return pgstore.Look(ctx, cfg) }
 	return remoteStorage{ha: ha, look: look, open: func(ctx context.Context) (storage.Backend, storage.Lock, error) {

@@ -19,7 +19,7 @@ import (
 type statements struct {
 	create                                                    []string
 	get, list, listBelow, scan, scanTo, commit, fence, newest string
-	turn                                                      string
+	first, turn                                               string
 }
 
 func statementsFor(table string) statements {
@@ -39,8 +39,8 @@ FROM (SELECT substr(key, length($1::text)+1) AS rest, n FROM walk WHERE key IS N
 		create: []string{
 			fill.Replace(`CREATE TABLE IF NOT EXISTS {table} (key text COLLATE "C" PRIMARY KEY, value bytea NOT NULL)`),
 			fill.Replace(`CREATE TABLE IF NOT EXISTS {fence} (id int PRIMARY KEY CHECK (id = 1), epoch bigint NOT NULL, turn bigint NOT NULL)`),
-			fill.Replace(`INSERT INTO {fence} VALUES (1, 0, 0) ON CONFLICT DO NOTHING`),
 		},
+		first:     fill.Replace(`INSERT INTO {fence} VALUES (1, 0, 0) ON CONFLICT DO NOTHING`),
 		get:       fill.Replace(`SELECT value FROM {table} WHERE key = $1`),
 		list:      list(""),
 		listBelow: list("AND key < $4"),

@@ -51,7 +51,11 @@ WHERE id = 1 AND (until < clock_timestamp() OR holder = $1) RETURNING epoch`),
 		drop:   fill.Replace(`UPDATE {lock} SET holder = '', until = '-infinity' WHERE id = 1 AND holder = $1 AND epoch = $2`),
 		holder: fill.Replace(`SELECT holder FROM {lock} WHERE id = 1 AND until >= clock_timestamp()`),
 	}}
-	for _, sql := range []string{l.sql.create, l.sql.first} {
+	todo := []string{l.sql.create, l.sql.first}
+	if s.cfg.Made {
+		todo = todo[1:]
+	}
+	for _, sql := range todo {
 		if err := l.do(ctx, func(ctx context.Context, c *pgx.Conn) error { _, err := c.Exec(ctx, sql); return err }); err != nil {
 			return nil, err
 		}

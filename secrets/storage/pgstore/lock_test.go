@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,6 +31,33 @@ func acquire(t *testing.T, l *Locker) storage.Reign {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// A user who may use the tables and make none opens them with Made alone.
+func TestTablesThatAreThere(t *testing.T) {
+	url := schema(t)
+	own := open(t, url, 0)
+	defer own.Close()
+	locker(t, own, "a")
+	_, name, _ := strings.Cut(url, "search_path=")
+	run(t, connect(t, url), "CREATE ROLE user_alone LOGIN; GRANT USAGE ON SCHEMA "+name+" TO user_alone; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "+name+" TO user_alone")
+	cfg := Config{URL: url + " user=user_alone", Connections: 2}
+	if _, err := Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "permission denied for schema") {
+		t.Errorf("a user who may make no tables: %v", err)
+	}
+	cfg.Made = true
+	s, err := Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	locker(t, s, "b")
+	if err := s.Commit(t.Context(), 0, []storage.Op{storage.Put("k", []byte("v"))}); err != nil {
+		t.Error(err)
+	}
+	if n := s.pool.Config().MaxConns; n != 2 {
+		t.Errorf("%d connections", n)
+	}
 }
 
 // TestLock: one at a time, epochs grow, a lock that expired goes to another, and whoever lost it writes nothing.

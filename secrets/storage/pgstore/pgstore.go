@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -41,7 +42,11 @@ type Config struct {
 	// Timeout (10 s) bounds each read, each commit and the connecting of Open. After a call that took so long others are
 	// refused at once, but for one at a time, until the server answers again.
 	Timeout time.Duration
-	Log     *slog.Logger
+	// Connections bounds those of reads and commits; 0 leaves it to the URL (pool_max_conns), else as many as there are cores and 4 at least.
+	Connections int
+	// Made says that the tables are there: they are not made, which would need the right to.
+	Made bool
+	Log  *slog.Logger
 }
 
 // valueBytes bounds a value: several make one statement, which PostgreSQL bounds at 1 GB.
@@ -79,6 +84,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, errkind.E(errkind.Invalid, "storage postgresql: connection_url", err) // pgx leaves the password out
 	}
+	if cfg.Connections > 0 {
+		settings.MaxConns = int32(min(cfg.Connections, math.MaxInt16))
+	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
 	defer cancel()
 	pool, err := pgxpool.NewWithConfig(ctx, settings)
@@ -94,10 +102,14 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// prepare makes the tables and looks at what the server promises.
+// prepare makes the tables, with the fence's row, and looks at what the server promises.
 func (s *Store) prepare(ctx context.Context) error {
-	for _, create := range s.sql.create {
-		if _, err := s.pool.Exec(ctx, create); err != nil {
+	todo := append(slices.Clone(s.sql.create), s.sql.first)
+	if s.cfg.Made {
+		todo = []string{s.sql.first}
+	}
+	for _, sql := range todo {
+		if _, err := s.pool.Exec(ctx, sql); err != nil {
 			return openError(fmt.Errorf("make table %s: %w", s.cfg.Table, err))
 		}
 	}
