@@ -388,6 +388,8 @@ func TestStagesAccountByKind(t *testing.T) {
 	s := r.Stages("catalog", "kv", "register")
 	s.Observe(1, StageFsync, 3*time.Millisecond)
 	s.Observe(9, StageFsync, time.Millisecond) // no such kind: ignored
+	s.ObserveAll(1, StageApply, 2*time.Millisecond, 3)
+	s.ObserveAll(1, StageApply, time.Hour, 0)
 	s.Charge(1, 2, 512, 1)
 	labels := []string{"plane", "catalog", "kind", "register"}
 	if r.Counter("request.storage_ops", labels...).Value() != 2 || r.Counter("request.storage_bytes", labels...).Value() != 512 ||
@@ -396,6 +398,9 @@ func TestStagesAccountByKind(t *testing.T) {
 	}
 	if got := r.Timing("request.stage", append(labels, "stage", "fsync")...); got.Sum() != 3*time.Millisecond {
 		t.Errorf("the stage took %s", got.Sum())
+	}
+	if got := r.Timing("request.stage", append(labels, "stage", "apply")...); got.Sum() != 6*time.Millisecond || got.Count() != 3 {
+		t.Errorf("three together count as %d, which took %s", got.Count(), got.Sum())
 	}
 }
 

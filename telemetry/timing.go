@@ -23,7 +23,10 @@ type Timing struct {
 func newTiming() *Timing { return &Timing{sums: make([]sumCell, cellCount)} }
 
 // Observe records one duration. Zero and negative ones count as one nanosecond.
-func (t *Timing) Observe(d time.Duration) {
+func (t *Timing) Observe(d time.Duration) { t.observe(d, 1) }
+
+// observe records n durations of d each.
+func (t *Timing) observe(d time.Duration, n uint64) {
 	if t == nil {
 		return
 	}
@@ -34,8 +37,8 @@ func (t *Timing) Observe(d time.Duration) {
 	}
 	// The bucket before the sum: a reader skips a timing whose sum stands still, so
 	// a sum that it has seen must never be ahead of its bucket.
-	h.buckets[bucketOf(nanos)].Add(1)
-	t.sums[cellIndex(len(t.sums))].nanos.Add(nanos)
+	h.buckets[bucketOf(nanos)].Add(n)
+	t.sums[cellIndex(len(t.sums))].nanos.Add(nanos * n)
 	lowerTo(&h.min, nanos)
 	raiseTo(&h.max, nanos)
 }

@@ -92,14 +92,20 @@ func costKind(op catalog.Op) int {
 
 // charge books what a batch cost this member. Operations are booked where commands are proposed, beside the requests that they are compared with: who
 // applies what others proposed, or leads since a moment, has many for few requests. Fsyncs are the log's: a batch shares them, so
-// its first command's kind pays, which keeps the sums right.
+// its first command's kind pays, which keeps the sums right. Commands of a batch share their times too, so neighbours of one kind are booked at once.
 func (m *meters) charge(commands []catalog.Command, bytes []int, fsyncs uint64, apply, notify time.Duration) {
-	for i, c := range commands {
-		kind := costKind(c.Op())
-		m.costs.Charge(kind, 0, uint64(bytes[i]), fsyncs)
+	if m.costs == nil {
+		return
+	}
+	for i := 0; i < len(commands); {
+		kind, begin, sum := costKind(commands[i].Op()), i, 0
+		for ; i < len(commands) && costKind(commands[i].Op()) == kind; i++ {
+			sum += bytes[i]
+		}
+		m.costs.Charge(kind, 0, uint64(sum), fsyncs)
 		fsyncs = 0
-		m.costs.Observe(kind, telemetry.StageApply, apply)
-		m.costs.Observe(kind, telemetry.StageNotify, notify)
+		m.costs.ObserveAll(kind, telemetry.StageApply, apply, i-begin)
+		m.costs.ObserveAll(kind, telemetry.StageNotify, notify, i-begin)
 	}
 }
 

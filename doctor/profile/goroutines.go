@@ -46,6 +46,25 @@ func (p *Profiler) look(ctx context.Context) {
 // counted are the runtime's growing profiles as they were last read.
 type counted struct {
 	blocked, mutex *profile.Profile
+	watched        bool // blocked goroutines are counted
+}
+
+// watchBlocked has the runtime count blocked goroutines from now on.
+func (c *counted) watchBlocked() {
+	if c.watched {
+		return
+	}
+	c.watched = true
+	if c.blocked != nil {
+		c.blocked.TimeNanos = time.Now().UnixNano() // what was read last still holds: nothing was counted since
+	}
+	runtime.SetBlockProfileRate(blockRate)
+}
+
+// ignoreBlocked ends that.
+func (c *counted) ignoreBlocked() {
+	c.watched = false
+	runtime.SetBlockProfileRate(0)
 }
 
 // read gives what a growing profile grew by since it was last read; nil the first time and when nothing did.

@@ -85,6 +85,35 @@ func TestLookSeesAWaitInASystemCall(t *testing.T) {
 	t.Errorf("not seen: %+v", p.Stacks())
 }
 
+// waitsForSomebody is blocked for longer than blockRate, which is always counted.
+func waitsForSomebody() { <-time.After(3 * blockRate) }
+
+// TestBlockedCountedWhileWatched: nobody pays for counting who is blocked while nobody watches, and what is told is of the time that was watched.
+func TestBlockedCountedWhileWatched(t *testing.T) {
+	var c counted
+	c.read(doctor.StackBlocked)
+	waitsForSomebody()
+	if got := c.read(doctor.StackBlocked); got != nil {
+		t.Errorf("counted though nobody watches: %v", got)
+	}
+	began := time.Now()
+	c.watchBlocked()
+	waitsForSomebody()
+	got := c.read(doctor.StackBlocked)
+	watched := time.Since(began)
+	c.ignoreBlocked()
+	if got == nil || !strings.Contains(got.String(), "waitsForSomebody") {
+		t.Fatalf("it was not seen: %v", got)
+	}
+	if took := time.Duration(got.DurationNanos); took < 3*blockRate || took > watched {
+		t.Errorf("it says that it watched for %s, and did for %s", took, watched)
+	}
+	waitsForSomebody()
+	if got := c.read(doctor.StackBlocked); got != nil {
+		t.Errorf("counted after the end: %v", got)
+	}
+}
+
 // TestYield: whoever wants the runtime's profiler gets it at once.
 func TestYield(t *testing.T) {
 	leaktest.Check(t)
