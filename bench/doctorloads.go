@@ -1,0 +1,209 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+func doctorKV(ctx context.Context, o *DoctorOptions, r *Result) error {
+	return doctorPairs(ctx, o, r, []string{"KV PUT", "KV GET"}, pairsOfServers, o.openKV)
+}
+
+// noWAN keeps both servers out of the gossip between datacenters, whose port only one of them would get.
+const noWAN = `ports { serf_wan = -1 }`
+
+// openKV starts two servers that have done some work.
+func (o *DoctorOptions) openKV(ctx context.Context, order []int) (pair pairOf, done func(), err error) {
+	var both [2]*cluster
+	done = func() {
+		for _, c := range both {
+			if c != nil {
+				c.close()
+			}
+		}
+	}
+	defer func() {
+		if err != nil {
+			done()
+		}
+	}()
+	run := func(ctx context.Context, with int, kind string, d time.Duration) (costOf, error) {
+		c := both[with]
+		method, body := "PUT", make([]byte, kvValueBytes)
+		if kind == "KV GET" {
+			method, body = "GET", nil
+		}
+		spec := loadSpec{addr: c.http, connections: o.Connections, duration: d, ok: func(r reply) bool { return r.status == 200 || r.status == 404 },
+			next: func(int, int64) []byte {
+				return request(method, c.http, fmt.Sprintf("/v1/kv/bench/%d", rand.IntN(kvKeys)), "", body)
+			}}
+		begin := c.servers[0].proc.cpuSeconds()
+		load, err := runLoad(ctx, spec)
+		if err != nil {
+			return costOf{}, err
+		}
+		return costOf{(c.servers[0].proc.cpuSeconds() - begin) * 1e6 / float64(load.requests), float64(load.requests), millis(load.hist)["p99"]}, nil
+	}
+	for _, with := range order {
+		one := o.Options
+		one.ServerArgs = append(slices.Clone(one.ServerArgs), "-hcl", noWAN)
+		if with == 0 {
+			one.ServerArgs = append(one.ServerArgs, "-hcl", withoutDoctor)
+		}
+		if both[with], err = openCluster(ctx, &one); err != nil {
+			return nil, nil, err
+		}
+		if _, err = run(ctx, with, "KV PUT", o.Duration/3); err != nil {
+			return nil, nil, err
+		}
+	}
+	return alternating(func(ctx context.Context, with int, kind string) (costOf, error) {
+		return run(ctx, with, kind, o.Duration)
+	}), done, nil
+}
+
+func doctorSecrets(ctx context.Context, o *DoctorOptions, r *Result) error {
+	dir, err := os.MkdirTemp("", "corbel-bench")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	file := filepath.Join(dir, "doctor.hcl")
+	if err := os.WriteFile(file, []byte(withoutDoctor), 0o600); err != nil {
+		return err
+	}
+	return doctorPairs(ctx, o, r, []string{"secrets write", "secrets read"}, pairsOfServers, func(ctx context.Context, order []int) (pairOf, func(), error) {
+		return o.openSecrets(ctx, order, file)
+	})
+}
+
+// openSecrets starts two servers with a thousand secrets each; file is the configuration of that without the doctor.
+func (o *DoctorOptions) openSecrets(ctx context.Context, order []int, file string) (pair pairOf, done func(), err error) {
+	var both [2]*vaultCluster
+	done = func() {
+		for _, c := range both {
+			if c != nil {
+				c.close()
+			}
+		}
+	}
+	defer func() {
+		if err != nil {
+			done()
+		}
+	}()
+	const names = 1000
+	puts, gets := [2][][]byte{}, [2][][]byte{}
+	for _, with := range order {
+		one := SecretsOptions{Options: o.Options}
+		if with == 0 {
+			one.ServerArgs = append(slices.Clone(one.ServerArgs), "-config="+file)
+		}
+		if err = one.complete(); err != nil {
+			return nil, nil, err
+		}
+		c, err := openVault(ctx, &one)
+		if err != nil {
+			return nil, nil, err
+		}
+		both[with] = c
+		if err = c.call(ctx, "POST", "sys/mounts/"+secretsMount, map[string]any{"type": "kv"}, nil); err != nil {
+			return nil, nil, err
+		}
+		for i := range names {
+			puts[with] = append(puts[with], c.request("PUT", secretPath(1, i), c.token, secretBody(1)))
+			gets[with] = append(gets[with], c.request("GET", secretPath(1, i), c.token, nil))
+		}
+		if err = c.fill(ctx, puts[with]); err != nil {
+			return nil, nil, err
+		}
+	}
+	return alternating(func(ctx context.Context, with int, kind string) (costOf, error) {
+		list := puts[with]
+		if kind == "secrets read" {
+			list = gets[with]
+		}
+		row, err := both[with].measure(ctx, kind, "", loadSpec{next: func(int, int64) []byte { return list[rand.IntN(len(list))] }})
+		return costOf{row.ServerCPUMicros, float64(row.Requests), row.Millis["p99"]}, err
+	}), done, nil
+}
+
+// doctorEvents has two servers take the same 5,000 results a second each at the same time, well below what they take, so that latency is the path's and
+// not a queue's. Both live through all pairs: a server's start, its agents' registration and the doctor's first minute would be most of a short run.
+func doctorEvents(ctx context.Context, o *DoctorOptions, r *Result) error {
+	var both [2]*plane
+	for with := range both {
+		one := &MonitorOptions{Options: o.Options, Agents: 500, Checks: 40, Subscriptions: 4, Interval: 1}
+		one.Progress = nil
+		if with == 0 {
+			one.ServerArgs = append(slices.Clone(one.ServerArgs), "-hcl", withoutDoctor)
+		}
+		if err := one.complete(); err != nil {
+			return err
+		}
+		p, err := openPlane(ctx, one)
+		if err != nil {
+			return err
+		}
+		defer p.close()
+		both[with] = p
+		if err := p.prepare(ctx); err != nil {
+			return err
+		}
+		if err := p.play(ctx); err != nil {
+			return err
+		}
+		if err := p.awaitSessions(ctx, rampMost(one)); err != nil {
+			return err
+		}
+	}
+	for _, p := range both {
+		if err := p.checks(ctx); err != nil {
+			return err
+		}
+	}
+	settle(ctx, max(2*time.Second, min(2*o.Duration, startUp))) // each key's first result is written whole
+	measure := func(ctx context.Context, _ string, _ int) (got [2]costOf, err error) {
+		var before, after [2]eventsAt
+		for with, p := range both {
+			if before[with], err = p.eventsNow(ctx, true); err != nil {
+				return got, err
+			}
+		}
+		settle(ctx, o.Duration)
+		for with, p := range both {
+			if after[with], err = p.eventsNow(ctx, false); err != nil {
+				return got, err
+			}
+		}
+		for with, p := range both {
+			stored := after[with].stored - before[with].stored
+			if stored <= 0 {
+				return got, fmt.Errorf("no event was stored in %s", o.Duration)
+			}
+			durable, _ := p.follow.latencies()
+			got[with] = costOf{(after[with].cpu - before[with].cpu) * 1e6 / stored, stored, durable["p99"]}
+		}
+		return got, ctx.Err()
+	}
+	return doctorPairs(ctx, o, r, []string{"events"}, o.Pairs, func(context.Context, []int) (pairOf, func(), error) { return measure, func() {}, nil })
+}
+
+// eventsAt is how many results servers had stored, and for how many seconds of CPU.
+type eventsAt struct{ stored, cpu float64 }
+
+// eventsNow begins or ends a run: both figures are of one moment.
+func (p *plane) eventsNow(ctx context.Context, begins bool) (eventsAt, error) {
+	now, err := p.figures(ctx)
+	at := eventsAt{now.stored, p.usage().servers}
+	if begins {
+		p.follow.forget()
+	}
+	p.follow.record(begins)
+	return at, err
+}
