@@ -72,6 +72,7 @@ type plan struct {
 	owners   map[string]int
 	replicas map[string]int // that are or are to be
 	behind   int
+	taken    map[int]bool // shards that move to another owner, so nothing else is done with them
 	told     Told
 }
 
@@ -81,7 +82,8 @@ type Told func(shard int, follower string) Sync
 // Plan returns the next table, and the shards whose owner should hand over to their replica in order. Servers that are not listed are as if they
 // were lost.
 func Plan(t Table, servers []Server, told Told) (next Table, handOver []int) {
-	p := &plan{told: told, was: t, table: t, servers: slices.Clone(servers), known: map[string]Server{}, owners: map[string]int{}, replicas: map[string]int{}}
+	p := &plan{told: told, was: t, table: t, servers: slices.Clone(servers), known: map[string]Server{}, owners: map[string]int{}, replicas: map[string]int{},
+		taken: map[int]bool{}}
 	slices.SortFunc(p.servers, func(a, b Server) int { return cmp.Compare(a.ID, b.ID) })
 	for _, s := range p.servers {
 		p.known[s.ID] = s
@@ -97,9 +99,12 @@ func Plan(t Table, servers []Server, told Told) (next Table, handOver []int) {
 	for i := range p.table {
 		s := &p.table[i]
 		p.judge(i, s)
+		if s.Replica != "" && p.known[s.Next].Leaving {
+			s.Next = "" // it may never have everything, and would have to go again
+		}
 		p.owners[s.Owner]++
 		p.replicas[s.heir()]++
-		if s.Next != "" || s.Replica != "" && !p.synced(i) {
+		if s.Next != "" || s.Replica != "" && !p.known[s.Replica].Leaving && !p.synced(i) { // nobody waits for who leaves to catch up
 			p.behind++
 		}
 	}
@@ -232,19 +237,20 @@ func (p *plan) most(counts map[string]int) (id string, leaving bool) {
 
 // even moves shards from those who own many to those who own few: by handing over to a replica that has
 // everything, or, where it has not, by making it the replica first.
+//
+// What it takes, evenReplicas leaves alone: else that would give back what follows here so that it may own, without end.
 func (p *plan) even() (handOver []int) {
-	taken := map[int]bool{}
 	for {
 		from, leaving := p.most(p.owners)
 		to := p.least(p.owners, from)
 		if from == "" || to == "" || !leaving && p.owners[from]-p.owners[to] < 2 {
 			return handOver
 		}
-		at := p.pick(from, to, taken)
+		at := p.pick(from, to)
 		if at < 0 {
 			return handOver
 		}
-		taken[at] = true
+		p.taken[at] = true
 		switch s := &p.table[at]; {
 		case s.Replica == to && p.synced(at):
 			handOver = append(handOver, at)
@@ -257,10 +263,10 @@ func (p *plan) even() (handOver []int) {
 }
 
 // pick returns the shard of from that is best moved to to; -1 when none is for now.
-func (p *plan) pick(from, to string, taken map[int]bool) int {
+func (p *plan) pick(from, to string) int {
 	other := -1
 	for i, s := range p.table {
-		if s.Owner != from || taken[i] {
+		if s.Owner != from || p.taken[i] {
 			continue
 		}
 		if s.Replica == to && p.synced(i) {
@@ -291,7 +297,7 @@ func (p *plan) evenReplicas() {
 func (p *plan) unevenest() (at int, to string) {
 	at, most := -1, 1
 	for i, s := range p.table {
-		if s.Replica == "" || !p.free(i) {
+		if s.Replica == "" || p.taken[i] || !p.free(i) {
 			continue
 		}
 		id := p.least(p.replicas, s.Owner, s.Replica)
@@ -307,6 +313,23 @@ func (p *plan) unevenest() (at int, to string) {
 		}
 	}
 	return at, to
+}
+
+// Now lists, in order, which of a plan's shards may be handed over while the plan is not the table yet, so that a table that changes often keeps nobody who
+// is to go: those of which the owner and its replica stay. It is none where a shard gets another owner at once, for that must not wait for them.
+func Now(t, next Table, handOver []int) (list []int) {
+	for i := range t {
+		if t[i].Owner != next[i].Owner || t[i].Epoch != next[i].Epoch {
+			return nil
+		}
+	}
+	for _, i := range handOver {
+		if t[i].Replica == next[i].Replica {
+			list = append(list, i)
+		}
+	}
+	slices.Sort(list)
+	return list
 }
 
 // HandOver makes the replicas of shards their owners, and the owners their replicas.

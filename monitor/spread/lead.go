@@ -48,6 +48,7 @@ type watch struct {
 	mu    sync.Mutex
 	heard map[string]*heard
 	pings sync.WaitGroup
+	turn  int // from which shard on others are handed over; of lead alone
 }
 
 // lead plans while this server leads.
@@ -245,12 +246,22 @@ func (s *Spread) plan(ctx context.Context, members []Member) {
 				s.adopted.Add(1) // with less than everything
 			}
 		}
+	}
+	released := s.handOver(ctx, index, table, s.turns(shards.Now(table, next, handOver)))
+	if next = shards.HandOver(next, released); next != table {
 		s.write(ctx, index, &next)
-		return // hand over by what the servers say of the new table
 	}
-	if len(handOver) > 0 {
-		s.handOver(ctx, index, table, handOver[:min(len(handOver), handOverMost)])
+}
+
+// turns returns those of a list that are handed over next: others than at the last time, where it has more, since their owner may never release some.
+func (s *Spread) turns(list []int) []int {
+	at, _ := slices.BinarySearch(list, s.watch.turn)
+	list = slices.Concat(list[at:], list[:at])
+	list = list[:min(len(list), handOverMost)]
+	if len(list) > 0 {
+		s.watch.turn = list[len(list)-1] + 1
 	}
+	return list
 }
 
 func (s *Spread) write(ctx context.Context, index uint64, t *shards.Table) {
@@ -265,13 +276,13 @@ func (s *Spread) write(ctx context.Context, index uint64, t *shards.Table) {
 	}
 }
 
-// handOver moves shards to their replicas in order: their owners stop taking results, and send what they have, before the table changes.
-func (s *Spread) handOver(ctx context.Context, index uint64, t shards.Table, list []int) {
+// handOver begins to move shards to their replicas in order: their owners stop taking results, and send what they have, before the table changes. It
+// returns those of which the replica has everything.
+func (s *Spread) handOver(ctx context.Context, index uint64, t shards.Table, list []int) (released []int) {
 	byOwner := map[string][]int{}
 	for _, i := range list {
 		byOwner[t[i].Owner] = append(byOwner[t[i].Owner], i)
 	}
-	var released []int
 	for id, of := range byOwner {
 		m, err := s.member(id)
 		if err != nil {
@@ -287,17 +298,13 @@ func (s *Spread) handOver(ctx context.Context, index uint64, t shards.Table, lis
 			continue
 		}
 		for r := pack.Read(reply); r.More(); {
-			if n := r.Uint(); n < shards.Count {
+			if n := r.Uint(); n < shards.Count && slices.Contains(of, int(n)) {
 				released = append(released, int(n))
 			}
 		}
 	}
-	if len(released) == 0 {
-		return
-	}
-	next := shards.HandOver(t, released)
 	s.moved.Add(uint64(len(released)))
-	s.write(ctx, index, &next)
+	return released
 }
 
 // ask calls a server, this one too.

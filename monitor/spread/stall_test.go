@@ -60,8 +60,8 @@ func (c *cluster) without(t *testing.T, gone *server) {
 func TestStalledStore(t *testing.T) {
 	t.Parallel()
 	const entities = 100
-	c := newImpatient(t, 2, 500*time.Millisecond)
-	c.even(t, 2)
+	c := newImpatient(t, 3, 500*time.Millisecond)
+	c.even(t, 3)
 	at, runs := time.Now().Unix()-1000, int64(0)
 	send := func(s *server) {
 		t.Helper()
@@ -82,7 +82,7 @@ func TestStalledStore(t *testing.T) {
 	send(bad)
 	c.counted(t, entities, runs)
 	bad.disk.LiftAll()
-	c.even(t, 2)
+	c.even(t, 3)
 	send(bad)
 	c.counted(t, entities, runs)
 	polltest.Until(t, c.replicated, "the replicas to have everything again")
