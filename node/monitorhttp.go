@@ -254,6 +254,8 @@ func (m *monitorPlane) meterShards(stat func(name, help string, f func() float64
 	stat("shards_behind", "Owned shards whose replica lacks something, or that have none.", of(func(s spread.Stats) float64 { return float64(s.ReplicaBehind) }))
 	stat("shards_taken_over", "Shards that came to this server from another one.", of(func(s spread.Stats) float64 { return float64(s.Takeovers) }))
 	stat("shards_moved", "Shards that this server, as the leader, had handed over in order.", of(func(s spread.Stats) float64 { return float64(s.Moved) }))
+	stat("shards_stuck", "Shards that servers which leave, or whose event store does not answer, have kept for half a minute, as this server, as the leader, sees it.",
+		of(func(s spread.Stats) float64 { return float64(s.Stuck) }))
 	stat("shards_begun_anew", "Shards whose state no server had any more, as this server, as the leader, saw it.", of(func(s spread.Stats) float64 { return float64(s.Adopted) }))
 	stat("shards_resent", "Shards that were sent to a replica as a whole.", of(func(s spread.Stats) float64 { return float64(s.Resent) }))
 	stat("replicated_bytes", "Bytes that were sent to replicas.", of(func(s spread.Stats) float64 { return float64(s.Replicated) }))

@@ -48,7 +48,10 @@ type watch struct {
 	mu    sync.Mutex
 	heard map[string]*heard
 	pings sync.WaitGroup
-	turn  int // from which shard on others are handed over; of lead alone
+	// Of lead alone:
+	turn    int              // from which shard on others are handed over
+	kept    map[string]*kept // by server
+	refused map[string]error // why a server did not release all it was asked for the last time; nil is that it did
 }
 
 // lead plans while this server leads.
@@ -71,6 +74,9 @@ func (s *Spread) lead(ctx context.Context) error {
 			s.watch.mu.Lock()
 			clear(s.watch.heard)
 			s.watch.mu.Unlock()
+			s.watch.kept = nil
+			clear(s.watch.refused)
+			s.stuck.Store(0)
 		}
 		select {
 		case <-ctx.Done():
@@ -247,6 +253,7 @@ func (s *Spread) plan(ctx context.Context, members []Member) {
 			}
 		}
 	}
+	s.watchKeepers(&table, servers, func(i int) bool { return told(table[i], i, table[i].Replica) == shards.Complete })
 	released := s.handOver(ctx, index, table, s.turns(shards.Now(table, next, handOver)))
 	if next = shards.HandOver(next, released); next != table {
 		s.write(ctx, index, &next)
@@ -284,27 +291,38 @@ func (s *Spread) handOver(ctx context.Context, index uint64, t shards.Table, lis
 		byOwner[t[i].Owner] = append(byOwner[t[i].Owner], i)
 	}
 	for id, of := range byOwner {
-		m, err := s.member(id)
-		if err != nil {
-			continue
+		list, err := s.releasedBy(ctx, id, index, of)
+		if err == nil && len(list) < len(of) {
+			err = errkind.Errorf(errkind.Unavailable, "of %d shards it released %d: its replicas do not have all of the others yet", len(of), len(list))
 		}
-		req := pack.Uint(nil, index)
-		for _, i := range of {
-			req = pack.Uint(req, uint64(i))
-		}
-		reply, err := s.ask(ctx, m, methodRelease, req, releaseTime)
-		if err != nil {
-			s.cfg.Log.Debug("shards were not released", "server", m.Name, "error", err)
-			continue
-		}
-		for r := pack.Read(reply); r.More(); {
-			if n := r.Uint(); n < shards.Count && slices.Contains(of, int(n)) {
-				released = append(released, int(n))
-			}
-		}
+		s.watch.refused[id] = err
+		released = append(released, list...)
 	}
 	s.moved.Add(uint64(len(released)))
 	return released
+}
+
+// releasedBy asks an owner to release shards, and returns those that it did.
+func (s *Spread) releasedBy(ctx context.Context, id string, index uint64, list []int) (released []int, err error) {
+	m, err := s.member(id)
+	if err != nil {
+		return nil, err
+	}
+	req := pack.Uint(nil, index)
+	for _, i := range list {
+		req = pack.Uint(req, uint64(i))
+	}
+	reply, err := s.ask(ctx, m, methodRelease, req, releaseTime)
+	if err != nil {
+		s.cfg.Log.Debug("shards were not released", "server", m.Name, "error", err)
+		return nil, err
+	}
+	for r := pack.Read(reply); r.More(); {
+		if n := r.Uint(); n < shards.Count && slices.Contains(list, int(n)) {
+			released = append(released, int(n))
+		}
+	}
+	return released, nil
 }
 
 // ask calls a server, this one too.

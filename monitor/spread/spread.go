@@ -87,6 +87,7 @@ type Spread struct {
 	voids   voids
 
 	takeovers, moved, adopted atomic.Uint64
+	stuck                     atomic.Int64
 }
 
 // New returns a Spread, whose Replicate is to be the ingest's.
@@ -100,7 +101,7 @@ func New(cfg Config) *Spread {
 	s.back = newBack(s)
 	s.lanes = newLanes(s)
 	s.inbound.last = map[laneKey]*answered{}
-	s.watch.heard = map[string]*heard{}
+	s.watch.heard, s.watch.refused = map[string]*heard{}, map[string]error{}
 	return s
 }
 
@@ -300,6 +301,7 @@ type Stats struct {
 	Takeovers       uint64 // shards that came here
 	Moved           uint64 // shards that this leader had handed over in order
 	Adopted         uint64 // shards that this leader gave to a server that lacked something, since nobody who had it came back
+	Stuck           int64  // shards that this leader sees servers keep, for 30 s and more, that are to give them away
 	Forwarded       uint64 // events that went to their owner
 	Brief           uint64 // of these, such that went without what the owner had
 	Dropped         uint64 // events that found no owner in time
@@ -312,7 +314,7 @@ type Stats struct {
 
 // Stats returns the counts.
 func (s *Spread) Stats() Stats {
-	st := Stats{Takeovers: s.takeovers.Load(), Moved: s.moved.Load(), Adopted: s.adopted.Load(),
+	st := Stats{Takeovers: s.takeovers.Load(), Moved: s.moved.Load(), Adopted: s.adopted.Load(), Stuck: s.stuck.Load(),
 		Forwarded: s.lanes.forwarded.Load(), Brief: s.lanes.brief.Load(), Dropped: s.lanes.dropped.Load(), Waiting: s.lanes.waiting.Load()}
 	st.Replicated, st.Resent, st.ReplicaWaiting = s.back.sent.Load(), s.back.resent.Load(), s.back.waiting.Load()
 	if t := s.table.Load(); t != nil {
