@@ -114,6 +114,7 @@ func (g *Group) VerifyLeader(ctx context.Context) error {
 			return errkind.E(errkind.Unavailable, "verify leader", ctx.Err())
 		}
 	}
+	term := in.ready.Load()
 	commit := in.raft.CommitIndex()
 	for {
 		// The library counts answers that come now to messages that were sent before it was asked. In a process that was stopped
@@ -123,7 +124,11 @@ func (g *Group) VerifyLeader(ctx context.Context) error {
 		if err := in.await(ctx, in.raft.VerifyLeader()); err != nil {
 			return verifyError(err)
 		}
-		if in.peers.confirmed.Load() >= began {
+		confirmed := in.peers.confirmed.Load() >= began
+		if in.ready.Load() != term || in.raft.CurrentTerm() != term {
+			return errNotLeader // what was confirmed may be a later term's lead, and another leader have written in between: behind commit
+		}
+		if confirmed {
 			return g.awaitApplied(ctx, in, commit)
 		}
 		if !in.leads() {

@@ -193,11 +193,18 @@ func boundCommit(m *raft.AppendEntriesRequest) {
 
 // holds keeps a request back that is passed on by itself later.
 func (b *inbox) holds(rpc raft.RPC, stop <-chan struct{}) bool {
-	req, ok := rpc.Command.(*raft.RequestPreVoteRequest)
-	return ok && b.succession != nil && b.succession.asked(req, func() {
+	if b.succession == nil {
+		return false
+	}
+	pass := func() {
 		select {
 		case b.out <- rpc:
 		case <-stop:
 		}
-	})
+	}
+	if b.succession.early(rpc, pass) {
+		return true
+	}
+	req, ok := rpc.Command.(*raft.RequestPreVoteRequest)
+	return ok && b.succession.asked(req, pass)
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"corbel.dev/corbel/kit/errkind"
 )
 
 // succession shortens what lies between a leader's death and the next one. The library waits
@@ -32,7 +34,7 @@ type succession struct {
 	gone atomic.Pointer[reign]
 	// yielding is until when this member asks nobody for a pre-vote: nanoseconds of peers.now.
 	yielding atomic.Int64
-	// held counts the pre-vote requests that wait for this member's own judgement.
+	// held counts the requests for votes and pre-votes that wait for this member's own judgement, or for a lease time since its start.
 	held atomic.Int32
 }
 
@@ -41,7 +43,7 @@ type reign struct {
 	term uint64
 }
 
-// maxHeld bounds the pre-vote requests that wait; there are rarely more candidates than one.
+// maxHeld bounds the requests that wait; there are rarely more candidates than one.
 const maxHeld = 8
 
 // silence is after which time without a word a follower stands. It is longer than the
@@ -124,6 +126,39 @@ func (in *instance) pause(d time.Duration) bool {
 	case <-in.stop:
 		return false
 	}
+}
+
+var errEarly = errkind.New(errkind.Unavailable, "this server has just started, and votes in a moment")
+
+// early holds requests for votes back until a lease time after the start, and reports whether this is one. The process before
+// may have answered a leader just before it ended, and that leader's lease stands on nobody voting for another one; who it
+// was, this process does not know. A leader that gives its place away has given its lease up first.
+func (s *succession) early(rpc raft.RPC, pass func()) bool {
+	switch req := rpc.Command.(type) {
+	case *raft.RequestVoteRequest:
+		if req.LeadershipTransfer {
+			return false
+		}
+	case *raft.RequestPreVoteRequest:
+	default:
+		return false
+	}
+	left := s.in.g.cfg.lease() - time.Duration(s.in.peers.now())
+	if left <= 0 {
+		return false
+	}
+	if s.held.Add(1) > maxHeld {
+		s.held.Add(-1)
+		rpc.Respond(nil, errEarly)
+		return true
+	}
+	s.in.wg.Go(func() {
+		defer s.held.Add(-1)
+		if s.in.pause(left) {
+			pass()
+		}
+	})
+	return true
 }
 
 // asked says whether a request for a pre-vote has to wait until this member has made

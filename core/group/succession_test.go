@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/raft"
+
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/polltest"
 )
@@ -107,5 +109,33 @@ func TestLivingLeaderIsKept(t *testing.T) {
 	}
 	if now := l.current.Load().raft.CurrentTerm(); now != term {
 		t.Fatalf("term %d became %d", term, now)
+	}
+}
+
+// TestNoVoteWithinALeaseOfTheStart: a leader whose lease stands on the answer of a member that was restarted since is not replaced with
+// that member's vote while the lease lasts.
+func TestNoVoteWithinALeaseOfTheStart(t *testing.T) {
+	t.Parallel()
+	nodes := cluster(t, 3, func(_ int, n *node) { n.adjust = func(c *Config) { c.unit = 2 * time.Second } })
+	l := leader(t, nodes)
+	voter, candidate := others(nodes, l)[0], others(nodes, l)[1]
+	l.silent.Store(true) // the voter does not hear it again; the candidate believes in it for two seconds and more
+	voter.kill()
+	voter.stop()
+	began := time.Now()
+	voter.start()
+	asks := candidate.current.Load()
+	term := asks.raft.CurrentTerm()
+	var took time.Duration
+	polltest.Until(t, func() bool {
+		term++
+		var resp raft.RequestVoteResponse
+		req := raft.RequestVoteRequest{RPCHeader: asks.header(), Term: term, LastLogIndex: asks.raft.LastIndex(), LastLogTerm: term - 1}
+		err := asks.trans.NetworkTransport.RequestVote(raft.ServerID(voter.id), raft.ServerAddress(voter.addr), &req, &resp)
+		took = time.Since(began)
+		return err == nil && resp.Granted
+	}, "a vote")
+	if took < time.Second {
+		t.Fatalf("a member votes %s after its start: the leader that its former process answered may hold its lease for a second", took)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/storage"
 )
 
@@ -20,10 +21,11 @@ func (n *Node) Acquire(ctx context.Context) (storage.Reign, error) {
 	}
 	for {
 		changed := g.LeaderChanges()
+		term := g.Term() // before it is known that this server leads: the reign never counts for a later term
 		if g.IsLeader() && n.store.Leads(ctx) == nil {
 			// All that was committed before this reign is applied here, and the epoch is in the same log: nobody else
 			// can have taken the next one.
-			r := &raftReign{n: n, epoch: n.store.Epoch() + 1, done: make(chan struct{})}
+			r := &raftReign{n: n, term: term, epoch: n.store.Epoch() + 1, done: make(chan struct{})}
 			n.reigns.Store(true)
 			go r.watch()
 			return r, nil
@@ -50,19 +52,24 @@ func (n *Node) Holder(context.Context) (string, error) {
 	return id, nil
 }
 
+var errTermOver = errkind.New(errkind.NotLeader, "this server's turn as the active one has ended; another one begins")
+
+// raftReign lasts for one term of the group. A server that lost the lead and has it again, before anybody noticed, leads in a
+// later term: others may have written in between, and what it keeps in memory of the term before is old.
 type raftReign struct {
 	n     *Node
+	term  uint64
 	epoch storage.Epoch
 	done  chan struct{}
 }
 
-// watch ends with the leadership or the group.
+// watch ends with the term's leadership or the group.
 func (r *raftReign) watch() {
 	defer close(r.done)
 	g := r.n.group.Load()
 	for {
 		changed := g.LeaderChanges()
-		if !g.IsLeader() {
+		if !g.IsLeader() || g.Term() != r.term {
 			return
 		}
 		select {
@@ -77,7 +84,15 @@ func (r *raftReign) watch() {
 func (r *raftReign) Epoch() storage.Epoch { return r.epoch }
 
 // Held implements storage.Reign.
-func (r *raftReign) Held(ctx context.Context) error { return r.n.store.Leads(ctx) }
+func (r *raftReign) Held(ctx context.Context) error {
+	if err := r.n.store.Leads(ctx); err != nil {
+		return err
+	}
+	if g := r.n.group.Load(); g.Term() != r.term { // last: terms only grow, so this one still was when Leads looked
+		return errTermOver
+	}
+	return nil
+}
 
 // Done implements storage.Reign.
 func (r *raftReign) Done() <-chan struct{} { return r.done }
