@@ -47,7 +47,7 @@ func (a *API) readHere(w http.ResponseWriter, r *http.Request, path string) bool
 	if !ok {
 		return false
 	}
-	w.Header().Set(lagHeader, strconv.FormatInt(lag.Milliseconds(), 10))
+	w.Header().Set(lagHeader, strconv.FormatInt((lag+time.Millisecond-1).Milliseconds(), 10))
 	w.Header().Set(indexHeader, a.stateAt(index))
 	answer(w, q, reply)
 	return true

@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/barrier"
@@ -18,6 +19,8 @@ type vault struct {
 	shards  [shardCount]shard
 	seed    maphash.Seed
 	limit   int // bytes of values in one shard
+	// foreign counts what others changed, and what was forgotten: an own commit that began before is not known to be the newest.
+	foreign atomic.Uint64
 	// committed is told the keys of each commit, after it, before its caller is.
 	committed                 func(ops []storage.Op)
 	hit, miss, wrote, dropped *telemetry.Counter
@@ -113,17 +116,20 @@ func (v *vault) Scan(ctx context.Context, from, to string, limit int) ([]storage
 	return list, err
 }
 
-// Commit stores operations, and keeps what it stored. After an outcome that is not known nothing of them is kept.
+// Commit stores operations, and keeps what it stored. After an outcome that is not known nothing of them is kept; nor where a reign
+// ended meanwhile: whoever reigns next may have written, and been told of here, before this commit's caller goes on.
 func (v *vault) Commit(ctx context.Context, epoch storage.Epoch, ops []storage.Op) error {
 	if len(ops) == 0 {
 		return nil
 	}
+	foreign := v.foreign.Load()
 	err := v.barrier.Commit(ctx, epoch, ops)
 	for _, op := range ops {
 		s := v.shard(op.Key)
 		s.mu.Lock()
 		s.version++
-		if err != nil || op.Value == nil || storage.IsMark(op) {
+		// Under the lock: who counts later drops what is put here.
+		if err != nil || v.foreign.Load() != foreign || op.Value == nil || storage.IsMark(op) {
 			s.dropLocked(op.Key)
 			v.dropped.Add(1)
 		} else {
@@ -138,6 +144,7 @@ func (v *vault) Commit(ctx context.Context, epoch storage.Epoch, ops []storage.O
 
 // drop forgets a record that somebody else changed.
 func (v *vault) drop(key string) {
+	v.foreign.Add(1)
 	s := v.shard(key)
 	s.mu.Lock()
 	s.version++
@@ -148,6 +155,7 @@ func (v *vault) drop(key string) {
 
 // Forget drops everything: the barrier was sealed.
 func (v *vault) Forget() {
+	v.foreign.Add(1)
 	for i := range v.shards {
 		s := &v.shards[i]
 		s.mu.Lock()

@@ -3,6 +3,7 @@ package faultrun
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -12,6 +13,9 @@ import (
 
 // probes are writes that the active server has under way when it is stopped, and finds when it wakes up.
 const probes = 8
+
+// wakeReads is for how long reads go on at a server that has woken up.
+const wakeReads = 100 * time.Millisecond
 
 // sleeper stops the active server under writes, has another one reign and overwrite what the first was to write, and wakes
 // the first up: it may say what it likes, but changes nothing. Those writes carry a header by which a standby hands
@@ -49,12 +53,14 @@ func (r *secretsRun) sleeper(ctx context.Context, cycle int, stop func()) error 
 		return err
 	}
 	stop()
+	var acked [probes]time.Time
 	for i := range probes {
 		if err := until(ctx, time.Minute, "the new active server to write", func() error {
 			code, body, err := r.do(ctx, other, "PUT", key(i), r.token, map[string]any{"by": "new"})
 			if err != nil || code >= 300 {
 				return fmt.Errorf("status %d, %s, %w", code, body, err)
 			}
+			acked[i] = time.Now()
 			return nil
 		}); err != nil {
 			return err
@@ -62,15 +68,53 @@ func (r *secretsRun) sleeper(ctx context.Context, cycle int, stop func()) error 
 	}
 	end()
 	reigned := lastReign(old)
-	if err := old.Thaw(); err != nil {
-		return err
+	read := r.wakes(ctx, old, key, acked)
+	if err := wait(ctx, 20*time.Millisecond); err != nil { // they are in its sockets
+		return errors.Join(err, old.Thaw(), read())
 	}
+	if err := old.Thaw(); err != nil {
+		return errors.Join(err, read())
+	}
+	err = read()
 	under.Wait()
-	err = r.allNew(ctx, key)
+	err = errors.Join(err, r.allNew(ctx, key))
 	if err != nil && lastReign(old) != reigned {
 		return nil // it came to reign anew while it had them: they were as good as any write of that time
 	}
 	return err
+}
+
+// wakes begins to read at a server that sleeps: when it wakes up, as the active one it knows what another one wrote meanwhile, as a standby
+// it says how old it is. What it returns waits for the answers, and says what was wrong with them.
+func (r *secretsRun) wakes(ctx context.Context, old *Server, key func(int) string, acked [probes]time.Time) func() error {
+	var wrong [probes]error
+	var reads sync.WaitGroup
+	for i, at := range acked {
+		reads.Go(func() {
+			wrong[i] = r.wakeRead(ctx, old, key(i), at)
+			for until := time.Now().Add(wakeReads); time.Now().Before(until) && wrong[i] == nil; {
+				wrong[i] = r.wakeRead(ctx, old, key(i), at)
+			}
+		})
+	}
+	return func() error {
+		reads.Wait()
+		return errors.Join(wrong[:]...)
+	}
+}
+
+// wakeRead is one of them.
+func (r *secretsRun) wakeRead(ctx context.Context, old *Server, key string, acked time.Time) error {
+	var got struct {
+		Data struct {
+			By string `json:"by"`
+		} `json:"data"`
+	}
+	by, age, ok := r.stated(ctx, old, key, &got)
+	if ok && got.Data.By != "new" && !acked.After(by) {
+		return fmt.Errorf("%s was read as %q at %s, at most %q ms old: another was acknowledged %s before that", key, got.Data.By, old.Name, age, by.Sub(acked))
+	}
+	return nil
 }
 
 // lastReign is what a server said when it last became the active one.

@@ -337,10 +337,11 @@ func (l *secretsLedger) tokens() map[string]int {
 	return out
 }
 
-// steady asks until the answer has one of these codes: a server that starts or waits for its storage has others.
+// steady asks until the answer has one of these codes: a server that starts or waits for its storage has others. It asks for the
+// active server's answer: a standby may give one of its own that is old, and says so (readStated judges those).
 func (r *secretsRun) steady(ctx context.Context, s *Server, method, path, token string, codes ...int) (code int, body []byte, err error) {
 	err = until(ctx, time.Minute, method+" "+path, func() (err error) {
-		code, body, err = r.do(ctx, s, method, path, token, nil)
+		code, body, err = r.do(ctx, s, method, path, token, nil, "X-Vault-Forward", "active-node")
 		if err == nil && !slices.Contains(codes, code) {
 			err = fmt.Errorf("status %d, %s", code, body)
 		}
@@ -368,13 +369,13 @@ func (r *secretsRun) compareKey(ctx context.Context, s *Server, key string, sent
 	return nil
 }
 
-// everywhere is what each server answers two seconds later: it tells an old answer from a lost write.
+// everywhere is what is answered through each server two seconds later: it tells an old answer from a lost write.
 func (r *secretsRun) everywhere(ctx context.Context, path string) (out string) {
 	if err := wait(ctx, 2*time.Second); err != nil {
 		return err.Error()
 	}
 	for _, s := range r.servers {
-		code, body, err := r.do(ctx, s, "GET", path, r.token, nil)
+		code, body, err := r.do(ctx, s, "GET", path, r.token, nil, "X-Vault-Forward", "active-node")
 		out += fmt.Sprintf("%s %d %s %v; ", s.Name, code, bytes.TrimSpace(body), orNone(err))
 	}
 	return out

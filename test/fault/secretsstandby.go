@@ -17,39 +17,46 @@ type ackedAt struct {
 	n  int
 }
 
-// readStated reads a key of the load at some server, and holds the answer against what it says of its age: an answer of a
-// standby is at most so many milliseconds older than the request, one without a word is not older at all.
+// readStated reads a key of the load at some server, and holds the answer against what it says of its age.
 func (r *secretsRun) readStated(ctx context.Context, s *Server, rng *rand.Rand) {
 	key := r.someKey(rng)
 	if key == "" {
 		return
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.HTTP+"/v1/secret/"+key, nil)
-	if err != nil {
-		return
-	}
-	req.Header.Set("X-Vault-Token", r.token)
-	begun := time.Now()
-	resp, err := r.client.Do(req)
-	if err != nil {
-		return
-	}
-	defer resp.Body.Close()
 	var got struct {
 		Data struct {
 			N int `json:"n"`
 		} `json:"data"`
 	}
-	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotFound || json.NewDecoder(resp.Body).Decode(&got) != nil {
-		return
+	if by, age, ok := r.stated(ctx, s, "secret/"+key, &got); ok {
+		r.judgeRead(key, got.Data.N, by, age)
 	}
-	age := resp.Header.Get("X-Corbel-LastContact")
+}
+
+// stated reads something at a server, which may be a standby, and returns the time as of which the answer is right by what it says of its
+// age: one of a standby is at most so many milliseconds older than the request, one without a word is not older at all.
+func (r *secretsRun) stated(ctx context.Context, s *Server, path string, out any) (by time.Time, age string, ok bool) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.HTTP+"/v1/"+path, nil)
+	if err != nil {
+		return by, "", false
+	}
+	req.Header.Set("X-Vault-Token", r.token)
+	begun := time.Now()
+	resp, err := r.client.Do(req)
+	if err != nil {
+		return by, "", false
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotFound || json.NewDecoder(resp.Body).Decode(out) != nil {
+		return by, "", false
+	}
+	age = resp.Header.Get("X-Corbel-LastContact")
 	millis, err := strconv.Atoi(age)
 	if age != "" && err != nil {
 		r.wrongRead(fmt.Errorf("%s says X-Corbel-LastContact %q", s.Name, age))
-		return
+		return by, "", false
 	}
-	r.judgeRead(key, got.Data.N, begun.Add(-time.Duration(millis)*time.Millisecond), age)
+	return begun.Add(-time.Duration(millis) * time.Millisecond), age, true
 }
 
 // someKey is one of the keys of this cycle, "" while there is none.

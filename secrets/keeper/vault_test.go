@@ -1,0 +1,68 @@
+package keeper
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"corbel.dev/corbel/secrets/barrier"
+	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/storage/memstore"
+)
+
+// lateStore calls after once, between the end of a commit and its caller.
+type lateStore struct {
+	storage.Backend
+	after func()
+}
+
+func (s *lateStore) Commit(ctx context.Context, epoch storage.Epoch, ops []storage.Op) error {
+	err := s.Backend.Commit(ctx, epoch, ops)
+	if f := s.after; f != nil {
+		s.after = nil
+		f()
+	}
+	return err
+}
+
+// TestCommitOfAFormerReignIsNotKept: a commit that succeeded, and whose caller goes on only when its reign is over and another server has
+// written, leaves nothing in the caches: a standby would answer with it, and call it new.
+func TestCommitOfAFormerReignIsNotKept(t *testing.T) {
+	ctx := t.Context()
+	write := func(v *vault, value string) {
+		t.Helper()
+		if err := v.Commit(ctx, 1, []storage.Op{{Key: "k", Value: []byte(value)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, meanwhile := range map[string]func(v *vault){
+		"told of before the reign ends":  func(v *vault) { v.Forget() }, // Replicated heeds nothing in a reign
+		"told of after the reign ended":  func(v *vault) { v.Forget(); v.drop("k") },
+		"told of where nothing is kept":  func(v *vault) { v.drop("k") },
+		"another record of a batch, too": func(v *vault) { v.drop("k"); v.drop("other") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := &lateStore{Backend: memstore.New()}
+			b := barrier.New(store, time.Now)
+			if err := store.Fence(ctx, 1); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Initialize(ctx, 1, make([]byte, barrier.KeyBytes), nil); err != nil {
+				t.Fatal(err)
+			}
+			v, other := newVault(b, 1<<20), newVault(b, 1<<20)
+			store.after = func() {
+				write(other, "new")
+				meanwhile(v)
+			}
+			write(v, "old")
+			if value, ok, err := v.Get(ctx, "k"); err != nil || !ok || string(value) != "new" {
+				t.Errorf("read as %q, %t, %v after another server wrote it anew", value, ok, err)
+			}
+			write(v, "newest")
+			if value, ok, _ := v.Get(ctx, "k"); !ok || string(value) != "newest" || v.shard("k").values["k"] == nil {
+				t.Errorf("an own commit that nothing came between is read as %q, or is not kept", value)
+			}
+		})
+	}
+}
