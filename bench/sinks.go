@@ -21,7 +21,7 @@ type SinksOptions struct {
 }
 
 // RunSinks measures what telemetry sinks that take nothing cost the writes: two servers,
-// one of them with a dogstatsd socket and an OTLP endpoint that accept and never read and
+// one of them with a dogstatsd socket and OTLP endpoints of metrics and traces that accept and never read and
 // a statsd name that does not resolve. Runs alternate; the row's ratios are with over
 // without, pair by pair.
 func RunSinks(ctx context.Context, o SinksOptions) (*Result, error) {
@@ -48,7 +48,7 @@ func RunSinks(ctx context.Context, o SinksOptions) (*Result, error) {
 	plain, blocked := o.Options, o.Options
 	plain.ServerArgs = append(slices.Clone(o.ServerArgs), "-hcl", `telemetry { prometheus_retention_time = "1h" }`)
 	blocked.ServerArgs = append(slices.Clone(o.ServerArgs), "-hcl", fmt.Sprintf(
-		`telemetry { prometheus_retention_time = "1h" dogstatsd_addr = "unixstream://%s" statsd_address = "metrics.invalid:8125" otlp_endpoint = "http://%s" }`,
+		`telemetry { prometheus_retention_time = "1h" dogstatsd_addr = "unixstream://%[1]s" statsd_address = "metrics.invalid:8125" otlp_endpoint = "http://%[2]s" otlp_traces_endpoint = "http://%[2]s" }`,
 		deaf.path, deaf.tcp.Addr()))
 	without, err := openCluster(ctx, &plain)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/telemetry"
 )
 
 // methodHTTP is the RPC that carries one whole HTTP request to a server.
@@ -185,7 +186,11 @@ func encodeRequest(r *http.Request, j journey) ([]byte, error) {
 	b = pack.String(b, r.RemoteAddr)
 	b = pack.Bytes(b, body)
 	for _, name := range forwardedHeaders {
-		b = pack.String(b, r.Header.Get(name))
+		value := r.Header.Get(name)
+		if name == "Traceparent" {
+			value = telemetry.PassedOn(r.Context(), value)
+		}
+		b = pack.String(b, value)
 	}
 	return pack.End(pack.Bool(b, j.crossed), mark), nil
 }

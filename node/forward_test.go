@@ -9,7 +9,10 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/telemetry"
 )
 
 func TestForwardedRequestKeepsWhatMatters(t *testing.T) {
@@ -109,5 +112,34 @@ func TestParkedQueriesPart(t *testing.T) {
 		if status, _, _, err := decodeReply(reply); err != nil || status != c.status {
 			t.Errorf("%s: %d %v", c.path, status, err)
 		}
+	}
+}
+
+// TestForwardedRequestsGoOnTheTrace: while the trace of a request is exported, its span here is the parent of the one there; else the header goes on as it came.
+func TestForwardedRequestsGoOnTheTrace(t *testing.T) {
+	const came = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	metrics := telemetry.New(telemetry.Config{})
+	queue := telemetry.NewSpanQueue(clock.Real{}, nil)
+	got := func() string {
+		r := httptest.NewRequest(http.MethodGet, "/v1/kv/a", nil)
+		r.Header.Set("traceparent", came)
+		_, r, end := httpx.Trace(metrics.Traces(), "catalog", httptest.NewRecorder(), r)
+		defer end("/v1/kv/")
+		raw, err := encodeRequest(r, journey{hops: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err = decodeRequest(t.Context(), raw); err != nil {
+			t.Fatal(err)
+		}
+		return r.Header.Get("traceparent")
+	}
+	if passed := got(); passed != came {
+		t.Errorf("without traces it is %q", passed)
+	}
+	defer metrics.Traces().Attach(queue)()
+	passed := got()
+	if span := (<-queue.C)[0]; passed != "00-"+came[3:35]+"-"+span.ID.String()+"-01" || span.Parent.String() != came[36:52] {
+		t.Errorf("passed on is %q from %+v", passed, span)
 	}
 }

@@ -79,7 +79,7 @@ func (p *Process) buildMonitor() error {
 	if !p.cfg.Monitor.Enabled {
 		return nil
 	}
-	m := &monitorPlane{p: p, log: p.log, metrics: monitorMetrics(p.clock, p.cfg.Telemetry.DisableDoctor), resources: resources.New(p.log), hub: hub.NewHub(), began: p.clock.Now()}
+	m := &monitorPlane{p: p, log: p.log, metrics: monitorMetrics(p.clock, p.cfg.Telemetry.DisableDoctor, p.metrics.Traces()), resources: resources.New(p.log), hub: hub.NewHub(), began: p.clock.Now()}
 	m.raft = newMonitorRaft(p, m.resources)
 	m.resources.Serve(&monitorGroup{m})
 	m.resources.Watch(m.changed)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"net/url"
 	"time"
 
@@ -34,7 +35,7 @@ func (m *monitorPlane) durable() func(took, store time.Duration) {
 		whole.Observe(took)
 		var spent telemetry.Spent
 		spent[stage], spent[telemetry.StageQueue] = store, took-store
-		m.costs.Done(monitorEvent, took, &spent, "")
+		m.costs.Done(context.Background(), monitorEvent, took, &spent)
 		if call != nil {
 			call.Observe(store)
 		}
@@ -45,14 +46,14 @@ func (m *monitorPlane) durable() func(took, store time.Duration) {
 func (m *monitorPlane) stepped(receive, step time.Duration) {
 	var spent telemetry.Spent
 	spent[telemetry.StageReceive], spent[telemetry.StageStep] = receive, step
-	m.costs.Done(monitorResult, receive+step, &spent, "")
+	m.costs.Done(context.Background(), monitorResult, receive+step, &spent)
 }
 
 // forwarded accounts for a result that another server took.
 func (m *monitorPlane) forwarded(took time.Duration) {
 	var spent telemetry.Spent
 	spent[telemetry.StageForward] = took
-	m.costs.Done(monitorForwarded, took, &spent, "")
+	m.costs.Done(context.Background(), monitorForwarded, took, &spent)
 }
 
 // handled accounts for a handler's run.

@@ -181,8 +181,8 @@ func (m *monitorPlane) cluster() sensuapi.Cluster {
 }
 
 // monitorMetrics makes a registry whose names are as dashboards for Sensu know them.
-func monitorMetrics(clk clock.Clock, noDoctor bool) *telemetry.Registry {
-	return telemetry.New(telemetry.Config{Settings: telemetry.Settings{MetricsPrefix: "sensu_go", PrometheusRetentionTime: 24 * time.Hour, DisableHostname: true, DisableDoctor: noDoctor}, Clock: clk})
+func monitorMetrics(clk clock.Clock, noDoctor bool, traces *telemetry.Traces) *telemetry.Registry {
+	return telemetry.New(telemetry.Config{Settings: telemetry.Settings{MetricsPrefix: "sensu_go", PrometheusRetentionTime: 24 * time.Hour, DisableHostname: true, DisableDoctor: noDoctor}, Clock: clk, Traces: traces})
 }
 
 // meter exports what the parts count.

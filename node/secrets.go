@@ -66,7 +66,7 @@ func newSecretsPlane(c secretsConfig) (*secretsPlane, error) {
 	c.keeper.APIAddr = c.address()
 	c.api.Version, c.api.StorageType = version.VaultContract, c.store.backend.Info().Name
 	if c.keeper.Metrics == nil {
-		p.metrics = vaultMetrics(c.clock)
+		p.metrics = vaultMetrics(c.clock, c.metrics.Traces())
 		c.keeper.Metrics = p.metrics
 	}
 	if c.store.lock != nil {
@@ -91,6 +91,7 @@ func newSecretsPlane(c secretsConfig) (*secretsPlane, error) {
 		return nil, err
 	}
 	c.api.Keeper, c.api.Cluster = p.keeper, p.cluster
+	c.api.Traces = c.keeper.Metrics.Traces()
 	p.api = vaultapi.New(c.api)
 	if p.cluster != nil {
 		p.cluster.Attach(p.keeper, p.api)

@@ -19,7 +19,7 @@ func telemetrySettings(cfg *config.Config) telemetry.Settings {
 		StatsdAddress: t.StatsdAddress, StatsiteAddress: t.StatsiteAddress, DogstatsdAddr: t.DogstatsdAddress,
 		DogstatsdTags: t.DogstatsdTags, PrometheusRetentionTime: retention, DisableHostname: t.DisableHostname,
 		MetricsPrefix: t.Prefix, PrefixFilter: t.PrefixFilter, FilterDefault: &t.FilterDefault,
-		EnableHostMetrics: t.EnableHostMetrics, RetryFailedConnection: &t.RetryFailed, OTLPEndpoint: t.OTLPEndpoint,
+		EnableHostMetrics: t.EnableHostMetrics, RetryFailedConnection: &t.RetryFailed, OTLPEndpoint: t.OTLPEndpoint, OTLPTracesEndpoint: t.OTLPTracesEndpoint,
 		DisableDoctor: t.DisableDoctor,
 	}
 }

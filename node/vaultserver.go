@@ -133,7 +133,7 @@ func vaultLevel(cfg *vaultconf.Config) (slog.Level, error) {
 }
 
 func vaultTelemetry(t *vaultconf.Telemetry) telemetry.Settings {
-	return telemetry.Settings{StatsdAddress: t.StatsdAddress, StatsiteAddress: t.StatsiteAddress, DogstatsdAddr: t.DogstatsdAddr, DogstatsdTags: t.DogstatsdTags,
+	return telemetry.Settings{StatsdAddress: t.StatsdAddress, StatsiteAddress: t.StatsiteAddress, DogstatsdAddr: t.DogstatsdAddr, OTLPTracesEndpoint: t.OTLPTracesEndpoint, DogstatsdTags: t.DogstatsdTags,
 		PrometheusRetentionTime: t.PrometheusRetention, DisableHostname: t.DisableHostname, EnableHostnameLabel: t.HostnameLabel, MetricsPrefix: t.Prefix, PrefixFilter: t.PrefixFilter, FilterDefault: &t.FilterDefault, DisableDoctor: t.DisableDoctor}
 }
 

@@ -52,7 +52,6 @@ type Request struct {
 	Holder       string              // the display name of the token, once it was found good
 	Who          Person              // whose token it is, for templates; nil: nobody's
 	Whose        string              // the entity of the token, once it was found good; "": it has none
-	Trace        string              // the id of the caller's trace (W3C traceparent); "": none
 	Headers      map[string][]string // those that the audit devices record, by name in lower case
 	From         string              // the host that the request was handed on by; "": it came from its client
 	Alone        bool                // asked again, with what engine.Alone named to itself; set by the keeper

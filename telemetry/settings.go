@@ -21,6 +21,7 @@ type Settings struct {
 	DogstatsdAddr           string        // dogstatsd_addr: host:port, or unix://path
 	DogstatsdTags           []string      // dogstatsd_tags: "key:value" on each line
 	OTLPEndpoint            string        // otlp_endpoint: http://host:port[/path]
+	OTLPTracesEndpoint      string        // otlp_traces_endpoint: http://host:port[/path]; "" exports no spans
 	PrometheusRetentionTime time.Duration // prometheus_retention_time: 0 switches the format off
 	DisableHostname         bool          // disable_hostname: gauges without the host in their name
 	EnableHostnameLabel     bool          // enable_hostname_label: the host is a label of all metrics, and in no name
@@ -64,6 +65,8 @@ type Config struct {
 	Host string
 	// DataDir is the folder whose file system enable_host_metrics reports; "" is none.
 	DataDir string
+	// Traces is where spans go: registries of one process share it. nil means one of its own.
+	Traces *Traces
 	// MaxSeriesPerName bounds the label sets of one name; 0 means 1,000.
 	MaxSeriesPerName int
 	// MaxSeries bounds all series; 0 means 20,000.
@@ -78,6 +81,9 @@ func (c *Config) complete() {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Traces == nil {
+		c.Traces = &Traces{}
 	}
 	if c.Host == "" {
 		// A host without a name gets gauges without one; nothing else depends on it.

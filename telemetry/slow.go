@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,7 +26,7 @@ type Slow struct {
 	At          time.Time
 	Took        time.Duration
 	Spent       Spent
-	// Trace is the trace's id where the caller sent one (W3C traceparent).
+	// Trace is the trace's id where the caller sent one (W3C traceparent), or where its spans are exported.
 	Trace string
 }
 
@@ -72,8 +73,8 @@ func (r *slowRing) list(now time.Time) []Slow {
 }
 
 // Done records that a request of a kind ended: request.total{plane,kind}, request.stage for what it spent, and itself when it is one of
-// the slowest. spent may be nil.
-func (s *Stages) Done(kind int, took time.Duration, spent *Spent, trace string) {
+// the slowest. spent may be nil. ctx is the request's: it has the caller's trace (WithTrace), and the span that this is a part of (WithRequest).
+func (s *Stages) Done(ctx context.Context, kind int, took time.Duration, spent *Spent) {
 	if s == nil || uint(kind) >= uint(len(s.totals)) {
 		return
 	}
@@ -85,8 +86,15 @@ func (s *Stages) Done(kind int, took time.Duration, spent *Spent, trace string) 
 			}
 		}
 	}
-	if int64(took) <= s.slow.bar.Load() {
+	slow, trace := int64(took) > s.slow.bar.Load(), ""
+	if q := s.r.cfg.Traces.on(); q != nil {
+		trace = s.trace(ctx, q, kind, took, spent, slow)
+	}
+	if !slow {
 		return
+	}
+	if trace == "" {
+		trace = TraceOf(ctx)
 	}
 	one := Slow{Plane: s.plane, Kind: s.kinds[kind], At: s.r.cfg.Clock.Now(), Took: took, Trace: trace}
 	if spent != nil {

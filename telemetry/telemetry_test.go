@@ -445,27 +445,27 @@ func TestSlowest(t *testing.T) {
 		s := r.Stages("secrets", "read", "write")
 		spent := Spent{}
 		spent[StageStorage] = 80 * time.Millisecond
-		s.Done(1, 90*time.Millisecond, &spent, "0af7651916cd43dd8448eb211c80319c")
-		s.Done(0, time.Millisecond, nil, "")
-		s.Done(9, time.Hour, nil, "") // no such kind
+		s.Done(WithTrace(t.Context(), "0af7651916cd43dd8448eb211c80319c"), 1, 90*time.Millisecond, &spent)
+		s.Done(t.Context(), 0, time.Millisecond, nil)
+		s.Done(t.Context(), 9, time.Hour, nil) // no such kind
 		got := r.Slowest()
 		if len(got) != 1 || got[0].Kind != "write" || got[0].Spent[StageStorage] != 80*time.Millisecond || got[0].Trace == "" {
 			t.Fatalf("slowest: %+v", got)
 		}
 		for i := range 40 {
-			s.Done(0, time.Duration(100+i)*time.Millisecond, nil, "")
+			s.Done(t.Context(), 0, time.Duration(100+i)*time.Millisecond, nil)
 		}
 		if got = r.Slowest(); len(got) != slowKept || got[0].Took != 139*time.Millisecond || got[slowKept-1].Took != 124*time.Millisecond {
 			t.Errorf("%d kept, from %s to %s", len(got), got[0].Took, got[len(got)-1].Took)
 		}
-		if n := testing.AllocsPerRun(100, func() { s.Done(0, 3*time.Millisecond, &spent, "") }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { s.Done(t.Context(), 0, 3*time.Millisecond, &spent) }); n != 0 {
 			t.Errorf("a request that is not among the slowest allocates %v times", n)
 		}
 		time.Sleep(slowFor + time.Second)
 		if got = r.Slowest(); len(got) != 0 {
 			t.Errorf("%d old ones are kept", len(got))
 		}
-		s.Done(0, 3*time.Millisecond, nil, "")
+		s.Done(t.Context(), 0, 3*time.Millisecond, nil)
 		if got = r.Slowest(); len(got) != 1 {
 			t.Error("old ones keep newer ones out")
 		}
@@ -513,7 +513,7 @@ func TestDisableDoctor(t *testing.T) {
 	if s != nil || tenants != nil {
 		t.Fatal("accounts are made")
 	}
-	s.Done(0, time.Second, nil, "")
+	s.Done(t.Context(), 0, time.Second, nil)
 	s.Charge(0, 1, 1, 1)
 	if tenants.Turn() || len(r.Slowest()) > 0 || len(r.Busiest()) > 0 {
 		t.Error("something was kept")

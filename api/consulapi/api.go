@@ -41,6 +41,7 @@ type API struct {
 	// logDropped counts refusals that were not logged.
 	logDropped *telemetry.Counter
 	tenants    *telemetry.Tenants
+	traces     *telemetry.Traces
 	reads      *telemetry.Stages // of one kind; writes are accounted for where they are proposed
 }
 
@@ -69,6 +70,7 @@ func New(cfg Config) (*API, error) {
 	_, a.open = cfg.Authorizer.(AllowAll)
 	a.outgoing.meter(cfg.Metrics)
 	a.tenants, a.reads = cfg.Metrics.Tenants("catalog"), cfg.Metrics.Stages("catalog", "read")
+	a.traces = cfg.Metrics.Traces()
 	a.discoveryStale.Store(int64(cfg.DiscoveryMaxStale))
 	if cfg.Registry == nil {
 		a.agent = newAgentCache(a)
@@ -105,10 +107,10 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		host, _, _ := net.SplitHostPort(r.RemoteAddr)
 		a.tenants.Add("address " + host)
 	}
-	if header := r.Header["Traceparent"]; len(header) > 0 {
-		if id := httpx.TraceID(header[0]); id != "" {
-			r = r.WithContext(telemetry.WithTrace(r.Context(), id))
-		}
+	if header := r.Header["Traceparent"]; !again(w) && (len(header) > 0 || a.traces.On()) {
+		var end func(route string)
+		w, r, end = httpx.Trace(a.traces, "catalog", w, r)
+		defer end(e.pattern)
 	}
 	begun := a.cfg.Clock.Now()
 	q := requests.Get().(*request)
@@ -119,13 +121,19 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	ended, committed, notify := a.cfg.Clock.Now(), q.committed, q.notify
 	if q.route.class == read && !q.waits() {
-		a.reads.Done(0, ended.Sub(begun), &q.spent, telemetry.TraceOf(r.Context()))
+		a.reads.Done(r.Context(), 0, ended.Sub(begun), &q.spent)
 	}
 	q.end()
 	e.timings[n].Observe(ended.Sub(begun))
 	if !committed.IsZero() {
 		notify.told(w, committed, ended)
 	}
+}
+
+// again tells whether a question is asked anew for a watch: the stream has its span, and each answer needs none.
+func again(w http.ResponseWriter) bool {
+	_, is := w.(*watchRecorder)
+	return is
 }
 
 var requests = sync.Pool{New: func() any { return new(request) }}

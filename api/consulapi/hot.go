@@ -283,7 +283,7 @@ func (h *Hot) servePut(c *hothttp.Call, r *hothttp.Request, key string) hothttp.
 func (h *Hot) read(t *telemetry.Timing, begun time.Time) {
 	took := h.api.cfg.Clock.Since(begun)
 	t.Observe(took)
-	h.api.reads.Done(0, took, nil, "") // a request with a trace is not served here
+	h.api.reads.Done(h.base, 0, took, nil) // a request with a trace is not served here
 }
 
 // fail answers with an error as request.fail does. What another server can do is declined.

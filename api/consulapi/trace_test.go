@@ -1,8 +1,10 @@
 package consulapi
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -43,7 +45,41 @@ func TestSlowReadsKeepTheirTrace(t *testing.T) {
 		}
 	}
 	slow := metrics.Slowest()
+	if metrics.Traces().On() {
+		t.Error("traces are exported to nobody")
+	}
 	if len(slow) != 1 || slow[0].Trace != trace || slow[0].Kind != "read" || slow[0].Spent[telemetry.StageToken] < 10*time.Millisecond {
 		t.Errorf("kept are %+v", slow)
+	}
+}
+
+// TestRequestsHaveSpans: a span names the route and never the path, the status is that of the answer, and what is done for the request is below it.
+func TestRequestsHaveSpans(t *testing.T) {
+	metrics := telemetry.New(telemetry.Config{})
+	rig := newRig(t, func(c *Config) { c.Metrics = metrics })
+	q := telemetry.NewSpanQueue(clock.Real{}, nil)
+	defer metrics.Traces().Attach(q)()
+	const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+	for _, c := range []struct {
+		method, path, name string
+		status             int
+	}{
+		{http.MethodPut, "/v1/kv/a-secret-name?token=a-secret-name", "PUT /v1/kv/", 200},
+		{http.MethodGet, "/v1/kv/a-secret-name", "GET /v1/kv/", 200},
+		{http.MethodGet, "/v1/kv/a-secret-name/none", "GET /v1/kv/", 404},
+	} {
+		r := httptest.NewRequest(c.method, c.path, strings.NewReader("a-secret-name"))
+		r.Header.Set("Traceparent", "00-"+trace+"-"+parent+"-01")
+		w := httptest.NewRecorder()
+		rig.api.ServeHTTP(w, r)
+		if w.Code != c.status {
+			t.Fatalf("%s %s: %d %s", c.method, c.path, w.Code, w.Body)
+		}
+		spans := <-q.C
+		root := spans[0]
+		if root.Name != c.name || root.Method != c.method || root.Status != c.status || root.Plane != "catalog" || root.Trace.String() != trace || root.Parent.String() != parent ||
+			strings.Contains(fmt.Sprintf("%+v", spans), "a-secret-name") {
+			t.Errorf("%s %s: %+v", c.method, c.path, spans)
+		}
 	}
 }

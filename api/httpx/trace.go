@@ -1,25 +1,53 @@
 package httpx
 
-import "strings"
+import (
+	"net/http"
 
-// TraceID is the id of the trace that a traceparent header names (W3C Trace Context, version 00 and later ones that begin alike), ""
-// when there is none or it is malformed.
-func TraceID(traceparent string) string {
-	parts := strings.SplitN(traceparent, "-", 5)
-	if len(parts) < 4 || len(parts[0]) != 2 || parts[0] == "ff" || len(parts[1]) != 32 || len(parts[2]) != 16 || len(parts[3]) != 2 {
-		return ""
-	}
-	if !isHex(parts[0]) || !isHex(parts[1]) || !isHex(parts[2]) || !isHex(parts[3]) || strings.Trim(parts[1], "0") == "" {
-		return ""
-	}
-	return parts[1]
-}
+	"corbel.dev/corbel/telemetry"
+)
 
-func isHex(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
+// Trace takes up a request at its door: its context has the caller's trace (the header traceparent, W3C Trace Context) for whoever keeps slow
+// requests, and, while traces are exported, the span that all that is done for it belongs to. end closes that; route is a pattern that
+// the path fits, which must hold nothing that a client wrote. With neither, w and r are given back as they are.
+func Trace(to *telemetry.Traces, plane string, w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request, func(route string)) {
+	header := r.Header.Get("Traceparent")
+	span := to.Begin(plane, r.Method, header)
+	if span == nil {
+		if parent, ok := telemetry.ParseTraceparent(header); ok {
+			r = r.WithContext(telemetry.WithTrace(r.Context(), parent.Trace.String()))
 		}
+		return w, r, func(string) {}
 	}
-	return true
+	seen := &statusWriter{ResponseWriter: w}
+	return seen, r.WithContext(telemetry.WithRequest(r.Context(), span)), func(route string) { span.End(route, seen.status) }
 }
+
+// statusWriter remembers with which status a request was answered.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *statusWriter) WriteHeader(status int) {
+	if w.status == 0 && status >= http.StatusOK {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (w *statusWriter) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Flush implements http.Flusher.
+func (w *statusWriter) Flush() {
+	_ = http.NewResponseController(w.ResponseWriter).Flush() // what cannot be flushed goes out at the end
+}
+
+// Unwrap is for http.ResponseController.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

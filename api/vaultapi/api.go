@@ -21,6 +21,7 @@ import (
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/cluster"
 	"corbel.dev/corbel/secrets/keeper"
+	"corbel.dev/corbel/telemetry"
 )
 
 // Config is what an API is made of. Zero limits are Vault's.
@@ -32,6 +33,8 @@ type Config struct {
 	Cluster *cluster.Cluster
 	// Doctor, where it is set, is served at sys/doctor (corbelapi.Doctor); vaultapi judges who may ask.
 	Doctor http.Handler
+	// Traces is where requests' spans go; nil is nowhere.
+	Traces *telemetry.Traces
 	// RequestLog, where it is set, is told of each request that was answered.
 	RequestLog func(r *http.Request, status int, took time.Duration)
 	Listener
@@ -84,6 +87,11 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h := a.headers.Load(); h != nil {
 		w = &headed{ResponseWriter: w, headers: h}
 	}
+	if parent := r.Header.Get("Traceparent"); parent != "" || a.cfg.Traces.On() {
+		var end func(route string)
+		w, r, end = httpx.Trace(a.cfg.Traces, "secrets", w, r)
+		defer end(routeOf(r.URL.Path))
+	}
 	if a.cfg.RequestLog != nil {
 		seen := &headed{ResponseWriter: w}
 		defer func(begin time.Time) { a.cfg.RequestLog(r, seen.status, time.Since(begin)) }(time.Now())
@@ -113,6 +121,16 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), a.cfg.MaxRequestTime)
 	defer cancel()
 	a.serve(w, r.WithContext(ctx))
+}
+
+// routeOf is what a span says of a path: no name of a mount, and nothing below one, since both may be secrets by mistake.
+func routeOf(path string) string {
+	for _, route := range []string{"/v1/sys/", "/v1/auth/"} {
+		if strings.HasPrefix(path, route) {
+			return route
+		}
+	}
+	return "/v1/{mount}/"
 }
 
 func (a *API) serve(w http.ResponseWriter, r *http.Request) {
@@ -203,7 +221,7 @@ func (a *API) decode(r *http.Request, path string) (q *secrets.Request, raw []by
 	}
 	query := r.URL.Query()
 	from := remote(r)
-	q = &secrets.Request{ID: requestID(), Path: path, Token: tokenOf(r), Remote: from.Addr(), RemotePort: from.Port(), Trace: httpx.TraceID(r.Header.Get("traceparent"))}
+	q = &secrets.Request{ID: requestID(), Path: path, Token: tokenOf(r), Remote: from.Addr(), RemotePort: from.Port()}
 	a.cfg.Keeper.AuditedHeaders(func(name string) {
 		if values := r.Header.Values(name); len(values) > 0 {
 			if q.Headers == nil {

@@ -10,7 +10,6 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
-	"corbel.dev/corbel/telemetry"
 )
 
 // Apply proposes a command and returns what it gave once it is committed and
@@ -44,7 +43,7 @@ func (r *Registry) propose(ctx context.Context, c catalog.Command) (catalog.Resu
 	}
 	took := time.Since(start)
 	r.meters.apply[c.Op()].Observe(took)
-	r.meters.costs.Done(costKind(c.Op()), took, nil, telemetry.TraceOf(ctx))
+	r.meters.costs.Done(ctx, costKind(c.Op()), took, nil)
 	r.meters.costs.Charge(costKind(c.Op()), 1, 0, 0)
 	result, ok := out.(*catalog.Result)
 	if !ok {

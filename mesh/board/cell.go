@@ -3,6 +3,7 @@ package board
 import (
 	"bytes"
 	"container/list"
+	"context"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -269,7 +270,7 @@ func (b *Board) make(st *catalog.State, s mesh.Subject) *made {
 	b.meters.build.Observe(took)
 	var spent telemetry.Spent
 	spent[telemetry.StageBuild], spent[telemetry.StageEncode] = took-out.encoded, out.encoded
-	b.meters.costs.Done(0, took, &spent, "")
+	b.meters.costs.Done(context.Background(), 0, took, &spent)
 	slices.SortFunc(out.from, func(a, c input) int {
 		if a.kind != c.kind {
 			return int(a.kind) - int(c.kind)

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"time"
 
 	"corbel.dev/corbel/mesh"
@@ -57,7 +58,7 @@ func (m *meters) answer(r *Report) {
 			m.applied[r.Type].Observe(whole)
 			var spent telemetry.Spent
 			spent[telemetry.StageSend], spent[telemetry.StageAck] = age, whole-age
-			m.costs.Done(0, whole, &spent, "")
+			m.costs.Done(context.Background(), 0, whole, &spent)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func BenchmarkWatch(b *testing.B) {
 	in := &Ingest{cfg: Config{Stepped: func(receive, step time.Duration) {
 		var spent telemetry.Spent
 		spent[telemetry.StageReceive], spent[telemetry.StageStep] = receive, step
-		costs.Done(0, receive+step, &spent, "")
+		costs.Done(b.Context(), 0, receive+step, &spent)
 	}}}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -358,6 +358,7 @@ type Telemetry struct {
 	DogstatsdAddress    string        `key:"dogstatsd_addr" doc:"host:port or unix:///path of a DogStatsD server"`
 	DogstatsdTags       []string      `key:"dogstatsd_tags" doc:"tags for all measurements"`
 	OTLPEndpoint        string        `key:"otlp_endpoint" doc:"http://host:port[/path] of an OTLP collector"`
+	OTLPTracesEndpoint  string        `key:"otlp_traces_endpoint" doc:"http://host:port[/path] of an OTLP collector of traces: slow requests, and those whose callers sample them"`
 	PrometheusRetention time.Duration `key:"prometheus_retention_time" def:"0s" doc:"switches /v1/agent/metrics?format=prometheus on; 0 is off"`
 	DisableHostname     bool          `key:"disable_hostname" doc:"leave the host name out of gauge names"`
 	Prefix              string        `key:"metrics_prefix" def:"consul" doc:"first part of every name"`

@@ -240,6 +240,7 @@ func (r *reader) telemetry(k *Keys) {
 	t.Prefix, t.FilterDefault, t.PrometheusRetention = "vault", true, 24*time.Hour
 	for _, k := range k.Blocks("telemetry") {
 		t.StatsdAddress, t.StatsiteAddress, t.DogstatsdAddr = k.String("statsd_address", ""), k.String("statsite_address", ""), k.String("dogstatsd_addr", "")
+		t.OTLPTracesEndpoint = k.String("otlp_traces_endpoint", "")
 		t.DogstatsdTags, t.PrefixFilter = k.Strings("dogstatsd_tags"), k.Strings("prefix_filter")
 		t.PrometheusRetention, t.DisableHostname = k.Duration("prometheus_retention_time", 24*time.Hour), k.Bool("disable_hostname", false)
 		t.Prefix, t.FilterDefault = k.String("metrics_prefix", "vault"), k.Bool("filter_default", true)

@@ -125,6 +125,7 @@ type TLS struct {
 // Telemetry is the telemetry stanza.
 type Telemetry struct {
 	StatsdAddress, StatsiteAddress, DogstatsdAddr string
+	OTLPTracesEndpoint                            string // our own key, as the agent has it
 	DogstatsdTags, PrefixFilter                   []string
 	PrometheusRetention                           time.Duration // 24 h
 	DisableHostname, HostnameLabel                bool

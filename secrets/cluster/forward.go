@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/telemetry"
 )
 
 // Between servers requests go as HTTP over the wire, whose certificates were checked before the first byte. Beside the
@@ -78,6 +79,9 @@ func (c *Cluster) newProxy() *httputil.ReverseProxy {
 			r.Out.Header.Set(fromHeader, c.cfg.Self.Hostname)
 			r.Out.Header[certHeader] = certificates(r.In.TLS)
 			r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
+			if parent := telemetry.PassedOn(r.In.Context(), r.In.Header.Get("Traceparent")); parent != "" {
+				r.Out.Header.Set("Traceparent", parent)
+			}
 		},
 		ModifyResponse: func(r *http.Response) error {
 			if r.Header.Get(standbyHeader) != "" {

@@ -37,7 +37,7 @@ func (k *Keeper) LocalHere(ctx context.Context, r *secrets.Request) (*Reply, boo
 	if !k.recordedHere(ctx, t, reply) {
 		return nil, false
 	}
-	k.meters.done(t, begin, reply)
+	k.meters.done(ctx, t, begin, reply)
 	return reply, true
 }
 

@@ -162,7 +162,7 @@ func (m *meters) route(e *mount.Entry, op secrets.Operation) *telemetry.Timing {
 }
 
 // done counts a request that was answered.
-func (m *meters) done(t *task, begin time.Time, r *Reply) {
+func (m *meters) done(ctx context.Context, t *task, begin time.Time, r *Reply) {
 	took := time.Since(begin)
 	if t.holder == nil && r != nil && r.Token != nil {
 		m.login.Observe(took)
@@ -174,7 +174,7 @@ func (m *meters) done(t *task, begin time.Time, r *Reply) {
 	}
 	kind := kindOf(t, r)
 	t.account.spent[telemetry.StageStorage] = time.Duration(t.account.stored.Load())
-	m.costs.Done(kind, took, &t.account.spent, t.Trace)
+	m.costs.Done(ctx, kind, took, &t.account.spent)
 	if n := t.account.commits.Load(); n > 0 {
 		m.costs.Charge(kind, uint64(n), 0, 0)
 	}

@@ -102,7 +102,7 @@ func (k *Keeper) Handle(ctx context.Context, r *secrets.Request) (*Reply, error)
 	if errkind.Is(err, errkind.Overloaded) {
 		k.meters.costs.Shed()
 	}
-	k.meters.done(t, begin, reply)
+	k.meters.done(ctx, t, begin, reply)
 	if t.last {
 		k.endLast(ctx, t)
 	}

@@ -199,7 +199,7 @@ func (k *Keeper) ReadHere(ctx context.Context, r *secrets.Request) (*Reply, bool
 	if !k.recordedHere(ctx, t, reply) {
 		return nil, false
 	}
-	k.meters.done(t, begin, reply)
+	k.meters.done(ctx, t, begin, reply)
 	return reply, true
 }
 

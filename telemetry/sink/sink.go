@@ -17,6 +17,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/google/uuid"
+
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/telemetry"
@@ -47,7 +49,8 @@ type running struct {
 
 // Set is the sinks of a process.
 type Set struct {
-	cfg Config
+	cfg      Config
+	instance string // service.instance.id: of this process alone
 
 	// reload is held through a whole Reload, so that two cannot interleave; it comes before mu.
 	reload sync.Mutex
@@ -68,7 +71,7 @@ func New(cfg Config) (*Set, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Set{cfg: cfg, sinks: make(map[string]*running)}
+	s := &Set{cfg: cfg, instance: uuid.NewString(), sinks: make(map[string]*running)}
 	if err := s.Reload(cfg.Settings); err != nil {
 		return nil, err
 	}
@@ -186,6 +189,10 @@ func (s *Set) build(settings telemetry.Settings, old map[string]*running) (map[s
 	})
 	add("otlp", "otlp_endpoint", settings.OTLPEndpoint, func() (runner, error) {
 		return otlp.New(otlp.Config{Endpoint: settings.OTLPEndpoint, Host: s.cfg.Host,
+			Registry: s.cfg.Registry, Clock: s.cfg.Clock, Logger: s.cfg.Logger})
+	})
+	add("otlp_traces", "otlp_traces_endpoint", settings.OTLPTracesEndpoint, func() (runner, error) {
+		return otlp.NewTraces(otlp.TracesConfig{Endpoint: settings.OTLPTracesEndpoint, Host: s.cfg.Host, Instance: s.instance,
 			Registry: s.cfg.Registry, Clock: s.cfg.Clock, Logger: s.cfg.Logger})
 	})
 	return next, errkind.E(errkind.Invalid, "telemetry", errors.Join(wrong...))

@@ -73,10 +73,11 @@ func TestReloadAddsChangesAndRemovesSinksWhileTheyRun(t *testing.T) {
 	for _, bad := range []telemetry.Settings{
 		{StatsdAddress: b.address, DogstatsdAddr: "no port"},
 		{StatsdAddress: b.address, OTLPEndpoint: "collector:4318"},
+		{StatsdAddress: b.address, OTLPTracesEndpoint: "collector:4318"},
 		{StatsdAddress: b.address, PrefixFilter: []string{"consul"}},
 	} {
 		err := set.Reload(bad)
-		if err == nil || !(strings.Contains(err.Error(), "dogstatsd_addr") || strings.Contains(err.Error(), "otlp_endpoint") || strings.Contains(err.Error(), "prefix_filter")) {
+		if err == nil || !(strings.Contains(err.Error(), "dogstatsd_addr") || strings.Contains(err.Error(), "otlp_endpoint") || strings.Contains(err.Error(), "otlp_traces_endpoint") || strings.Contains(err.Error(), "prefix_filter")) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
@@ -97,9 +98,18 @@ func TestReloadAddsChangesAndRemovesSinksWhileTheyRun(t *testing.T) {
 		t.Error("a sink that came later sent what was before it")
 	}
 
+	// Traces go somewhere while there is where to.
+	if err := set.Reload(telemetry.Settings{StatsdAddress: a.address, OTLPTracesEndpoint: "http://127.0.0.1:1"}); err != nil {
+		t.Fatal(err)
+	}
+	polltest.Until(t, r.Traces().On, "%s", "traces to be exported")
+
 	// Moving statsd and changing the prefix.
 	if err := set.Reload(telemetry.Settings{StatsdAddress: b.address, MetricsPrefix: "fleet"}); err != nil {
 		t.Fatal(err)
+	}
+	if r.Traces().On() {
+		t.Error("spans are made for a sink that was removed")
 	}
 	r.Counter("three").Add(1)
 	polltest.Until(t, func() bool { return b.has("fleet.three:1|c") }, "%s", "the new address")
@@ -112,7 +122,7 @@ func TestStartDoesNotNeedTheSinks(t *testing.T) {
 	r := telemetry.New(telemetry.Config{})
 	set, err := New(Config{Registry: r, Settings: telemetry.Settings{
 		StatsdAddress: "nobody.invalid:8125", StatsiteAddress: "127.0.0.1:1",
-		DogstatsdAddr: "unix:///nowhere/at/all", OTLPEndpoint: "http://127.0.0.1:1",
+		DogstatsdAddr: "unix:///nowhere/at/all", OTLPEndpoint: "http://127.0.0.1:1", OTLPTracesEndpoint: "http://127.0.0.1:1",
 	}})
 	if err != nil {
 		t.Fatal(err)

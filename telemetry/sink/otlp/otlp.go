@@ -6,6 +6,8 @@
 // There is no queue: one export at a time, each request bounded in points and by a
 // deadline. Connections are given up every 30 s, so that a changed address is followed.
 // Host names go into the resource, not into metric names.
+//
+// Traces, beside it, sends spans of requests to .../v1/traces: from a bounded queue, one POST at a time.
 package otlp
 
 import (
@@ -57,21 +59,21 @@ type Sink struct {
 	dropped, sent, failures *telemetry.Counter
 }
 
-// ParseEndpoint checks an endpoint and completes its path.
-func ParseEndpoint(s string) (string, error) {
+// parseEndpoint checks an endpoint and completes its path.
+func parseEndpoint(s, path string) (string, error) {
 	u, err := url.Parse(s)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return "", errkind.Errorf(errkind.Invalid, "address %q is not http://host:port or https://host:port", s)
 	}
 	if u.Path == "" || u.Path == "/" {
-		u.Path = "/v1/metrics"
+		u.Path = path
 	}
 	return u.String(), nil
 }
 
 // New makes a Sink; it opens nothing.
 func New(cfg Config) (*Sink, error) {
-	address, err := ParseEndpoint(cfg.Endpoint)
+	address, err := parseEndpoint(cfg.Endpoint, "/v1/metrics")
 	if err != nil {
 		return nil, err
 	}
