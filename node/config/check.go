@@ -5,6 +5,7 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -43,6 +44,8 @@ func (l *loader) access() {
 			l.fail(fmt.Sprintf("telemetry.prefix_filter %q must begin with + or -", rule))
 		}
 	}
+	l.collector("otlp_endpoint", c.Telemetry.OTLPEndpoint)
+	l.collector("otlp_traces_endpoint", c.Telemetry.OTLPTracesEndpoint)
 	l.autoEncrypt()
 	l.autoConfig()
 	if len(c.Listen.HTTPS) > 0 && !c.TLS.HTTPS.Enabled() && !c.AutoEncrypt.TLS {
@@ -58,6 +61,14 @@ func (l *loader) access() {
 	}
 	if c.DNS.Domain == "." {
 		l.fail("domain must not be empty")
+	}
+}
+
+// collector checks the address of an OTLP collector, of telemetry.key.
+func (l *loader) collector(key, address string) {
+	u, err := url.Parse(address)
+	if address != "" && (err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "") {
+		l.fail(fmt.Sprintf("telemetry.%s: address %q is not http://host:port or https://host:port", key, address))
 	}
 }
 

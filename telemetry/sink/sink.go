@@ -1,5 +1,5 @@
 // Package sink runs the telemetry sinks that the settings name: statsd, statsite,
-// dogstatsd and OTLP.
+// dogstatsd, and OTLP for metrics and for traces.
 //
 // Each sink has its own goroutines, its own cursor over the registry and its own bounded
 // buffer; one that blocks, fails or lies holds up neither another sink nor anything

@@ -25,7 +25,7 @@ import (
 var binDir string
 
 func TestMain(m *testing.M) {
-	testscript.Main(built{m}, map[string]func(){"http": httpMain, "sensucurl": sensucurlMain, "dig": digMain, "await": awaitMain, "serve": serveMain, "certs": certsMain, "jwt": jwtMain})
+	testscript.Main(built{m}, map[string]func(){"http": httpMain, "sensucurl": sensucurlMain, "dig": digMain, "await": awaitMain, "serve": serveMain, "collect": collectMain, "certs": certsMain, "jwt": jwtMain})
 }
 
 // built is the tests with the binary built before; the commands of scripts need none.
