@@ -271,6 +271,19 @@ func (r *faultsRun) handlers(ctx context.Context) error {
 			return err
 		}
 	}
+	for _, s := range r.Servers { // whoever has the events is to know all of them
+		if err := until(ctx, time.Minute, s.Name+" to know the handlers", func() error {
+			body, err := r.get(ctx, s, "/metrics")
+			for _, name := range []string{"hangs", "stalls", "loops", "good"} {
+				if err == nil && !strings.Contains(string(body), `handler="`+name+`"`) {
+					err = fmt.Errorf("it does not know %s", name)
+				}
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+	}
 	const events = 60
 	return r.under(ctx, func() error {
 		c, err := dialAgent(ctx, r.Servers[0], "handled", "")
