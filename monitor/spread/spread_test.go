@@ -212,6 +212,9 @@ func TestKill(t *testing.T) {
 	}
 	for run := range runs {
 		send(c.servers[1], run)
+		if run == 0 { // what follows may go in brief
+			polltest.Until(t, func() bool { return c.servers[1].Stats().Waiting == 0 }, "the first events to arrive")
+		}
 	}
 	occurrences(c.servers[2], runs, runs)
 	if n := told.Load(); n == 0 {
@@ -236,6 +239,7 @@ func TestKill(t *testing.T) {
 	occurrences(c.servers[0], runs+1, runs+1)
 }
 
+// replicated reports whether all that was taken is stored, and all that is stored is at the replicas.
 func (c *cluster) replicated() bool {
 	newest := map[int]uint64{}
 	for _, role := range []string{"owner", "replica"} {
@@ -245,6 +249,9 @@ func (c *cluster) replicated() bool {
 					continue
 				}
 				if role == "owner" {
+					if !s.in.Settled(uint16(one.Shard)) {
+						return false
+					}
 					newest[one.Shard] = one.Sequence
 				} else if one.Sequence < newest[one.Shard] {
 					return false
