@@ -1,6 +1,7 @@
 package faultrun
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -50,6 +51,22 @@ func TestMonitorOutage(t *testing.T) {
 	}
 	t.Logf("%d results, %d changes of status, %d lost in the history; all was there again after %s; %d bytes more meanwhile",
 		report.Results, report.Changes, report.Lost, report.Recovered, report.GrewBytes)
+}
+
+// What the judge of an outage asks the history for: changes between two runs that were both read.
+func TestTurned(t *testing.T) {
+	var sent []*sentRun
+	for i, status := range []uint32{0, 0, 1, 2, 2, 0, 1} {
+		sent = append(sent, &sentRun{number: int64(i), status: status, taken: time.Unix(1, 0)})
+	}
+	sent[5].taken = time.Time{} // nobody knows whether it counts, nor what the next one changed
+	var got []int64
+	for _, run := range turned(sent) {
+		got = append(got, run.number)
+	}
+	if !slices.Equal(got, []int64{2, 3}) || turned(nil) != nil {
+		t.Fatal(got)
+	}
 }
 
 // BenchmarkBesideSlowEvents is what an event store that takes 200 ms for each operation costs the catalog's writes (B3), once for each of -benchtime 10x.

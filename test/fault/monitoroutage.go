@@ -19,6 +19,8 @@ type MonitorOutage struct {
 	// Hung stops PostgreSQL in its tracks, with all connections open; else it is killed.
 	Hung bool
 	For  time.Duration
+	// Sleep is how long one server is stopped in the middle of that: others have its shards afterwards, and it has what waits of them. 0 is none.
+	Sleep time.Duration
 }
 
 // MonitorOutageReport is what happened. Lost are changes of status that the servers say PostgreSQL's history lacks.
@@ -86,6 +88,12 @@ func (r *outageRun) outage(ctx context.Context, cfg MonitorOutage, report *Monit
 		if err := r.round(ctx); err != nil {
 			return fmt.Errorf("while PostgreSQL is away: %w", err)
 		}
+		if cfg.Sleep > 0 && time.Since(began) > cfg.For/2 {
+			if err := r.asleep(ctx, cfg.Sleep); err != nil {
+				return fmt.Errorf("while PostgreSQL is away and a server sleeps: %w", err)
+			}
+			cfg.Sleep = 0
+		}
 	}
 	if err := r.told(ctx); err != nil {
 		return err
@@ -102,6 +110,26 @@ func (r *outageRun) outage(ctx context.Context, cfg MonitorOutage, report *Monit
 	}
 	report.Recovered = time.Since(back)
 	return errors.Join(r.filled(ctx, report), r.afterRestart(ctx))
+}
+
+// asleep stops a server for a while in which nothing is sent, and looks that others took its shards over.
+func (r *outageRun) asleep(ctx context.Context, d time.Duration) error {
+	before, err := r.sum(ctx, "sensu_go_shards_taken_over")
+	if err != nil {
+		return err
+	}
+	victim := r.Servers[r.rng.IntN(len(r.Servers))]
+	if err := victim.Freeze(); err != nil {
+		return err
+	}
+	if err := errors.Join(wait(ctx, d), victim.Thaw(), r.whole(ctx)); err != nil {
+		return err
+	}
+	after, err := r.sum(ctx, "sensu_go_shards_taken_over")
+	if err == nil && after == before {
+		err = errors.New("no shard moved")
+	}
+	return err
 }
 
 func (r *outageRun) away(hung bool) error {
@@ -161,6 +189,17 @@ func (r *outageRun) told(ctx context.Context) error {
 	})
 }
 
+// turned returns the runs that the history must tell of, or count. A run whose session ended before it was proved to be read may have got lost, and
+// with it what the next one changed.
+func turned(sent []*sentRun) (out []*sentRun) {
+	for i := 1; i < len(sent); i++ {
+		if before, run := sent[i-1], sent[i]; run.status != before.status && !run.taken.IsZero() && !before.taken.IsZero() {
+			out = append(out, run)
+		}
+	}
+	return out
+}
+
 // filled compares the history in PostgreSQL with what was sent: each change of status is there, or counted as lost.
 func (r *outageRun) filled(ctx context.Context, report *MonitorOutageReport) error {
 	lost, err := r.sum(ctx, "sensu_go_postgres_history_lost")
@@ -183,10 +222,7 @@ func (r *outageRun) filled(ctx context.Context, report *MonitorOutageReport) err
 		for _, c := range got.Changes {
 			at[c.At] = c.Status
 		}
-		for i, run := range sent[1:] {
-			if run.status == sent[i].status {
-				continue
-			}
+		for _, run := range turned(sent) {
 			report.Changes++
 			if status, ok := at[run.number]; !ok || status != int64(run.status) {
 				missing++

@@ -59,7 +59,7 @@ var rows = []row{
 		1, 60 * time.Second, false, monitorDisks},
 	{"monitor-keepalives", "E, monitor plane: a server that stays away, all of them, a herd, with the usual keepalives of 20 and 120 s; time until an agent has a session elsewhere",
 		1, 8 * time.Minute, false, monitorFaults(faultrun.MonitorFaults{Crowd: 2000, Usual: true, Back: 5 * time.Second, Steps: []string{"killed", "herd", "restart"}})},
-	{"monitor-outage", "B8, monitor plane: PostgreSQL gone for 60 s, or hung for as long, under results; time until it had everything",
+	{"monitor-outage", "B8, monitor plane: PostgreSQL gone for 60 s, or hung for as long, under results, one server stopped meanwhile; time until it had everything",
 		2, 2 * time.Minute, false, withPostgres(monitorOutage)},
 	{"watch", "A3: blocking queries of keys, prefixes and services across faults, 30 s", 5, 40 * time.Second, false, watch},
 	{"disk-errors", "A7: ENOSPC and EIO on each kind of operation, after ever more that go well; worst time until writes resume", 4,
@@ -150,7 +150,7 @@ func monitorDisks(ctx context.Context, l *faultrun.Lab, seed uint64) (done, erro
 }
 
 func monitorOutage(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
-	r, err := l.RunMonitorOutage(ctx, faultrun.MonitorOutage{For: time.Minute, Hung: seed%2 == 0}, seed)
+	r, err := l.RunMonitorOutage(ctx, faultrun.MonitorOutage{For: time.Minute, Hung: seed%2 == 0, Sleep: 4 * time.Second}, seed)
 	return done{map[string]int{"outages": 1, "results": r.Results, "changes of status": r.Changes, "lost in the history": r.Lost}, []time.Duration{r.Recovered}}, err
 }
 
