@@ -65,7 +65,8 @@ type Cluster struct {
 	mu         sync.Mutex // guards heard
 	heard      map[string]Server
 	parked     atomic.Int64 // requests that wait for an active server
-	identified atomic.Bool  // the wire has its identity, where it comes from the barrier
+	handed     handings
+	identified atomic.Bool // the wire has its identity, where it comes from the barrier
 
 	known atomic.Pointer[knownLeader]
 }
@@ -141,6 +142,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	defer wg.Wait()
 	wg.Go(func() { c.serve(ctx) })
 	wg.Go(func() { c.echo(ctx) })
+	wg.Go(func() { c.watchHanded(ctx) })
 	if c.cfg.Raft != nil {
 		wg.Go(func() { c.yield(ctx) })
 	}

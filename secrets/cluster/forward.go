@@ -169,14 +169,16 @@ func idempotent(method string) bool {
 }
 
 func (c *Cluster) handOn(w http.ResponseWriter, r *http.Request, leader Server, body []byte) (err error) {
-	ctx := context.WithValue(context.WithValue(r.Context(), toLeader{}, leader), toOutcome{}, &err)
-	r = r.WithContext(ctx)
+	client := r.Context()
+	ctx, done := c.handed.begin(client, leader.ID)
+	defer done()
+	r = r.WithContext(context.WithValue(context.WithValue(ctx, toLeader{}, leader), toOutcome{}, &err))
 	if body != nil {
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	}
 	begin := c.cfg.Clock.Now()
 	c.proxy.ServeHTTP(w, r)
-	c.meters.forwarded(c.cfg.Clock.Since(begin), err, r.Context().Err() != nil)
+	c.meters.forwarded(c.cfg.Clock.Since(begin), err, client.Err() != nil)
 	return err
 }
 

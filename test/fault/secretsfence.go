@@ -8,17 +8,21 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // probes are writes that the active server has under way when it is stopped, and finds when it wakes up.
 const probes = 8
 
+// handedTime is within what a request that a stopped server has is to end once another one reigns; its client would wait longer.
+const handedTime = 15 * time.Second
+
 // wakeReads is for how long reads go on at a server that has woken up.
 const wakeReads = 100 * time.Millisecond
 
 // sleeper stops the active server under writes, has another one reign and overwrite what the first was to write, and wakes
-// the first up: it may say what it likes, but changes nothing. Those writes carry a header by which a standby hands
+// the first up: it may say what it likes, but changes nothing. What a standby had handed to it has ended by then. Those writes carry a header by which a standby hands
 // nothing on, so whatever they change was changed by who got them. stop ends the other load.
 func (r *secretsRun) sleeper(ctx context.Context, cycle int, stop func()) error {
 	old, err := r.active(ctx)
@@ -42,6 +46,7 @@ func (r *secretsRun) sleeper(ctx context.Context, cycle int, stop func()) error 
 			}
 		})
 	}
+	through := r.through(ctx, writing, other, cycle, &under)
 	if err := wait(ctx, 20*time.Millisecond); err != nil {
 		return err
 	}
@@ -49,7 +54,11 @@ func (r *secretsRun) sleeper(ctx context.Context, cycle int, stop func()) error 
 		return err
 	}
 	defer old.Thaw()
+	through.stopped()
 	if err := r.progress(ctx, old); err != nil {
+		return err
+	}
+	if err := through.end(ctx); err != nil {
 		return err
 	}
 	stop()
@@ -82,6 +91,45 @@ func (r *secretsRun) sleeper(ctx context.Context, cycle int, stop func()) error 
 		return nil // it came to reign anew while it had them: they were as good as any write of that time
 	}
 	return err
+}
+
+// through is writes that a standby hands on to the active server.
+type through struct {
+	ended  [probes]atomic.Int64
+	before [probes]int64
+}
+
+// through writes by way of a standby until writing ends, which workers wait for.
+func (r *secretsRun) through(ctx, writing context.Context, by *Server, cycle int, workers *sync.WaitGroup) *through {
+	t := &through{}
+	for i := range t.ended {
+		workers.Go(func() {
+			for writing.Err() == nil {
+				_, _, _ = r.do(ctx, by, "PUT", fmt.Sprintf("secret/fence/%d-through-%d", cycle, i), r.token, map[string]any{"by": "standby"})
+				t.ended[i].Add(1)
+			}
+		})
+	}
+	return t
+}
+
+// stopped is told that the active server was.
+func (t *through) stopped() {
+	for i := range t.ended {
+		t.before[i] = t.ended[i].Load()
+	}
+}
+
+// end waits until what the stopped server has of them has ended.
+func (t *through) end(ctx context.Context) error {
+	return until(ctx, handedTime, "what a standby had handed to the stopped server to end", func() error {
+		for i := range t.ended {
+			if t.ended[i].Load() == t.before[i] {
+				return fmt.Errorf("request %d has not ended", i)
+			}
+		}
+		return nil
+	})
 }
 
 // wakes begins to read at a server that sleeps: when it wakes up, as the active one it knows what another one wrote meanwhile, as a standby

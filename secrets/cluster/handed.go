@@ -1,0 +1,97 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// reignGrace is how long a former active server may take to answer what it was handed: one that lives refuses what it cannot finish at once, one
+// that hangs or is cut off never answers.
+const reignGrace = time.Second
+
+var errReignOver = errors.New("another server has become the active one")
+
+// handings are the requests that the active servers have from here. A server that is stopped or cut off keeps its connections
+// open and silent; who waits on one would wait until its client gave up.
+type handings struct {
+	mu  sync.Mutex
+	all map[string]*handing // by the id of the server that has them; none has none
+}
+
+// handing is what one server has.
+type handing struct {
+	reign    context.Context
+	end      context.CancelCauseFunc
+	requests int
+	over     time.Time // since when another one is known to reign; zero is none
+}
+
+// begin gives a request to a server: ctx ends, too, when the server reigns no more. done is to be called at the request's end.
+func (h *handings) begin(ctx context.Context, id string) (_ context.Context, done func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	one := h.all[id]
+	if one == nil {
+		one = &handing{}
+		one.reign, one.end = context.WithCancelCause(context.Background())
+		if h.all == nil {
+			h.all = map[string]*handing{}
+		}
+		h.all[id] = one
+	}
+	one.requests++
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(one.reign, func() { cancel(context.Cause(one.reign)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if one.requests--; one.requests == 0 && h.all[id] == one {
+			one.end(nil)
+			delete(h.all, id)
+		}
+	}
+}
+
+// any reports whether a server has anything.
+func (h *handings) any() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.all) > 0
+}
+
+// look is told from time to time who reigns, and ends what others have had for reignGrace since.
+func (h *handings) look(now time.Time, active string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, one := range h.all {
+		switch {
+		case id == active:
+			one.over = time.Time{}
+		case one.over.IsZero():
+			one.over = now
+		case now.Sub(one.over) >= reignGrace:
+			one.end(errReignOver)
+			delete(h.all, id)
+		}
+	}
+}
+
+// watchHanded looks who reigns while any server has a request from here. That nobody is known ends nothing: storage that does not answer
+// hides an active server that lives.
+func (c *Cluster) watchHanded(ctx context.Context) {
+	for ctx.Err() == nil {
+		c.sleep(ctx, leaderAge)
+		if !c.handed.any() {
+			continue
+		}
+		within, cancel := context.WithTimeout(ctx, reignGrace)
+		if s, ok := c.Leader(within); ok {
+			c.handed.look(c.cfg.Clock.Now(), s.ID)
+		}
+		cancel()
+	}
+}

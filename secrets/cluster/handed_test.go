@@ -1,0 +1,58 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+// TestHandedEndsWithTheReign: what a former active server has ends a while after another one reigns, and nothing else does.
+func TestHandedEndsWithTheReign(t *testing.T) {
+	var h handings
+	client, gone := context.WithCancel(t.Context())
+	a, doneA := h.begin(t.Context(), "a")
+	a2, doneA2 := h.begin(client, "a")
+	b, doneB := h.begin(t.Context(), "b")
+	at := time.Now()
+	over := func(step string, want ...context.Context) {
+		t.Helper()
+		for name, ctx := range map[string]context.Context{"a": a, "a2": a2, "b": b} {
+			wanted := false
+			for _, one := range want {
+				wanted = wanted || one == ctx
+			}
+			if wanted {
+				<-ctx.Done() // the end of a reign is passed on by a goroutine
+			}
+			if (ctx.Err() != nil) != wanted {
+				t.Errorf("%s: %s: %v", step, name, ctx.Err())
+			}
+		}
+	}
+	h.look(at, "b")
+	h.look(at.Add(reignGrace-1), "b")
+	over("within the grace")
+	h.look(at.Add(reignGrace-1), "a")
+	h.look(at.Add(reignGrace), "b")
+	h.look(at.Add(2*reignGrace-1), "b")
+	over("the first reigned again meanwhile")
+	gone()
+	over("a client has gone", a2)
+	h.look(at.Add(2*reignGrace), "b")
+	over("another reigns", a, a2)
+	if !errors.Is(context.Cause(a), errReignOver) {
+		t.Error(context.Cause(a))
+	}
+	later, doneLater := h.begin(t.Context(), "a")
+	doneA()
+	doneA2()
+	if later.Err() != nil || !h.any() {
+		t.Error("a later request of the same server ended with those of before")
+	}
+	doneB()
+	doneLater()
+	if h.any() {
+		t.Error("something is left of requests that have ended")
+	}
+}
