@@ -1,12 +1,14 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,14 +41,15 @@ type quota struct {
 	unified bool
 }
 
-func newQuota(name string) (*quota, error) {
+func newQuota() (*quota, error) {
 	const root = "/sys/fs/cgroup"
-	q := &quota{dir: filepath.Join(root, "cpu", name)}
+	q, parent := &quota{}, filepath.Join(root, "cpu")
 	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err == nil {
-		q.dir, q.unified = filepath.Join(root, name), true
+		q.unified, parent = true, root
 		_ = os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+cpu"), 0) // on already, or set fails below and says so
 	}
-	if err := os.Mkdir(q.dir, 0o755); err != nil {
+	var err error
+	if q.dir, err = os.MkdirTemp(parent, "corbel-lab-"); err != nil {
 		return nil, fmt.Errorf("a CPU control group cannot be made here: %w", err)
 	}
 	return q, nil
@@ -68,8 +71,16 @@ func (q *quota) add(pid int) error {
 	return os.WriteFile(filepath.Join(q.dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
 }
 
+// removeTime is how long remove waits for what the processes of a group had started, which ends by itself.
+const removeTime = 5 * time.Second
+
 // remove ends the group; its processes must have ended.
-func (q *quota) remove() { _ = os.Remove(q.dir) }
+func (q *quota) remove() {
+	_ = q.set(8) // what is left of them may be throttled
+	for deadline := time.Now().Add(removeTime); errors.Is(os.Remove(q.dir), unix.EBUSY) && time.Now().Before(deadline); {
+		time.Sleep(20 * time.Millisecond)
+	}
+}
 
 // childrenOf are the arguments of the processes that a process started.
 func childrenOf(pid int) (out [][]string, err error) {

@@ -27,7 +27,7 @@ func leaveDescriptors(int, int) error { return errLinux }
 
 type quota struct{}
 
-func newQuota(string) (*quota, error) { return nil, errLinux }
+func newQuota() (*quota, error) { return nil, errLinux }
 
 func (*quota) set(float64) error { return errLinux }
 

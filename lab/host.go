@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"corbel.dev/corbel/kit/fault"
@@ -38,7 +37,7 @@ const settle = 12 * time.Second
 
 // throttleProxy lowers the CPU quota of a busy process that is called envoy.
 func throttleProxy(ctx context.Context, b *bed) (string, error) {
-	q, err := newQuota("corbel-lab-" + strconv.Itoa(os.Getpid()))
+	q, err := newQuota()
 	if err != nil {
 		return "", err
 	}
