@@ -43,12 +43,11 @@ type peers struct {
 
 // peerSeen is what one peer's answers said.
 type peerSeen struct {
-	contact  int64 // when the last message that it answered was sent
-	term     uint64
-	echo     uint64 // number of the newest message of term that it answered
-	match    uint64 // highest index that it acknowledged in term
-	moved    int64  // when match last grew
-	restarts int
+	contact int64 // when the last message that it answered was sent
+	term    uint64
+	echo    uint64 // number of the newest message of term that it answered
+	match   uint64 // highest index that it acknowledged in term
+	moved   int64  // when match last grew, or had all there was
 }
 
 func (p *peers) now() int64 { return int64(p.clock.Since(p.base)) + 1 }
@@ -204,12 +203,24 @@ func (p *peers) of(id string) (peerSeen, bool) {
 	return peerSeen{}, false
 }
 
-// touch restarts a peer's standstill time.
-func (p *peers) touch(id string) {
+// standing returns the peers that for limit answered, each time within alive, and whose log has all the while lacked something of what ends at last and not
+// grown; their time begins anew. It is called often: a peer that had everything for long does not stand still when it lacks what is on its way.
+func (p *peers) standing(last uint64, alive, limit time.Duration) map[string]peerSeen {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s := p.seen[id]; s != nil {
-		s.moved = p.now()
-		s.restarts++
+	now := p.now()
+	var list map[string]peerSeen
+	for id, s := range p.seen {
+		switch {
+		case s.match >= last || now-s.contact >= int64(alive):
+			s.moved = now
+		case now-s.moved >= int64(limit):
+			if list == nil {
+				list = map[string]peerSeen{}
+			}
+			list[id] = *s
+			s.moved = now
+		}
 	}
+	return list
 }

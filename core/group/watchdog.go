@@ -112,15 +112,8 @@ func (w *watchdog) transfer(try int) {
 func (w *watchdog) standstill() {
 	in := w.in
 	last := in.raft.LastIndex()
-	now := in.peers.now()
-	limit := int64(10 * in.g.cfg.heartbeat())
-	servers := in.raft.GetConfiguration().Configuration().Servers
-	in.peers.each(func(id string, s peerSeen) {
-		alive := now-s.contact < int64(in.g.cfg.heartbeat())
-		if !alive || s.match >= last || now-s.moved < limit {
-			return
-		}
-		for _, server := range servers {
+	for id, s := range in.peers.standing(last, in.g.cfg.heartbeat(), 10*in.g.cfg.heartbeat()) {
+		for _, server := range in.raft.GetConfiguration().Configuration().Servers {
 			if string(server.ID) != id {
 				continue
 			}
@@ -129,8 +122,7 @@ func (w *watchdog) standstill() {
 			in.g.cfg.Log.Warn("a peer answers heartbeats but its log stands still; its connections are dropped",
 				"peer", id, "match_index", s.match, "last_index", last, "connections", n)
 		}
-		in.peers.touch(id)
-	})
+	}
 }
 
 // electSoon lowers the timeouts to d, which makes the library look at its timer
