@@ -5,11 +5,24 @@ import (
 
 	"corbel.dev/corbel/api/consulapi"
 	"corbel.dev/corbel/core/group"
+	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/kit/errkind"
 )
 
-// operator is the catalog's Raft group as its operators see it.
-type operator struct{ raft *raftPlane }
+// operator is the catalog's Raft group as its operators see it; others are the groups of other planes, without which no server may be taken away either.
+type operator struct {
+	raft   *raftPlane
+	others func() []*raftPlane
+}
+
+func newOperator(p *Process) operator {
+	return operator{raft: p.raft, others: func() []*raftPlane { // the planes are built later
+		if p.monitor == nil {
+			return nil
+		}
+		return []*raftPlane{p.monitor.raft}
+	}}
+}
 
 func (o operator) group() (*group.Group, error) {
 	if g := o.raft.group.Load(); g != nil {
@@ -110,7 +123,8 @@ func (o operator) TransferLeader(ctx context.Context, id string) error {
 	return g.TransferLeadership(ctx, id)
 }
 
-// AutopilotHealth implements consulapi.Operator.
+// AutopilotHealth implements consulapi.Operator. Healthy and FailureTolerance are of all groups: who waits for them before the next server is taken
+// away, or its disk, must not take the quorum of another plane's group.
 func (o operator) AutopilotHealth() consulapi.AutopilotHealth {
 	pilot := o.raft.autopilot.Load()
 	if pilot == nil {
@@ -121,10 +135,50 @@ func (o operator) AutopilotHealth() consulapi.AutopilotHealth {
 		return consulapi.AutopilotHealth{}
 	}
 	h := consulapi.AutopilotHealth{Healthy: state.Healthy, FailureTolerance: state.FailureTolerance}
+	for _, p := range o.others() {
+		whole, tolerance, known := p.votes()
+		if known {
+			h.Healthy, h.FailureTolerance = h.Healthy && whole, min(h.FailureTolerance, tolerance)
+		}
+	}
 	for _, s := range state.Servers {
 		h.Servers = append(h.Servers, consulapi.ServerHealth{ID: s.ID, Name: s.Name, Address: s.Address,
 			SerfStatus: memberStatus(o.raft.b.pool, s.ID), NodeStatus: string(s.Status), Replica: s.Replica, Version: s.Version, Leader: s.Leader, Voter: s.Voter, Healthy: s.Healthy,
 			LastContact: s.LastContact, LastTerm: s.LastTerm, LastIndex: s.LastIndex, StableSince: s.StableSince})
 	}
 	return h
+}
+
+// votes says of a group, as this member of it sees it, whether all living servers that are to vote do, and how many voters may fail before it has no quorum.
+func (p *raftPlane) votes() (whole bool, tolerance int, known bool) {
+	g := p.group.Load()
+	if g == nil {
+		return false, 0, false
+	}
+	servers, _, err := g.Configuration()
+	if err != nil || len(servers) == 0 {
+		return false, 0, false
+	}
+	whole, tolerance = countVotes(servers, serverMembers(p.b.pool), p.takesPart)
+	return whole, tolerance, true
+}
+
+func countVotes(servers []group.Server, pool []member.Member, takesPart func(member.Member) bool) (whole bool, tolerance int) {
+	votes, voters := map[string]bool{}, 0
+	for _, s := range servers {
+		if votes[s.ID] = s.Voter; s.Voter {
+			voters++
+		}
+	}
+	whole, living := true, 0
+	for _, m := range pool {
+		switch id := m.Tags["id"]; {
+		case m.Status != member.Alive:
+		case votes[id]:
+			living++
+		case takesPart(m) && m.Tags["read_replica"] != "1":
+			whole = false
+		}
+	}
+	return whole && living == voters, max(living-(voters/2+1), 0)
 }

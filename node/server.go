@@ -327,7 +327,7 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 		Clock: p.clock, Logger: p.log, Metrics: p.metrics,
 	}
 	if p.registry != nil {
-		c.Registry, c.Operator, c.LeaderChanges = p.registry, operator{p.raft}, p.raft.LeaderChanges
+		c.Registry, c.Operator, c.LeaderChanges = p.registry, newOperator(p), p.raft.LeaderChanges
 		c.Snapshots, c.CA = snapshots{p.raft, p.cfg.DataDir}, meshCA{p.ca}
 	}
 	if p.mesh != nil {

@@ -341,3 +341,19 @@ func (c *Cluster) voters(ctx context.Context, n int) error {
 	}
 	return nil
 }
+
+// outlives returns nil when the groups of all planes outlive the loss of one more server.
+func (c *Cluster) outlives(ctx context.Context) error {
+	leader := c.Leader(ctx)
+	if leader == nil {
+		return errors.New("no leader")
+	}
+	var answer struct{ FailureTolerance int }
+	if err := c.admin.At(leader.HTTP).list(ctx, "/v1/operator/autopilot/state", &answer); err != nil {
+		return err
+	}
+	if answer.FailureTolerance == 0 {
+		return errors.New("the failure tolerance is 0")
+	}
+	return nil
+}

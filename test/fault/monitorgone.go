@@ -29,6 +29,11 @@ func (r *faultsRun) wiped(ctx context.Context) error {
 
 func (r *faultsRun) gone(ctx context.Context, what func(*Server) string, loaded bool) error {
 	victim := r.Servers[r.rng.IntN(len(r.Servers))]
+	// A server that was away for long, or whose whole disk was gone, is a new member of each plane's group, without a vote until autopilot has seen it well for
+	// a while: the next disk that is lost by then is a lost quorum.
+	if err := until(ctx, 2*time.Minute, "groups that outlive a server", func() error { return r.outlives(ctx) }); err != nil {
+		return err
+	}
 	before, err := r.events(ctx, r.Servers[0])
 	if err != nil {
 		return err
@@ -52,10 +57,6 @@ func (r *faultsRun) gone(ctx context.Context, what func(*Server) string, loaded 
 		return err
 	}
 	if err := errors.Join(r.together(ctx), r.idle(ctx), r.settled(ctx, 3*time.Minute)); err != nil {
-		return err
-	}
-	// A server whose whole disk is gone is a new member, without a vote until autopilot has seen it well for a while: two such at once are a lost quorum.
-	if err := until(ctx, time.Minute, "three voters", func() error { return r.voters(ctx, len(r.Servers)) }); err != nil {
 		return err
 	}
 	for _, s := range r.Servers {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -120,7 +121,7 @@ func (s *schedule) finish(r row, seed uint64, done done, took, expected time.Dur
 	if err != nil {
 		s.failures++
 		s.failed[r.name]++
-		fmt.Printf("FAILED, repeat with: go run ./test/fault/deep --only %s --seed %d\n%.4000s\n", r.name, seed, err)
+		fmt.Printf("FAILED, repeat with: go run ./test/fault/deep --only %s --seed %d\n%s\n%.4000s\n", r.name, seed, keepWhole(s.lab.Keep, r.name, seed, err), err)
 	}
 	if err := s.book.write(s.file); err != nil {
 		fmt.Fprintln(os.Stderr, "deep:", err)
@@ -128,4 +129,13 @@ func (s *schedule) finish(r row, seed uint64, done done, took, expected time.Dur
 		return false
 	}
 	return true
+}
+
+// keepWhole writes all that a failed seed said, the servers' logs too, which are too long to print.
+func keepWhole(dir, name string, seed uint64, failure error) string {
+	path := filepath.Join(dir, fmt.Sprintf("%s-%d.log", name, seed))
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(path, []byte(failure.Error()), 0o644)); err != nil {
+		return err.Error()
+	}
+	return "all of this is in " + path
 }
