@@ -158,6 +158,18 @@ func (in *Ingest) expect(s *shard) {
 	}
 }
 
+// goOn lets the clock of a shard's deadlines have stood still since Freeze: what agents said meanwhile waits to be taken. It is
+// not their whole time anew, for a shard may be frozen often before another server has it. The lock is held.
+func (in *Ingest) goOn(s *shard) {
+	passed := in.seconds() - s.froze
+	for _, k := range s.keys {
+		if k != nil && k.due != 0 {
+			k.heard += passed
+			s.list(k, k.due+passed)
+		}
+	}
+}
+
 // await gives one check its whole time anew. The lock is held.
 func (in *Ingest) await(s *shard, k *key) {
 	if k.kind.Lifetime.Warn == 0 {

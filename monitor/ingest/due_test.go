@@ -176,6 +176,28 @@ func TestRefusedAgentsAreNotMissed(t *testing.T) {
 	w.is(t, "late", "keepalive", 1, 1, "")
 }
 
+// While a shard is frozen, since another server is to have it, what its agents say waits elsewhere: nobody is missed for that when it is not given
+// away after all, and who was silent before is found after what was left of the time.
+func TestFrozenShardsMissNobody(t *testing.T) {
+	w := startAt(t, vfs.NewMem())
+	shard := ShardOf("default", "e")
+	w.keepalive(t, "e", 120, 0)
+	w.pass(t, 100)
+	for range 3 {
+		w.Freeze(shard)
+		w.pass(t, 50)
+		w.Freeze(shard) // the leader asks again
+		w.pass(t, 50)
+		w.Own(shard)
+		w.pass(t, 5)
+		w.is(t, "e", "keepalive", 0, 1, "")
+	}
+	w.pass(t, 4)
+	w.is(t, "e", "keepalive", 0, 1, "")
+	w.pass(t, 1)
+	w.is(t, "e", "keepalive", 1, 1, "from e for 120 seconds")
+}
+
 // While results of checks wait for a disk that is full, who sends keepalives is not missed.
 func TestKeepalivesDoNotWait(t *testing.T) {
 	faulty := vfs.NewFaulty(vfs.NewMem())

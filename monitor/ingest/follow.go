@@ -23,15 +23,19 @@ func ShardOf(namespace, entity string) uint16 { return shardNumber(name{namespac
 // takes reports whether results are taken. The lock is held.
 func (s *shard) takes() bool { return s.owned && !s.frozen }
 
-// Own takes a shard over, or lets it take results again after Freeze. What is expected of its checks gets its whole time anew.
+// Own takes a shard over, or lets it take results again after Freeze. What is expected of its checks gets its whole time anew, or the rest of it.
 func (in *Ingest) Own(shard uint16) {
 	s := &in.shards[shard]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.frozen = false
 	if s.owned {
+		if s.frozen {
+			in.goOn(s)
+		}
+		s.frozen = false
 		return
 	}
+	s.frozen = false
 	s.owned = true
 	s.freeE, s.freeK = holes(s.entities), holes(s.keys)
 	in.expect(s)
@@ -42,7 +46,9 @@ func (in *Ingest) Freeze(shard uint16) {
 	s := &in.shards[shard]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.frozen = s.owned
+	if s.owned && !s.frozen {
+		s.frozen, s.froze = true, in.seconds()
+	}
 }
 
 // Queue says whether events of a shard wait for their turn elsewhere in this process: then no later one is to overtake them.

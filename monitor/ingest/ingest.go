@@ -117,9 +117,10 @@ type shard struct {
 
 	mu       sync.Mutex
 	owned    bool
-	frozen   bool // owned, and takes nothing at the moment
-	queued   bool // events of it wait for their turn
-	resend   bool // all of it goes to Replicate with the next commit
+	frozen   bool  // owned, and takes nothing at the moment
+	froze    int64 // the second since which it is
+	queued   bool  // events of it wait for their turn
+	resend   bool  // all of it goes to Replicate with the next commit
 	byName   map[name]*entity
 	entities []*entity // by number; nil is free
 	keys     []*key

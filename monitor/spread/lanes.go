@@ -72,6 +72,7 @@ type laneKey struct {
 // lane is what waits for one server on one lane.
 type lane struct {
 	key   laneKey
+	name  string // by which the receiver knows it
 	token chan struct{}
 	mu    sync.Mutex
 	queue []item
@@ -174,13 +175,17 @@ func lookAgain(ctx context.Context, changed <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
+// name returns what the receiver knows the lanes to a server by: who sends, and whom they are for. A server that comes back as another one has the
+// address of the one that it was, so the lanes of both lead to it for a moment, and each has numbers of its own.
+func (l *lanes) name(server string) string { return l.self + server }
+
 func (l *lanes) lane(server string, shard uint16) *lane {
 	key := laneKey{server, int(shard % laneCount)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	one := l.all[key]
 	if one == nil {
-		one = &lane{key: key, token: make(chan struct{}, 1)}
+		one = &lane{key: key, name: l.name(server), token: make(chan struct{}, 1)}
 		l.all[key] = one
 		l.spawn <- one // room for more servers than were ever alive together; run takes them at once
 	}
@@ -350,7 +355,7 @@ func (n *lane) send(ctx context.Context, l *lanes) {
 // is sorted anew; it reports whether anything was settled.
 func (l *lanes) deliver(ctx context.Context, n *lane, number uint64, list []item) bool {
 	to, now := n.key.server, l.s.cfg.Now()
-	req := pack.Uint(pack.Uint(pack.String(n.req[:0], l.self), uint64(n.key.lane)), number)
+	req := pack.Uint(pack.Uint(pack.String(n.req[:0], n.name), uint64(n.key.lane)), number)
 	for i := range list {
 		it := &list[i]
 		if !l.stays(it, to, now) {

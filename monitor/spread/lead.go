@@ -149,14 +149,18 @@ func (s *Spread) pingOne(ctx context.Context, m Member, h *heard) {
 	s.watch.mu.Lock()
 	defer s.watch.mu.Unlock()
 	h.asking = false
-	if h.failed = err != nil || len(reply) < len(h.synced); !h.failed {
-		h.since = time.Time{}
-		copy(h.synced[:], reply)
-		r := pack.Read(reply[len(h.synced):])
-		h.index, h.void, h.next = r.Uint(), bitmap{}, bitmap{}
-		copy(h.void[:], r.Bytes())
-		copy(h.next[:], r.Bytes()) // servers of before say nothing
-		h.stalled = r.More() && r.Bool()
+	if h.failed = err != nil || len(reply) < len(h.synced); h.failed {
+		return
+	}
+	var told roles
+	copy(told.synced[:], reply)
+	r := pack.Read(reply[len(told.synced):])
+	told.index = r.Uint()
+	copy(told.void[:], r.Bytes())
+	copy(told.next[:], r.Bytes()) // servers of before say nothing, and no more of what follows
+	told.stalled = r.More() && r.Bool()
+	if h.failed = r.More() && r.String() != m.ID; !h.failed { // else it only has the address that this one had
+		h.since, h.roles = time.Time{}, told
 	}
 }
 
@@ -170,7 +174,7 @@ func (s *Spread) pong(context.Context, []byte) ([]byte, error) {
 	}
 	told := s.roles()
 	b := pack.Bytes(pack.Bytes(pack.Uint(told.synced[:], told.index), told.void[:]), told.next[:])
-	return pack.Bool(b, told.stalled), nil
+	return pack.String(pack.Bool(b, told.stalled), s.cfg.Self), nil
 }
 
 // roles tells of the shards that this server owns. The index is read first: what is told of a newer table counts for nothing.

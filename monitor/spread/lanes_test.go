@@ -1,0 +1,61 @@
+package spread
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/monitor/ingest"
+)
+
+// entityOf returns an entity of a shard that a server owns and that takes a lane.
+func (c *cluster) entityOf(owner *server, lane uint16) string {
+	for e := 0; ; e++ {
+		name := fmt.Sprint("e", e)
+		if n := ingest.ShardOf("default", name); n%laneCount == lane && c.servers[0].owner(n) == owner.id {
+			return name
+		}
+	}
+}
+
+// has waits until a server has so many results of an entity, the newest of which is the last one.
+func (s *server) has(t *testing.T, entity string, runs int64) {
+	t.Helper()
+	polltest.NoError(t, time.Minute, func() error {
+		ev, err := s.in.Get("default", entity, "c")
+		if err == nil && (ev.Check.Occurrences != runs || ev.Check.Executed != runs) {
+			err = fmt.Errorf("%d results, the newest is %d", ev.Check.Occurrences, ev.Check.Executed)
+		}
+		return err
+	}, "%d results of %s at %s", runs, entity, s.id)
+}
+
+// TestFormerSelf: a server that lost its disk comes back as another one, at the same address. Calls for the one that it was reach it until all know that;
+// their numbers are not those of the calls for itself, or it would answer these without taking anything.
+func TestFormerSelf(t *testing.T) {
+	c := newCluster(t, 2)
+	c.even(t, 2)
+	from, to := c.servers[0], c.servers[1]
+	entity, elsewhere := c.entityOf(to, 0), c.entityOf(from, 0)
+	req := pack.Uint(pack.Uint(pack.String(nil, from.lanes.name("former")), 0), 1000)
+	req = pack.String(pack.Uint(req, uint64(ingest.ShardOf("default", elsewhere))), "default")
+	req = pack.Bytes(pack.Bool(req, false), failing(elsewhere, 1))
+	if reply, err := c.call(t.Context(), from, to.id, methodEvents, req); err != nil || len(reply) == 0 {
+		t.Fatalf("an event of another server is answered with %v, %v", reply, err)
+	}
+	for run := range int64(5) {
+		if err := from.Frame(t.Context(), "default", failing(entity, run+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	to.has(t, entity, 5)
+	h := &heard{since: time.Now()}
+	if from.pingOne(t.Context(), Member{ID: "former", Addr: to.id}, h); !h.failed || h.since.IsZero() {
+		t.Errorf("a server that is there no more has answered a ping: %+v", h)
+	}
+	if from.pingOne(t.Context(), Member{ID: to.id, Addr: to.id}, h); h.failed || !h.since.IsZero() {
+		t.Errorf("a server has not answered a ping: %+v", h)
+	}
+}
