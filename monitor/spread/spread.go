@@ -171,8 +171,8 @@ func (s *Spread) become(item *objects.Item) {
 	old := s.table.Load()
 	in, self := s.cfg.Ingest, s.cfg.Self
 	if old == nil && in.Blank() && !s.voids.founding {
-		if n := s.voids.begin(&next, self); n > 0 {
-			s.cfg.Log.Error("the event store is empty, though this server had events: other servers go on with what they have of them", "shards", n)
+		if had := s.voids.begin(&next, self); had > 0 {
+			s.cfg.Log.Error("the event store is empty, though this server had events: other servers go on with what they have of them", "shards", had)
 		}
 	}
 	s.table.Store(&next) // what owners send is taken from now on

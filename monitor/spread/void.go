@@ -23,17 +23,20 @@ type voids struct {
 	all      bitmap
 }
 
-// begin notes what an empty store lacks of the first table that this process knows.
-func (v *voids) begin(t *shards.Table, self string) (n int) {
+// begin notes what an empty store lacks of the first table that this process knows, and returns how many shards this server is known to have had
+// everything of: none on one that is new.
+func (v *voids) begin(t *shards.Table, self string) (had int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for i, one := range t {
 		if one.Replica != "" && (one.Owner == self || one.Replica == self || one.Next == self) { // whether that has everything the table may not tell yet
 			v.all.set(i)
-			n++
+			if one.Complete && one.Next != self {
+				had++
+			}
 		}
 	}
-	return n
+	return had
 }
 
 // settles reports whether a table that follows another says that nobody has more of a shard than this server, or gives it no part in it any more: then it

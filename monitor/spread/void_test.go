@@ -226,3 +226,28 @@ func TestListWhileShardsMove(t *testing.T) {
 		t.Errorf("a list is short without a word: %v", err)
 	}
 }
+
+// TestVoidsBegin: an empty store lacks all that the table counts on; it had only what the table knew to be whole.
+func TestVoidsBegin(t *testing.T) {
+	table := shards.Table{
+		{Owner: "self", Replica: "b", Complete: true},
+		{Owner: "b", Replica: "self", Complete: true},
+		{Owner: "b", Replica: "self"},
+		{Owner: "b", Replica: "c", Next: "self", Complete: true},
+		{Owner: "self"},
+		{Owner: "b", Replica: "c", Complete: true},
+	}
+	var v voids
+	if had := v.begin(&table, "self"); had != 2 {
+		t.Errorf("it had %d shards", had)
+	}
+	for shard, want := range []bool{true, true, true, true, false, false} {
+		if v.has(uint16(shard)) != want {
+			t.Errorf("shard %d: %v", shard, !want)
+		}
+	}
+	var fresh voids
+	if had := fresh.begin(&shards.Table{{Owner: "self", Replica: "b"}, {Owner: "b", Replica: "self"}}, "self"); had != 0 || !fresh.has(0) || !fresh.has(1) {
+		t.Errorf("a new server had %d shards", had)
+	}
+}
