@@ -11,7 +11,6 @@
 package otlp
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -54,9 +53,7 @@ type Sink struct {
 	cfg     Config
 	url     string
 	encoder encoder
-	failing bool
-
-	dropped, sent, failures *telemetry.Counter
+	delivery
 }
 
 // parseEndpoint checks an endpoint and completes its path.
@@ -84,9 +81,7 @@ func New(cfg Config) (*Sink, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Client == nil {
-		transport := http.DefaultTransport.(*http.Transport).Clone()
-		transport.MaxIdleConns, transport.IdleConnTimeout = 1, reconnectEvery
-		cfg.Client = &http.Client{Transport: transport, Timeout: exportTimeout}
+		cfg.Client = newClient(exportTimeout)
 	}
 	if cfg.Every <= 0 {
 		cfg.Every = exportEvery
@@ -94,9 +89,7 @@ func New(cfg Config) (*Sink, error) {
 	return &Sink{
 		cfg: cfg, url: address,
 		encoder:  encoder{registry: cfg.Registry, host: cfg.Host, start: cfg.Clock.Now()},
-		dropped:  cfg.Registry.Counter("telemetry.sink.dropped", "sink", "otlp"),
-		sent:     cfg.Registry.Counter("telemetry.sink.sent", "sink", "otlp"),
-		failures: cfg.Registry.Counter("telemetry.sink.errors", "sink", "otlp"),
+		delivery: newDelivery("otlp", "points", cfg.Registry, cfg.Logger, cfg.Client),
 	}, nil
 }
 
@@ -135,31 +128,13 @@ func (s *Sink) export(ctx context.Context, now time.Time) {
 			n++
 		}
 		if err := s.post(ctx, list[:n]); err != nil {
-			s.fail(ctx, err, points-done)
+			s.failed(ctx, err, points-done)
 			return
 		}
 		s.sent.Add(uint64(batch))
 		done, list = done+batch, list[n:]
 	}
-	if s.failing {
-		s.failing = false
-		s.cfg.Registry.Publish(telemetry.SinkRecovered{Sink: "otlp"})
-		s.cfg.Logger.Info("telemetry sink delivers again", "sink", "otlp")
-	}
-}
-
-func (s *Sink) fail(ctx context.Context, err error, points int) {
-	s.dropped.Add(uint64(points))
-	if ctx.Err() != nil {
-		return
-	}
-	s.failures.Add(1)
-	s.cfg.Client.CloseIdleConnections()
-	if !s.failing {
-		s.failing = true
-		s.cfg.Registry.Publish(telemetry.SinkFailing{Sink: "otlp", Reason: err.Error()})
-		s.cfg.Logger.Warn("telemetry sink does not take its data; points are dropped and counted", "sink", "otlp", "error", err)
-	}
+	s.recovered()
 }
 
 func (s *Sink) post(ctx context.Context, list []*metrics.Metric) error {
@@ -174,12 +149,7 @@ func (s *Sink) post(ctx context.Context, list []*metrics.Metric) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, exportTimeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	request.Header.Set("Content-Type", "application/x-protobuf")
-	response, err := s.cfg.Client.Do(request)
+	response, err := s.send(ctx, s.url, body)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package otlp
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -49,12 +48,10 @@ type TracesConfig struct {
 
 // Traces sends the spans of finished requests to one collector while Run runs; before and after it none are made. Run it once.
 type Traces struct {
-	cfg     TracesConfig
-	url     string
-	queue   *telemetry.SpanQueue
-	failing bool
-
-	dropped, sent, failures *telemetry.Counter
+	cfg   TracesConfig
+	url   string
+	queue *telemetry.SpanQueue
+	delivery
 }
 
 // NewTraces makes Traces; it opens nothing.
@@ -70,9 +67,7 @@ func NewTraces(cfg TracesConfig) (*Traces, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Client == nil {
-		transport := http.DefaultTransport.(*http.Transport).Clone()
-		transport.MaxIdleConns, transport.IdleConnTimeout = 1, reconnectEvery
-		cfg.Client = &http.Client{Transport: transport}
+		cfg.Client = newClient(0) // each POST has a deadline
 	}
 	if cfg.Gather <= 0 {
 		cfg.Gather = gatherFor
@@ -83,10 +78,7 @@ func NewTraces(cfg TracesConfig) (*Traces, error) {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = exportTimeout
 	}
-	t := &Traces{cfg: cfg, url: address,
-		dropped:  cfg.Registry.Counter("telemetry.sink.dropped", "sink", "otlp_traces"),
-		sent:     cfg.Registry.Counter("telemetry.sink.sent", "sink", "otlp_traces"),
-		failures: cfg.Registry.Counter("telemetry.sink.errors", "sink", "otlp_traces")}
+	t := &Traces{cfg: cfg, url: address, delivery: newDelivery("otlp_traces", "spans", cfg.Registry, cfg.Logger, cfg.Client)}
 	t.queue = telemetry.NewSpanQueue(cfg.Clock, t.dropped)
 	return t, nil
 }
@@ -153,7 +145,7 @@ func (t *Traces) deliver(ctx context.Context, batch []telemetry.Span) {
 			return
 		}
 		if again < 0 || try == batchTries || ctx.Err() != nil {
-			t.fail(ctx, err, len(batch))
+			t.failed(ctx, err, len(batch))
 			return
 		}
 		if again == 0 {
@@ -168,28 +160,6 @@ func (t *Traces) deliver(ctx context.Context, batch []telemetry.Span) {
 	}
 }
 
-func (t *Traces) recovered() {
-	if t.failing {
-		t.failing = false
-		t.cfg.Registry.Publish(telemetry.SinkRecovered{Sink: "otlp_traces"})
-		t.cfg.Logger.Info("telemetry sink delivers again", "sink", "otlp_traces")
-	}
-}
-
-func (t *Traces) fail(ctx context.Context, err error, spans int) {
-	t.dropped.Add(uint64(spans))
-	if ctx.Err() != nil {
-		return
-	}
-	t.failures.Add(1)
-	t.cfg.Client.CloseIdleConnections()
-	if !t.failing {
-		t.failing = true
-		t.cfg.Registry.Publish(telemetry.SinkFailing{Sink: "otlp_traces", Reason: err.Error()})
-		t.cfg.Logger.Warn("telemetry sink does not take its data; spans are dropped and counted", "sink", "otlp_traces", "error", err)
-	}
-}
-
 // post sends a batch once. again is after how long it is worth another try: below zero never, 0 as the caller likes.
 func (t *Traces) post(ctx context.Context, batch []telemetry.Span) (again time.Duration, err error) {
 	body, err := proto.Marshal(&collector.ExportTraceServiceRequest{ResourceSpans: []*trace.ResourceSpans{t.encode(batch)}})
@@ -198,12 +168,7 @@ func (t *Traces) post(ctx context.Context, batch []telemetry.Span) (again time.D
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.Timeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url, bytes.NewReader(body))
-	if err != nil {
-		return -1, err
-	}
-	request.Header.Set("Content-Type", "application/x-protobuf")
-	response, err := t.cfg.Client.Do(request)
+	response, err := t.send(ctx, t.url, body)
 	if err != nil {
 		return 0, err
 	}
