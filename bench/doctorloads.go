@@ -17,16 +17,24 @@ func doctorKV(ctx context.Context, o *DoctorOptions, r *Result) error {
 // noWAN keeps both servers out of the gossip between datacenters, whose port only one of them would get.
 const noWAN = `ports { serf_wan = -1 }`
 
-// openKV starts two servers that have done some work.
-func (o *DoctorOptions) openKV(ctx context.Context, order []int) (pair pairOf, done func(), err error) {
-	var both [2]*cluster
-	done = func() {
+// closing returns what closes those that were opened.
+func closing[C interface {
+	comparable
+	close()
+}](both *[2]C) func() {
+	return func() {
 		for _, c := range both {
-			if c != nil {
+			if none := *new(C); c != none {
 				c.close()
 			}
 		}
 	}
+}
+
+// openKV starts two servers that have done some work.
+func (o *DoctorOptions) openKV(ctx context.Context, order []int) (pair pairOf, done func(), err error) {
+	var both [2]*cluster
+	done = closing(&both)
 	defer func() {
 		if err != nil {
 			done()
@@ -85,13 +93,7 @@ func doctorSecrets(ctx context.Context, o *DoctorOptions, r *Result) error {
 // openSecrets starts two servers with a thousand secrets each; file is the configuration of that without the doctor.
 func (o *DoctorOptions) openSecrets(ctx context.Context, order []int, file string) (pair pairOf, done func(), err error) {
 	var both [2]*vaultCluster
-	done = func() {
-		for _, c := range both {
-			if c != nil {
-				c.close()
-			}
-		}
-	}
+	done = closing(&both)
 	defer func() {
 		if err != nil {
 			done()
