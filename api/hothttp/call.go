@@ -120,15 +120,20 @@ func (k *conn) reply(head, body []byte, shared bool) error {
 		k.mu.Unlock()
 		return k.answered(k.writeSlow(rest, tail))
 	}
+	k.parked = false // under the lock of the write: the client's next request finds it so
+	k.endBehindLocked()
 	k.mu.Unlock()
-	return k.answered(err)
+	if err != nil {
+		k.shut()
+	}
+	return err
 }
 
-// answered lets the connection go on with its next request, or ends it.
+// answered lets the connection go on with its next request after a slow write, or ends it.
 func (k *conn) answered(err error) error {
 	k.mu.Lock()
 	k.parked = false
-	k.cond.Signal()
+	k.endBehindLocked()
 	k.mu.Unlock()
 	if err != nil {
 		k.shut()

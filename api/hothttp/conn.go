@@ -25,13 +25,14 @@ type conn struct {
 	have       int     // bytes in buf
 	readErr    error
 	onReadable func(fd uintptr) bool
+	onHangUp   func(fd uintptr) bool
 	call       Call
 	req        Request
 
-	mu   sync.Mutex // guards what follows and orders the writes
-	cond sync.Cond  // signalled when a parked call is answered
+	mu sync.Mutex // guards what follows and orders the writes
 	// parked is set while an answer is owed by somebody else.
 	parked  bool
+	behind  bool // the connection's goroutine waits in settleParked for that answer
 	busy    bool // a request is being served on the connection's goroutine
 	closing bool // end after the request that is being served
 	gone    bool // the client vanished or the server shuts down: answers are dropped
@@ -219,14 +220,45 @@ func (c *conn) release() {
 }
 
 // settleParked waits until a parked call is answered: a client that sends its
-// next request early gets its answers in order all the same.
+// next request early gets its answers in order all the same. What it sent hides
+// from a read that it has left, so the end of its stream is watched for meanwhile.
 func (c *conn) settleParked() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.parked && !c.gone {
-		c.cond.Wait()
+		c.behind = true
+		c.mu.Unlock()
+		c.readErr = nil
+		err := c.raw.Read(c.onHangUp)
+		if err == nil {
+			err = c.readErr
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) { // endBehindLocked's
+			err = c.nc.SetReadDeadline(time.Time{})
+		}
+		c.mu.Lock()
+		c.behind = false
+		if err != nil {
+			return false
+		}
 	}
 	return !c.gone
+}
+
+// watchHangUp asks to be called again until the client has left.
+func (c *conn) watchHangUp(fd uintptr) bool {
+	if hungUp(int(fd)) {
+		c.readErr = io.EOF
+		return true
+	}
+	return false
+}
+
+// endBehindLocked has settleParked look again.
+func (c *conn) endBehindLocked() {
+	if c.behind {
+		_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // a connection that is closed already wakes it too
+	}
 }
 
 // vanish tells the owner of a parked call that nobody waits any more.
@@ -236,7 +268,7 @@ func (c *conn) vanish() {
 	fn := c.onGone
 	c.onGone = nil
 	c.parked = false
-	c.cond.Broadcast()
+	c.endBehindLocked()
 	c.mu.Unlock()
 	if fn != nil {
 		fn()

@@ -199,8 +199,7 @@ func (s *Server) accept(ctx context.Context) error {
 		if a, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
 			c.remote = a.AddrPort()
 		}
-		c.cond.L = &c.mu
-		c.onReadable, c.onWritable = c.readOnce, c.writeOnce
+		c.onReadable, c.onWritable, c.onHangUp = c.readOnce, c.writeOnce, c.watchHangUp
 		s.mu.Lock()
 		s.conns[c] = struct{}{}
 		s.mu.Unlock()

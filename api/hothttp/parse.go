@@ -161,7 +161,7 @@ func (r *Request) header(line []byte, length *int, host *bool) bool {
 			if r.Token != nil {
 				return false
 			}
-			r.Token = value
+			r.Token = given(value)
 			return true
 		}
 		return equalFold(name, "content-length") && decimal(value, length)
@@ -169,7 +169,7 @@ func (r *Request) header(line []byte, length *int, host *bool) bool {
 		if !equalFold(name, "x-vault-token") || r.VaultToken != nil {
 			return false
 		}
-		r.VaultToken = value
+		r.VaultToken = given(value)
 		return true
 	case len("Accept-Encoding"): // and X-Vault-Request
 		if equalFold(name, "x-vault-request") {
@@ -216,6 +216,14 @@ func decimal(value []byte, out *int) bool {
 	}
 	*out = n
 	return true
+}
+
+// given is a header's value, not nil even when it is empty: what is there twice is net/http's to judge, the empty one first too.
+func given(value []byte) []byte {
+	if value == nil {
+		return []byte{}
+	}
+	return value
 }
 
 func trim(b []byte) []byte { return bytes.Trim(b, " \t") }
