@@ -1,7 +1,6 @@
 package consulapi
 
 import (
-	"cmp"
 	"maps"
 	"net/http"
 	"slices"
@@ -192,6 +191,9 @@ func (q *request) registration() ([]byte, error) {
 
 func (q *request) registerOptions() local.RegisterOptions {
 	o := local.RegisterOptions{Persist: true, Token: ownToken(q.r, q.q)}
+	if !q.api.open {
+		o.May = q.mayRegister
+	}
 	if q.q != "" {
 		o.ReplaceExistingChecks = q.q.Has("replace-existing-checks")
 	}
@@ -207,9 +209,6 @@ func agentServiceRegister(q *request, l Local) error {
 	if err != nil {
 		return err
 	}
-	if err := q.offerRights(l, d); err != nil {
-		return err
-	}
 	o := q.registerOptions()
 	q.releaseBuffer() // the call waits for a sync
 	if err := l.RegisterService(q.r.Context(), d, o); err != nil {
@@ -218,39 +217,13 @@ func agentServiceRegister(q *request, l Local) error {
 	return q.replyEmpty()
 }
 
-// offerRights asks for write on all services that a registration touches: the one named, what a proxy
-// stands for, the sidecar that comes with it, and whatever it replaces by taking its ID.
-func (q *request) offerRights(l Local, d *local.ServiceDefinition) error {
-	if q.api.open {
-		return nil
+// mayRegister asks for write on a service that a registration brings or displaces, or with "" on the node. What those are
+// catalog/local says: ids and names are derived.
+func (q *request) mayRegister(service string) error {
+	if service == "" {
+		return q.allow(ResNode, q.api.cfg.Identity.NodeName, Write)
 	}
-	names := []string{d.Name}
-	if to := d.ProxyDestination(); to != "" {
-		names = append(names, to)
-	}
-	if c := d.Connect; c != nil && c.SidecarService != nil {
-		names = append(names, cmp.Or(c.SidecarService.Name, d.Name+"-sidecar-proxy"))
-	}
-	for _, name := range names {
-		if err := q.allow(ResService, name, Write); err != nil {
-			return err
-		}
-	}
-	id := d.ServiceID()
-	if err := q.serviceRight(l, id); err != nil {
-		return err
-	}
-	for _, c := range slices.Concat(d.Checks, []*local.CheckDefinition{d.Check}) {
-		if c == nil || c.ID == "" {
-			continue
-		}
-		if old := l.View().Checks[c.ID]; old != nil && old.Check.ServiceID != id {
-			if err := q.checkRight(l, old.Check.ID); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return q.allow(ResService, service, Write)
 }
 
 // serviceRight asks for write on the name of a registered service.
@@ -339,17 +312,6 @@ func agentCheckRegister(q *request, l Local) error {
 		return err
 	}
 	d, err := local.DecodeCheck(b)
-	if err != nil {
-		return err
-	}
-	if d.ServiceID != "" {
-		err = q.serviceRight(l, d.ServiceID)
-	} else {
-		err = q.allow(ResNode, q.api.cfg.Identity.NodeName, Write)
-	}
-	if err == nil { // and on what has that ID so far
-		err = q.checkRight(l, d.CheckID())
-	}
 	if err != nil {
 		return err
 	}

@@ -125,9 +125,6 @@ func agentServicesRegister(q *request, l Local) error {
 		if list[i], err = local.DecodeService(raw[i]); err != nil {
 			return at(i, err)
 		}
-		if err := q.offerRights(l, list[i]); err != nil {
-			return at(i, err)
-		}
 	}
 	o := q.registerOptions()
 	q.releaseBuffer() // the call waits for a sync

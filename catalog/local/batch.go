@@ -35,6 +35,9 @@ func (l *Local) registerAll(list []*ServiceDefinition, o RegisterOptions) (uint6
 		if err != nil {
 			return 0, errkind.Errorf(errkind.Of(err), "service %d of the list: %s", i, errkind.Text(err))
 		}
+		if err := l.board.mayPut(o.May, some); err != nil {
+			return 0, errkind.Errorf(errkind.Of(err), "%s (registration %d)", errkind.Text(err), i)
+		}
 		ready = append(ready, some...)
 	}
 	var version uint64

@@ -117,7 +117,8 @@ func (b *board) touchLocked() uint64 {
 	return b.version
 }
 
-func (b *board) putService(d *ServiceDefinition, checks []*CheckDefinition, replaceChecks bool) change {
+// putService fails with what ask fails with, and then changes nothing.
+func (b *board) putService(ask may, d *ServiceDefinition, checks []*CheckDefinition, replaceChecks bool) (change, error) {
 	svc := d.CatalogService(b.cfg.Node.Name)
 	if svc.Locality == nil {
 		svc.Locality = b.cfg.Node.Locality // it runs where this host is
@@ -125,16 +126,24 @@ func (b *board) putService(d *ServiceDefinition, checks []*CheckDefinition, repl
 	next := &Service{Service: svc, Definition: d, Hash: contentHash(svc)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if err := b.mayPutServiceLocked(ask, d, checks); err != nil {
+		return change{}, err
+	}
 	gen := b.touchLocked()
 	c := change{version: gen}
 	id := svc.ID
-	delete(b.goneServices, id)
 	e := b.services[id]
 	if e == nil {
 		e = &serviceEntry{}
 		b.services[id] = e
 	} else {
 		close(e.replaced)
+		if e.cur.Service.Name != svc.Name {
+			b.goneServices[id] = goneService(gen, e)
+		}
+	}
+	if b.goneServices[id].of == svc.Name {
+		delete(b.goneServices, id)
 	}
 	e.cur, e.gen, e.replaced = next, gen, make(chan struct{})
 	b.dirtyServices[id] = struct{}{}
@@ -156,37 +165,42 @@ func (b *board) putService(d *ServiceDefinition, checks []*CheckDefinition, repl
 		}
 	}
 	b.refreshAliasesLocked(id, 0)
-	return c
+	return c, nil
 }
 
-// putCheck is false when the check's service is not there.
-func (b *board) putCheck(d *CheckDefinition) (change, bool) {
+// putCheck is false when the check's service is not there. It fails with what ask fails with.
+func (b *board) putCheck(ask may, d *CheckDefinition) (change, bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var svc *catalog.Service
 	if d.ServiceID != "" {
 		e := b.services[d.ServiceID]
 		if e == nil {
-			return change{}, false
+			return change{}, false, nil
 		}
 		svc = e.cur.Service
+	}
+	if err := b.mayPutCheckLocked(ask, d); err != nil {
+		return change{}, true, err
 	}
 	gen := b.touchLocked()
 	c := change{version: gen}
 	b.putCheckLocked(d, svc, gen, &c)
-	return c, true
+	return c, true, nil
 }
 
 // putCheckLocked keeps the status and output of a check that is there already,
 // lest a registration that is repeated makes a service flap.
 func (b *board) putCheckLocked(d *CheckDefinition, svc *catalog.Service, gen uint64, c *change) {
 	next := &Check{Check: d.CatalogCheck(b.cfg.Node.Name, svc), Definition: d}
-	delete(b.goneChecks, d.ID)
 	e := b.checks[d.ID]
 	if e != nil && e.cur.Check.ServiceID != d.ServiceID {
-		b.removeCheckLocked(d.ID, e, gen, c)
-		delete(b.goneChecks, d.ID)
+		b.removeCheckLocked(d.ID, e, gen, c) // told first, on behalf of whom it belonged to
+		c.dropped = append(c.dropped, d.ID)
 		e = nil
+	}
+	if b.goneChecks[d.ID].of == d.ServiceID {
+		delete(b.goneChecks, d.ID)
 	}
 	keep, ttlLeft := false, d.TTL
 	if e == nil {
@@ -260,7 +274,7 @@ func (b *board) removeService(id string) (change, bool) {
 	close(e.replaced)
 	delete(b.services, id)
 	delete(b.dirtyServices, id)
-	b.goneServices[id] = gone{gen, e.cur.Definition.Token, e.cur.Definition.file}
+	b.goneServices[id] = goneService(gen, e)
 	b.refreshAliasesLocked(id, 0)
 	return c, true
 }
@@ -288,7 +302,7 @@ func (b *board) removeCheckLocked(id string, e *checkEntry, gen uint64, c *chang
 		delete(b.ttlSeen, id)
 		b.ttlChanged = true
 	}
-	b.goneChecks[id] = gone{gen, e.cur.Definition.Token, e.cur.Definition.file}
+	b.goneChecks[id] = gone{gen, e.cur.Check.ServiceID, e.cur.Definition.Token, e.cur.Definition.file}
 	c.stop = append(c.stop, id)
 }
 

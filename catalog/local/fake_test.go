@@ -102,6 +102,9 @@ func (f *fakeServers) Deregister(ctx context.Context, d *catalog.Deregister) err
 		delete(f.services, d.ServiceID)
 		maps.DeleteFunc(f.checks, func(_ string, c *catalog.Check) bool { return c.ServiceID == d.ServiceID })
 	}
+	if d.CheckID != "" {
+		f.tokens["-c:"+d.CheckID] = Token(ctx)
+	}
 	delete(f.checks, d.CheckID)
 	return nil
 }

@@ -70,7 +70,7 @@ func (l *Local) SetFileDefinitions(services []*ServiceDefinition, checks []*Chec
 func (l *Local) putFileCheck(d *CheckDefinition) (uint64, error) {
 	l.order.Lock()
 	defer l.order.Unlock()
-	c, ok := l.board.putCheck(d)
+	c, ok, _ := l.board.putCheck(nil, d)
 	if !ok {
 		return 0, errkind.Errorf(errkind.NotFound, "ServiceID %q does not exist", d.ServiceID)
 	}

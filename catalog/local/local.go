@@ -160,6 +160,9 @@ type RegisterOptions struct {
 	Persist bool
 	// Token is used when the definition has none.
 	Token string
+	// May is asked for write on each service, by name, that the registration results in or displaces, and with "" on the
+	// node; its error refuses all. It must answer from memory: it is called under a lock. nil allows everything.
+	May func(service string) error
 }
 
 // RegisterService registers or replaces a service with its checks, and with the sidecar that it
@@ -181,6 +184,9 @@ func (l *Local) register(d *ServiceDefinition, o RegisterOptions) (uint64, error
 		defer l.sidecars.Unlock()
 	}
 	all, err := l.prepare(d, o, map[int]bool{})
+	if err == nil {
+		err = l.board.mayPut(o.May, all)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -236,33 +242,57 @@ func (l *Local) putService(d *ServiceDefinition, checks []*CheckDefinition, o Re
 	stripe := l.stripe(id)
 	stripe.Lock()
 	defer stripe.Unlock()
-	if o.Persist && l.store != nil && !l.fromFS.services[id] {
+	persist := o.Persist && l.store != nil && !l.fromFS.services[id]
+	var before *Service
+	if persist {
+		if before = l.Service(id); !l.store.hasService(id) {
+			before = nil
+		}
 		if err := l.store.saveService(d); err != nil {
 			return 0, errkind.E(errkind.Internal, "persist service", err)
 		}
 	}
-	return l.put(d, checks, o.ReplaceExistingChecks), nil
+	version, err := l.put(o.May, d, checks, o.ReplaceExistingChecks)
+	if err != nil && persist { // what it displaces came after it was looked at first
+		l.unsave(id, before)
+	}
+	return version, err
 }
 
-// apply is put, and lets the syncer tell it.
-func (l *Local) apply(d *ServiceDefinition, checks []*CheckDefinition, replaceChecks bool) uint64 {
-	version := l.put(d, checks, replaceChecks)
+// unsave brings back what was on disk of a service before a registration that is refused. The caller holds its stripe.
+func (l *Local) unsave(id string, before *Service) {
+	err := error(nil)
+	if before != nil {
+		err = l.store.saveService(before.Definition)
+	} else {
+		err = l.store.removeService(id)
+	}
+	if err != nil {
+		l.cfg.Log.Error("a refused registration stays on disk", "service", id, "error", err)
+	}
+}
+
+// apply is put by this host itself, and lets the syncer tell it.
+func (l *Local) apply(d *ServiceDefinition, checks []*CheckDefinition, replaceChecks bool) {
+	_, _ = l.put(nil, d, checks, replaceChecks) // nobody is asked: it cannot fail
 	l.poke(l.kick)
-	return version
 }
 
-// put changes the board and the runner. The syncer is to be told.
-func (l *Local) put(d *ServiceDefinition, checks []*CheckDefinition, replaceChecks bool) uint64 {
+// put changes the board and the runner, unless ask refuses that. The syncer is to be told.
+func (l *Local) put(ask may, d *ServiceDefinition, checks []*CheckDefinition, replaceChecks bool) (uint64, error) {
 	l.order.Lock()
-	c := l.board.putService(d, checks, replaceChecks)
+	c, err := l.board.putService(ask, d, checks, replaceChecks)
 	l.run(c)
 	l.order.Unlock()
+	if err != nil {
+		return 0, err
+	}
 	if l.store != nil {
 		for _, id := range c.dropped {
 			l.store.removeCheck(id)
 		}
 	}
-	return c.version
+	return c.version, nil
 }
 
 // follow makes the runner do what the board decided, and the syncer tell it. The caller holds order.
@@ -343,7 +373,7 @@ func (l *Local) RegisterCheck(ctx context.Context, d *CheckDefinition, o Registe
 	copied := *d
 	copied.ID = d.CheckID()
 	copied.Token = cmp.Or(d.Token, o.Token)
-	version, err := l.putCheck(&copied, o.Persist)
+	version, err := l.putCheck(o.May, &copied, o.Persist)
 	if err != nil {
 		return err
 	}
@@ -351,18 +381,21 @@ func (l *Local) RegisterCheck(ctx context.Context, d *CheckDefinition, o Registe
 	return nil
 }
 
-func (l *Local) putCheck(d *CheckDefinition, persist bool) (uint64, error) {
+func (l *Local) putCheck(ask may, d *CheckDefinition, persist bool) (uint64, error) {
 	l.files.RLock()
 	defer l.files.RUnlock()
 	stripe := l.stripe("check:" + d.ID)
 	stripe.Lock()
 	defer stripe.Unlock()
 	l.order.Lock()
-	c, ok := l.board.putCheck(d)
+	c, ok, err := l.board.putCheck(ask, d)
 	l.follow(c)
 	l.order.Unlock()
 	if !ok {
 		return 0, errkind.Errorf(errkind.NotFound, "ServiceID %q does not exist", d.ServiceID)
+	}
+	if err != nil {
+		return 0, err
 	}
 	if persist && l.store != nil && !l.fromFS.checks[d.ID] {
 		if err := l.store.saveCheck(d); err != nil {

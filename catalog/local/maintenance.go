@@ -62,7 +62,7 @@ func (l *Local) DrainServices(ctx context.Context, ids []string, reason string) 
 		d := drainCheck(id, reason)
 		d.Status, d.Maintenance = "critical", true
 		d.of(s)
-		version, err := l.putCheck(d, false)
+		version, err := l.putCheck(nil, d, false)
 		if err != nil && !errkind.Is(err, errkind.NotFound) {
 			return err
 		}
@@ -85,7 +85,7 @@ func (l *Local) setMaintenance(ctx context.Context, enable, persist bool, d *Che
 	there := l.Check(d.ID) != nil
 	switch {
 	case enable && !there:
-		version, err := l.putCheck(d, persist)
+		version, err := l.putCheck(nil, d, persist)
 		if err != nil {
 			return err
 		}

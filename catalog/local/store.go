@@ -67,6 +67,14 @@ func (s *store) saveService(d *ServiceDefinition) error {
 	return s.save(filepath.Join(s.services, fileName(d.ServiceID())), stored{Version: storedVersion, Service: d})
 }
 
+// hasService tells whether a registration of the id is on disk.
+func (s *store) hasService(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, there := s.known[filepath.Join(s.services, fileName(id))]
+	return there
+}
+
 func (s *store) saveCheck(d *CheckDefinition) error {
 	return s.save(filepath.Join(s.checks, fileName(d.ID)), stored{Version: storedVersion, Check: d})
 }

@@ -159,6 +159,7 @@ func (b *board) plan(p Plan, version uint64) {
 	for _, id := range p.ServicesInSync {
 		if e := b.services[id]; e != nil && e.gen <= version {
 			delete(b.dirtyServices, id)
+			delete(b.goneServices, id)
 		}
 	}
 	for _, id := range p.Checks {
@@ -169,6 +170,7 @@ func (b *board) plan(p Plan, version uint64) {
 	for _, id := range p.ChecksInSync {
 		if e := b.checks[id]; e != nil && e.gen <= version {
 			delete(b.dirtyChecks, id)
+			delete(b.goneChecks, id)
 		}
 	}
 	for _, id := range p.RemoveServices {

@@ -52,11 +52,17 @@ func (t Tokens) of(registered string, fromFile bool) string {
 	return cmp.Or(registered, t.Default)
 }
 
-// gone is something to be deregistered: the version of its removal and the token it was registered with.
+// gone is something to be deregistered: the version of its removal and the token it was registered with. What has its
+// id meanwhile and is of another name or service is told afterwards: its token need not allow the removal.
 type gone struct {
 	gen      uint64
+	of       string // the service's name, or the id of the check's service
 	token    string
 	fromFile bool
+}
+
+func goneService(gen uint64, e *serviceEntry) gone {
+	return gone{gen, e.cur.Service.Name, e.cur.Definition.Token, e.cur.Definition.file}
 }
 
 // tokenFor is the token for removing it: what nobody here registered is the agent's to remove.
