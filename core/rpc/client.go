@@ -32,6 +32,8 @@ type ClientConfig struct {
 	Timeout time.Duration
 	// DialTimeout bounds making a connection, its handshakes included; 5 s.
 	DialTimeout time.Duration
+	// Patience is how long a call waits for a connection to be made; 2 s. The attempt itself goes on.
+	Patience time.Duration
 	// IdleTimeout closes a connection that carried nothing for so long; 10 min.
 	IdleTimeout time.Duration
 	// RetryAfter is the longest time for which a failed dial is remembered: calls
@@ -55,6 +57,7 @@ type ClientConfig struct {
 func (c *ClientConfig) complete() {
 	setDefault(&c.Timeout, time.Minute)
 	setDefault(&c.DialTimeout, 5*time.Second)
+	setDefault(&c.Patience, 2*time.Second)
 	setDefault(&c.IdleTimeout, 10*time.Minute)
 	setDefault(&c.RetryAfter, 100*time.Millisecond)
 	setDefault(&c.Lag, 30*time.Second)
@@ -134,7 +137,7 @@ func (c *Client) addPeer(addr string) (list []*target, closed bool) {
 		return list, false
 	}
 	for range c.cfg.ConnsPerAddr {
-		list = append(list, &target{cfg: &c.cfg, addr: addr})
+		list = append(list, &target{cfg: &c.cfg, options: c.options, addr: addr})
 	}
 	c.peers[addr] = list
 	// Addresses come and go over months: forget, now and then, those long unused.
@@ -163,7 +166,20 @@ func unused(slots []*target) bool {
 //
 // A request that certainly was not sent (nobody listens, the connection had died)
 // is tried once more on a fresh connection; one that may have been sent is not.
+//
+// While it waits the connection is watched: one that shows no sign of life is given up within
+// 2 s, with an error of kind Unknown.
 func (c *Client) Call(ctx context.Context, addr, method string, req []byte) ([]byte, error) {
+	return c.call(ctx, addr, method, req, false)
+}
+
+// Wait is Call for a request that is expected to wait, such as a blocking query: a silent
+// connection is noticed within 7 s, and far fewer signs of life are asked for.
+func (c *Client) Wait(ctx context.Context, addr, method string, req []byte) ([]byte, error) {
+	return c.call(ctx, addr, method, req, true)
+}
+
+func (c *Client) call(ctx context.Context, addr, method string, req []byte, waits bool) ([]byte, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.cfg.Timeout)
@@ -174,10 +190,19 @@ func (c *Client) Call(ctx context.Context, addr, method string, req []byte) ([]b
 		return nil, err
 	}
 	in := request{method: method, payload: req}
+	done := func(l *live) {
+		if waits {
+			l.pulse.parked.Add(-1)
+		}
+		l.release()
+	}
 	for again := false; ; again = true {
 		l, err := t.get(ctx)
 		if err != nil {
 			return nil, err
+		}
+		if waits {
+			l.pulse.parked.Add(1)
 		}
 		var out reply
 		if m := c.muxFor(l, method, req); m != nil {
@@ -189,20 +214,20 @@ func (c *Client) Call(ctx context.Context, addr, method string, req []byte) ([]b
 			case full || errors.Is(err, errNotSent) && again:
 				// By a call of its own, below.
 			case errors.Is(err, errNotSent):
-				l.release()
+				done(l)
 				continue
 			default:
-				l.release()
+				done(l)
 				if err != nil {
 					c.failed.Add(1)
-					return nil, failure(ctx, addr, method, err, true)
+					return nil, failure(ctx, addr, method, l.cause(err), true)
 				}
 				return out.payload, out.err
 			}
 		}
 		var reached peer.Peer
 		err = l.cc.Invoke(ctx, pathCall, &in, &out, append(c.options[:len(c.options):len(c.options)], grpc.Peer(&reached))...)
-		l.release()
+		done(l)
 		if err == nil {
 			return out.payload, out.err
 		}
@@ -211,7 +236,7 @@ func (c *Client) Call(ctx context.Context, addr, method string, req []byte) ([]b
 			continue
 		}
 		c.failed.Add(1)
-		return nil, failure(ctx, addr, method, err, reached.Addr != nil)
+		return nil, failure(ctx, addr, method, l.cause(err), reached.Addr != nil)
 	}
 }
 
@@ -284,6 +309,7 @@ func (c *Client) Stream(ctx context.Context, addr, method string, req []byte) (*
 			}
 		}
 		if err == nil {
+			l.pulse.parked.Add(1) // it has heartbeats of its own
 			s := &Stream{stream: stream, ctx: streamCtx, cancel: cancel, conn: l, lag: c.cfg.Lag, addr: addr, method: method}
 			s.watch = time.AfterFunc(math.MaxInt64, s.lagged)
 			s.watch.Stop()
@@ -350,7 +376,7 @@ func (s *Stream) reason(err error) error {
 	if told := metadata.MD(s.stream.Trailer()).Get(trailerError); len(told) > 0 {
 		return decodeError([]byte(told[0]))
 	}
-	return failure(s.ctx, s.addr, s.method, err, false)
+	return failure(s.ctx, s.addr, s.method, s.conn.cause(err), false)
 }
 
 // Close ends the stream and frees what it holds.
@@ -358,6 +384,7 @@ func (s *Stream) Close() error {
 	s.once.Do(func() {
 		s.watch.Stop()
 		s.cancel(context.Canceled)
+		s.conn.pulse.parked.Add(-1)
 		s.conn.release()
 	})
 	return nil

@@ -25,9 +25,12 @@ import (
 // listens. So a grpc channel lives exactly as long as its one connection, and the
 // dialling is done here: one attempt at a time, shared by all who wait for it.
 type target struct {
-	cfg  *ClientConfig
-	addr string
-	live atomic.Pointer[live]
+	cfg     *ClientConfig
+	options []grpc.CallOption
+	addr    string
+	live    atomic.Pointer[live]
+	// avoid is until when the address counts as silent, as UnixNano.
+	avoid atomic.Int64
 
 	mu       sync.Mutex // guards all below; not held while dialling
 	attempt  *attempt   // in progress
@@ -49,7 +52,11 @@ type live struct {
 	// users counts calls and streams, plus one while the slot points here. The one
 	// who brings it to zero closes the channel: calls in flight on a connection
 	// that the server is draining are not cut.
-	users atomic.Int64
+	users   atomic.Int64
+	pulse   *pulse
+	options []grpc.CallOption
+	ctx     context.Context // ends when the channel is given up
+	end     context.CancelFunc
 
 	muxMu sync.Mutex // guards mux and plain
 	mux   *mux       // nil until the first small call
@@ -91,6 +98,12 @@ func (l *live) acquire() bool {
 			return false
 		}
 		if l.users.CompareAndSwap(n, n+1) {
+			if n == 1 {
+				select {
+				case l.pulse.wake <- struct{}{}:
+				default:
+				}
+			}
 			return true
 		}
 	}
@@ -98,20 +111,22 @@ func (l *live) acquire() bool {
 
 func (l *live) release() {
 	if l.users.Add(-1) == 0 {
+		l.end()
 		l.cc.Close()
 	}
 }
 
 // get returns a ready connection, which the caller must release. An attempt goes on
-// when ctx of the one who began it ends: others may wait for it.
+// when ctx or the patience of the one who began it ends: others may wait for it.
 func (t *target) get(ctx context.Context) (*live, error) {
 	if l := t.live.Load(); l != nil && l.acquire() {
-		if l.cc.GetState() == connectivity.Ready {
+		if l.ready() {
 			return l, nil
 		}
 		l.release()
 		t.forget(l)
 	}
+	var patience <-chan time.Time
 	for {
 		t.mu.Lock()
 		if l := t.live.Load(); l != nil && l.acquire() {
@@ -135,6 +150,11 @@ func (t *target) get(ctx context.Context) (*live, error) {
 			go t.dial(dialCtx, a)
 		}
 		t.mu.Unlock()
+		if patience == nil {
+			timer := time.NewTimer(t.cfg.Patience)
+			defer timer.Stop()
+			patience = timer.C
+		}
 		select {
 		case <-a.done:
 			if a.err != nil {
@@ -144,6 +164,9 @@ func (t *target) get(ctx context.Context) (*live, error) {
 				return a.l, nil
 			}
 			// It died between: look again.
+		case <-patience:
+			t.noteSilence()
+			return nil, errkind.E(errkind.Unavailable, "rpc: connecting to "+t.addr, errNoGreeting)
 		case <-ctx.Done():
 			return nil, errkind.E(errkind.Unavailable, "rpc: connecting to "+t.addr, ctx.Err())
 		}
@@ -159,6 +182,7 @@ func (t *target) dial(ctx context.Context, a *attempt) {
 	}
 	t.mu.Lock()
 	if err == nil && t.finished {
+		l.end()
 		l.cc.Close()
 		err = errkind.New(errkind.Unavailable, "rpc: client is closed")
 	}
@@ -168,13 +192,17 @@ func (t *target) dial(ctx context.Context, a *attempt) {
 	} else {
 		l.users.Store(1)
 		t.live.Store(l)
+		go l.watch(t)
 	}
 	a.l, a.err = l, err
 	t.mu.Unlock()
 	close(a.done)
 }
 
-var errGone = errors.New("the connection is gone")
+var (
+	errGone       = errors.New("the connection is gone")
+	errNoGreeting = errors.New("no answer yet")
+)
 
 // connect dials and waits for the server's first frame, so that a listener that
 // accepts and then says nothing is an error here and not in the first call.
@@ -183,8 +211,9 @@ func (t *target) connect(ctx context.Context) (*live, error) {
 	if err != nil {
 		return nil, err
 	}
+	pulse := newPulse()
 	once := make(chan net.Conn, 1)
-	once <- conn
+	once <- &heardConn{conn, pulse}
 	cc, err := grpc.NewClient("passthrough:///"+t.addr,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // the wire below is secured
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
@@ -209,7 +238,8 @@ func (t *target) connect(ctx context.Context) (*live, error) {
 	for {
 		switch state := cc.GetState(); state {
 		case connectivity.Ready:
-			return &live{cc: cc}, nil
+			life, end := context.WithCancel(context.Background())
+			return &live{cc: cc, pulse: pulse, options: t.options, ctx: life, end: end}, nil
 		case connectivity.TransientFailure, connectivity.Shutdown:
 			err = errGone
 		default:
