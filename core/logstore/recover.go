@@ -21,6 +21,9 @@ func (s *Store) recover() error {
 		if err := s.refuseOrphans(); err != nil {
 			return err
 		}
+	} else if err := s.cfg.FS.SyncDir(s.cfg.Dir); err != nil {
+		// The manifest's name may be in the machine's memory alone, left by a process that was killed before this fsync.
+		return err
 	}
 	if s.mark, err = openMark(s.cfg.FS, s.path(markName), found); err != nil {
 		return s.located(err)
@@ -51,9 +54,39 @@ func (s *Store) recover() error {
 		return s.located(&Damage{File: file, Index: last + 1, Newest: s.mark.last,
 			What: fmt.Sprintf("the log ends at index %d but was durable up to %d", last, s.mark.last)})
 	}
+	if err := s.settle(); err != nil {
+		return err
+	}
 	s.opened.First, _ = s.FirstIndex()
 	s.opened.Last, s.opened.Segments = s.lastLocked(), len(s.segs)
 	return s.sweep()
+}
+
+// settle makes durable what stands behind the mark, which is set only after an fsync. It may be in the machine's memory
+// alone: the process was killed before the fsync, or the fsync failed, and then the kernel shows the bytes, counts
+// them as written, and the next fsync says nothing. So they are written again. Whoever asks for the last index counts it as stored.
+func (s *Store) settle() error {
+	last := s.lastLocked()
+	if last <= s.mark.last {
+		return nil
+	}
+	for _, seg := range s.segs {
+		from := max(seg.base, s.mark.last+1, s.man.First)
+		if seg.last() < from {
+			continue
+		}
+		b := make([]byte, seg.end-int64(seg.offsets[from-seg.base]))
+		if _, err := seg.file.ReadAt(b, int64(seg.offsets[from-seg.base])); err != nil {
+			return err
+		}
+		if _, err := seg.file.WriteAt(b, int64(seg.offsets[from-seg.base])); err != nil {
+			return err
+		}
+		if err := seg.file.Sync(); err != nil {
+			return err
+		}
+	}
+	return s.mark.set(last, true)
 }
 
 // located names the group in a Damage and lets the mark say what was once held.

@@ -6,6 +6,7 @@
 // after the one before it was fsynced, so a bad frame with nothing sound
 // behind it is the torn end of a frame that nobody was told of: Open cuts it and says so. With a sound
 // later frame behind it, it is damage: Open fails, naming file and offset, and changes nothing.
+// The newest frame may never have been fsynced: Open writes it again before it counts.
 // After an error whose outcome nobody knows the journal is poisoned until it is opened again.
 //
 // Form: a segment is a file PREFIX-N, N being the sequence before its first frame's in 16 hex
@@ -69,6 +70,7 @@ type Journal struct {
 	reserved int64
 	sequence uint64
 	poison   error
+	dropping bool   // a segment was removed, and its folder not synced since
 	frame    []byte // the head of the next frame and its content
 }
 
@@ -90,6 +92,9 @@ func Open(cfg Config, replay func(sequence uint64, content []byte) error) (*Jour
 	}
 	if len(found) == 0 {
 		return j, j.begin(0)
+	}
+	if err := cfg.FS.SyncDir(cfg.Dir); err != nil { // a process may have been killed before it did that for the newest one
+		return nil, err
 	}
 	j.sequence = found[0]
 	for i, before := range found {
@@ -200,6 +205,9 @@ func (j *Journal) write(frame []byte, end int64) error {
 		}
 	}
 	if _, err := j.file.WriteAt(frame, end); err != nil {
+		if !vfs.Full(err) {
+			return j.poisoned(errkind.E(errkind.Unknown, "journal", err))
+		}
 		if back := j.takeBack(end); back != nil {
 			return j.poisoned(errkind.E(errkind.Unknown, "journal", errors.Join(err, back)))
 		}
@@ -240,26 +248,28 @@ func (j *Journal) Segments() []Segment {
 // Sequence returns that of the newest durable frame.
 func (j *Journal) Sequence() uint64 { return j.sequence }
 
-// Drop removes the segments that hold no frame after sequence; the one being written stays.
+// Drop removes the segments that hold no frame after sequence; the one being written stays. Each is gone for good before the next one goes:
+// a power loss must not bring an older one back without those behind it.
 func (j *Journal) Drop(sequence uint64) error {
-	dropped := false
 	for {
+		if j.dropping {
+			if err := j.cfg.FS.SyncDir(j.cfg.Dir); err != nil {
+				return err
+			}
+			j.dropping = false
+		}
 		list := j.Segments()
 		if len(list) < 2 || list[1].Before > sequence {
-			break
+			return nil
 		}
 		if err := j.cfg.FS.Remove(j.path(list[0].Before)); err != nil {
 			return err
 		}
-		dropped = true
+		j.dropping = true
 		j.mu.Lock()
 		j.segments = j.segments[1:]
 		j.mu.Unlock()
 	}
-	if !dropped {
-		return nil
-	}
-	return j.cfg.FS.SyncDir(j.cfg.Dir)
 }
 
 // Close closes the file; what was appended is durable already.

@@ -23,7 +23,7 @@ func (j *Journal) read(before uint64, last bool, replay func(uint64, []byte) err
 	if err != nil {
 		return err
 	}
-	end := 0
+	newest, end := 0, 0
 	for end < len(data) {
 		content, sequence, ok := frameAt(data[end:])
 		if !ok || sequence != j.sequence+1 {
@@ -33,6 +33,7 @@ func (j *Journal) read(before uint64, last bool, replay func(uint64, []byte) err
 			return fmt.Errorf("%s, offset %d: %w", path, end, err)
 		}
 		j.sequence = sequence
+		newest = end
 		end += headBytes + len(content)
 	}
 	rest := data[end:]
@@ -50,11 +51,20 @@ func (j *Journal) read(before uint64, last bool, replay func(uint64, []byte) err
 	if torn {
 		j.cfg.Log.Warn("the journal has a torn end, of a frame that nobody was told of; it is cut", "file", path, "offset", end, "bytes", len(rest))
 	}
-	// Also when nothing is cut: what was read may be in the machine's memory alone.
-	if err := j.takeBack(int64(end)); err != nil {
+	if err := j.settle(data[newest:end], int64(newest)); err != nil {
 		return errors.Join(err, j.file.Close())
 	}
 	return nil
+}
+
+// settle makes the newest frame durable, and cuts what follows it. The frame may be in the machine's memory alone: the process was
+// killed before the fsync, or the fsync failed, and then the kernel counts the bytes as written and the next fsync says
+// nothing. So it is written again. The frames before it were fsynced before it was begun.
+func (j *Journal) settle(frame []byte, at int64) error {
+	if _, err := j.file.WriteAt(frame, at); err != nil {
+		return err
+	}
+	return j.takeBack(at + int64(len(frame)))
 }
 
 // Each gives the frames after sequence to fn, oldest first, as far as they were there when it was called;

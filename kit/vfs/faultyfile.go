@@ -156,9 +156,16 @@ func (f *faultyFile) WriteAt(p []byte, off int64) (int, error) {
 	return 0, v.err
 }
 
-// Sync implements File.
+// dropper is a file of a file system that models what a failed Sync leaves behind.
+type dropper interface{ syncFailed() }
+
+// Sync implements File. One that fails drops what was written and not synced where the file system below models that,
+// as Linux does: the next Sync then succeeds and says nothing.
 func (f *faultyFile) Sync() error {
 	if v := f.fs.judge(OpSync, f.Name()); v.err != nil {
+		if d, ok := f.File.(dropper); ok {
+			d.syncFailed()
+		}
 		return v.err
 	}
 	return f.File.Sync()

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,6 +24,7 @@ type Mem struct {
 	safe  map[string]*inode // names that survive a power loss
 	names []nameChange      // name changes not yet covered by a SyncDir, in order
 	locks map[string]bool
+	rng   *rand.Rand // decides what of a failed Sync reached the disk
 }
 
 var _ FS = (*Mem)(nil)
@@ -51,7 +53,7 @@ type nameChange struct {
 
 // NewMem returns an empty file system that has only the folders "/" and ".".
 func NewMem() *Mem {
-	m := &Mem{live: map[string]*inode{}, safe: map[string]*inode{}, locks: map[string]bool{}}
+	m := &Mem{live: map[string]*inode{}, safe: map[string]*inode{}, locks: map[string]bool{}, rng: rand.New(rand.NewPCG(0, 0))}
 	for _, root := range []string{"/", "."} {
 		node := &inode{dir: true, perm: 0o755}
 		m.live[root], m.safe[root] = node, node
@@ -312,6 +314,42 @@ func (m *Mem) Crash(rng *rand.Rand) *Mem {
 		after.live[path], after.safe[path] = copies[node], copies[node]
 	}
 	return after
+}
+
+// Killed returns what is there after the process was killed at this moment while the machine ran on: the new process
+// reads all that was written, synced or not, for the machine's memory still has it, but nothing became durable by
+// that. A Crash of the result is the power loss that comes later. No lock is held, and m goes on unchanged.
+func (m *Mem) Killed() *Mem {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	after := NewMem()
+	copies := map[*inode]*inode{}
+	twin := func(node *inode) *inode {
+		if node != nil && copies[node] == nil {
+			same := *node
+			same.data, same.synced, same.changes = slices.Clone(node.data), slices.Clone(node.synced), slices.Clone(node.changes)
+			copies[node] = &same
+		}
+		return copies[node]
+	}
+	for path, node := range m.live {
+		after.live[path] = twin(node)
+	}
+	for path, node := range m.safe {
+		after.safe[path] = twin(node)
+	}
+	for _, c := range m.names {
+		after.names = append(after.names, nameChange{unset: c.unset, set: c.set, node: twin(c.node)})
+	}
+	after.rng = rand.New(rand.NewPCG(m.rng.Uint64(), 0))
+	return after
+}
+
+// Seed makes what failed Syncs leave on the disk another one.
+func (m *Mem) Seed(seed uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.rng = rand.New(rand.NewPCG(seed, 1))
 }
 
 func keep(rng *rand.Rand, mood int) bool { return mood == 1 || (mood == 2 && rng.IntN(2) == 0) }

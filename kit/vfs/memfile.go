@@ -63,25 +63,45 @@ func (n *inode) sync() {
 	n.changes = nil
 }
 
+// drop is what a failed Sync does to the pending writes: of each sector the disk has the new bytes or the old ones, and
+// no later Sync makes up for that, for the pages count as clean; reads show them until the power is lost. Changes of size stay pending:
+// they are in the file system's own log, which stops all of it when it fails.
+func (n *inode) drop(rng *rand.Rand) {
+	mood := 2 * rng.IntN(2) // half of the time nothing reached the disk
+	var sizes []change
+	for _, c := range n.changes {
+		if c.data == nil {
+			sizes = append(sizes, c)
+			continue
+		}
+		n.synced = c.land(n.synced, rng, mood)
+	}
+	n.changes = sizes
+}
+
+// land writes the sectors of a write that reach the disk.
+func (c change) land(disk []byte, rng *rand.Rand, mood int) []byte {
+	for start := int64(0); start < int64(len(c.data)); {
+		border := (c.off+start)/sectorBytes*sectorBytes + sectorBytes
+		end := min(int64(len(c.data)), border-c.off)
+		if keep(rng, mood) {
+			disk = grow(disk, c.off+end)
+			copy(disk[c.off+start:], c.data[start:end])
+		}
+		start = end
+	}
+	return disk
+}
+
 // crash returns a copy with the synced bytes and a random part of the changes.
 func (n *inode) crash(rng *rand.Rand, mood int) *inode {
 	after := &inode{dir: n.dir, perm: n.perm, modTime: n.modTime}
 	data := slices.Clone(n.synced)
 	for _, c := range n.changes {
-		if c.data == nil {
-			if keep(rng, mood) {
-				data = setSize(data, c.off)
-			}
-			continue
-		}
-		for start := int64(0); start < int64(len(c.data)); {
-			border := (c.off+start)/sectorBytes*sectorBytes + sectorBytes
-			end := min(int64(len(c.data)), border-c.off)
-			if keep(rng, mood) {
-				data = grow(data, c.off+end)
-				copy(data[c.off+start:], c.data[start:end])
-			}
-			start = end
+		if c.data != nil {
+			data = c.land(data, rng, mood)
+		} else if keep(rng, mood) {
+			data = setSize(data, c.off)
 		}
 	}
 	// The size may reach the disk before the bytes do: the tail then reads as zeroes.
@@ -215,6 +235,13 @@ func (f *memFile) Sync() error {
 	}
 	f.node.sync()
 	return nil
+}
+
+// syncFailed implements dropper.
+func (f *memFile) syncFailed() {
+	f.fs.mu.Lock()
+	defer f.fs.mu.Unlock()
+	f.node.drop(f.fs.rng)
 }
 
 // Truncate implements File.

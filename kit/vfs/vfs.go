@@ -3,7 +3,7 @@
 //
 // Three implementations: OS is the machine's file system; Mem keeps files in
 // memory and remembers what was fsynced, so that Crash gives what a power loss
-// would leave; Faulty wraps another FS and breaks chosen operations by rule,
+// would leave, and Killed what a new process finds before one; Faulty wraps another FS and breaks chosen operations by rule,
 // also while the process runs.
 //
 // What callers may rely on, in all three:
@@ -11,7 +11,10 @@
 //   - created, renamed and removed names survive only after SyncDir of their folder;
 //   - folders made by MkdirAll survive at once (they are rare, so it syncs);
 //   - after a failed Write or Sync nothing is known about the unsynced bytes:
-//     reopen and verify, never retry the Sync.
+//     reopen and verify, never retry the Sync. The kernel forgets the bytes and still shows them, and the next
+//     Sync succeeds: only bytes that are written again and synced are durable;
+//   - what a process reads when it starts may be in the machine's memory alone, left by one that was killed: before
+//     anything is promised on top of it, write again and sync what no Sync is known to cover, and SyncDir the folder.
 //
 // All FS are safe for concurrent use. A File's ReadAt and WriteAt may be called
 // from many goroutines; Read and Write share one offset and belong to one goroutine.
@@ -25,6 +28,7 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+	"syscall"
 )
 
 // File is an open file.
@@ -74,6 +78,12 @@ type FS interface {
 // ErrLocked is what Lock returns when another process or holder has the lock.
 var ErrLocked = errors.New("vfs: locked by another process")
 
+// Full reports whether an operation failed for want of room: it did not do all of its work, and what it did can be
+// taken back. After any other error of a write nobody knows what the disk has.
+func Full(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
+}
+
 // Open opens a file for reading.
 func Open(fsys FS, name string) (File, error) { return fsys.OpenFile(name, os.O_RDONLY, 0) }
 
@@ -102,6 +112,16 @@ func ReadFile(fsys FS, name string) ([]byte, error) {
 			data = append(data, 0)[:len(data)]
 		}
 	}
+}
+
+// ReadDurable is ReadFile for what WriteFileAtomic wrote: it returns when a power loss cannot bring back what stood there before. The process
+// that wrote it may have been killed between the rename and the fsync of the folder.
+func ReadDurable(fsys FS, name string) ([]byte, error) {
+	data, err := ReadFile(fsys, name)
+	if err != nil {
+		return nil, err
+	}
+	return data, fsys.SyncDir(filepath.Dir(name))
 }
 
 // TempSuffix ends the names of unfinished files of WriteFileAtomic; owners may delete what carries it at start.

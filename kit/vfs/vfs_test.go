@@ -464,3 +464,88 @@ func BenchmarkFaultyDormantWrite(b *testing.B) {
 		}
 	}
 }
+
+// TestFailedSyncDropsPages: after a Sync that failed the bytes are still read, the next Sync succeeds, and a power loss
+// takes them all the same. Only what is written again is durable.
+func TestFailedSyncDropsPages(t *testing.T) {
+	lost := 0
+	for seed := range uint64(20) {
+		mem := NewMem()
+		mem.Seed(seed)
+		faulty := NewFaulty(mem)
+		f := must(faulty.Create("/f"))(t)
+		after := func() string {
+			data, err := ReadFile(mem.Killed().Crash(rand.New(rand.NewPCG(seed, 2))), "/f")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(data)
+		}
+		_, err := f.Write([]byte("old"))
+		if err := errors.Join(err, f.Sync(), faulty.SyncDir("/")); err != nil {
+			t.Fatal(err)
+		}
+		faulty.Inject(Rule{Name: "disk", Ops: OpSync, Count: 1, Err: syscall.EIO})
+		_, err = f.WriteAt([]byte("new"), 0)
+		if first, second := f.Sync(), f.Sync(); err != nil || !errors.Is(first, syscall.EIO) || second != nil {
+			t.Fatal(err, first, second)
+		}
+		if data, err := ReadFile(faulty, "/f"); err != nil || string(data) != "new" {
+			t.Fatalf("read %q, %v", data, err)
+		}
+		if after() == "old" {
+			lost++
+		}
+		if _, err := f.WriteAt([]byte("new"), 0); err != nil || f.Sync() != nil || after() != "new" {
+			t.Fatalf("written again and synced: %q, %v", after(), err)
+		}
+	}
+	if lost == 0 || lost == 20 {
+		t.Fatalf("%d of 20 power losses took the bytes", lost)
+	}
+}
+
+// TestKilledThenPowerLoss: a killed process leaves all that it wrote to the next one, and nothing of it is durable.
+func TestKilledThenPowerLoss(t *testing.T) {
+	mem := NewMem()
+	f := must(mem.Create("/f"))(t)
+	if _, err := f.Write([]byte("page cache")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := mem.Lock("/lock"); err != nil {
+		t.Fatal(err)
+	}
+	next := mem.Killed()
+	if data, err := ReadDurable(next, "/f"); err != nil || string(data) != "page cache" {
+		t.Fatalf("the next process reads %q, %v", data, err)
+	}
+	if _, err := next.Lock("/lock"); err != nil {
+		t.Fatal("a killed process holds its lock:", err)
+	}
+	lost := 0
+	for seed := range uint64(20) {
+		data, err := ReadFile(next.Crash(rand.New(rand.NewPCG(seed, 2))), "/f")
+		if err != nil {
+			t.Fatal("the folder was synced:", err)
+		}
+		if len(data) == 0 {
+			lost++
+		}
+	}
+	if lost == 0 || lost == 20 {
+		t.Fatalf("%d of 20 power losses took the bytes", lost)
+	}
+	if _, err := Open(mem.Crash(rand.New(rand.NewPCG(3, 2))), "/f"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+}
+
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}

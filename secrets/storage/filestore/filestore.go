@@ -6,9 +6,9 @@
 // Commits that arrive while one fsync is under way share the next (package gather).
 // They are one frame of the journal: after a crash the frame is there whole or not at all.
 //
-// What goes wrong: a write that fails is taken back, and the store goes on (a full
+// What goes wrong: a write that finds no room is taken back, and the store goes on (a full
 // disk becomes a usable store again when there is room). When it cannot be taken back,
-// or an fsync fails, nobody knows what is on the disk: the commits have an unknown
+// fails otherwise, or an fsync fails, nobody knows what is on the disk: the commits have an unknown
 // outcome, and the store refuses everything until it is opened again.
 package filestore
 

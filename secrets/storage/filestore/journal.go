@@ -51,6 +51,9 @@ func (j *journal) append(frame []byte) error {
 	binary.LittleEndian.PutUint64(frame[12:], j.sequence+1)
 	binary.LittleEndian.PutUint32(frame[8:], records.Checksum(frame[:8], frame[12:]))
 	if _, err := j.file.WriteAt(frame, j.end); err != nil {
+		if !vfs.Full(err) {
+			return errkind.E(errkind.Unknown, "storage commit: outcome unknown", err)
+		}
 		if back := j.takeBack(); back != nil {
 			return errkind.E(errkind.Unknown, "storage commit: outcome unknown", errors.Join(err, back))
 		}
@@ -154,6 +157,10 @@ func (s *Store) load() error {
 	if err != nil {
 		return err
 	}
+	// The names may be in the machine's memory alone, left by a process that was killed before this fsync.
+	if err := s.cfg.FS.SyncDir(s.cfg.Dir); err != nil {
+		return err
+	}
 	// A crash may have come between a checkpoint and the removal of what it says.
 	for len(list) > 1 && list[1] <= image.Sequence {
 		if err := s.cfg.FS.Remove(journalPath(s.cfg.Dir, list[0])); err != nil {
@@ -196,7 +203,7 @@ func (s *Store) replay(image records.Image, list []uint64) error {
 			image.State, batches = next, batches[:0]
 			return errors.Join(outcomes...)
 		}
-		end, err := readFrames(data, &at, func(b records.Batch, sequence uint64) error {
+		newest, end, err := readFrames(data, &at, func(b records.Batch, sequence uint64) error {
 			if sequence <= image.Sequence {
 				return nil
 			}
@@ -215,24 +222,30 @@ func (s *Store) replay(image records.Image, list []uint64) error {
 				return errkind.Errorf(errkind.Corrupt, "%s: ends with frame %d, and the checkpoint has %d", path, at, image.Sequence)
 			}
 			s.state.Store(&image.State)
-			return s.goOn(path, at, int64(end), int64(len(data)))
+			return s.goOn(path, at, data, newest, end)
 		}
 	}
 	return nil
 }
 
-// goOn opens the newest journal to append to it, without its torn end.
-func (s *Store) goOn(path string, sequence uint64, end, size int64) error {
+// goOn opens the newest journal to append to it, without its torn end. The newest frame, from newest to end, may be in the
+// machine's memory alone: the process was killed before the fsync, or the fsync failed, and then the kernel counts the
+// bytes as written and the next fsync says nothing. So it is written again before anything is read from the store.
+// The frames before it were fsynced before it was begun.
+func (s *Store) goOn(path string, sequence uint64, data []byte, newest, end int) error {
 	f, err := s.cfg.FS.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
-	s.journal = journal{fs: s.cfg.FS, file: f, end: end, sequence: sequence}
-	if end < size {
-		s.cfg.Log.Warn("a journal of the secrets has a torn end, of a commit that nobody was told of; it is cut", "file", path, "offset", end, "bytes", size-end)
+	s.journal = journal{fs: s.cfg.FS, file: f, end: int64(end), sequence: sequence}
+	if end < len(data) {
+		s.cfg.Log.Warn("a journal of the secrets has a torn end, of a commit that nobody was told of; it is cut", "file", path, "offset", end, "bytes", len(data)-end)
 	}
-	// Also when nothing is cut: what was read may be in the machine's memory alone.
-	if err := s.journal.takeBack(); err != nil {
+	_, err = f.WriteAt(data[newest:end], int64(newest))
+	if err == nil {
+		err = s.journal.takeBack()
+	}
+	if err != nil {
 		return errors.Join(err, f.Close())
 	}
 	return nil
@@ -240,14 +253,13 @@ func (s *Store) goOn(path string, sequence uint64, end, size int64) error {
 
 var errBadFrame = errors.New("a frame is damaged")
 
-// readFrames gives each batch to do, and returns where the last good frame ends. at is the
+// readFrames gives each batch to do, and returns where the last good frame begins and ends. at is the
 // sequence of the newest frame. A bad frame with a good one behind it is an error.
-func readFrames(data []byte, at *uint64, do func(records.Batch, uint64) error) (int, error) {
-	offset := 0
-	for offset < len(data) {
-		content, sequence, ok := frameAt(data[offset:])
+func readFrames(data []byte, at *uint64, do func(records.Batch, uint64) error) (newest, end int, err error) {
+	for end < len(data) {
+		content, sequence, ok := frameAt(data[end:])
 		if !ok || sequence != *at+1 {
-			return offset, laterFrame(data[offset:], *at)
+			return newest, end, laterFrame(data[end:], *at)
 		}
 		for r := pack.Read(content); r.More(); {
 			b, err := records.DecodeBatch(r.Bytes())
@@ -255,13 +267,14 @@ func readFrames(data []byte, at *uint64, do func(records.Batch, uint64) error) (
 				err = do(b, sequence)
 			}
 			if err != nil {
-				return offset, err
+				return newest, end, err
 			}
 		}
 		*at = sequence
-		offset += headBytes + len(content)
+		newest = end
+		end += headBytes + len(content)
 	}
-	return offset, nil
+	return newest, end, nil
 }
 
 // laterFrame looks for a good frame of a later sequence in what follows a bad one.
