@@ -179,8 +179,15 @@ func lookAgain(ctx context.Context, changed <-chan struct{}) bool {
 // address of the one that it was, so the lanes of both lead to it for a moment, and each has numbers of its own.
 func (l *lanes) name(server string) string { return l.self + server }
 
+// laneOf returns the lane of a shard. Servers that are dealt together get shards in turns, so a lane by the shard's remainder would leave
+// lanes of an even number of servers without work: the number is mixed first.
+func laneOf(shard uint16) int { return int((uint32(shard) * laneMix) >> 16 % laneCount) }
+
+// laneMix spreads numbers that follow each other, and every step of them, over the upper half: 2^32 by the golden ratio.
+const laneMix = 0x9E3779B1
+
 func (l *lanes) lane(server string, shard uint16) *lane {
-	key := laneKey{server, int(shard % laneCount)}
+	key := laneKey{server, laneOf(shard)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	one := l.all[key]

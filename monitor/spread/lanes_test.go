@@ -8,14 +8,46 @@ import (
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/monitor/ingest"
+	"corbel.dev/corbel/monitor/shards"
 )
 
-// entityOf returns an entity of a shard that a server owns and that takes a lane.
-func (c *cluster) entityOf(owner *server, lane uint16) string {
-	for e := 0; ; e++ {
-		name := fmt.Sprint("e", e)
-		if n := ingest.ShardOf("default", name); n%laneCount == lane && c.servers[0].owner(n) == owner.id {
-			return name
+// entityOf returns an entity of a shard that a server owns and that takes a lane. It waits for one, as the deal may change meanwhile.
+func (c *cluster) entityOf(t *testing.T, owner *server, lane int) (name string) {
+	t.Helper()
+	polltest.NoError(t, time.Minute, func() error {
+		for e := range 100 * ingest.Shards {
+			name = fmt.Sprint("e", e)
+			if n := ingest.ShardOf("default", name); laneOf(n) == lane && c.servers[0].owner(n) == owner.id {
+				return nil
+			}
+		}
+		return fmt.Errorf("%s has no shard of lane %d", owner.id, lane)
+	}, "an entity of %s on lane %d", owner.id, lane)
+	return name
+}
+
+// TestLanesInUse: whatever number of servers is dealt the shards together, all lanes to each of them have work.
+func TestLanesInUse(t *testing.T) {
+	t.Parallel()
+	for n := 2; n <= 9; n++ {
+		var members []shards.Server
+		for i := range n {
+			members = append(members, shards.Server{ID: fmt.Sprint("s", i)})
+		}
+		table, _ := shards.Plan(shards.Table{}, members, func(int, string) shards.Sync { return shards.Complete })
+		uses := map[string][]int{}
+		for i, one := range table {
+			if uses[one.Owner] == nil {
+				uses[one.Owner] = make([]int, laneCount)
+			}
+			uses[one.Owner][laneOf(uint16(i))]++
+		}
+		for _, m := range members {
+			for lane, count := range uses[m.ID] {
+				if fair := ingest.Shards / n / laneCount; count < fair/2 {
+					t.Errorf("%d servers: %s has %d shards on lane %d, want about %d", n, m.ID, count, lane, fair)
+				}
+			}
 		}
 	}
 }
@@ -38,7 +70,7 @@ func TestFormerSelf(t *testing.T) {
 	c := newCluster(t, 2)
 	c.even(t, 2)
 	from, to := c.servers[0], c.servers[1]
-	entity, elsewhere := c.entityOf(to, 0), c.entityOf(from, 0)
+	entity, elsewhere := c.entityOf(t, to, 0), c.entityOf(t, from, 0)
 	req := pack.Uint(pack.Uint(pack.String(nil, from.lanes.name("former")), 0), 1000)
 	req = pack.String(pack.Uint(req, uint64(ingest.ShardOf("default", elsewhere))), "default")
 	req = pack.Bytes(pack.Bool(req, false), failing(elsewhere, 1))

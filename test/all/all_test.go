@@ -1,7 +1,9 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -36,6 +38,67 @@ func TestTally(t *testing.T) {
 	if len(r.notRun) != 1 || r.notRun[0] != "p B: no network" {
 		t.Errorf("not run: %q", r.notRun)
 	}
+}
+
+// A test that hangs is named with its own goroutine, whoever ended it and whatever the process had printed before.
+func TestHung(t *testing.T) {
+	output := func(text string) (events []string) {
+		for line := range strings.Lines(text) {
+			b, err := json.Marshal(event{Action: "output", Package: "p", Test: "Last", Output: line})
+			if err != nil {
+				t.Fatal(err)
+			}
+			events = append(events, string(b))
+		}
+		return events
+	}
+	begin := []string{
+		`{"Time":"2026-01-01T00:00:00Z","Action":"run","Package":"p","Test":"Hangs"}`,
+		`{"Time":"2026-01-01T00:00:00Z","Action":"run","Package":"p","Test":"Hangs/inner"}`,
+		`{"Time":"2026-01-01T00:00:01Z","Action":"run","Package":"p","Test":"Last"}`,
+		`{"Time":"2026-01-01T00:00:02Z","Action":"fail","Package":"p","Test":"Last"}`,
+	}
+	dump := "\ngoroutine 2 [running]:\ntesting.(*M).startAlarm.func1()\n\n" + strings.Repeat("goroutine 9 [select]:\nx.run()\n\tx.go:1\n\n", 500) +
+		"goroutine 7 [chan receive]:\np.TestHangs.func1()\n\tp/a_test.go:7 +0x1\n"
+	end := `{"Time":"2026-01-01T00:08:00Z","Action":"fail","Package":"p"}`
+	for name, events := range map[string][]string{
+		"time limit":         append(append(slices.Clone(begin), output("panic: test timed out after 8m0s\n"+dump)...), end),
+		"go test was killed": append(slices.Clone(begin), output("SIGQUIT: quit\n"+dump)...),
+		"no dump":            begin,
+	} {
+		r := &runner{}
+		tally := newTally(r)
+		printed := stdout(t, func() {
+			if err := tally.read(strings.NewReader(strings.Join(events, "\n"))); err != nil {
+				t.Error(err)
+			}
+			tally.unfinished()
+		})
+		if !slices.Equal(r.failures, []string{"p Hangs/inner"}) || len(tally.failed) != 1 {
+			t.Errorf("%s: failed %q and %v", name, r.failures, tally.failed)
+		}
+		if name != "no dump" && (!strings.Contains(printed, "p/a_test.go:7") || strings.Count(printed, "\n") > 80) {
+			t.Errorf("%s: printed\n%s", name, printed)
+		}
+	}
+}
+
+// stdout returns what f prints.
+func stdout(t *testing.T, f func()) string {
+	t.Helper()
+	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := os.Stdout
+	os.Stdout = file
+	f()
+	os.Stdout = old
+	b, err := os.ReadFile(file.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }
 
 func TestSettle(t *testing.T) {

@@ -11,12 +11,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"corbel.dev/corbel/kit/loud"
 )
 
 // event is one line of go test -json.
 type event struct {
+	Time                          time.Time
 	Action, Package, Test, Output string
 	ImportPath                    string
 	Elapsed                       float64
@@ -31,11 +33,12 @@ type tally struct {
 	failures map[string]int      // failed tests of a package
 	failed   []failure           // the tests that failed, for runner.settle to count
 	broken   map[string]string   // build output by import path
+	runs     map[string]*pkgRun  // packages whose process has not ended: see hung.go
 }
 
 func newTally(r *runner) *tally {
 	return &tally{r: r, output: map[string][]string{}, parents: map[string]bool{},
-		counts: map[string]int{}, failures: map[string]int{}, broken: map[string]string{}}
+		counts: map[string]int{}, failures: map[string]int{}, broken: map[string]string{}, runs: map[string]*pkgRun{}}
 }
 
 // keepLines bounds the output kept of one test.
@@ -64,6 +67,7 @@ func (t *tally) read(from io.Reader) error {
 
 func (t *tally) add(e event) {
 	key := e.Package + " " + e.Test
+	t.follow(e)
 	switch e.Action {
 	case "build-output":
 		t.broken[e.ImportPath] += e.Output
@@ -132,7 +136,8 @@ func reason(lines []string) string {
 func (t *tally) endPackage(e event) {
 	lines := t.output[e.Package+" "]
 	delete(t.output, e.Package+" ")
-	if e.Action == "fail" && t.failures[e.Package] == 0 {
+	hung := t.hung(e.Package)
+	if e.Action == "fail" && t.failures[e.Package] == 0 && !hung {
 		// The build, a panic outside of a test, a leak or the time limit.
 		detail := strings.Join(lines, "")
 		for path, out := range t.broken {
@@ -174,6 +179,10 @@ func (r *runner) goTest(what, dir string, args ...string) {
 	t := newTally(r)
 	readErr := t.read(out)
 	err = cmd.Wait()
+	if r.ctx.Err() != nil {
+		endGroup(cmd)
+	}
+	t.unfinished()
 	r.settle(t.failed, func(pkg, pattern string) bool {
 		again := append(slices.Clone(flags), "-run="+pattern, "-failfast", "-count="+strconv.Itoa(trialCount), pkg)
 		return r.testCommand(dir, again...).Run() == nil
@@ -195,6 +204,7 @@ func (r *runner) goTest(what, dir string, args ...string) {
 // testCommand is go test with the surroundings that tests look for.
 func (r *runner) testCommand(dir string, args ...string) *exec.Cmd {
 	cmd := r.command(dir, "go", append([]string{"test"}, args...)...)
+	askForGoroutines(cmd)
 	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", // under the race detector each process sleeps a second at its end otherwise
 		"CORBEL_BIN="+r.cache("bin", "corbel"), "CORBEL_CACHE="+r.cache())
 	return cmd

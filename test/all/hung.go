@@ -1,0 +1,106 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A test that hangs never says that it failed: its package ends by the time
+// limit, or go test is ended. What was running then is named here, each test
+// with its output and with the goroutines of the dump that go through test code.
+
+const (
+	dumpLines = 50_000 // kept of a package's dump; more is cut
+	dumpShown = 12     // goroutines printed
+)
+
+// pkgRun is what happens in one package's test process.
+type pkgRun struct {
+	began map[string]time.Time // tests that have not ended
+	last  time.Time            // of its newest event
+	dump  []string             // from the line on that begins a dump of goroutines
+}
+
+// follow notes which tests run, and keeps the dump apart from what the tests print.
+func (t *tally) follow(e event) {
+	if e.Package == "" {
+		return
+	}
+	p := t.runs[e.Package]
+	if p == nil {
+		p = &pkgRun{began: map[string]time.Time{}}
+		t.runs[e.Package] = p
+	}
+	p.last = e.Time
+	switch e.Action {
+	case "run":
+		p.began[e.Test] = e.Time
+	case "pass", "fail", "skip":
+		delete(p.began, e.Test)
+	case "output":
+		if (len(p.dump) > 0 || beginsDump(e.Output)) && len(p.dump) < dumpLines {
+			p.dump = append(p.dump, e.Output)
+		}
+	}
+}
+
+func beginsDump(line string) bool {
+	return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") || strings.HasPrefix(line, "SIGQUIT: ")
+}
+
+// hung fails each test of a package that had begun and did not end, and reports whether there was one.
+func (t *tally) hung(pkg string) bool {
+	p := t.runs[pkg]
+	if p == nil {
+		return false
+	}
+	delete(t.runs, pkg)
+	goroutines := p.goroutines()
+	found := false
+	for _, test := range slices.Sorted(maps.Keys(p.began)) {
+		if t.parents[pkg+" "+test] { // its subtest is named
+			continue
+		}
+		found = true
+		detail := fmt.Sprintf("did not end: it began %.0f s before its process ended\n", p.last.Sub(p.began[test]).Seconds())
+		for _, line := range t.output[pkg+" "+test] {
+			if beginsDump(line) {
+				break
+			}
+			detail += line
+		}
+		t.r.fail(short(pkg)+" "+test, detail+goroutines)
+		goroutines = "" // the process has one dump
+	}
+	return found
+}
+
+// goroutines renders those that go through the code of tests, and none of the runtime's or the test framework's own.
+func (p *pkgRun) goroutines() string {
+	var of, others []string
+	for _, g := range strings.Split(strings.Join(p.dump, ""), "\n\n") {
+		switch {
+		case strings.Contains(g, "_test.go:"):
+			of = append(of, g)
+		case strings.HasPrefix(g, "goroutine ") && !strings.Contains(g, "testing.(*M)"):
+			others = append(others, g)
+		default: // the panic's own words
+			of = append([]string{g}, of...)
+		}
+	}
+	list := append(of, others...)
+	if left := len(list) - dumpShown; left > 0 {
+		list = append(list[:dumpShown], fmt.Sprintf("(%d more goroutines)", left))
+	}
+	return strings.Join(list, "\n\n")
+}
+
+// unfinished fails what was running when go test itself was ended.
+func (t *tally) unfinished() {
+	for _, pkg := range slices.Sorted(maps.Keys(t.runs)) {
+		t.hung(pkg)
+	}
+}
