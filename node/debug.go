@@ -3,11 +3,15 @@ package node
 import (
 	"net/http"
 	"net/http/pprof"
+	"net/url"
 	"strings"
 
+	"corbel.dev/corbel/api/consulapi"
 	"corbel.dev/corbel/api/corbelapi"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
 )
 
@@ -15,11 +19,6 @@ import (
 // /v1/internal/reach/NODE/v1/agent/self. It is how `corbel debug` asks servers and
 // agents whose HTTP ports it cannot reach.
 const reachPrefix = "/v1/internal/reach/"
-
-// reachable are the paths that may be asked of another member: what tells about its
-// process, and changes nothing. A / at the end stands for all below.
-var reachable = []string{"/v1/agent/self", "/v1/agent/host", "/v1/agent/version", "/v1/agent/metrics", "/v1/agent/metrics/stream",
-	"/v1/agent/monitor", "/v1/doctor", "/v1/doctor/evidence", "/v1/doctor/profile", "/debug/pprof/"}
 
 // withProfiles serves /debug/pprof, the doctor and reachPrefix beside api.
 func (p *Process) withProfiles(api http.Handler) http.Handler {
@@ -58,15 +57,19 @@ func (p *Process) mayProfile(r *http.Request) bool {
 	if !p.cfg.ACL.Enabled {
 		return false
 	}
-	grant, err := p.access.tokens.Grant(r.Context(), r.Header.Get("X-Consul-Token"))
+	if consulapi.IsJudged(r.Context()) {
+		return true
+	}
+	grant, err := p.access.tokens.Grant(r.Context(), consulapi.Secret(r))
 	return err == nil && grant.Allow(acl.Operator, "", acl.Read)
 }
 
-// reach passes a request for diagnostics to the member it is for, which judges the caller's token itself.
+// reach asks a member for diagnostics on behalf of a caller.
 func (p *Process) reach(w http.ResponseWriter, r *http.Request) {
 	name, path, ok := strings.Cut(strings.TrimPrefix(r.URL.Path, reachPrefix), "/")
 	path = "/" + path
-	if r.Method != http.MethodGet || !ok || !mayReach(path) || journeyOf(r.Context()).hops > 0 {
+	res, known := diagnostic(path)
+	if r.Method != http.MethodGet || !ok || !known || journeyOf(r.Context()).hops > 1 {
 		http.Error(w, "only diagnostics can be asked of another member, with GET", http.StatusForbidden)
 		return
 	}
@@ -85,24 +88,73 @@ func (p *Process) reach(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the member "+name+" does not answer: gossip says it is "+m.Status.String(), http.StatusServiceUnavailable)
 		return
 	}
-	req, err := encodeRequest(there, journey{hops: 1})
-	if err == nil {
-		stream, serr := p.rpc.Stream(r.Context(), memberRPC(m), methodHTTPStream, pack.Bytes(pack.String(nil, ""), req))
-		if err = serr; err == nil {
-			defer stream.Close()
-			err = copyStream(w, stream)
-		}
+	stream, err := p.reachMember(r, there, m, res)
+	switch {
+	case errkind.Is(err, errkind.Denied):
+		http.Error(w, errkind.Text(err), http.StatusForbidden)
+		return
+	case err == nil:
+		defer stream.Close()
+		err = copyStream(w, stream)
 	}
 	if err != nil {
 		http.Error(w, "the member "+name+" at "+memberRPC(m)+" does not answer: "+err.Error(), http.StatusServiceUnavailable)
 	}
 }
 
-func mayReach(path string) bool {
-	for _, known := range reachable {
-		if path == known || strings.HasSuffix(known, "/") && strings.HasPrefix(path, known) && !strings.Contains(path, "..") {
-			return true
+// reachMember asks a member for what r wants of it, which is there. Servers judge the caller's token themselves; it goes to no
+// agent: of those a server asks on its own behalf, and an agent asks a server to do so.
+func (p *Process) reachMember(r, there *http.Request, m member.Member, res acl.Resource) (*rpc.Stream, error) {
+	addr, ask, hops := memberRPC(m), there, journeyOf(r.Context()).hops+1
+	switch {
+	case m.Tags["role"] == roleServer:
+	case p.cfg.Server:
+		if err := p.mayReach(r, res, m.Name); err != nil {
+			return nil, err
 		}
+		target := withoutToken(there.URL)
+		return p.rpc.Stream(r.Context(), addr, methodAskStream, pack.String(pack.String(nil, target), r.Header.Get("Accept-Encoding")))
+	default:
+		var err error
+		if addr, err = p.anyServer(); err != nil {
+			return nil, err
+		}
+		ask = r.Clone(r.Context())
+		ask.Body = http.NoBody
 	}
-	return false
+	req, err := encodeRequest(ask, journey{hops: hops})
+	if err != nil {
+		return nil, err
+	}
+	return p.rpc.Stream(r.Context(), addr, methodHTTPStream, pack.Bytes(pack.String(nil, ""), req))
+}
+
+// mayReach judges who asks for diagnostics of a member.
+func (p *Process) mayReach(r *http.Request, res acl.Resource, name string) error {
+	if !p.cfg.ACL.Enabled {
+		return nil
+	}
+	token := consulapi.Secret(r)
+	if token == "" && journeyOf(r.Context()).hops == 0 {
+		token = p.tokens.get(tokenDefault)
+	}
+	grant, err := p.access.tokens.Grant(r.Context(), token)
+	if err != nil {
+		return err
+	}
+	if res == acl.Operator {
+		name = ""
+	}
+	return grant.Check(res, name, acl.Read)
+}
+
+// withoutToken is a URL's path and query as an agent may see them. Its doctor reports about itself: it would need the token
+// to ask others.
+func withoutToken(u *url.URL) string {
+	query := u.Query()
+	query.Del("token")
+	if u.Path == "/v1/doctor" {
+		query.Set("local", "")
+	}
+	return (&url.URL{Path: u.Path, RawQuery: query.Encode()}).RequestURI()
 }

@@ -2,12 +2,12 @@ package node
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"corbel.dev/corbel/api/consulapi"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/sockets"
 	"corbel.dev/corbel/mesh/host"
 )
@@ -80,32 +80,21 @@ func (v meshView) Servers() []string {
 const reachTime = 3 * time.Second
 
 // Reach implements consulapi.Mesh.
-func (v meshView) Reach(ctx context.Context, node, path, token string) (int, []byte, error) {
+func (v meshView) Reach(ctx context.Context, node, path string) (int, []byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, reachTime)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)
-	if err != nil {
-		return 0, nil, err
-	}
-	r.RequestURI, r.RemoteAddr = path, "127.0.0.1:0"
-	if token != "" {
-		r.Header.Set("X-Consul-Token", token)
-	}
 	if node == v.p.cfg.Node.Name {
-		answer := &recorder{header: http.Header{}}
-		v.p.api.ServeHTTP(answer, r)
-		answer.WriteHeader(http.StatusOK)
+		answer, err := v.p.answerServer(ctx, path)
+		if err != nil {
+			return 0, nil, err
+		}
 		return answer.status, answer.body, nil
 	}
 	m, ok := v.p.pool.Member(node)
 	if !ok {
 		return 0, nil, errkind.Errorf(errkind.NotFound, "no member has the name %q", node)
 	}
-	req, err := encodeRequest(r, journey{hops: 1})
-	if err != nil {
-		return 0, nil, err
-	}
-	reply, err := v.p.rpc.Call(ctx, memberRPC(m), methodHTTP, req)
+	reply, err := v.p.rpc.Call(ctx, memberRPC(m), methodAsk, pack.String(nil, path))
 	if err != nil {
 		return 0, nil, err
 	}

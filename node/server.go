@@ -153,15 +153,15 @@ func (p *Process) build() (err error) {
 	if err := p.buildDNS(); err != nil {
 		return err
 	}
-	p.rpcSrv.Handle(methodHTTP, serveForwarded(p.api, p.parting, &p.ending))
-	p.rpcSrv.HandleStream(methodHTTPStream, serveStreamed(p.withProfiles(p.api), p.uploads))
-	p.rpcSrv.Handle(methodHTTPUpload, p.uploads.piece)
-	p.rpcSrv.Handle(methodDNS, serveDNS(p.dns))
+	p.rpcSrv.Handle(methodAsk, p.serveAsked)
+	p.rpcSrv.HandleStream(methodAskStream, p.serveAskedStream)
 	p.rpcSrv.Handle(methodPing, servePing())
-	if p.cfg.Server {
+	if p.cfg.Server { // an agent is asked by servers alone, and answers for itself
+		p.rpcSrv.Handle(methodHTTP, serveForwarded(p.api, p.parting, &p.ending))
+		p.rpcSrv.HandleStream(methodHTTPStream, serveStreamed(p.withProfiles(p.api), p.uploads))
+		p.rpcSrv.Handle(methodHTTPUpload, p.uploads.piece)
+		p.rpcSrv.Handle(methodDNS, serveDNS(p.dns))
 		p.rpcSrv.Handle(methodCoordinate, p.places.serve())
-	}
-	if p.cfg.Server {
 		handleCatalog(p.rpcSrv, servers, p.api)
 		p.handleFleet(p.rpcSrv)
 	}

@@ -71,6 +71,9 @@ func ownToken(r *http.Request, q httpx.Query) string {
 	return ""
 }
 
+// Secret is the token that a request brings; "" for none.
+func Secret(r *http.Request) string { return ownToken(r, httpx.Query(r.URL.RawQuery)) }
+
 // Forwarded marks requests that came from another process: it has put its own default token into them, and
 // where it had none they have none here either, whatever this process's default is.
 func Forwarded(ctx context.Context) context.Context {
@@ -78,6 +81,17 @@ func Forwarded(ctx context.Context) context.Context {
 }
 
 type forwardedKey struct{}
+
+// Judged marks requests that another server judged: it knows the caller, whose token stays with it, and this process
+// answers whatever the request asks. It is for what came over a connection that only servers have.
+func Judged(ctx context.Context) context.Context {
+	return context.WithValue(Forwarded(ctx), judgedKey{}, true)
+}
+
+type judgedKey struct{}
+
+// IsJudged tells whether a server has judged the request already.
+func IsJudged(ctx context.Context) bool { return ctx.Value(judgedKey{}) != nil }
 
 // token is the secret that the request is judged by: its own, or else this agent's default.
 func (q *request) token() string {
@@ -106,12 +120,21 @@ func (q *request) authenticate() error {
 	if q.api.open || q.route.tokenless() {
 		return nil
 	}
-	g, err := q.api.cfg.Authorizer.Grant(q.r.Context(), q.token())
+	g, err := q.resolve()
 	if err != nil {
 		return err
 	}
 	q.grant = g
 	return nil
+}
+
+// resolve is what the request's token allows now.
+func (q *request) resolve() (*acl.Grant, error) {
+	t := q.token()
+	if t == "" && IsJudged(q.r.Context()) {
+		return acl.Unlimited, nil
+	}
+	return q.api.cfg.Authorizer.Grant(q.r.Context(), t)
 }
 
 // right is one right that a handler asked for.
@@ -153,7 +176,7 @@ func (q *request) authorizeAgain() error {
 	if q.api.open {
 		return nil
 	}
-	g, err := q.api.cfg.Authorizer.Grant(q.r.Context(), q.token())
+	g, err := q.resolve()
 	if err != nil {
 		return err
 	}

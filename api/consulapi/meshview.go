@@ -36,8 +36,8 @@ type Mesh interface {
 	Alive() []string
 	// Servers are those of them that are servers.
 	Servers() []string
-	// Reach asks a member with GET.
-	Reach(ctx context.Context, node, path, token string) (status int, body []byte, err error)
+	// Reach asks a member with GET, as a server: it gets everything, and who asked is judged here. No token travels to a member.
+	Reach(ctx context.Context, node, path string) (status int, body []byte, err error)
 }
 
 const (
@@ -126,15 +126,16 @@ const (
 // silent is a member that did not answer.
 type silent struct{ Node, Error string }
 
-// gather asks the members and gives each answer to take, one at a time.
+// gather asks the members and gives each answer to take, one at a time. What they answer is not filtered: the caller sees
+// of it what q may read.
 func (q *request) gather(nodes []string, path string, take func(body []byte) error) []silent {
 	ctx, cancel := context.WithTimeout(q.r.Context(), gatherTime)
 	defer cancel()
 	var mu sync.Mutex
 	var lost []silent
-	token, m := q.token(), q.api.cfg.Mesh
+	m := q.api.cfg.Mesh
 	ask := func(node string) {
-		status, body, err := m.Reach(ctx, node, path, token)
+		status, body, err := m.Reach(ctx, node, path)
 		mu.Lock()
 		defer mu.Unlock()
 		if err == nil && status == http.StatusOK {
@@ -290,9 +291,15 @@ func meshFind(q *request) error {
 	for _, at := range places[:min(len(places), maxFound)] {
 		ask := slices.DeleteFunc(slices.Clone(hosts), func(h string) bool { return h != at.node && !slices.Contains(q.api.cfg.Mesh.Servers(), h) })
 		lost = append(lost, q.gather(ask, meshProxyPattern+url.PathEscape(at.id)+"?node="+url.QueryEscape(at.node), func(body []byte) error {
-			var p struct{ Streams int }
+			var p struct {
+				Service string
+				Streams int
+			}
 			if err := json.Unmarshal(body, &p); err != nil {
 				return err
+			}
+			if !q.mayReadProxy(p.Service) { // its host says what it stands for now
+				return nil
 			}
 			if best[at] == nil || p.Streams > 0 { // the one that has its stream knows best
 				best[at] = body

@@ -36,7 +36,7 @@ func (keptMesh) Settled(service string, index uint64) (bool, int, []string) {
 func (keptMesh) Alive() []string   { return []string{"n1", "n2", "n3"} }
 func (keptMesh) Servers() []string { return []string{"n1"} }
 
-func (m keptMesh) Reach(_ context.Context, node, path, _ string) (int, []byte, error) {
+func (m keptMesh) Reach(_ context.Context, node, path string) (int, []byte, error) {
 	switch {
 	case node == "n3":
 		return 0, nil, errors.New("dial: no route")

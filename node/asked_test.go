@@ -1,0 +1,147 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/kit/polltest"
+)
+
+// spy is a member of the pool, no server, that keeps what it is sent and answers nothing of use.
+type spy struct {
+	mu   sync.Mutex
+	seen [][]byte
+}
+
+func (s *spy) take(req []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen = append(s.seen, bytes.Clone(req))
+}
+
+func (s *spy) all() (int, []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.seen), bytes.Join(s.seen, []byte("\n"))
+}
+
+func startSpy(t *testing.T, like *testMember, name string) *spy {
+	t.Helper()
+	s := &spy{}
+	w, err := wire.New(wire.Config{Bind: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := rpc.NewServer(rpc.ServerConfig{})
+	for _, method := range []string{methodHTTP, methodAsk, methodHTTPUpload} {
+		srv.Handle(method, func(_ context.Context, req []byte) ([]byte, error) {
+			s.take(req)
+			return nil, errkind.New(errkind.Unavailable, "a spy")
+		})
+	}
+	for _, method := range []string{methodHTTPStream, methodAskStream} {
+		srv.HandleStream(method, func(_ context.Context, req []byte, _ func([]byte) error) error {
+			s.take(req)
+			return errkind.New(errkind.Unavailable, "a spy")
+		})
+	}
+	m, _ := like.pool.Member(like.cfg.Node.Name)
+	tags := map[string]string{}
+	for k, v := range m.Tags {
+		tags[k] = v
+	}
+	_, tags["port"], _ = net.SplitHostPort(w.Addr().String())
+	tags["role"], tags["id"] = roleAgent, "0a1b2c3d-1111-4222-8333-444455556666"
+	pool, err := member.New(member.Config{Name: name, Bind: "127.0.0.1:0", Tags: tags, Profile: member.Local})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	l := w.Listen(wire.ProtoRPC, 0)
+	wg.Go(func() { _ = w.Run(ctx) })
+	wg.Go(func() { _ = srv.Run(ctx, l) })
+	wg.Go(func() { _ = pool.Run(ctx) })
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	polltest.NoError(t, time.Minute, func() error { _, err := pool.Join(ctx, []string{like.gossip}); return err }, "the spy to join")
+	polltest.Until(t, func() bool { m, ok := like.pool.Member(name); return ok && m.Status == member.Alive }, "the server to know the spy")
+	return s
+}
+
+// TestNoTokenTravelsToAnAgent: servers judge who asks about agents' proxies and processes, and ask on their own behalf.
+func TestNoTokenTravelsToAnAgent(t *testing.T) {
+	const root, web = "5ba5c1c6-ea1a-4a9b-9f6e-2a0fbd4a6e12", "0d9ba1a5-6a4a-4c5a-8a6a-7d1a5a2b0c34"
+	m := startServer(t, "asker", `bootstrap = true
+acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+root+`" } }`)
+	m.awaitAsk("PUT", "/v1/acl/token?token="+root, `{"SecretID":"`+web+`","ServiceIdentities":[{"ServiceName":"web"}]}`, 200, web)
+	s := startSpy(t, m, "spy")
+	m.awaitAsk("PUT", "/v1/catalog/register?token="+root, `{"Node":"spy","Address":"127.0.0.1","Service":{"Kind":"connect-proxy","ID":"web-proxy","Service":"web-proxy","Port":1,"Proxy":{"DestinationServiceName":"web"}},
+		"Check":{"CheckID":"_service_drain:web","Name":"drains"}}`, 200, "true")
+	before := 0
+	for _, path := range []string{"/v1/internal/mesh/status?all", "/v1/internal/mesh/find/web", "/v1/internal/mesh/settle/web?node=spy&id=web",
+		reachPrefix + "spy/v1/agent/self", reachPrefix + "spy/v1/agent/metrics?format=prometheus"} {
+		sep := "?"
+		if strings.Contains(path, "?") {
+			sep = "&"
+		}
+		_, body := m.ask("GET", path+sep+"token="+root, "")
+		calls, sent := s.all()
+		if calls == before {
+			t.Errorf("%s did not ask the agent: %s", path, body)
+		}
+		if bytes.Contains(sent, []byte(root)) {
+			t.Fatalf("%s showed the caller's token to an agent: %q", path, sent)
+		}
+		before = calls
+	}
+	for _, token := range []string{"", web} {
+		for _, path := range []string{reachPrefix + "spy/v1/agent/self?token=", reachPrefix + "spy/debug/pprof/heap?token=", "/v1/internal/mesh/status?token="} {
+			if code, body := m.ask("GET", path+token, ""); code != 403 {
+				t.Errorf("%s%s: %d %s", path, token, code, body)
+			}
+		}
+	}
+	if calls, _ := s.all(); calls != before {
+		t.Error("the agent was asked for somebody who may not ask")
+	}
+}
+
+// TestAgentsAnswerServersAlone: an agent takes no requests from the network but the questions of servers, which are about its proxies and its process.
+func TestAgentsAnswerServersAlone(t *testing.T) {
+	const root = "5ba5c1c6-ea1a-4a9b-9f6e-2a0fbd4a6e13"
+	acl := `acl { enabled = true, default_policy = "deny", tokens { agent = "` + root + `" } }`
+	first := startServer(t, "first", `bootstrap = true
+acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+root+`" } }`)
+	agent := startMember(t, false, "asked", acl+fmt.Sprintf("\nretry_join = [%q]", first.gossip))
+	agent.awaitAsk("GET", "/v1/agent/self?token="+root, "", 200, "asked")
+	polltest.Until(t, func() bool { _, ok := first.pool.Member("asked"); return ok }, "the server to know the agent")
+	for _, method := range []string{methodHTTP, methodHTTPUpload, methodDNS} {
+		if _, err := first.rpc.Call(t.Context(), agent.rpcAddr(), method, nil); !errkind.Is(err, errkind.NotFound) {
+			t.Errorf("%s: %v", method, err)
+		}
+	}
+	for path, want := range map[string]errkind.Kind{"/v1/kv/a": errkind.Denied, "/v1/agent/leave": errkind.Denied, "/v1/internal/mesh/../kv/a": errkind.Denied,
+		"http://elsewhere/v1/agent/self": errkind.Invalid} {
+		if _, err := first.rpc.Call(t.Context(), agent.rpcAddr(), methodAsk, pack.String(nil, path)); errkind.Of(err) != want {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	first.awaitAsk("GET", "/v1/internal/mesh/status?token="+root, "", 200, `"Silent":[]`)
+	for _, m := range []*testMember{first, agent} {
+		m.awaitAsk("GET", reachPrefix+"asked/v1/agent/self?token="+root, "", 200, `"NodeName":"asked"`)
+		m.awaitAsk("GET", reachPrefix+"first/v1/agent/self?token="+root, "", 200, `"NodeName":"first"`)
+		m.awaitAsk("GET", reachPrefix+"asked/v1/agent/self", "", 403, "Permission denied")
+		m.awaitAsk("GET", reachPrefix+"asked/debug/pprof/cmdline?token="+root, "", 200, "")
+	}
+}
