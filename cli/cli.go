@@ -29,6 +29,7 @@ import (
 	"corbel.dev/corbel/cli/sensucmd"
 	"corbel.dev/corbel/cli/snapshots"
 	"corbel.dev/corbel/cli/trouble"
+	"corbel.dev/corbel/node"
 	"github.com/spf13/cobra"
 )
 
@@ -39,6 +40,12 @@ type env struct{ *command.Env }
 // system that Corbel replaces, or with that name as the first argument, it takes
 // that system's command line.
 func Main(args []string) int {
+	if len(args) == 2 && args[1] == node.ScriptChild { // before all else: it is to be small
+		if err := node.RunScripts(context.Background(), os.Stdin, os.Stdout); err != nil {
+			return 1
+		}
+		return 0
+	}
 	e := &env{&command.Env{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Environ: os.Environ()}}
 	return e.dispatch(context.Background(), args)
 }

@@ -10,6 +10,7 @@ import (
 )
 
 func newProcess(cfg *config.Config) (process, error) {
+	cfg.ScriptCommand = node.ScriptCommand()
 	p, err := node.New(cfg)
 	if err != nil {
 		return nil, err // never a typed nil in the interface

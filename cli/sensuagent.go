@@ -78,6 +78,7 @@ func (e *env) sensuAgentStart(c *cobra.Command) {
 		if err != nil {
 			return fmt.Errorf("cannot start: %w", err)
 		}
+		cfg.ScriptCommand = node.ScriptCommand()
 		a, err := node.NewSensuAgent(cfg, e.Err)
 		if err != nil {
 			return fmt.Errorf("cannot start: %w", err)

@@ -56,7 +56,7 @@ func (p *Process) buildMonitorAgent() error {
 // agentAssets unpacks assets in the data folder; without one, in dev, in a folder of the system's that goes with the process.
 func (p *Process) agentAssets(c *agent.Config) (*asset.Fetcher, error) {
 	if c.DisableAssets || c.CacheDir != "" {
-		return newAssets(c, asset.DefaultPerSecond, asset.DefaultBurst)
+		return newAssets(c, p.scripts, asset.DefaultPerSecond, asset.DefaultBurst)
 	}
 	dir, err := os.MkdirTemp("", "corbel-assets-")
 	if err != nil {
@@ -66,7 +66,7 @@ func (p *Process) agentAssets(c *agent.Config) (*asset.Fetcher, error) {
 		<-ctx.Done()
 		return os.RemoveAll(dir)
 	})
-	return asset.New(asset.Config{Dir: filepath.Join(dir, "assets"), Log: c.Log})
+	return asset.New(asset.Config{Dir: filepath.Join(dir, "assets"), Scripts: p.scripts, Log: c.Log})
 }
 
 // monitorBackends are those that are configured, else the servers that have the plane: this process, and those that the pool knows.

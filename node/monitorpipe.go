@@ -11,7 +11,6 @@ import (
 	"corbel.dev/corbel/monitor/asset"
 	"corbel.dev/corbel/monitor/ingest"
 	"corbel.dev/corbel/monitor/pipeline"
-	"corbel.dev/corbel/monitor/script"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -19,14 +18,13 @@ import (
 type monitorPipes struct {
 	*pipeline.Pipelines
 	eventLog *pipeline.EventLog // nil where none is asked for
-	scripts  *script.Engine
-	temp     string // the folder of assets, where it is to go with the process
+	temp     string             // the folder of assets, where it is to go with the process
 }
 
 // openPipelines makes the pipelines. Nothing is handled before the plane runs.
 func (m *monitorPlane) openPipelines() (err error) {
 	cfg := &m.p.cfg.Monitor
-	pipes := &monitorPipes{scripts: script.New()}
+	pipes := &monitorPipes{}
 	dir := cfg.CacheDir
 	switch {
 	case dir != "":
@@ -38,7 +36,7 @@ func (m *monitorPlane) openPipelines() (err error) {
 		}
 		pipes.temp = dir
 	}
-	assets, err := asset.New(asset.Config{Dir: dir, Log: m.log, Scripts: pipes.scripts, PerSecond: cfg.AssetsRate, Burst: cfg.AssetsBurst})
+	assets, err := asset.New(asset.Config{Dir: dir, Log: m.log, Scripts: m.p.scripts, PerSecond: cfg.AssetsRate, Burst: cfg.AssetsBurst})
 	if err != nil {
 		return err
 	}
@@ -49,7 +47,7 @@ func (m *monitorPlane) openPipelines() (err error) {
 	}
 	duration := m.metrics.Timing("event_handler_duration")
 	pipes.Pipelines, err = pipeline.New(pipeline.Config{
-		Resources: m.resources, Scripts: pipes.scripts, Assets: assets, Secrets: m.secrets.Env, Log: m.log, Now: m.p.clock.Now, Queue: cfg.HandlerBuffer, Workers: cfg.HandlerWorkers,
+		Resources: m.resources, Scripts: m.p.scripts, Assets: assets, Secrets: m.secrets.Env, Log: m.log, Now: m.p.clock.Now, Queue: cfg.HandlerBuffer, Workers: cfg.HandlerWorkers,
 		Entity: &monitor.Entity{Class: monitor.ClassBackend, Meta: monitor.Meta{Name: m.p.cfg.Node.Name}, System: monitor.System{Hostname: m.p.cfg.Node.Name, OS: runtime.GOOS, Arch: runtime.GOARCH}},
 		Took:   func(d time.Duration) { duration.Observe(d); m.handled(d) },
 	})
@@ -97,7 +95,7 @@ func (m *monitorPlane) meterPipes() {
 		m.metrics.Gauge("handler_busy", "namespace", s.Namespace, "handler", s.Handler).Set(float64(s.Busy))
 	}
 	m.metrics.Gauge("event_handlers_busy").Set(float64(busy))
-	scripts := m.pipes.scripts.Stats()
+	scripts := m.p.scripts.Stats()
 	for result, n := range map[string]uint64{"run": scripts.Runs, "failed": scripts.Failed, "cut": scripts.Cut} {
 		m.metrics.Gauge("scripts", "result", result).Set(float64(n))
 	}

@@ -15,7 +15,7 @@ func (m *monitorPlane) buildRoster() {
 		Self: m.p.id, Servers: m.roundServers, Leads: m.raft.LeaseHeld, Leader: m.raft.Leader, Changes: m.raft.LeaderChanges, Call: m.p.rpc.Call,
 		Hub: m.hub, Deliver: func(h rounds.Hand) []string { return m.roster.Deliver(h) }, Clock: m.p.clock, Log: m.log,
 	})
-	cfg := roster.Config{View: m.resources.View, Hub: m.hub, Rounds: m.rounds, Servers: m.otherBackends, Call: m.p.rpc.Call, Clock: m.p.clock, Log: m.log}
+	cfg := roster.Config{View: m.resources.View, Hub: m.hub, Rounds: m.rounds, Servers: m.otherBackends, Call: m.p.rpc.Call, Scripts: m.p.scripts, Clock: m.p.clock, Log: m.log}
 	if m.p.cfg.Monitor.AgentAuthCA != "" { // else no agent is known by a certificate
 		cfg.Secrets = m.secrets.Env
 	}

@@ -20,6 +20,7 @@ import (
 	"corbel.dev/corbel/kit/fault"
 	"corbel.dev/corbel/kit/life"
 	"corbel.dev/corbel/kit/vfs"
+	"corbel.dev/corbel/monitor/script"
 	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/telemetry"
 	"corbel.dev/corbel/telemetry/gometrics"
@@ -50,6 +51,7 @@ type base struct {
 	rpcSrv   *rpc.Server
 	rpc      *rpc.Client
 	pool     *member.Pool
+	scripts  *script.Engine // runs what operators wrote in JavaScript
 	parts    life.Group
 	started  time.Time
 
@@ -68,7 +70,7 @@ func newBase(cfg *config.Config) (*base, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &base{cfg: cfg, faults: in, fs: in.FS(), clock: in.Clock(), started: time.Now(), added: map[string]string{}}
+	b := &base{cfg: cfg, scripts: script.New(script.Config{Command: cfg.ScriptCommand}), faults: in, fs: in.FS(), clock: in.Clock(), started: time.Now(), added: map[string]string{}}
 	if known != nil {
 		b.enrolled.now.Store(known.certificate(b.clock.Now()))
 	}
@@ -182,6 +184,7 @@ func (b *base) addCommon() {
 	b.parts.Add("logs", b.logs.Run)
 	b.parts.Add("telemetry", b.metrics.Run)
 	b.parts.Add("sinks", b.sinks.Run)
+	b.parts.Add("scripts", b.scripts.Run)
 	b.parts.Add("wire", b.wire.Run)
 	b.parts.Add("rpc", func(ctx context.Context) error {
 		defer func() { _ = b.rpc.Close() }()

@@ -16,6 +16,7 @@ import (
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/monitor/agent"
 	"corbel.dev/corbel/monitor/asset"
+	"corbel.dev/corbel/monitor/script"
 	"corbel.dev/corbel/node/agentconf"
 	"corbel.dev/corbel/telemetry"
 )
@@ -25,12 +26,13 @@ type SensuAgent struct {
 	logs    *Logs
 	metrics *telemetry.Registry
 	agent   *agent.Agent
+	scripts *script.Engine
 }
 
 // NewSensuAgent makes it and opens its API's port; log lines go to out.
 func NewSensuAgent(cfg *agentconf.Config, out io.Writer) (*SensuAgent, error) {
 	level, _ := ParseLevel(cfg.LogLevel) // agentconf gives levels of ours
-	a := &SensuAgent{logs: NewLogs(out, level, false)}
+	a := &SensuAgent{logs: NewLogs(out, level, false), scripts: script.New(script.Config{Command: cfg.ScriptCommand})}
 	log := a.logs.Logger()
 	a.metrics = telemetry.New(telemetry.Config{Settings: telemetry.Settings{MetricsPrefix: "sensu_go", PrometheusRetentionTime: 24 * time.Hour, DisableHostname: true}, Clock: clock.Real{}, Logger: log})
 	c := cfg.Agent
@@ -39,7 +41,7 @@ func NewSensuAgent(cfg *agentconf.Config, out io.Writer) (*SensuAgent, error) {
 		log.Warn(w)
 	}
 	var err error
-	if c.Assets, err = newAssets(&c, cfg.AssetsRate, cfg.AssetsBurst); err != nil {
+	if c.Assets, err = newAssets(&c, a.scripts, cfg.AssetsRate, cfg.AssetsBurst); err != nil {
 		return nil, err
 	}
 	a.agent, err = agent.New(c)
@@ -47,11 +49,11 @@ func NewSensuAgent(cfg *agentconf.Config, out io.Writer) (*SensuAgent, error) {
 }
 
 // newAssets makes what fetches an agent's assets; nil where they are off.
-func newAssets(c *agent.Config, rate float64, burst int) (*asset.Fetcher, error) {
+func newAssets(c *agent.Config, scripts *script.Engine, rate float64, burst int) (*asset.Fetcher, error) {
 	if c.DisableAssets || c.CacheDir == "" {
 		return nil, nil
 	}
-	f, err := asset.New(asset.Config{Dir: filepath.Join(c.CacheDir, "assets"), Log: c.Log, PerSecond: rate, Burst: burst})
+	f, err := asset.New(asset.Config{Dir: filepath.Join(c.CacheDir, "assets"), Scripts: scripts, Log: c.Log, PerSecond: rate, Burst: burst})
 	if err != nil {
 		return nil, fmt.Errorf("cache-dir: %w", err)
 	}
@@ -80,6 +82,7 @@ func (a *SensuAgent) Run(ctx context.Context) error {
 	var g life.Group
 	g.Add("logs", a.logs.Run)
 	g.Add("telemetry", a.metrics.Run)
+	g.Add("scripts", a.scripts.Run)
 	g.Add("agent", a.agent.Run)
 	err := g.Run(ctx)
 	a.logs.Flush()

@@ -62,7 +62,7 @@ func (c *Config) complete() error {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.Scripts == nil {
-		c.Scripts = script.New()
+		c.Scripts = script.New(script.Config{})
 	}
 	if c.Client == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -283,7 +283,7 @@ func (f *Fetcher) holds(ctx context.Context, a *monitor.Asset, source string, va
 	f.filtersMu.Unlock()
 	if p == nil {
 		var err error
-		if p, err = script.Compile(source); err != nil {
+		if p, err = script.NewProgram(source); err != nil {
 			f.cfg.Log.Warn("an asset's filter is wrong", "asset", a.Name, "filter", source, "error", err)
 			return false
 		}
@@ -294,7 +294,7 @@ func (f *Fetcher) holds(ctx context.Context, a *monitor.Asset, source string, va
 		f.filters[source] = p
 		f.filtersMu.Unlock()
 	}
-	r, err := f.cfg.Scripts.Run(ctx, script.Task{Program: p, Vars: vars})
+	r, err := f.cfg.Scripts.Do(ctx, script.Task{Program: p, Vars: vars})
 	if err != nil {
 		f.cfg.Log.Warn("an asset's filter failed", "asset", a.Name, "filter", source, "error", err)
 		return false

@@ -18,11 +18,11 @@ func judge(t *testing.T, js *script.Engine, source string, e *Expression, event 
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := script.Compile(source)
+	p, err := script.NewProgram(source)
 	if err != nil {
 		t.Fatalf("%s: common, and no JavaScript: %v", source, err)
 	}
-	want, err := js.Run(t.Context(), script.Task{Program: p, Vars: []script.Var{{Name: "event", JSON: text}}})
+	want, err := js.Do(t.Context(), script.Task{Program: p, Vars: []script.Var{{Name: "event", JSON: text}}})
 	shown := *event.Entity
 	shown.Meta = monitor.RedactMeta(shown.Meta, shown.Redact)
 	s := &Subject{Timestamp: event.Timestamp, Check: event.Check, State: state, HasMetrics: event.Metrics != nil, Entity: func() *monitor.Entity { return &shown }}
@@ -105,7 +105,7 @@ func expression(rng *rand.Rand, depth int) string {
 
 // A million would say no more than these: the grammar is small.
 func TestAgainstJavaScript(t *testing.T) {
-	js := script.New()
+	js := script.New(script.Config{})
 	rng := rand.New(rand.NewPCG(1, 2))
 	common := 0
 	for range 20_000 {
@@ -164,7 +164,7 @@ func FuzzCompile(f *testing.F) {
 	for i := range 30 {
 		f.Add(expression(rng, i%3), uint64(i))
 	}
-	js := script.New()
+	js := script.New(script.Config{})
 	f.Fuzz(func(t *testing.T, source string, seed uint64) {
 		e, ok := Compile(source)
 		if !ok {

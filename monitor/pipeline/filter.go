@@ -64,7 +64,7 @@ func (p *Pipelines) compileFilter(i *objects.Item, assets []*objects.Item) *filt
 		// A script may define what it likes, so with one only JavaScript can tell what an expression means.
 		if common, ok := expression.Compile(source); ok && len(def.RuntimeAssets) == 0 {
 			c.common = common
-		} else if program, err := script.Compile(source); err == nil {
+		} else if program, err := script.NewProgram(source); err == nil {
 			c.program = program
 		} else {
 			p.cfg.Log.Warn("an expression of a filter counts for nothing", "namespace", i.Namespace, "filter", i.Name, "expression", n+1, "error", err)
@@ -118,7 +118,7 @@ func (f *filter) slow(ctx context.Context, p *Pipelines, i *item, s *expression.
 			var text []byte
 			if text, err = i.text(); err == nil {
 				var r script.Result
-				r, err = p.cfg.Scripts.Run(ctx, script.Task{Program: c.program, Library: lib, Vars: []script.Var{{Name: "event", JSON: text}}})
+				r, err = p.cfg.Scripts.Do(ctx, script.Task{Program: c.program, Library: lib, Vars: []script.Var{{Name: "event", JSON: text}}})
 				if err == nil {
 					c.breaker.fine()
 					return r.Truth, true

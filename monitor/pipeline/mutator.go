@@ -54,7 +54,7 @@ func compileMutator(i *objects.Item, assets []*objects.Item) *mutator {
 	m := &mutator{item: i, assets: assets, def: i.Object().(*monitor.Mutator)}
 	if m.def.Type == monitor.MutatorJavaScript {
 		m.lib = newLibrary(assets)
-		m.program, m.err = script.CompileBody(m.def.Eval)
+		m.program, m.err = script.NewBody(m.def.Eval)
 	}
 	return m
 }
@@ -115,7 +115,7 @@ func (m *mutator) evaluate(ctx context.Context, p *Pipelines, i *item) ([]byte, 
 		}
 		t.Vars = append(t.Vars, script.Var{Name: name, Text: value})
 	}
-	r, err := p.cfg.Scripts.Run(ctx, t)
+	r, err := p.cfg.Scripts.Do(ctx, t)
 	if err != nil {
 		m.breaker.failed(err, now)
 		return nil, err

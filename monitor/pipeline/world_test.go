@@ -73,7 +73,7 @@ func start(t testing.TB, change func(*Config), list ...monitor.Object) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{Resources: w.resources, Scripts: script.New(), Log: log, Assets: assets, Env: []string{"PATH=" + os.Getenv("PATH"), "OUT=" + w.dir},
+	cfg := Config{Resources: w.resources, Scripts: script.New(script.Config{}), Log: log, Assets: assets, Env: []string{"PATH=" + os.Getenv("PATH"), "OUT=" + w.dir},
 		Entity: &monitor.Entity{System: monitor.System{OS: "linux"}}}
 	if change != nil {
 		change(&cfg)

@@ -36,7 +36,7 @@ type verdict struct {
 func newTargets(expressions []string) (*targets, error) {
 	t := &targets{verdicts: map[string]verdict{}}
 	for _, e := range expressions {
-		p, err := script.Compile(e)
+		p, err := script.NewProgram(e)
 		if err != nil {
 			return nil, err
 		}
@@ -55,9 +55,8 @@ type job struct {
 
 // matcher is what waits for the goroutine that finds proxy entities: of each check its newest tick.
 type matcher struct {
-	engine *script.Engine
-	wake   chan struct{}
-	pass   uint64
+	wake chan struct{}
+	pass uint64
 
 	mu    sync.Mutex
 	order []checkKey
@@ -65,7 +64,7 @@ type matcher struct {
 }
 
 func (m *matcher) init() {
-	m.engine, m.wake, m.jobs = script.New(), make(chan struct{}, 1), map[checkKey][2]*job{}
+	m.wake, m.jobs = make(chan struct{}, 1), map[checkKey][2]*job{}
 }
 
 func (m *matcher) want(j job) {
@@ -183,7 +182,7 @@ func (r *Roster) holds(ctx context.Context, c *check, e *monitor.EntityConfig) b
 			break
 		}
 		var out script.Result
-		if out, err = r.matcher.engine.Run(ctx, script.Task{Program: p, Vars: []script.Var{{Name: "entity", JSON: b}}}); err == nil && !out.Truth {
+		if out, err = r.cfg.Scripts.Do(ctx, script.Task{Program: p, Vars: []script.Var{{Name: "entity", JSON: b}}}); err == nil && !out.Truth {
 			return false
 		}
 	}

@@ -30,6 +30,7 @@ import (
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/resources"
 	"corbel.dev/corbel/monitor/rounds"
+	"corbel.dev/corbel/monitor/script"
 )
 
 // Config of a Roster.
@@ -42,7 +43,8 @@ type Config struct {
 	Call    func(ctx context.Context, addr, method string, req []byte) ([]byte, error)
 	// Secrets finds the variables of a check's secrets; nil where no agent is known by a certificate, and none are sent.
 	Secrets func(ctx context.Context, namespace string, list []*monitor.Secret) ([]string, error)
-	Clock   clock.Clock // nil is the machine's
+	Scripts *script.Engine // evaluates the expressions of proxy requests; nil runs them in this process
+	Clock   clock.Clock    // nil is the machine's
 	Log     *slog.Logger
 }
 
@@ -88,6 +90,9 @@ type Roster struct {
 func New(cfg Config) *Roster {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.Real{}
+	}
+	if cfg.Scripts == nil {
+		cfg.Scripts = script.New(script.Config{})
 	}
 	r := &Roster{
 		cfg: cfg, start: cfg.Clock.Now(), wake: make(chan struct{}, 1), reread: make(chan struct{}, 1), all: true,

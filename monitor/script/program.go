@@ -1,6 +1,9 @@
 package script
 
 import (
+	"crypto/sha256"
+	"fmt"
+
 	"github.com/dop251/goja"
 	"github.com/dop251/goja/ast"
 	"github.com/dop251/goja/parser"
@@ -13,39 +16,53 @@ import (
 // MaxSource bounds the source of a program in bytes: reading one cannot be interrupted.
 const MaxSource = 1 << 20
 
-// Program is what was compiled. It is never changed and may run in many goroutines at once.
-type Program struct{ program *goja.Program }
+// Program is a text to be run. It is never changed and may run in many goroutines at once. It is
+// compiled where it runs, so that a text that its parser cannot digest harms nobody else.
+type Program struct {
+	source string
+	body   bool
+	id     [sha256.Size]byte
+}
+
+// NewProgram is a program of statements; its result is that of the last expression statement that ran, as when
+// they are typed into a console. Variables that they declare are theirs alone. It fails (TooLarge) for its size alone: Engine.Check reads it.
+func NewProgram(source string) (*Program, error) { return newProgram(source, false) }
+
+// NewBody is the body of a function; its result is what it returns. It fails as NewProgram does.
+func NewBody(body string) (*Program, error) { return newProgram(body, true) }
+
+func newProgram(source string, body bool) (*Program, error) {
+	if err := fits(source); err != nil {
+		return nil, err
+	}
+	h := sha256.New()
+	fmt.Fprintf(h, "%t %s", body, source)
+	p := &Program{source: source, body: body}
+	h.Sum(p.id[:0])
+	return p, nil
+}
 
 // result is the variable that holds what a program's last statement came to.
 const result = "__corbel_result"
 
-// Compile reads statements; their result is that of the last expression statement that ran, as when they are
-// typed into a console. Variables that they declare are theirs alone. An error is of kind Invalid.
-func Compile(source string) (*Program, error) {
-	if err := fits(source); err != nil {
-		return nil, err
+// compile reads p. An error is of kind Invalid.
+func (p *Program) compile() (*goja.Program, error) {
+	if p.body {
+		whole, _, err := function(p.source)
+		if err != nil {
+			return nil, err
+		}
+		return compiled(whole)
 	}
 	// By themselves first: what is put around them must not make a program of what is none.
-	if _, err := goja.Parse("", source, parser.WithDisableSourceMaps); err != nil {
+	if _, err := goja.Parse("", p.source, parser.WithDisableSourceMaps); err != nil {
 		return nil, errkind.E(errkind.Invalid, "JavaScript", err)
 	}
-	whole, f, err := function("var " + result + ";" + source + "\nreturn " + result)
+	whole, f, err := function("var " + result + ";" + p.source + "\nreturn " + result)
 	if err != nil {
 		return nil, err
 	}
 	keepAll(f.Body.List)
-	return compiled(whole)
-}
-
-// CompileBody reads the body of a function; its result is what it returns. An error is of kind Invalid.
-func CompileBody(body string) (*Program, error) {
-	if err := fits(body); err != nil {
-		return nil, err
-	}
-	whole, _, err := function(body)
-	if err != nil {
-		return nil, err
-	}
 	return compiled(whole)
 }
 
@@ -74,12 +91,12 @@ func fits(source string) error {
 	return nil
 }
 
-func compiled(p *ast.Program) (*Program, error) {
+func compiled(p *ast.Program) (*goja.Program, error) {
 	out, err := goja.CompileAST(p, false)
 	if err != nil {
 		return nil, errkind.E(errkind.Invalid, "JavaScript", err)
 	}
-	return &Program{out}, nil
+	return out, nil
 }
 
 // keepAll makes expression statements remember what they came to, outside of functions within.
@@ -130,29 +147,47 @@ func keep(s ast.Statement) {
 	}
 }
 
-// Library is what runs before a program: the scripts of assets, whose functions and
-// variables the program then sees. Runtimes that have it ready are kept with it.
+// Library is what runs before a program: the scripts of assets, whose functions and variables the program then sees.
 type Library struct {
-	programs []*goja.Program
-	idle     chan *runtime
+	sources []string
+	id      [sha256.Size]byte
 }
 
-// NewLibrary compiles scripts, which run in the order given. An error is of kind Invalid.
+// NewLibrary is scripts that run in the order given. It fails as NewProgram does.
 func NewLibrary(sources []string) (*Library, error) {
-	l := &Library{idle: make(chan *runtime, maxIdle)}
+	l := &Library{sources: sources}
+	h := sha256.New()
 	for _, source := range sources {
 		if err := fits(source); err != nil {
 			return nil, err
 		}
+		fmt.Fprintf(h, "%d %s", len(source), source)
+	}
+	h.Sum(l.id[:0])
+	return l, nil
+}
+
+// ready is a library as a machine has it, with the runtimes that were prepared with it.
+type ready struct {
+	programs []*goja.Program
+	idle     chan *runtime
+}
+
+func (l *Library) ready() (*ready, error) {
+	out := &ready{idle: make(chan *runtime, maxIdle)}
+	if l == nil {
+		return out, nil
+	}
+	for _, source := range l.sources {
 		tree, err := goja.Parse("", source, parser.WithDisableSourceMaps)
 		if err != nil {
-			return nil, errkind.E(errkind.Invalid, "JavaScript", err)
+			return nil, errkind.E(errkind.Invalid, "JavaScript of an asset", err)
 		}
 		p, err := goja.CompileAST(tree, false)
 		if err != nil {
-			return nil, errkind.E(errkind.Invalid, "JavaScript", err)
+			return nil, errkind.E(errkind.Invalid, "JavaScript of an asset", err)
 		}
-		l.programs = append(l.programs, p)
+		out.programs = append(out.programs, p)
 	}
-	return l, nil
+	return out, nil
 }

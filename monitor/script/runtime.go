@@ -115,7 +115,7 @@ const prelude = `(function(global, limit) {
 var preludeProgram = goja.MustCompile("", prelude, false)
 
 // newRuntime makes a machine that has a library ready.
-func newRuntime(lib *Library) (*runtime, error) {
+func newRuntime(lib *ready) (*runtime, error) {
 	vm := goja.New()
 	vm.SetParserOptions(parser.WithDisableSourceMaps)
 	vm.SetMaxCallStackSize(maxCalls)
@@ -174,7 +174,7 @@ func newRuntime(lib *Library) (*runtime, error) {
 // libraryLimit is how long the scripts of assets may take to define what they define, together.
 const libraryLimit = time.Second
 
-func (r *runtime) run(ctx context.Context, t Task) (out Result, err error) {
+func (r *runtime) run(ctx context.Context, p *goja.Program, t Task) (out Result, err error) {
 	limit := t.Limit
 	if limit <= 0 {
 		limit = Limit
@@ -185,7 +185,7 @@ func (r *runtime) run(ctx context.Context, t Task) (out Result, err error) {
 	}
 	w := watch{vm: r.vm, until: time.Now().Add(limit), ctx: ctx}
 	w.start()
-	value, err := r.vm.RunProgram(t.Program.program)
+	value, err := r.vm.RunProgram(p)
 	if err == nil {
 		out, err = r.result(value, first, t.After)
 	}

@@ -1,30 +1,29 @@
 // Package script runs the JavaScript of operators: expressions of filters, bodies of mutators, filters of assets.
 //
-// Programs are compiled once; runtimes are kept and used again. What a program sees is what it is given:
+// Who may write a filter in one namespace is not trusted with the process that holds the others, so programs run in child
+// processes: an Engine with a Command starts as many as there are processors, when they are first needed, and gives
+// each one program at a time. A child has no files, no network and no secrets but what the task brings.
+//
+// Programs are compiled once in each child; runtimes are kept and used again. What a program sees is what it is given:
 // built-in objects and what libraries define are frozen, and a runtime in which
 // a program left something of its own is thrown away, so no program sees what belongs to another event.
 // (What a library keeps in variables of its own functions is its own doing.)
 //
-// Limits: a program is cut when its time is over (50 ms unless its caller says otherwise), or when
-// the process allocated 256 MiB within the time that it ran; calls nest 512 deep; built-in functions that make something large, or walk
-// through it, in one step refuse more than a million elements; at most one program a processor
-// runs at once, others wait their turn. Somebody who can write programs on purpose can still waste a processor for a moment,
-// but such a person may also write handlers, which are commands.
+// Limits: a program is cut when its time is over (50 ms unless its caller says otherwise) or when it allocated 256 MiB;
+// calls nest 512 deep. Between two steps of the program the cut is an error of the runtime. A built-in function
+// that does not end, or wants more than the 64 MiB of memory that the kernel grants a child beyond its own, costs the child, and
+// the next program gets a new one. At most one program a processor runs at once, others wait their turn.
 //
-// All methods may be called from any goroutine; nothing runs after a call returned.
+// All methods may be called from any goroutine; nothing runs after Close returned.
 package script
 
 import (
 	"context"
 	"errors"
+	"os"
 	gort "runtime"
-	"runtime/metrics"
-	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/dlclark/regexp2/v2"
-	"github.com/dop251/goja"
 
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -34,7 +33,7 @@ const (
 	Limit = 50 * time.Millisecond
 
 	look       = 2 * time.Millisecond // how often a running program is looked at: most end sooner
-	maxAlloc   = 256 << 20            // bytes that the process may allocate meanwhile
+	maxAlloc   = 256 << 20            // bytes that a program may allocate, all in all
 	maxCalls   = 512
 	maxIdle    = 4 // runtimes kept for each library: each is about half a megabyte
 	maxRepeat  = 1 << 20
@@ -70,129 +69,114 @@ type Task struct {
 	Vars    []Var
 	Limit   time.Duration // 0 is Limit
 	After   bool
+
+	check bool // compile only
+}
+
+func (t *Task) limit() time.Duration {
+	if t.Limit <= 0 {
+		return Limit
+	}
+	return t.Limit
+}
+
+// ChildCommand is the command line's word that makes a process a child: it calls Serve.
+const ChildCommand = "script-child"
+
+// OwnCommand starts this process's own binary as a child, also after the file was replaced by a newer one.
+func OwnCommand() []string {
+	if gort.GOOS == "linux" {
+		return []string{"/proc/self/exe", ChildCommand}
+	}
+	if self, err := os.Executable(); err == nil {
+		return []string{self, ChildCommand}
+	}
+	return []string{os.Args[0], ChildCommand}
+}
+
+// Config says where an Engine runs programs.
+type Config struct {
+	// Command starts a child: a program that calls Serve with its standard input and output. Empty runs programs
+	// in this process, where the limits hold between the steps of a program alone: for tests.
+	Command []string
 }
 
 // Engine runs programs. The zero value is not usable; New makes one.
 type Engine struct {
-	turns chan struct{}
-	plain *Library
+	turns    chan struct{}
+	machine  *machine // where there is no command
+	children *children
 
 	runs, failed, cut atomic.Uint64
 }
 
-// regexps are bounded by a variable of their library, which is set before the first engine exists.
-var regexps sync.Once
+// New makes an engine. It starts nothing: the first program that runs does.
+func New(cfg Config) *Engine {
+	n := max(gort.GOMAXPROCS(0), 1)
+	e := &Engine{turns: make(chan struct{}, n)}
+	if len(cfg.Command) == 0 {
+		e.machine = newMachine()
+	} else {
+		e.children = newChildren(cfg.Command, n)
+	}
+	return e
+}
 
-// New makes an engine.
-func New() *Engine {
-	regexps.Do(func() { regexp2.DefaultMatchTimeout = Limit })
-	return &Engine{
-		turns: make(chan struct{}, max(gort.GOMAXPROCS(0), 1)),
-		plain: &Library{idle: make(chan *runtime, maxIdle)},
+// Run owns the children: it ends them when ctx ends.
+func (e *Engine) Run(ctx context.Context) error {
+	<-ctx.Done()
+	e.Close()
+	return nil
+}
+
+// Close ends the children. Programs that run meanwhile fail as Unavailable.
+func (e *Engine) Close() {
+	if e.children != nil {
+		e.children.close()
 	}
 }
 
-// Stats counts programs that ran, that threw something, and that were cut.
-type Stats struct{ Runs, Failed, Cut uint64 }
+// Stats counts programs that ran, that threw something, that were cut, and children that started.
+type Stats struct{ Runs, Failed, Cut, Children uint64 }
 
 // Stats returns the counts.
-func (e *Engine) Stats() Stats { return Stats{e.runs.Load(), e.failed.Load(), e.cut.Load()} }
+func (e *Engine) Stats() Stats {
+	s := Stats{Runs: e.runs.Load(), Failed: e.failed.Load(), Cut: e.cut.Load()}
+	if e.children != nil {
+		s.Children = e.children.started.Load()
+	}
+	return s
+}
 
-// Run runs a program. ctx bounds the wait for a turn and the run. Errors: Invalid, what the program threw;
-// ErrTime, ErrMemory; Unavailable when ctx ended.
-func (e *Engine) Run(ctx context.Context, t Task) (Result, error) {
-	select {
-	case e.turns <- struct{}{}:
-		defer func() { <-e.turns }()
-	case <-ctx.Done():
-		return Result{}, errkind.E(errkind.Unavailable, "JavaScript", ctx.Err())
-	}
-	lib := t.Library
-	if lib == nil {
-		lib = e.plain
-	}
-	var r *runtime
-	select {
-	case r = <-lib.idle:
-	default:
-		var err error
-		if r, err = newRuntime(lib); err != nil {
-			return Result{}, err
-		}
-	}
+// Check reads a program without running it. It fails as Do does: Invalid is a mistake in the program.
+func (e *Engine) Check(ctx context.Context, p *Program) error {
+	_, err := e.run(ctx, Task{Program: p, Limit: libraryLimit, check: true})
+	return err
+}
+
+// Do runs a program. ctx bounds the wait for a turn and the run. Errors: Invalid, what the program threw, or that it is
+// no JavaScript; ErrTime, ErrMemory; Unavailable when ctx ended or no child can be started.
+func (e *Engine) Do(ctx context.Context, t Task) (Result, error) {
 	e.runs.Add(1)
-	out, err := r.run(ctx, t)
+	out, err := e.run(ctx, t)
 	switch {
 	case errors.Is(err, ErrTime), errors.Is(err, ErrMemory):
 		e.cut.Add(1)
 	case err != nil:
 		e.failed.Add(1)
 	}
-	if r.clean() {
-		select {
-		case lib.idle <- r:
-		default:
-		}
-	}
 	return out, err
 }
 
-// watch interrupts a program that runs too long or needs too much. It is a timer that sets itself again, so
-// that the many programs that end within the first tick pay for nothing else.
-type watch struct {
-	vm    *goja.Runtime
-	until time.Time
-	ctx   context.Context
-
-	mu     sync.Mutex
-	over   bool
-	timer  *time.Timer
-	before uint64 // allocated at the first look
-	cause  error
-}
-
-func (w *watch) start() {
-	w.mu.Lock()
-	w.timer = time.AfterFunc(min(look, time.Until(w.until)), w.look)
-	w.mu.Unlock()
-}
-
-func (w *watch) look() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.over {
-		return
+func (e *Engine) run(ctx context.Context, t Task) (Result, error) {
+	select {
+	case e.turns <- struct{}{}:
+		defer func() { <-e.turns }()
+	case <-ctx.Done():
+		return Result{}, errkind.E(errkind.Unavailable, "JavaScript", ctx.Err())
 	}
-	now := allocated()
-	if w.before == 0 {
-		w.before = now
+	if e.machine != nil {
+		return e.machine.run(ctx, t)
 	}
-	left := time.Until(w.until)
-	switch {
-	case left <= 0:
-		w.cause = ErrTime
-	case now-w.before > maxAlloc:
-		w.cause = ErrMemory
-	case w.ctx.Err() != nil:
-		w.cause = errkind.E(errkind.Unavailable, "JavaScript", w.ctx.Err())
-	default:
-		w.timer.Reset(min(look, left))
-		return
-	}
-	w.vm.Interrupt(w.cause)
-}
-
-// stop ends the watching; afterwards nothing is interrupted any more. It returns why the program was cut, or nil.
-func (w *watch) stop() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.over = true
-	w.timer.Stop()
-	return w.cause
-}
-
-func allocated() uint64 {
-	sample := []metrics.Sample{{Name: allocTotal}}
-	metrics.Read(sample)
-	return sample[0].Value.Uint64()
+	return e.children.run(ctx, t)
 }

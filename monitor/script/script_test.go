@@ -17,20 +17,22 @@ func run(t *testing.T, e *Engine, task Task) (Result, error) {
 	if task.Vars == nil {
 		task.Vars = []Var{{Name: "event", JSON: []byte(eventJSON)}}
 	}
-	return e.Run(t.Context(), task)
+	return e.Do(t.Context(), task)
 }
 
 func compile(t *testing.T, source string) *Program {
 	t.Helper()
-	p, err := Compile(source)
+	p, err := NewProgram(source)
 	if err != nil {
-		t.Fatalf("%s: %v", source, err)
+		t.Fatalf("%.60s: %v", source, err)
 	}
 	return p
 }
 
-func TestExpressions(t *testing.T) {
-	e := New()
+func TestExpressions(t *testing.T) { both(t, testExpressions) }
+
+func testExpressions(t *testing.T, engine func(*testing.T) *Engine) {
+	e := engine(t)
 	for source, want := range map[string]bool{
 		"event.check.occurrences == 3":                                             true,
 		"event.check.status === 2 && event.entity.labels.region == 'us'":           true,
@@ -72,16 +74,18 @@ func TestExpressions(t *testing.T) {
 	}
 }
 
-func TestErrors(t *testing.T) {
+func TestErrors(t *testing.T) { both(t, testErrors) }
+
+func testErrors(t *testing.T, engine func(*testing.T) *Engine) {
+	e := engine(t)
 	for _, source := range []string{"event.", "return 1", "}); (function() {", "a b", "var", strings.Repeat(" ", MaxSource+1)} {
-		if _, err := Compile(source); err == nil {
+		if !mistaken(e, source, NewProgram) {
 			t.Errorf("%.20s: compiles", source)
 		}
-		if _, err := CompileBody("})(); (function() {" + source); err == nil {
+		if !mistaken(e, "})(); (function() {"+source, NewBody) {
 			t.Errorf("%.20s: compiles as a body", source)
 		}
 	}
-	e := New()
 	for source, want := range map[string]string{
 		"event.none.here": "Cannot read property",
 		"throw 'no'":      "no",
@@ -104,8 +108,10 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-func TestCut(t *testing.T) {
-	e := New()
+func TestCut(t *testing.T) { both(t, testCut) }
+
+func testCut(t *testing.T, engine func(*testing.T) *Engine) {
+	e := engine(t)
 	for source, want := range map[string]error{
 		"while (true);": ErrTime,
 		"throw {toString: function() { while (true); }}":                          ErrTime,
@@ -127,8 +133,10 @@ func TestCut(t *testing.T) {
 }
 
 // What one program leaves behind is not there for the next.
-func TestNothingIsLeft(t *testing.T) {
-	e := New()
+func TestNothingIsLeft(t *testing.T) { both(t, testNothingIsLeft) }
+
+func testNothingIsLeft(t *testing.T, engine func(*testing.T) *Engine) {
+	e := engine(t)
 	for _, leave := range []string{
 		"secret = event.entity.name; true", "this.secret = 1; true", "var secret = 1; true", "let secret = 2; true", "function secret() {} true",
 		"Array.prototype.secret = 1; true", "Object.prototype.secret = 1; true", "Math.secret = 1; hour.secret = 1; true",
@@ -149,22 +157,25 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-func TestLibrary(t *testing.T) {
+func TestLibrary(t *testing.T) { both(t, testLibrary) }
+
+func testLibrary(t *testing.T, engine func(*testing.T) *Engine) {
 	lib, err := NewLibrary([]string{"function twice(x) { return 2 * x } var limit = 4; implicit = 1", "var more = twice(limit)"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := New()
+	e := engine(t)
 	for range 2 {
 		got, err := run(t, e, Task{Library: lib, Program: compile(t, "limit = 5; implicit = 2; twice.x = 1; twice(event.check.occurrences) == 6 && more == 8 && limit == 4 && implicit == 1 && !twice.x")})
 		if err != nil || !got.Truth {
 			t.Fatal(got, err)
 		}
 	}
-	if len(lib.idle) != 1 {
-		t.Error("its machine is not kept")
+	broken, err := NewLibrary([]string{"function ("})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, err := NewLibrary([]string{"function ("}); errkind.Of(err) != errkind.Invalid {
+	if _, err := run(t, e, Task{Library: broken, Program: compile(t, "1")}); errkind.Of(err) != errkind.Invalid {
 		t.Error(err)
 	}
 	endless, err := NewLibrary([]string{"while (true);"})
@@ -176,8 +187,10 @@ func TestLibrary(t *testing.T) {
 	}
 }
 
-func TestBodies(t *testing.T) {
-	e := New()
+func TestBodies(t *testing.T) { both(t, testBodies) }
+
+func testBodies(t *testing.T, engine func(*testing.T) *Engine) {
+	e := engine(t)
 	for source, want := range map[string]Result{
 		"event.check.output = who; delete event.check.history": {Nil: true},
 		"return JSON.stringify({a: event.check.status})":       {IsText: true, Truth: true, Text: `{"a":2}`},
@@ -185,7 +198,7 @@ func TestBodies(t *testing.T) {
 		"return 5":          {Truth: true},
 		"return '' // none": {IsText: true},
 	} {
-		p, err := CompileBody(source)
+		p, err := NewBody(source)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -210,17 +223,17 @@ func FuzzCompile(f *testing.F) {
 	for _, seed := range []string{"event.check.status == 0", "var x = 1; x", "if (a) b; else c", "try { a } catch { b } finally { c }", "`${event}`", "async () => await 1", "class A { #b = 1 }"} {
 		f.Add(seed)
 	}
-	e := New()
+	e := New(Config{})
 	f.Fuzz(func(t *testing.T, source string) {
 		if len(source) > 1<<14 {
 			return
 		}
-		p, err := Compile(source)
+		p, err := NewProgram(source)
 		if err != nil {
 			return
 		}
 		begin := time.Now()
-		_, _ = e.Run(t.Context(), Task{Program: p, Vars: []Var{{Name: "event", JSON: []byte(eventJSON)}}})
+		_, _ = e.Do(t.Context(), Task{Program: p, Vars: []Var{{Name: "event", JSON: []byte(eventJSON)}}})
 		if lasted := time.Since(begin); lasted > 30*time.Second {
 			t.Fatalf("ran for %s", lasted)
 		}
@@ -228,14 +241,14 @@ func FuzzCompile(f *testing.F) {
 }
 
 func BenchmarkExpression(b *testing.B) {
-	e := New()
-	p, err := Compile("event.check.occurrences == 3 && event.entity.labels.region == 'us'")
+	e := New(Config{})
+	p, err := NewProgram("event.check.occurrences == 3 && event.entity.labels.region == 'us'")
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := e.Run(b.Context(), Task{Program: p, Vars: []Var{{Name: "event", JSON: []byte(eventJSON)}}}); err != nil {
+		if _, err := e.Do(b.Context(), Task{Program: p, Vars: []Var{{Name: "event", JSON: []byte(eventJSON)}}}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -2,24 +2,22 @@
 //
 // Texts are templates of text/template over the entity as its JSON has it, with the metadata's
 // fields at the top: .name, .namespace, .labels.x, .annotations.x, .system.hostname, .subscriptions. A token
-// without a value and without a default is an error that names it. Labels that an entity hides from
+// without a value and without a default is an error that names it. Whoever may write a check is not trusted with
+// this process: templates run within steps, bytes and time (kit/safetemplate). Labels that an entity hides from
 // readers are not hidden here: commands need them. Nothing is kept; all functions may be called from any goroutine.
 package substitute
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"text/template"
 
+	"corbel.dev/corbel/kit/safetemplate"
 	"corbel.dev/corbel/monitor"
 )
-
-// maxText bounds what a template may grow to.
-const maxText = 1 << 20
 
 // Data is an entity as templates see it.
 type Data map[string]any
@@ -112,7 +110,10 @@ func (d Data) walk(place string, value any) (any, error) {
 	return value, nil
 }
 
-var functions = template.FuncMap{"default": orDefault, "assetPath": assetPath}
+// functions make nothing of their own but an asset's variable, whose name is as long as the template's.
+func functions(*safetemplate.Budget) template.FuncMap {
+	return template.FuncMap{"default": orDefault, "assetPath": assetPath}
+}
 
 // noValue is what text/template writes for a token without a value.
 const noValue = "<no value>"
@@ -122,20 +123,19 @@ func (d Data) Text(place, text string) (string, error) {
 	if !strings.Contains(text, "{{") {
 		return text, nil
 	}
-	t, err := template.New(place).Funcs(functions).Parse(text)
+	t, err := safetemplate.Parse(place, text, functions, safetemplate.Limits{})
 	if err != nil {
 		return "", fmt.Errorf("%s: could not parse the template: %w", place, err)
 	}
-	var b bounded
-	if err := t.Execute(&b, map[string]any(d)); err != nil {
+	out, err := t.Execute(map[string]any(d), false)
+	if err != nil {
 		return "", fmt.Errorf("%s: could not execute the template: %w", place, err)
 	}
-	if !strings.Contains(b.String(), noValue) {
-		return b.String(), nil
+	if !strings.Contains(out, noValue) {
+		return out, nil
 	}
 	// Once more, for the token's name; from the start it would make defaults impossible.
-	var again bounded
-	if err := t.Option("missingkey=error").Execute(&again, map[string]any(d)); err != nil {
+	if _, err := t.Execute(map[string]any(d), true); err != nil {
 		return "", fmt.Errorf("%s: unmatched token: %w", place, err)
 	}
 	return "", fmt.Errorf("%s: unmatched token: found an undefined value but could not identify the token", place)
@@ -163,17 +163,4 @@ func AssetVariable(name string) string {
 		}
 		return '_'
 	}, name) + "_PATH"
-}
-
-// bounded collects a template's output up to maxText.
-type bounded struct{ strings.Builder }
-
-var errLarge = errors.New("the text grows beyond 1 MiB")
-
-// Write implements io.Writer.
-func (b *bounded) Write(p []byte) (int, error) {
-	if b.Len()+len(p) > maxText {
-		return 0, errLarge
-	}
-	return b.Builder.Write(p)
 }

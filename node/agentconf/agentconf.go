@@ -29,6 +29,7 @@ type Config struct {
 	BackendURLs              []string
 	CacheDir                 string
 	TrustedCA, Cert, CertKey string
+	ScriptCommand            []string // starts the child that runs operators' JavaScript; the command line sets it
 }
 
 // defaultPort is a backend's where its URL names none.

@@ -12,7 +12,7 @@ var planes = []string{"catalog", "mesh", "secrets", "monitor", "jobs", "usage", 
 // pure packages decide and do nothing else: state in, state and effects out.
 var pure = []string{
 	"catalog", "catalog/acl", "catalog/chain", "catalog/entry", "catalog/filter", "catalog/gateway", "catalog/query", "mesh", "mesh/proxy", "mesh/envoy", "api/xds/session", "secrets", "secrets/policy", "secrets/lease", "secrets/mount",
-	"monitor", "monitor/objects", "monitor/selector", "monitor/shards", "monitor/substitute", "monitor/agent/points", "monitor/agent/tally", "jobs", "jobs/scheduler", "usage", "usage/sketch", "doctor", "doctor/text",
+	"monitor", "monitor/objects", "monitor/selector", "monitor/shards", "monitor/agent/points", "monitor/agent/tally", "jobs", "jobs/scheduler", "usage", "usage/sketch", "doctor", "doctor/text",
 }
 
 // pureMay are the packages beside their plane's pure ones that pure packages may

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"corbel.dev/corbel/kit/safetemplate"
 )
 
 // unfit are characters that cannot stand in statements (see values.expand), nor "/" in a key of the storage.
@@ -20,21 +22,16 @@ const unfit = "\"'\\;\x00\r\n"
 const nameBytes = 63
 
 // naming makes names of roles by a template, in the language of Vault's username_template.
-type naming struct{ t *template.Template }
+type naming struct{ t *safetemplate.Template }
 
-// parseNaming reads a template. What could go on for ever (range, templates in templates) is refused.
-func parseNaming(text string) (*naming, error) {
-	t, err := template.New("username_template").Option("missingkey=error").Funcs(template.FuncMap{
-		"random": nil0, "truncate": truncate, "truncate_sha256": truncateHashed, "uppercase": strings.ToUpper, "lowercase": strings.ToLower,
-		"replace": func(find, put, s string) string { return strings.ReplaceAll(s, find, put) },
-		"sha256":  func(s string) string { sum := sha256.Sum256([]byte(s)); return hex.EncodeToString(sum[:]) },
-		"base64":  func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }, "uuid": uuid.NewString,
-		"unix_time": nil1, "unix_time_millis": nil1, "timestamp": nil2,
-	}).Parse(text)
+// parseNaming reads a template. What could go on for ever (range, templates in templates) is refused, and what its functions
+// make of each other is bounded.
+func parseNaming(text string, now time.Time) (*naming, error) {
+	t, err := safetemplate.Parse("username_template", text, func(b *safetemplate.Budget) template.FuncMap { return nameFunctions(b, now) }, safetemplate.Limits{})
 	if err != nil {
 		return nil, err
 	}
-	for _, node := range t.Root.Nodes {
+	for _, node := range t.Root().Nodes {
 		switch node.(type) {
 		case *tree.TextNode, *tree.ActionNode, *tree.CommentNode:
 		default:
@@ -44,36 +41,46 @@ func parseNaming(text string) (*naming, error) {
 	return &naming{t}, nil
 }
 
-// The functions that need a clock or chance are given when a name is made; these are there for the parser.
-func nil0(int) string    { return "" }
-func nil1() string       { return "" }
-func nil2(string) string { return "" }
-
-// make makes a name for who asks (holder) by which role.
-func (n *naming) make(holder, role string, now time.Time) (string, error) {
-	t, err := n.t.Clone()
-	if err != nil {
-		return "", err
-	}
-	t.Funcs(template.FuncMap{
+// nameFunctions are what a template may call; each pays for what it makes.
+func nameFunctions(b *safetemplate.Budget, now time.Time) template.FuncMap {
+	return template.FuncMap{
 		"random": func(count int) (string, error) {
 			if count < 1 || count > nameBytes {
 				return "", fmt.Errorf("random: must be 1 to %d", nameBytes)
 			}
 			return text(count, letters), nil
 		},
+		"truncate": truncate, "truncate_sha256": truncateHashed,
+		"uppercase": func(s string) (string, error) { return strings.ToUpper(s), b.Spend(2 * len(s)) },
+		"lowercase": func(s string) (string, error) { return strings.ToLower(s), b.Spend(2 * len(s)) },
+		"replace": func(find, put, s string) (string, error) {
+			if err := b.Spend(len(s) + (len(s)+1)*len(put)); err != nil {
+				return "", err
+			}
+			return strings.ReplaceAll(s, find, put), nil
+		},
+		"sha256": func(s string) string { sum := sha256.Sum256([]byte(s)); return hex.EncodeToString(sum[:]) },
+		"base64": func(s string) (string, error) {
+			return base64.StdEncoding.EncodeToString([]byte(s)), b.Spend(2 * len(s))
+		},
+		"uuid":             uuid.NewString,
 		"unix_time":        func() string { return fmt.Sprint(now.Unix()) },
 		"unix_time_millis": func() string { return fmt.Sprint(now.UnixMilli()) },
-		"timestamp":        func(format string) string { return now.UTC().Format(format) },
-	})
-	var b strings.Builder
-	if err := t.Execute(&b, map[string]string{"DisplayName": holder, "RoleName": role}); err != nil {
+		"timestamp": func(format string) (string, error) {
+			return now.UTC().Format(format), b.Spend(8 * len(format))
+		},
+	}
+}
+
+// make makes a name for who asks (holder) by which role.
+func (n *naming) make(holder, role string) (string, error) {
+	name, err := n.t.Execute(map[string]string{"DisplayName": holder, "RoleName": role}, true)
+	if err != nil {
 		return "", err
 	}
-	name := b.String()
 	switch {
 	case name == "" || len(name) > nameBytes:
-		return "", fmt.Errorf("it makes %q, of %d bytes: a name has 1 to %d", name, len(name), nameBytes)
+		return "", fmt.Errorf("it makes %.100q, of %d bytes: a name has 1 to %d", name, len(name), nameBytes)
 	case strings.ContainsAny(name, unfit+"/"):
 		return "", fmt.Errorf("it makes %q: quotes, slashes, backslashes, semicolons and line ends cannot stand in a name", name)
 	}
@@ -104,11 +111,11 @@ func (c *call) userName(cfg *config) (string, error) {
 	if cfg.Template == "" {
 		return newUser(c.r.Holder, c.name, c.r.Now), nil
 	}
-	n, err := parseNaming(cfg.Template)
+	n, err := parseNaming(cfg.Template, c.r.Now)
 	if err != nil {
 		return "", invalid("field \"username_template\": %v", err)
 	}
-	name, err := n.make(c.r.Holder, c.name, c.r.Now)
+	name, err := n.make(c.r.Holder, c.name)
 	if err != nil {
 		return "", invalid("field \"username_template\": %v", err)
 	}

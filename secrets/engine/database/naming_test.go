@@ -31,10 +31,10 @@ func TestNaming(t *testing.T) {
 		`{{if true}}{{range 1000000000}}x{{end}}{{end}}`:        "",
 		`{{`: "",
 	} {
-		n, err := parseNaming(template)
+		n, err := parseNaming(template, now)
 		got := ""
 		if err == nil {
-			got, err = n.make("userpass-Ann", "readonlyrole", now)
+			got, err = n.make("userpass-Ann", "readonlyrole")
 		}
 		if want == "" && err == nil || want != "" && !regexp.MustCompile(want).MatchString(got) {
 			t.Errorf("%s: %q, %v", template, got, err)
