@@ -129,11 +129,7 @@ func (p *Process) bootstrapReset(done bool) uint64 {
 
 // resolveRemotely asks a server about a token.
 func (p *Process) resolveRemotely(ctx context.Context, secret string) (grants.Resolution, error) {
-	addr, err := p.anyServer()
-	if err != nil {
-		return grants.Resolution{}, err
-	}
-	reply, err := p.rpc.Call(ctx, addr, methodResolve, pack.String(nil, secret))
+	reply, err := p.others.ask(ctx, methodResolve, pack.String(nil, secret))
 	if err != nil {
 		return grants.Resolution{}, err
 	}

@@ -56,11 +56,10 @@ type dnsForwarder struct{ p *Process }
 
 // ForwardDNS implements dnsapi.Forwarder.
 func (f dnsForwarder) ForwardDNS(ctx context.Context, a dnsapi.Asked) ([]byte, error) {
-	target := f.p.anyServer
-	if f.p.raft != nil {
-		target = f.p.leaderServer
+	if f.p.raft == nil {
+		return f.p.others.ask(ctx, methodDNS, encodeAsked(a))
 	}
-	addr, err := target()
+	addr, err := f.p.leaderServer()
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"maps"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"sync/atomic"
@@ -56,8 +55,8 @@ type forwarder struct {
 	leader func() string
 	// reigns ends calls to a former leader; nil on a client agent.
 	reigns *reigns
-	// servers returns the addresses of living servers, this one not among them.
-	servers func() []string
+	// others asks any living server; nil where the target is always given.
+	others *elsewhere
 	// changes is closed at the next change of who leads or who is there; nil: nobody tells.
 	changes func() <-chan struct{}
 	// hold is how long a request may wait for a leader (performance.rpc_hold_timeout), counted from
@@ -85,14 +84,19 @@ func (f *forwarder) Forward(w http.ResponseWriter, r *http.Request, toLeader boo
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), timeout)
 	defer cancel()
-	reply, err := f.send(ctx, req, toLeader, r.Method == http.MethodGet || r.Method == http.MethodHead)
+	reply, err := f.send(ctx, req, order{toLeader, r.Method == http.MethodGet || r.Method == http.MethodHead, blocks(r)})
 	if err != nil {
 		return err
 	}
 	return writeReply(w, reply)
 }
 
-func (f *forwarder) send(ctx context.Context, req []byte, toLeader, reads bool) ([]byte, error) {
+// order says how a request may travel: to the leader alone or to any server, whether it may be asked twice, and whether it
+// expects to wait.
+type order struct{ toLeader, reads, waits bool }
+
+func (f *forwarder) send(ctx context.Context, req []byte, o order) ([]byte, error) {
+	last := ""
 	giveUp := time.Now().Add(f.hold)
 	wait := backoff.Backoff{Min: 20 * time.Millisecond, Max: 500 * time.Millisecond}
 	for {
@@ -100,19 +104,23 @@ func (f *forwarder) send(ctx context.Context, req []byte, toLeader, reads bool) 
 		if f.changes != nil {
 			changed = f.changes() // before the look at who leads
 		}
-		addr, err := f.target(toLeader)
+		addr, err := f.target(o.toLeader, last)
 		if err == nil {
 			var reply []byte
 			begin := time.Now()
-			if reply, err = f.call(ctx, addr, toLeader, req); err == nil {
+			if reply, err = f.call(ctx, addr, o, req); err == nil {
 				return reply, nil
 			}
+			last = addr
 			giveUp = giveUp.Add(time.Since(begin)) // hold is for waiting, not for a query that was parked
-		} else if toLeader && f.reigns != nil {
+		} else if o.toLeader && f.reigns != nil {
 			giveUp = earlier(giveUp, f.reigns.vacant().Add(f.hold))
 		}
 		again := errkind.Is(err, errkind.Unavailable) || errkind.Is(err, errkind.NotLeader) ||
-			reads && errkind.Is(err, errkind.Unknown)
+			o.reads && errkind.Is(err, errkind.Unknown)
+		if !o.reads && errkind.Is(err, errkind.Unknown) {
+			return nil, uncertain(addr, err)
+		}
 		if !again || ctx.Err() != nil || time.Now().After(giveUp) {
 			return nil, err
 		}
@@ -137,35 +145,47 @@ func earlier(a, b time.Time) time.Time {
 
 var errReignEnded = errkind.New(errkind.Unknown, "the leader changed before it answered: outcome unknown")
 
+// uncertain tells the client of a write what it can do. A write is not sent again on its behalf: the first may be carried out
+// late, by a server that was frozen, and would then undo what others wrote after the second.
+func uncertain(addr string, err error) error {
+	if errors.Is(err, errReignEnded) {
+		return err
+	}
+	return errkind.Errorf(errkind.Unknown, "outcome unknown: no answer from the server at %s (%v). The write may have been carried out: read before you send it again", addr, err)
+}
+
 // call sends the request; one to the leader ends with its reign.
-func (f *forwarder) call(ctx context.Context, addr string, toLeader bool, req []byte) ([]byte, error) {
-	if f.reigns == nil || !toLeader {
-		return f.client.Call(ctx, addr, methodHTTP, req)
+func (f *forwarder) call(ctx context.Context, addr string, o order, req []byte) ([]byte, error) {
+	call := f.client.Call
+	if o.waits {
+		call = f.client.Wait
+	} else if o.reads && !o.toLeader {
+		call = f.others.read
+	}
+	if f.reigns == nil || !o.toLeader {
+		return call(ctx, addr, methodHTTP, req)
 	}
 	reign := f.reigns.of(addr)
 	callCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(reign, cancel)
 	defer stop()
-	reply, err := f.client.Call(callCtx, addr, methodHTTP, req)
+	reply, err := call(callCtx, addr, methodHTTP, req)
 	if err != nil && reign.Err() != nil && ctx.Err() == nil && !errkind.Is(err, errkind.NotLeader) {
 		return nil, errReignEnded
 	}
 	return reply, err
 }
 
-func (f *forwarder) target(toLeader bool) (string, error) {
+// target is whom to send to, rather not the one who just failed.
+func (f *forwarder) target(toLeader bool, last string) (string, error) {
 	if toLeader {
 		if addr := f.leader(); addr != "" {
 			return addr, nil
 		}
 		return "", errkind.New(errkind.Unavailable, "No cluster leader")
 	}
-	list := f.servers()
-	if len(list) == 0 {
-		return "", errkind.New(errkind.Unavailable, "No known Consul servers")
-	}
-	return list[rand.IntN(len(list))], nil
+	return f.others.pick(last)
 }
 
 func encodeRequest(r *http.Request, j journey) ([]byte, error) {

@@ -35,7 +35,7 @@ func (f *forwarder) ForwardStream(w http.ResponseWriter, r *http.Request, toLead
 	if j.hops >= maxHops {
 		return errkind.New(errkind.Unavailable, "No cluster leader")
 	}
-	addr, err := f.target(toLeader)
+	addr, err := f.target(toLeader, "")
 	if err != nil {
 		return err
 	}

@@ -50,6 +50,7 @@ type base struct {
 	wire     *wire.Wire
 	rpcSrv   *rpc.Server
 	rpc      *rpc.Client
+	others   *elsewhere
 	pool     *member.Pool
 	scripts  *script.Engine // runs what operators wrote in JavaScript
 	parts    life.Group
@@ -126,6 +127,7 @@ func (b *base) openNetwork() error {
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			return b.wire.Dial(ctx, addr, wire.ProtoRPC, 0)
 		}})
+	b.others = &elsewhere{client: b.rpc, servers: b.otherServers}
 	profile := member.LAN
 	if cfg.Dev {
 		profile = member.Local

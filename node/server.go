@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -112,7 +111,7 @@ func (p *Process) build() (err error) {
 	promapi.Declare(p.metrics)
 	p.places = newCoordinates(p)
 	servers := &catalogServers{client: p.rpc, own: func() applier { return nil }, target: p.anyServer}
-	forward := &forwarder{client: p.rpc, leader: func() string { return "" }, servers: p.otherServers, changes: p.pool.Changes,
+	forward := &forwarder{client: p.rpc, leader: func() string { return "" }, others: p.others, changes: p.pool.Changes,
 		hold: p.cfg.Raft.RPCHold, callTimeout: p.cfg.Limits.RPCClient, blockTimeout: p.cfg.Queries.MaxTime * 9 / 8}
 	if p.cfg.Server {
 		if err := p.buildRegistry(); err != nil {
@@ -575,11 +574,7 @@ func requestLimitsOf(cfg *config.Config) consulapi.RequestLimits {
 func (p *Process) OnReload(fn func(context.Context) error) { p.reload = fn }
 
 func (p *Process) anyServer() (string, error) {
-	list := p.otherServers()
-	if len(list) == 0 {
-		return "", errNoServers
-	}
-	return list[rand.IntN(len(list))], nil
+	return p.others.pick()
 }
 
 func (p *Process) leaderServer() (string, error) {

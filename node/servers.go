@@ -60,8 +60,9 @@ func (s *catalogServers) apply(ctx context.Context, c catalog.Command) error {
 // askTries is how many servers are asked before anti-entropy gives up for now.
 const askTries = 4
 
-// ask calls a server, and another one when that certainly did nothing: gossip
-// learns of a dead server later than we do.
+// ask calls a server, and another one when that does not answer: gossip learns of a dead or
+// frozen server later than we do. What is asked may be carried out twice: one agent alone speaks for its node, and
+// it compares what the catalog has with what it wants.
 func (s *catalogServers) ask(ctx context.Context, method string, req []byte) ([]byte, error) {
 	wait := backoff.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
 	for {
@@ -72,7 +73,7 @@ func (s *catalogServers) ask(ctx context.Context, method string, req []byte) ([]
 				return reply, nil
 			}
 		}
-		if !errkind.Is(err, errkind.Unavailable) && !errkind.Is(err, errkind.NotLeader) || wait.Tries() == askTries {
+		if !passedBy(err) && !errkind.Is(err, errkind.NotLeader) || ctx.Err() != nil || wait.Tries() == askTries {
 			return nil, err
 		}
 		t := time.NewTimer(wait.Next())
