@@ -71,7 +71,7 @@ func (w *wan) Knows(dc string) bool { return w.paths.knows(dc) }
 
 // ForwardDNSTo implements dnsapi.Remote.
 func (w *wan) ForwardDNSTo(ctx context.Context, dc string, a dnsapi.Asked) ([]byte, error) {
-	return w.ask(ctx, dc, methodDNS, encodeAsked(a), true)
+	return w.ask(ctx, dc, methodDNS, encodeAsked(a), true, false)
 }
 
 func encodeAsked(a dnsapi.Asked) []byte {

@@ -116,4 +116,6 @@ func (e *elsewhere) ask(ctx context.Context, method string, req []byte) ([]byte,
 }
 
 // passedBy reports whether an error says nothing of the question, only of whom it was put to.
-func passedBy(err error) bool { return errkind.Is(err, errkind.Unavailable) || errkind.Is(err, errkind.Unknown) }
+func passedBy(err error) bool {
+	return errkind.Is(err, errkind.Unavailable) || errkind.Is(err, errkind.Unknown)
+}

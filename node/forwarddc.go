@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"time"
 
 	"corbel.dev/corbel/kit/pack"
 )
@@ -31,7 +32,7 @@ func (w *wan) ForwardDC(ctx context.Context, dc string, r *http.Request) (*http.
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	reply, err := w.ask(ctx, dc, methodHTTP, req, r.Method == http.MethodGet || r.Method == http.MethodHead)
+	reply, err := w.ask(ctx, dc, methodHTTP, req, r.Method == http.MethodGet || r.Method == http.MethodHead, blocks(r))
 	if err != nil {
 		return nil, err
 	}
@@ -52,9 +53,9 @@ func (w *wan) ForwardDCStream(rw http.ResponseWriter, dc string, r *http.Request
 		return errNoPath
 	}
 	w.b.metrics.Counter("rpc.cross-dc", "datacenter", dc).Add(1)
-	for _, p := range w.paths.to(dc, wanTries) {
+	for _, p := range w.choices(dc) {
 		// The ping tells apart what is not there from what broke on the way: a body is read only once.
-		ctx, cancel := context.WithTimeout(r.Context(), pingTimeout)
+		ctx, cancel := context.WithTimeout(r.Context(), patience)
 		_, err := w.rpc.Call(ctx, p.addr, methodPing, nil)
 		cancel()
 		if err != nil {
@@ -65,6 +66,9 @@ func (w *wan) ForwardDCStream(rw http.ResponseWriter, dc string, r *http.Request
 	}
 	return errNoPath
 }
+
+// patience is how long a server may take to show that it is there, before another one is asked.
+const patience = 2 * time.Second
 
 // stream sends a request down one path and copies the answer.
 func (w *wan) stream(rw http.ResponseWriter, p *wanPath, r *http.Request, j journey) error {

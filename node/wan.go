@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -196,14 +198,29 @@ var errNoPath = errkind.New(errkind.Unavailable, "No path to datacenter")
 // wanTries bounds how many servers of a datacenter are asked for one request.
 const wanTries = 3
 
+// choices are the paths to try for one request: those last whose servers were silent lately.
+func (w *wan) choices(dc string) []*wanPath {
+	list := w.paths.to(dc, math.MaxInt)
+	slices.SortStableFunc(list, func(a, b *wanPath) int {
+		silent := func(p *wanPath) int {
+			if w.rpc.Silent(p.addr) {
+				return 1
+			}
+			return 0
+		}
+		return silent(a) - silent(b)
+	})
+	return list[:min(len(list), wanTries)]
+}
+
 // ask calls a server of dc, and another one when that one certainly did nothing, or when
 // asking twice does no harm.
-func (w *wan) ask(ctx context.Context, dc, method string, req []byte, reads bool) ([]byte, error) {
+func (w *wan) ask(ctx context.Context, dc, method string, req []byte, reads, waits bool) ([]byte, error) {
 	w.b.metrics.Counter("rpc.cross-dc", "datacenter", dc).Add(1)
 	err := error(errNoPath)
-	for _, p := range w.paths.to(dc, wanTries) {
+	for _, p := range w.choices(dc) {
 		var reply []byte
-		if reply, err = w.call(ctx, p, method, req); err == nil {
+		if reply, err = w.call(ctx, p, method, req, waits); err == nil {
 			return reply, nil
 		}
 		p.doubt()
@@ -218,13 +235,17 @@ func (w *wan) ask(ctx context.Context, dc, method string, req []byte, reads bool
 
 // call sends the request; it ends when the path is judged broken: a network that was cut leaves
 // connections open and silent.
-func (w *wan) call(ctx context.Context, p *wanPath, method string, req []byte) ([]byte, error) {
+func (w *wan) call(ctx context.Context, p *wanPath, method string, req []byte, waits bool) ([]byte, error) {
 	broken := p.broken()
 	callCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(broken, cancel)
 	defer stop()
-	reply, err := w.rpc.Call(callCtx, p.addr, method, req)
+	call := w.rpc.Call
+	if waits {
+		call = w.rpc.Wait
+	}
+	reply, err := call(callCtx, p.addr, method, req)
 	if err != nil && broken.Err() != nil && ctx.Err() == nil {
 		return nil, errkind.E(errkind.Unknown, "the connection to "+p.name+" broke: outcome unknown", errNoPath)
 	}

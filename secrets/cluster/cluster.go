@@ -66,6 +66,7 @@ type Cluster struct {
 	heard      map[string]Server
 	parked     atomic.Int64 // requests that wait for an active server
 	handed     handings
+	silent     silence
 	identified atomic.Bool // the wire has its identity, where it comes from the barrier
 
 	known atomic.Pointer[knownLeader]
@@ -143,6 +144,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	wg.Go(func() { c.serve(ctx) })
 	wg.Go(func() { c.echo(ctx) })
 	wg.Go(func() { c.watchHanded(ctx) })
+	wg.Go(func() { c.watchSilence(ctx) })
 	if c.cfg.Raft != nil {
 		wg.Go(func() { c.yield(ctx) })
 	}

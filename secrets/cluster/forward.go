@@ -128,12 +128,16 @@ func (c *Cluster) Forward(w http.ResponseWriter, r *http.Request, body []byte) (
 		return NoActive, Server{}
 	}
 	defer c.parked.Add(-1)
-	deadline := c.cfg.Clock.Now().Add(parkedAtAll)
+	begun := c.cfg.Clock.Now()
+	deadline := begun.Add(parkedAtAll)
 	for {
 		if c.keeper.Active() {
 			return Serve, Server{}
 		}
 		leader, ok := c.Leader(r.Context())
+		if ok && c.silent.of(leader.ID) {
+			ok, deadline = false, begun.Add(parkedSilent)
+		}
 		if ok {
 			if !c.cfg.Encrypted || r.Header.Get("X-Vault-No-Request-Forwarding") != "" {
 				return Redirect, leader
@@ -170,7 +174,7 @@ func idempotent(method string) bool {
 
 func (c *Cluster) handOn(w http.ResponseWriter, r *http.Request, leader Server, body []byte) (err error) {
 	client := r.Context()
-	ctx, done := c.handed.begin(client, leader.ID)
+	ctx, done := c.handed.begin(client, leader, c.cfg.Clock.Now)
 	defer done()
 	r = r.WithContext(context.WithValue(context.WithValue(ctx, toLeader{}, leader), toOutcome{}, &err))
 	if body != nil {

@@ -25,16 +25,19 @@ type handing struct {
 	reign    context.Context
 	end      context.CancelCauseFunc
 	requests int
+	server   Server
+	heard    time.Time // when it answered last, or got its first request
 	over     time.Time // since when another one is known to reign; zero is none
 }
 
 // begin gives a request to a server: ctx ends, too, when the server reigns no more. done is to be called at the request's end.
-func (h *handings) begin(ctx context.Context, id string) (_ context.Context, done func()) {
+func (h *handings) begin(ctx context.Context, server Server, now func() time.Time) (_ context.Context, done func()) {
+	id := server.ID
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	one := h.all[id]
 	if one == nil {
-		one = &handing{}
+		one = &handing{server: server, heard: now()}
 		one.reign, one.end = context.WithCancelCause(context.Background())
 		if h.all == nil {
 			h.all = map[string]*handing{}
@@ -42,6 +45,7 @@ func (h *handings) begin(ctx context.Context, id string) (_ context.Context, don
 		h.all[id] = one
 	}
 	one.requests++
+	client := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(one.reign, func() { cancel(context.Cause(one.reign)) })
 	return ctx, func() {
@@ -49,10 +53,22 @@ func (h *handings) begin(ctx context.Context, id string) (_ context.Context, don
 		cancel(nil)
 		h.mu.Lock()
 		defer h.mu.Unlock()
+		if client.Err() == nil && one.reign.Err() == nil {
+			one.heard = now()
+		}
 		if one.requests--; one.requests == 0 && h.all[id] == one {
 			one.end(nil)
 			delete(h.all, id)
 		}
+	}
+}
+
+// answered notes that a server lives.
+func (h *handings) answered(id string, at time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if one := h.all[id]; one != nil {
+		one.heard = at
 	}
 }
 

@@ -11,9 +11,9 @@ import (
 func TestHandedEndsWithTheReign(t *testing.T) {
 	var h handings
 	client, gone := context.WithCancel(t.Context())
-	a, doneA := h.begin(t.Context(), "a")
-	a2, doneA2 := h.begin(client, "a")
-	b, doneB := h.begin(t.Context(), "b")
+	a, doneA := h.begin(t.Context(), Server{ID: "a"}, time.Now)
+	a2, doneA2 := h.begin(client, Server{ID: "a"}, time.Now)
+	b, doneB := h.begin(t.Context(), Server{ID: "b"}, time.Now)
 	at := time.Now()
 	over := func(step string, want ...context.Context) {
 		t.Helper()
@@ -44,7 +44,7 @@ func TestHandedEndsWithTheReign(t *testing.T) {
 	if !errors.Is(context.Cause(a), errReignOver) {
 		t.Error(context.Cause(a))
 	}
-	later, doneLater := h.begin(t.Context(), "a")
+	later, doneLater := h.begin(t.Context(), Server{ID: "a"}, time.Now)
 	doneA()
 	doneA2()
 	if later.Err() != nil || !h.any() {

@@ -25,6 +25,8 @@ type Shape struct {
 	// HCL is configuration beside the ports; Env is added to the servers' environment.
 	HCL []string
 	Env []string
+	// Each, when set, is configuration of one server.
+	Each func(server int) string
 	// Mesh opens a port for Envoys on each server, Monitor the monitor plane.
 	Mesh, Monitor bool
 	// Net, when set, puts each server into its own network namespace; HTTP is then
@@ -89,6 +91,9 @@ func (l *Lab) prepare(shape Shape) (*Cluster, error) {
 	}
 	for i, s := range c.Servers {
 		args := append(l.arguments(shape, s), join...)
+		if shape.Each != nil {
+			args = append(args, "-hcl", shape.Each(i))
+		}
 		s.command = func() *exec.Cmd {
 			cmd := exec.Command(l.Binary, args...)
 			if shape.Net != nil {

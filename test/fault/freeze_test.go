@@ -1,8 +1,15 @@
 package faultrun
 
 import (
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"corbel.dev/corbel/kit/loud"
+	"corbel.dev/corbel/kit/testport"
+	"corbel.dev/corbel/secrets/storage/pgstore/pgtest"
 )
 
 // TestFreezes: whoever asks a process that runs is answered within seconds, whichever other one is stopped: the leader, a
@@ -13,4 +20,75 @@ func TestFreezes(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%d reads, %d writes, %d of them of unknown outcome; the slowest took %s: %s", r.Reads, r.Writes, r.Unknown, r.Slowest, r.Slow)
+}
+
+// TestSecretsFreezes: standbys of the secrets plane answer within seconds while the active server is stopped. The aim is 3 s.
+func TestSecretsFreezes(t *testing.T) {
+	for _, storage := range []string{"raft", "postgresql"} {
+		t.Run(storage, func(t *testing.T) {
+			if _, err := pgtest.Bin(); err != nil && storage == "postgresql" {
+				loud.Skip(t, "%v", err)
+			}
+			r, err := lab.RunSecretsFreezes(t.Context(), storage, Freezes{Rounds: 2, Most: 6 * time.Second, Limit: 8 * time.Second}, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%d reads, %d writes, %d of them not acknowledged; the slowest took %s: %s", r.Reads, r.Writes, r.Unknown, r.Slowest, r.Slow)
+		})
+	}
+}
+
+// TestFederationFreezes: requests for another datacenter are answered within seconds while one of its servers is stopped, and
+// those that come after it was found silent go elsewhere at once. Either server of it may be the first that is asked.
+func TestFederationFreezes(t *testing.T) {
+	ctx := t.Context()
+	ports, err := testport.Free(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, err := lab.Open(ctx, Shape{Servers: 1, HCL: []string{fmt.Sprintf("datacenter = \"dc1\"\nports { serf_wan = %d }", ports[0])}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer here.Close()
+	there, err := lab.Open(ctx, Shape{Servers: 3, HCL: []string{"datacenter = \"dc2\""}, Each: func(i int) string {
+		return fmt.Sprintf("ports { serf_wan = %d }\nretry_join_wan = [\"127.0.0.1:%d\"]", ports[1+i], ports[0])
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer there.Close()
+	read := func() Reply { return here.admin.Do(ctx, "GET", "/v1/kv/none?dc=dc2", nil) }
+	here.admin.Timeout = 40 * time.Second
+	if err := until(ctx, startLimit, "all servers of dc2 to be reached", func() error {
+		if r := here.admin.Do(ctx, "GET", "/v1/agent/members?wan=1", nil); strings.Count(string(r.Body), `.dc2"`) < 3 {
+			return errors.New(r.String())
+		}
+		if r := read(); r.Status != 404 {
+			return errors.New(r.String())
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 { // the first server asked is drawn: have connections to all
+		read()
+	}
+	leader, err := there.AwaitLeader(ctx, startLimit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	victim := there.Followers(leader)[0]
+	if err := victim.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	defer victim.Thaw()
+	var slowest time.Duration
+	for begin := time.Now(); time.Since(begin) < 10*time.Second; {
+		r := read()
+		if slowest = max(slowest, r.Took); r.Status != 404 || r.Took > 8*time.Second {
+			t.Fatalf("%s after %s", r, r.Took)
+		}
+	}
+	t.Logf("the slowest read took %s", slowest)
 }

@@ -1,0 +1,98 @@
+package faultrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// RunSecretsFreezes freezes the active server of the secrets plane, round by round, while a client of each standby writes a secret of
+// its own and reads it back. Storage is raft or postgresql, whose lock outlives a frozen holder for 15 s: then standbys
+// say that there is no active server, soon.
+func (l *Lab) RunSecretsFreezes(ctx context.Context, storage string, cfg Freezes, seed uint64) (*FreezesReport, error) {
+	r, err := l.openSecrets(ctx, Secrets{Servers: 3, Storage: storage})
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	report := &FreezesReport{}
+	for round := range cfg.Rounds {
+		active, err := r.active(ctx)
+		if err != nil {
+			return report, r.explain(err)
+		}
+		standbys := slices.DeleteFunc(slices.Clone(r.servers), func(s *Server) bool { return s == active })
+		if err := r.frozenRound(ctx, cfg, active, standbys, report); err != nil {
+			return report, r.explain(fmt.Errorf("seed %d, round %d, %s: %w", seed, round, storage, err))
+		}
+	}
+	for _, s := range r.servers {
+		err = errors.Join(err, s.damage())
+	}
+	return report, err
+}
+
+func (r *secretsRun) frozenRound(ctx context.Context, cfg Freezes, active *Server, standbys []*Server, report *FreezesReport) error {
+	load, stop := context.WithCancel(ctx)
+	defer stop()
+	var clients sync.WaitGroup
+	var mu sync.Mutex // guards report
+	errs := make([]error, len(standbys))
+	for i, s := range standbys {
+		clients.Go(func() {
+			sent, acked := 0, 0
+			for wait(load, 50*time.Millisecond) == nil && errs[i] == nil {
+				for _, what := range []string{"write", "read"} {
+					method, body := http.MethodGet, any(nil)
+					if what == "write" {
+						sent++
+						method, body = http.MethodPut, map[string]any{"n": strconv.Itoa(sent)}
+					}
+					began := time.Now()
+					code, _, err := r.do(context.WithoutCancel(load), s, method, "secret/frozen-"+s.Name, r.token, body)
+					took := time.Since(began)
+					if what == "write" && err == nil && code < 300 {
+						acked = sent
+					}
+					mu.Lock()
+					report.add(what, took, fmt.Sprintf("a %s through %s: status %d, %v", what, s.Name, code, err), err == nil && code < 300)
+					mu.Unlock()
+					if took > cfg.Limit {
+						errs[i] = fmt.Errorf("a %s through %s took %s: status %d, %w", what, s.Name, took, code, orNone(err))
+						stop()
+					}
+				}
+			}
+			if acked == 0 && errs[i] == nil {
+				errs[i] = fmt.Errorf("no write through %s was acknowledged", s.Name)
+			}
+		})
+	}
+	err := wait(load, time.Second) // everything is warm
+	err = errors.Join(err, active.Freeze())
+	_ = wait(load, cfg.Most)
+	err = errors.Join(err, active.Thaw())
+	_ = wait(load, 2*time.Second)
+	stop()
+	clients.Wait()
+	return errors.Join(append(errs, err)...)
+}
+
+func (rep *FreezesReport) add(what string, took time.Duration, text string, acknowledged bool) {
+	if what == "read" {
+		rep.Reads++
+	} else {
+		rep.Writes++
+		if !acknowledged {
+			rep.Unknown++
+		}
+	}
+	if took > rep.Slowest {
+		rep.Slowest, rep.Slow = took, text
+	}
+}
