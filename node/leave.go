@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -12,7 +13,9 @@ const leaveTimeout = 15 * time.Second
 func (p *Process) Leave(ctx context.Context) error {
 	p.log.Info("leaving the cluster")
 	if p.raft != nil {
-		p.raft.leaving.Store(true)
+		for _, plane := range p.raftPlanes() { // the leaders ask this server itself before they remove it
+			plane.leaving.Store(true)
+		}
 		if g := p.raft.group.Load(); g != nil && g.IsLeader() && len(p.otherServers()) > 0 {
 			if err := g.TransferLeadership(ctx, ""); err != nil {
 				p.log.Warn("cannot hand the leadership over", "error", err)
@@ -34,7 +37,7 @@ func (p *Process) Leave(ctx context.Context) error {
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for p.raft.inConfiguration() {
+	for slices.ContainsFunc(p.raftPlanes(), (*raftPlane).inConfiguration) {
 		select {
 		case <-ctx.Done():
 			return nil // the others remove it when they see that it left
@@ -42,4 +45,13 @@ func (p *Process) Leave(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// raftPlanes are the Raft groups that this server is, or is to be, a member of, and that follow the pool.
+func (p *Process) raftPlanes() []*raftPlane {
+	list := []*raftPlane{p.raft}
+	if p.monitor != nil {
+		list = append(list, p.monitor.raft)
+	}
+	return list
 }

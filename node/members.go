@@ -157,7 +157,7 @@ func (s autopilotSource) Servers() []group.ServerInfo {
 			status = group.MemberLeft
 		}
 		list = append(list, group.ServerInfo{ID: m.Tags["id"], Name: m.Name, Address: memberRPC(m), Version: version.Contract,
-			Status: status, Replica: m.Tags["read_replica"] == "1", Meta: m.Tags})
+			Hearsay: true, Status: status, Replica: m.Tags["read_replica"] == "1", Meta: m.Tags})
 	}
 	return list
 }

@@ -33,7 +33,7 @@ const tagMonitorAgents = "monitor_agents"
 const methodMonitorPropose = "monitor.propose"
 
 func newMonitorRaft(p *Process, machine *resources.Resources) *raftPlane {
-	r := &raftPlane{b: p.base, name: "monitor", number: monitorGroupID, machine: machine, listener: p.wire.Listen(wire.ProtoRaft, monitorGroupID),
+	r := &raftPlane{b: p.base, name: "monitor", number: monitorGroupID, machine: machine, registry: p.registry, listener: p.wire.Listen(wire.ProtoRaft, monitorGroupID),
 		opened: make(chan struct{}), joinedFile: "monitor-joined", joinedTag: "monitor_joined", takesPart: func(m member.Member) bool { return m.Tags[tagMonitor] != "" }}
 	r.first = func(ctx context.Context) ([]group.Server, bool) { return p.monitorFounders(ctx, r) }
 	return r
@@ -52,14 +52,14 @@ func (p *Process) monitorFounders(ctx context.Context, r *raftPlane) ([]group.Se
 	if r.joined() {
 		return nil, true
 	}
-	began := p.clock.Now()
+	began, silent := p.clock.Now(), map[string]time.Time{}
 	pause := backoff.Backoff{Min: 20 * time.Millisecond, Max: 500 * time.Millisecond}
 	for {
 		if list, ok := p.readFounders(); ok {
 			return list, true
 		}
 		if p.raft.LeaseHeld() {
-			if list := p.couldFound(p.clock.Since(began) > gatherFounders); list != nil {
+			if list := r.confirmed(ctx, p.couldFound(p.clock.Since(began) > gatherFounders), silent); len(list) > 0 {
 				if err := p.writeFounders(ctx, list); err != nil && ctx.Err() == nil {
 					p.log.Debug("the monitor plane could not be founded yet", "error", err)
 				}

@@ -30,7 +30,7 @@ type raftPlane struct {
 	name     string // of the group, and of its folder
 	number   uint8  // of the group on the wire
 	machine  group.Machine
-	registry *registry.Registry // the catalog's machine; nil of other planes
+	registry *registry.Registry // the catalog's machine, which has autopilot's configuration
 	listener net.Listener
 	// first says with whom to begin the group; see firstMembers.
 	first func(context.Context) ([]group.Server, bool)
@@ -114,7 +114,7 @@ func (p *raftPlane) leaderAddr() string { _, addr := p.Leader(); return addr }
 
 // run opens the group once its first members are known and runs it with its autopilot.
 func (p *raftPlane) run(ctx context.Context) error {
-	first, ok := p.first(ctx)
+	first, ok := p.await(ctx)
 	if !ok {
 		_ = p.listener.Close()
 		return nil
@@ -126,6 +126,7 @@ func (p *raftPlane) run(ctx context.Context) error {
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			return p.b.wire.Dial(ctx, addr, wire.ProtoRaft, p.number)
 		},
+		DialServer: p.dialServer, Statement: p.statement,
 		Machine: p.machine, Bootstrap: first, RaftMultiplier: cfg.Raft.Multiplier,
 		SnapshotThreshold: uint64(cfg.Raft.SnapshotThreshold), SnapshotInterval: cfg.Raft.SnapshotInterval,
 		TrailingLogs: uint64(cfg.Raft.TrailingLogs), Clock: p.b.clock, Log: p.b.log, Metrics: p.b.metrics,
@@ -141,84 +142,23 @@ func (p *raftPlane) run(ctx context.Context) error {
 	var parts life.Group
 	parts.Add("group", g.Run)
 	parts.Add("autopilot", pilot.Run)
-	if p.registry != nil {
-		parts.Add("autopilot's configuration", p.followPilot)
-	}
+	parts.Add("autopilot's configuration", p.followPilot)
 	parts.Add("servers", p.followMembers)
 	return parts.Run(ctx)
 }
 
-// firstPilot is autopilot's configuration at the start. Only the catalog's group removes dead servers: who is out of the pool is
-// out of all groups.
+// firstPilot is autopilot's configuration at the start.
 func (p *raftPlane) firstPilot() group.AutopilotConfig {
-	if p.registry != nil {
-		return groupPilot(p.pilotConfig(p.registry.State()))
-	}
-	c := groupPilot(pilotFromFile(&p.b.current().Autopilot))
-	c.CleanupDeadServers = false
-	return c
+	return groupPilot(p.pilotConfig(p.registry.State()))
 }
 
 // forget takes a failed server out of the pool. Gossip must not wait for a disk or a quorum: a failed member is forgotten by name.
 func (p *raftPlane) forget(id string) {
-	if p.registry == nil {
-		return
-	}
 	for _, m := range serverMembers(p.b.pool) {
 		if m.Tags["id"] == id {
 			_ = p.b.pool.ForceLeave(m.Name, false)
 		}
 	}
-}
-
-// firstMembers says with whom to begin a cluster; an empty list joins one that
-// exists or goes on with the state on disk. False: the process ends first.
-func (p *raftPlane) firstMembers(ctx context.Context) ([]group.Server, bool) {
-	cfg := p.b.cfg
-	self := group.Server{ID: p.b.id, Address: p.b.rpcAddr(), Voter: true}
-	switch {
-	case p.joined():
-		return nil, true
-	case cfg.Raft.Bootstrap || cfg.Dev:
-		return []group.Server{self}, true
-	case cfg.Raft.BootstrapExpect == 0:
-		return nil, true
-	}
-	p.b.log.Info("waiting for the servers of a new cluster", "bootstrap_expect", cfg.Raft.BootstrapExpect)
-	for {
-		changed := p.b.pool.Changes()
-		list := p.expected(self)
-		if list != nil {
-			return list, true
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, false
-		}
-	}
-}
-
-// expected returns all first members once as many as expected are alive, or an
-// empty list when one of them is part of a cluster already; nil until then.
-func (p *raftPlane) expected(self group.Server) []group.Server {
-	list := []group.Server{self}
-	want := p.b.cfg.Raft.BootstrapExpect
-	for _, m := range serverMembers(p.b.pool) {
-		switch {
-		case m.Name == p.b.cfg.Node.Name || m.Status != member.Alive:
-			continue
-		case m.Tags["raft_joined"] == "1" || m.Tags["bootstrap"] == "1":
-			return []group.Server{}
-		case m.Tags["read_replica"] == "1":
-			continue
-		}
-		list = append(list, group.Server{ID: m.Tags["id"], Address: memberRPC(m), Voter: true})
-	}
-	if len(list) < want {
-		return nil
-	}
-	return list
 }
 
 // joined says that this server is a member of a cluster: it must never begin another one.
@@ -248,22 +188,23 @@ func (p *raftPlane) noteJoined(ctx context.Context) {
 const memberInterval = 10 * time.Second
 
 // followMembers lets the leader add servers that joined the pool and remove
-// those that left it. Votes are autopilot's business.
+// those that left it, if these say so themselves. Votes are autopilot's business.
 func (p *raftPlane) followMembers(ctx context.Context) error {
 	noted := false
 	t := time.NewTimer(0)
 	defer t.Stop()
 	g := p.group.Load()
+	members := group.NewMembership(g, func() time.Duration { return p.autopilot.Load().Config().ServerStabilizationTime })
 	for {
 		changed, leads := p.b.pool.Changes(), g.LeaderChanges()
 		if !noted && p.inConfiguration() {
 			noted = true
 			p.noteJoined(ctx)
 		}
-		if g.LeaseHeld() {
-			p.reconcile(ctx)
-		}
 		wait := memberInterval
+		if again := members.Reconcile(ctx, p.suggestions()); again > 0 {
+			wait = min(wait, again)
+		}
 		if !noted || g.IsLeader() && !g.LeaseHeld() {
 			wait = 100 * time.Millisecond
 		}
@@ -279,7 +220,11 @@ func (p *raftPlane) followMembers(ctx context.Context) error {
 }
 
 func (p *raftPlane) inConfiguration() bool {
-	servers, _, err := p.group.Load().Configuration()
+	g := p.group.Load()
+	if g == nil {
+		return false
+	}
+	servers, _, err := g.Configuration()
 	if err != nil || p.leaderAddr() == "" {
 		return false
 	}
@@ -289,56 +234,4 @@ func (p *raftPlane) inConfiguration() bool {
 		}
 	}
 	return false
-}
-
-// removeFormer removes the member that had the address before: a server that lost its data comes back as somebody new.
-func (p *raftPlane) removeFormer(ctx context.Context, servers []group.Server, addr string) error {
-	for _, s := range servers {
-		if s.Address == addr && s.ID != p.b.id {
-			p.b.log.Warn("another server has this one's address now; it is removed from the group", "server", s.ID, "address", addr)
-			return p.group.Load().RemoveServer(ctx, s.ID)
-		}
-	}
-	return nil
-}
-
-func (p *raftPlane) reconcile(ctx context.Context) {
-	g := p.group.Load()
-	servers, _, err := g.Configuration()
-	if err != nil {
-		return
-	}
-	have := map[string]group.Server{}
-	for _, s := range servers {
-		have[s.ID] = s
-	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	for _, m := range serverMembers(p.b.pool) {
-		id, addr := m.Tags["id"], memberRPC(m)
-		s, known := have[id]
-		var err error
-		switch {
-		case id == p.b.id || !p.takesPart(m) && !known:
-			continue
-		case m.Status == member.Alive && !known:
-			p.b.log.Info("a server joins the group", "server", m.Name, "address", addr)
-			if err = p.removeFormer(ctx, servers, addr); err == nil {
-				err = g.AddNonvoter(ctx, id, addr)
-			}
-		case m.Status == member.Alive && s.Address != addr:
-			p.b.log.Info("a server has a new address", "server", m.Name, "address", addr)
-			if s.Voter {
-				err = g.AddVoter(ctx, id, addr)
-			} else {
-				err = g.AddNonvoter(ctx, id, addr)
-			}
-		case m.Status == member.Left && known:
-			p.b.log.Info("a server left the group", "server", m.Name)
-			err = g.RemoveServer(ctx, id)
-		}
-		if err != nil {
-			p.b.log.Warn("cannot change the group's members", "server", m.Name, "error", err)
-		}
-	}
 }

@@ -3,7 +3,6 @@ package group
 import (
 	"context"
 	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,9 +13,9 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 )
 
-// Autopilot keeps the membership healthy while this server leads: it removes
-// servers that are gone (never so many that the quorum is at risk) and gives
-// members that have been healthy for the stabilisation time their vote.
+// Autopilot keeps the membership healthy while this server leads: it gives members
+// that have been healthy for the stabilisation time their vote, and removes servers
+// that are gone once others have replaced them: see spared.
 // All methods are safe for concurrent use; Run owns its goroutines.
 type Autopilot struct {
 	g      *Group
@@ -47,6 +46,8 @@ type ServerInfo struct {
 	Status                     MemberStatus
 	// Replica serves reads and never gets a vote.
 	Replica bool
+	// Hearsay: gossip said all this. The server is asked itself before its vote is given or taken.
+	Hearsay bool
 	Meta    map[string]string
 }
 
@@ -152,9 +153,10 @@ func (a *Autopilot) Run(ctx context.Context) error {
 func (a *Autopilot) lead(ctx context.Context, in *instance) {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ap := autopilot.New(in.raft, delegate{a, in}, autopilot.WithLogger(raftLogger{log: a.g.cfg.Log.With("part", "autopilot")}),
+	d := delegate{a: a, in: in, began: in.peers.now()}
+	ap := autopilot.New(in.raft, d, autopilot.WithLogger(raftLogger{log: a.g.cfg.Log.With("part", "autopilot")}),
 		autopilot.WithUpdateInterval(a.update), autopilot.WithReconcileInterval(a.reconcile),
-		autopilot.WithPromoter(promoter{new(autopilot.StablePromoter)}))
+		autopilot.WithPromoter(promoter{new(autopilot.StablePromoter), d, inner}))
 	a.mu.Lock()
 	a.ap = ap
 	a.mu.Unlock()
@@ -185,37 +187,12 @@ func (a *Autopilot) RemoveDeadServers() {
 	}
 }
 
-// nodeReplica is the contract's word for a server that never gets a vote.
-const nodeReplica autopilot.NodeType = "read-replica"
-
-// promoter gives votes as the library's does, and none to replicas.
-type promoter struct{ *autopilot.StablePromoter }
-
-// GetNodeTypes implements autopilot.Promoter: they are what KnownServers said.
-func (promoter) GetNodeTypes(_ *autopilot.Config, s *autopilot.State) map[raft.ServerID]autopilot.NodeType {
-	types := make(map[raft.ServerID]autopilot.NodeType, len(s.Servers))
-	for id, server := range s.Servers {
-		types[id] = server.Server.NodeType
-	}
-	return types
-}
-
-// CalculatePromotionsAndDemotions implements autopilot.Promoter.
-func (p promoter) CalculatePromotionsAndDemotions(c *autopilot.Config, s *autopilot.State) autopilot.RaftChanges {
-	changes := p.StablePromoter.CalculatePromotionsAndDemotions(c, s)
-	changes.Promotions = slices.DeleteFunc(changes.Promotions, func(id raft.ServerID) bool { return s.Servers[id].Server.NodeType == nodeReplica })
-	for id, server := range s.Servers {
-		if server.Server.NodeType == nodeReplica && server.State == autopilot.RaftVoter {
-			changes.Demotions = append(changes.Demotions, id)
-		}
-	}
-	return changes
-}
-
 // delegate answers the library's questions for one leadership.
 type delegate struct {
 	a  *Autopilot
 	in *instance
+	// began is when the leadership began, by the clock of peers.
+	began int64
 }
 
 // AutopilotConfig implements autopilot.ApplicationIntegration.
@@ -229,7 +206,14 @@ func (d delegate) AutopilotConfig() *autopilot.Config {
 func (d delegate) KnownServers() map[raft.ServerID]*autopilot.Server {
 	out := map[raft.ServerID]*autopilot.Server{}
 	_, leaderID := d.in.raft.LeaderWithID()
+	addresses := map[string]string{}
+	for _, s := range members(d.in.raft.GetConfiguration().Configuration()) {
+		addresses[s.ID] = s.Address
+	}
 	for _, s := range d.a.source.Servers() {
+		if _, twice := out[raft.ServerID(s.ID)]; twice && s.Address != addresses[s.ID] {
+			continue // two claim one id: the one at the member's address counts
+		}
 		status := autopilot.NodeUnknown
 		switch s.Status {
 		case MemberAlive:
@@ -243,8 +227,12 @@ func (d delegate) KnownServers() map[raft.ServerID]*autopilot.Server {
 		if s.Replica {
 			kind = nodeReplica
 		}
+		var ext any
+		if s.Hearsay {
+			ext = hearsay
+		}
 		id := raft.ServerID(s.ID)
-		out[id] = &autopilot.Server{ID: id, Name: s.Name, Address: raft.ServerAddress(s.Address), NodeStatus: status, Version: s.Version,
+		out[id] = &autopilot.Server{ID: id, Ext: ext, Name: s.Name, Address: raft.ServerAddress(s.Address), NodeStatus: status, Version: s.Version,
 			Meta: s.Meta, RaftVersion: 3, IsLeader: id == leaderID, NodeType: kind}
 	}
 	return out

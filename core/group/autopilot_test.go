@@ -33,6 +33,7 @@ func (r *roster) set(n *node, status MemberStatus) {
 	r.list[n.id] = ServerInfo{ID: n.id, Name: n.id, Address: n.addr, Status: status}
 }
 
+// TestAutopilotPromotesAndCleansUp: a failed voter goes when a replacement has its vote, and not before.
 func TestAutopilotPromotesAndCleansUp(t *testing.T) {
 	t.Parallel()
 	nodes := cluster(t, 4, func(i int, n *node) {
@@ -84,6 +85,20 @@ func TestAutopilotPromotesAndCleansUp(t *testing.T) {
 	known.set(late, MemberFailed)
 	a.RemoveDeadServers()
 	polltest.Within(t, 30*time.Second, func() bool { return voters() == 3 }, "the failed member to be removed")
+	// Nobody replaces the next one that fails: it keeps its vote, so that two of three go on and commit as before.
+	next := others(first, l)[0]
+	next.stop()
+	known.set(next, MemberFailed)
+	polltest.Until(t, func() bool { s, ok := a.State(); return ok && !s.Healthy && s.FailureTolerance == 0 }, "the failure to be seen")
+	for range 8 {
+		a.RemoveDeadServers()
+		seen := a.state.Load()
+		polltest.Until(t, func() bool { return a.state.Load() != seen }, "another look")
+	}
+	if voters() != 3 {
+		t.Fatalf("%d voters are left, though nobody replaced the failed one", voters())
+	}
+	propose(t, l, "two of three write")
 }
 
 // A replica serves reads: it never gets a vote, and loses one that it was given.

@@ -56,6 +56,10 @@ type Config struct {
 	Listener net.Listener
 	// Dial opens a stream to the same group at another server (wire.Dial).
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
+	// DialServer is Dial to whoever proves to be a server of this datacenter; nil: Dial does.
+	DialServer func(ctx context.Context, addr string) (net.Conn, error)
+	// Statement is what this server says of itself when it is asked; the id is LocalID. nil: nothing else.
+	Statement func() Statement
 
 	Machine Machine
 	// Bootstrap are the first members, the same list on each of them. It is used
@@ -133,6 +137,9 @@ func (c *Config) complete() error {
 	if c.FS == nil {
 		c.FS = vfs.OS{}
 	}
+	if c.DialServer == nil {
+		c.DialServer = c.Dial
+	}
 	if c.Clock == nil {
 		c.Clock = clock.Real{}
 	}
@@ -144,6 +151,15 @@ func (c *Config) complete() error {
 		return errkind.E(errkind.Invalid, "raft group "+c.Name, err)
 	}
 	return nil
+}
+
+// statement is what this server says of itself.
+func (c *Config) statement() (s Statement) {
+	if c.Statement != nil {
+		s = c.Statement()
+	}
+	s.ID = c.LocalID
+	return s
 }
 
 func (c *Config) heartbeat() time.Duration { return time.Duration(c.RaftMultiplier) * c.unit }

@@ -54,7 +54,7 @@ func (g *Group) begin(s *stores) (*instance, error) {
 	in.guard = newGuard(s.log, in.fail)
 	in.streams = &streams{addr: g.cfg.LocalAddr, dialFunc: g.cfg.Dial, incoming: make(chan net.Conn), done: make(chan struct{}),
 		conns: map[*trackedConn]struct{}{}, lostIncoming: in.lostIncoming,
-		self: g.cfg.LocalID, member: in.memberAt}
+		self: g.cfg.LocalID, member: in.memberAt, statement: g.cfg.statement}
 	in.reach = &reach{in: in, dropped: map[string]int64{}}
 	in.peers = &peers{clock: g.cfg.Clock, base: g.cfg.Clock.Now(), self: g.cfg.LocalID, lease: g.cfg.lease(),
 		seen: map[string]*peerSeen{}, voters: in.voters}

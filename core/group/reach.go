@@ -32,29 +32,30 @@ func replicates(m *raft.AppendEntriesRequest) bool {
 	return m.PrevLogEntry != 0 || m.LeaderCommitIndex != 0 || len(m.Entries) > 0
 }
 
-// wanted reports whether this server still leads in term and has the member.
-func (r *reach) wanted(term uint64, id raft.ServerID) bool {
+// wanted reports whether this server still leads in term and has the member at the address. One that moved is not wanted
+// where it was: the library knows its new address, and takes it for the next attempt.
+func (r *reach) wanted(term uint64, id raft.ServerID, addr raft.ServerAddress) bool {
 	lib := r.in.live.Load()
 	if lib == nil || r.in.streams.shut.Load() || r.in.streams.ended() || lib.State() != raft.Leader || lib.CurrentTerm() != term {
 		return false
 	}
-	return slices.ContainsFunc(lib.GetConfiguration().Configuration().Servers, func(s raft.Server) bool { return s.ID == id })
+	return slices.ContainsFunc(lib.GetConfiguration().Configuration().Servers, func(s raft.Server) bool { return s.ID == id && s.Address == addr })
 }
 
 // persist calls send until it succeeds or nobody wants it any more.
-func (r *reach) persist(term uint64, id raft.ServerID, send func() error) error {
+func (r *reach) persist(term uint64, id raft.ServerID, addr raft.ServerAddress, send func() error) error {
 	wait := backoff.Backoff{Min: 10 * time.Millisecond, Max: r.in.g.cfg.lease() / 4}
 	for {
 		err := send()
-		if err == nil || !r.wanted(term, id) || !r.in.pause(wait.Next()) {
+		if err == nil || !r.wanted(term, id, addr) || !r.in.pause(wait.Next()) {
 			return err
 		}
 	}
 }
 
 // await waits until the member answers heartbeats of term.
-func (r *reach) await(term uint64, id raft.ServerID) {
-	for r.wanted(term, id) && !r.answers(term, id) && r.in.pause(r.in.g.cfg.heartbeat()/20) {
+func (r *reach) await(term uint64, id raft.ServerID, addr raft.ServerAddress) {
+	for r.wanted(term, id, addr) && !r.answers(term, id) && r.in.pause(r.in.g.cfg.heartbeat()/20) {
 	}
 }
 

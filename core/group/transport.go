@@ -31,6 +31,8 @@ type streams struct {
 	self         string
 	// member returns the id of the member at an address, "" when none is known.
 	member func(addr string) string
+	// statement is what this server says of itself.
+	statement func() Statement
 
 	incoming chan net.Conn // unbuffered: a connection has an owner at every moment
 	done     chan struct{}
@@ -44,9 +46,10 @@ type streams struct {
 type trackedConn struct {
 	net.Conn
 	owner  *streams
-	target string // the address that was dialled, "" when it came in
-	since  int64  // when it was made, by the streams' clock
-	met    bool   // the greeting was read; used by the one goroutine that reads
+	target string      // the address that was dialled, "" when it came in
+	since  int64       // when it was made, by the streams' clock
+	met    bool        // the greeting was read; used by the one goroutine that reads
+	asked  atomic.Bool // it was made to ask who this server is: its end says nothing of a leader
 }
 
 // A connection begins with a greeting: its version, and whom it is for by id, with the length before it; no id
@@ -77,6 +80,14 @@ func (c *trackedConn) meet() error {
 	if _, err := io.ReadFull(c.Conn, head[:]); err != nil {
 		return err
 	}
+	if head[0] == askingVersion {
+		c.asked.Store(true)
+		_ = c.SetWriteDeadline(time.Now().Add(askTimeout))
+		if _, err := c.Write(c.owner.statement().encode()); err != nil {
+			return err
+		}
+		return io.EOF // nothing else is said here
+	}
 	if head[0] != greetingVersion {
 		return errkind.Errorf(errkind.Invalid, "a Raft connection with greeting version %d: its server runs another program", head[0])
 	}
@@ -97,7 +108,7 @@ func (c *trackedConn) Close() error {
 	_, open := c.owner.conns[c]
 	delete(c.owner.conns, c)
 	c.owner.mu.Unlock()
-	if open && c.target == "" {
+	if open && c.target == "" && !c.asked.Load() {
 		c.owner.lostIncoming()
 	}
 	return c.Conn.Close()
@@ -238,7 +249,7 @@ func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, a
 	if !replicates(args) {
 		return t.appendEntries(id, target, args, resp)
 	}
-	return t.reach.persist(args.Term, id, func() error { return t.appendEntries(id, target, args, resp) })
+	return t.reach.persist(args.Term, id, target, func() error { return t.appendEntries(id, target, args, resp) })
 }
 
 func (t *transport) appendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
@@ -303,6 +314,6 @@ func (t *transport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress,
 	if t.streams.shut.Load() {
 		return errGateClosed
 	}
-	t.reach.await(args.Term, id)
+	t.reach.await(args.Term, id, target)
 	return t.NetworkTransport.InstallSnapshot(id, target, args, resp, data)
 }

@@ -119,6 +119,20 @@ func (id *identity) client(serverName string) *tls.Config {
 	return c
 }
 
+// strict is the config to dial a peer with that must show a name, also where names are not checked else.
+func (id *identity) strict(serverName string) *tls.Config {
+	c := id.now.Load().clientTLS.Clone()
+	roots := c.RootCAs
+	c.ServerName, c.InsecureSkipVerify = serverName, true // verified below
+	c.VerifyConnection = func(s tls.ConnectionState) error {
+		if err := verifyChain(&s, roots, x509.ExtKeyUsageServerAuth); err != nil {
+			return err
+		}
+		return s.PeerCertificates[0].VerifyHostname(serverName)
+	}
+	return c
+}
+
 // clientFor is client for a protocol. Who asks for a certificate shows none: the one it has may have ended, or be of
 // a root that is trusted no more, and would be refused.
 func (id *identity) clientFor(proto Protocol, serverName string) *tls.Config {

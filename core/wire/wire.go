@@ -363,9 +363,20 @@ func (w *Wire) Dial(ctx context.Context, addr string, proto Protocol, group uint
 // DialNamed is Dial to a peer whose certificate must show another name than TLS.ServerName: a
 // server of another datacenter. The name is ignored where TLS checks none, and "" is TLS.ServerName.
 func (w *Wire) DialNamed(ctx context.Context, addr, serverName string, proto Protocol, group uint8) (net.Conn, error) {
+	return w.dialAs(ctx, addr, proto, group, func(id *identity) *tls.Config { return id.clientFor(proto, serverName) })
+}
+
+// DialServer is Dial to a peer whose certificate must show serverName, whatever TLS checks else: what it
+// answers decides who is a server.
+func (w *Wire) DialServer(ctx context.Context, addr, serverName string, proto Protocol, group uint8) (net.Conn, error) {
+	return w.dialAs(ctx, addr, proto, group, func(id *identity) *tls.Config { return id.strict(serverName) })
+}
+
+// dialAs dials with the TLS that pick takes of the identity in force.
+func (w *Wire) dialAs(ctx context.Context, addr string, proto Protocol, group uint8, pick func(*identity) *tls.Config) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.DialTimeout)
 	defer cancel()
-	conn, err := w.dial(ctx, addr, serverName, proto, group)
+	conn, err := w.dial(ctx, addr, proto, group, pick)
 	if err != nil {
 		w.stats.dialErrors.Add(1)
 		return nil, err
@@ -374,7 +385,7 @@ func (w *Wire) DialNamed(ctx context.Context, addr, serverName string, proto Pro
 	return conn, nil
 }
 
-func (w *Wire) dial(ctx context.Context, addr, serverName string, proto Protocol, group uint8) (_ net.Conn, err error) {
+func (w *Wire) dial(ctx context.Context, addr string, proto Protocol, group uint8, pick func(*identity) *tls.Config) (_ net.Conn, err error) {
 	if w.cfg.Faults != nil {
 		if err := w.cfg.Faults.await(ctx, OpDial, addr); err != nil {
 			return nil, errkind.E(errkind.Unavailable, "dial "+addr, err)
@@ -398,7 +409,7 @@ func (w *Wire) dial(ctx context.Context, addr, serverName string, proto Protocol
 		return nil, errkind.E(errkind.Unavailable, "dial "+addr, err)
 	}
 	if w.tls != nil {
-		secured := tls.Client(conn, w.tls.clientFor(proto, serverName))
+		secured := tls.Client(conn, pick(w.tls))
 		if err := secured.HandshakeContext(ctx); err != nil {
 			return nil, errkind.E(handshakeKind(err), "dial "+addr, explainHandshake(err))
 		}
