@@ -247,7 +247,7 @@ func (c *conn) settleParked() bool {
 
 // watchHangUp asks to be called again until the client has left.
 func (c *conn) watchHangUp(fd uintptr) bool {
-	if hungUp(int(fd)) {
+	if HungUp(int(fd)) {
 		c.readErr = io.EOF
 		return true
 	}
@@ -281,10 +281,20 @@ func (c *conn) handOver() {
 	c.server.fallback.hand(&prefixed{Conn: c.nc, prefix: prefix})
 }
 
+// errNotHeld closes a connection whose client does not take its answer, where there is no room to keep it.
+var errNotHeld = errors.New("the rest of the answer may not be held")
+
 // writeSlow sends what a client did not take at once, within the write timeout.
 func (c *conn) writeSlow(parts ...[]byte) (err error) {
 	if c.server.cfg.Waits != nil {
-		end := c.server.cfg.Waits(c.remote)
+		n := 0
+		for _, p := range parts {
+			n += len(p)
+		}
+		end, ok := c.server.cfg.Waits(c.remote, n)
+		if !ok {
+			return errNotHeld
+		}
 		defer func() { end(errors.Is(err, os.ErrDeadlineExceeded)) }()
 	}
 	if err := c.nc.SetWriteDeadline(time.Now().Add(c.server.cfg.WriteTimeout)); err != nil {

@@ -2,5 +2,5 @@
 
 package hothttp
 
-// hungUp is only known on Linux; elsewhere the answer that fails tells.
-func hungUp(int) bool { return false }
+// HungUp is only known on Linux; elsewhere the answer that fails tells.
+func HungUp(int) bool { return false }

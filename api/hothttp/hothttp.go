@@ -63,8 +63,9 @@ type Config struct {
 	IdleTimeout time.Duration
 	// AcceptFailed is called when a connection could not be accepted for want of descriptors; nil is nobody.
 	AcceptFailed func()
-	// Waits is called when a client does not take an answer at once, and what it returns when it did, or was cut off; nil is nobody.
-	Waits func(remote netip.AddrPort) (end func(cut bool))
+	// Waits is called when a client does not take an answer at once, with the bytes that are left, and what it returns when it did,
+	// or was cut off; nil is nobody. Where the bytes may not be held, it says so, and the connection is closed.
+	Waits func(remote netip.AddrPort, bytes int) (end func(cut bool), ok bool)
 	// HandoverQueue bounds connections waiting for net/http to accept them; zero is 1024.
 	HandoverQueue int
 }
@@ -285,6 +286,9 @@ type prefixed struct {
 	net.Conn
 	prefix []byte
 }
+
+// NetConn is the connection below.
+func (p *prefixed) NetConn() net.Conn { return p.Conn }
 
 // Read implements net.Conn.
 func (p *prefixed) Read(b []byte) (int, error) {

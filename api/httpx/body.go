@@ -11,6 +11,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/limit"
 )
 
 // GzipMinBytes is the body size from which an answer is compressed for a client
@@ -73,8 +76,21 @@ func Gzip(body []byte) []byte {
 }
 
 // Write answers with body, compressed when the client takes it and it is worth it.
-// contentType is shared, not copied.
+// contentType is shared, not copied. A large body counts in the budget of bytes until the client has taken it;
+// where there is no room the answer is 503.
 func Write(w http.ResponseWriter, r *http.Request, status int, contentType []string, body []byte) {
+	hold, err := HoldAnswer(r, len(body))
+	if err != nil {
+		w.Header()["Retry-After"] = []string{"1"}
+		WriteText(w, http.StatusServiceUnavailable, errkind.Text(err))
+		return
+	}
+	defer hold.End()
+	WriteHeld(w, r, status, contentType, body)
+}
+
+// WriteHeld is Write for an answer that has its place in the budget already.
+func WriteHeld(w http.ResponseWriter, r *http.Request, status int, contentType []string, body []byte) {
 	h := w.Header()
 	h["Content-Type"] = contentType
 	h["Vary"] = varyValue
@@ -89,6 +105,16 @@ func Write(w http.ResponseWriter, r *http.Request, status int, contentType []str
 		w.WriteHeader(status)
 	}
 	writeBounded(w, body)
+}
+
+// HoldAnswer finds room in the budget for an answer of n bytes, or fails with limit.ErrBytes. Small ones need none.
+func HoldAnswer(r *http.Request, n int) (limit.Hold, error) {
+	if n <= limit.FreeBytes {
+		return limit.Hold{}, nil
+	}
+	bytes, _ := r.Context().Value(bytesKey{}).(*limit.Bytes)
+	hold := bytes.Hold(addressOf(r))
+	return hold, hold.Add(int64(n))
 }
 
 // Answers above slowBodyBytes do not fit into the socket's buffers: who does not read
@@ -127,29 +153,47 @@ func (e *TooLarge) Error() string {
 	return fmt.Sprintf("Request body too large, max size: %d bytes", e.LimitBytes)
 }
 
-// ReadBody appends the request's body to b and returns it. A body over limit
-// bytes gives *TooLarge; its announced length is refused before it is read.
-func ReadBody(r *http.Request, b []byte, limit int64) ([]byte, error) {
+// heldTimes is how many bytes of the budget one of a large body takes: its buffer grows by doubling, which leaves the
+// smaller one to the collector, and what is made of it is as large again.
+const heldTimes = 3
+
+// MayBeLarge tells whether a request's body may need room in the budget. Who may not send one is to be told before it is read.
+func MayBeLarge(r *http.Request) bool { return r.ContentLength < 0 || r.ContentLength > limit.FreeBytes }
+
+// ReadBody appends the request's body to b and returns it. A body over most
+// bytes gives *TooLarge; its announced length is refused before it is read. One
+// above limit.FreeBytes takes its place in the budget as it comes: limit.ErrBytes
+// where there is none.
+func ReadBody(r *http.Request, b []byte, most int64) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return b, nil
 	}
-	if r.ContentLength > limit {
-		return b, &TooLarge{LimitBytes: limit}
+	if r.ContentLength > most {
+		return b, &TooLarge{LimitBytes: most}
 	}
+	held, _ := r.Body.(*heldBody)
 	start := len(b)
-	if want := int(r.ContentLength); want > 0 && cap(b)-len(b) <= want {
-		grown := make([]byte, len(b), len(b)+want+1)
-		copy(grown, b)
-		b = grown
-	}
 	for {
-		if len(b) == cap(b) {
-			b = append(b, 0)[:len(b)]
+		if want := start + int(max(r.ContentLength, 0)) + 1; len(b) == cap(b) || cap(b) < min(want, limit.FreeBytes) {
+			next := max(2*cap(b), 512)
+			if r.ContentLength > 0 && (next > want || want <= limit.FreeBytes) {
+				next = want
+			} else if r.ContentLength > limit.FreeBytes {
+				next = max(next, limit.FreeBytes) // what is announced is believed only so far
+			}
+			if next > limit.FreeBytes+1 && held != nil {
+				if err := held.hold.Grow(heldTimes * int64(next)); err != nil {
+					return b[:start], err
+				}
+			}
+			grown := make([]byte, len(b), next)
+			copy(grown, b)
+			b = grown
 		}
 		n, err := r.Body.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
-		if int64(len(b)-start) > limit {
-			return b[:start], &TooLarge{LimitBytes: limit}
+		if int64(len(b)-start) > most {
+			return b[:start], &TooLarge{LimitBytes: most}
 		}
 		if errors.Is(err, io.EOF) {
 			return b, nil

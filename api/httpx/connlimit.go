@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -39,14 +40,14 @@ type connLimit struct {
 	conns map[netip.Addr]int
 }
 
-func newConnLimit(most int, exemptLoopback bool, m *telemetry.Registry) *connLimit {
+func newConnLimit(most int, exemptLoopback bool, m *telemetry.Registry, bytes *limit.Bytes) *connLimit {
 	c := &connLimit{
 		exemptLoopback: exemptLoopback, conns: map[netip.Addr]int{},
 		refusals: m.Counter("http.connections_refused"),
 		refused:  &refusedListener{queue: make(chan net.Conn, refuseQueue), done: make(chan struct{})},
 	}
 	c.max.Store(int64(most))
-	c.slow = newSlowReaders(m)
+	c.slow = newSlowReaders(m, bytes)
 	return c
 }
 

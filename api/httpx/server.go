@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/api/hothttp"
+	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -63,6 +64,9 @@ type ServerConfig struct {
 	// DrainTimeout bounds the whole drain [5 s].
 	DrainTimeout time.Duration
 
+	// Bytes is the budget that large bodies and answers count in; nil has no end.
+	Bytes *limit.Bytes
+
 	Logger  *slog.Logger
 	Metrics *telemetry.Registry
 }
@@ -75,6 +79,7 @@ type Server struct {
 	http      *http.Server
 	refuse    *http.Server
 	limit     *connLimit
+	seen      hangUps
 	mu        sync.Mutex // guards listeners and paths
 	listeners []net.Listener
 	base      context.Context
@@ -101,19 +106,21 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	s.base, s.endBase = context.WithCancel(context.Background())
+	s.base, s.endBase = context.WithCancel(withBytes(context.Background(), cfg.Bytes))
+	s.seen.open = map[net.Conn]*httpConn{}
 	quiet := slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)
 	s.http = &http.Server{
 		Handler: s.paced(cfg.Handler), ErrorLog: quiet,
 		ReadHeaderTimeout: cfg.ReadHeaderTimeout, WriteTimeout: cfg.WriteTimeout, IdleTimeout: cfg.IdleTimeout, MaxHeaderBytes: cfg.MaxHeaderBytes,
 		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: 100},
 		BaseContext: func(net.Listener) context.Context { return s.base },
+		ConnContext: s.seen.opened, ConnState: s.seen.changed,
 	}
 	s.refuse = &http.Server{
 		Handler: http.HandlerFunc(refuseConn), ErrorLog: quiet,
 		ReadHeaderTimeout: refuseTimeout, ReadTimeout: refuseTimeout, WriteTimeout: refuseTimeout, MaxHeaderBytes: cfg.MaxHeaderBytes,
 	}
-	s.limit = newConnLimit(cfg.MaxConnsPerClient, cfg.ExemptLoopback, cfg.Metrics)
+	s.limit = newConnLimit(cfg.MaxConnsPerClient, cfg.ExemptLoopback, cfg.Metrics, cfg.Bytes)
 	return s, nil
 }
 
@@ -257,6 +264,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer endHot()
 	slow := s.limit.slow
 	wg.Go(func() { slow.run(hotCtx) })
+	wg.Go(func() { s.seen.run(hotCtx) })
 	for i, l := range listeners {
 		if s.cfg.Hot != nil && s.cfg.Listen[i].TLS == nil {
 			hot, err := hothttp.New(l, hothttp.Config{Handler: s.cfg.Hot, Log: s.log, FirstByteTimeout: s.cfg.ReadHeaderTimeout, IdleTimeout: s.cfg.IdleTimeout,

@@ -1,10 +1,14 @@
 package httpx
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
+	"net/netip"
 	"time"
+
+	"corbel.dev/corbel/kit/limit"
 )
 
 // minBodyRate is what a client must send, once its grace is over: less is someone who holds a connection.
@@ -14,8 +18,10 @@ const minBodyRate = 1 << 10 // bytes per second
 // came, to arrive. Only the time that the handler waits for it counts.
 func (s *Server) paced(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer s.seen.begin(r.Context())()
 		if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
-			b := &pacedBody{ReadCloser: r.Body, deadline: http.NewResponseController(w), left: s.cfg.BodyGrace}
+			b := &heldBody{ReadCloser: r.Body, deadline: http.NewResponseController(w), left: s.cfg.BodyGrace, hold: s.cfg.Bytes.Hold(addressOf(r))}
+			defer b.hold.End()
 			b.extend() // also for handlers that never read it: net/http itself then does
 			r.Body = b
 		}
@@ -23,18 +29,54 @@ func (s *Server) paced(next http.Handler) http.Handler {
 	})
 }
 
-type pacedBody struct {
-	io.ReadCloser
-	deadline *http.ResponseController
-	left     time.Duration
+// Budgeted has next's requests hold what they read, and what they answer, of a budget; for servers other than Server.
+func Budgeted(next http.Handler, bytes *limit.Bytes) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r = r.WithContext(withBytes(r.Context(), bytes))
+		if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
+			b := &heldBody{ReadCloser: r.Body, hold: bytes.Hold(addressOf(r))}
+			defer b.hold.End()
+			r.Body = b
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
-func (b *pacedBody) extend() {
-	_ = b.deadline.SetReadDeadline(time.Now().Add(b.left)) // a connection that knows none is not one of ours
+// addressOf is where a request came from; the zero address for a socket of this host.
+func addressOf(r *http.Request) netip.Addr {
+	from, _ := netip.ParseAddrPort(r.RemoteAddr)
+	return from.Addr()
+}
+
+type bytesKey struct{}
+
+// withBytes has answers written under ctx count in a budget.
+func withBytes(ctx context.Context, bytes *limit.Bytes) context.Context {
+	if bytes == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, bytesKey{}, bytes)
+}
+
+// heldBody is a request's body, with what the request holds of the budget of bytes, until it is answered.
+type heldBody struct {
+	io.ReadCloser
+	deadline *http.ResponseController // nil: it may take as long as it does
+	left     time.Duration
+	hold     limit.Hold
+}
+
+func (b *heldBody) extend() {
+	if b.deadline != nil {
+		_ = b.deadline.SetReadDeadline(time.Now().Add(b.left)) // a connection that knows none is not one of ours
+	}
 }
 
 // Read implements io.Reader.
-func (b *pacedBody) Read(p []byte) (int, error) {
+func (b *heldBody) Read(p []byte) (int, error) {
+	if b.deadline == nil {
+		return b.ReadCloser.Read(p)
+	}
 	began := time.Now()
 	b.extend()
 	n, err := b.ReadCloser.Read(p)

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -22,6 +23,7 @@ const (
 // subscriber.cut{kind,who}, by the client's address. Safe for concurrent use.
 type slowReaders struct {
 	metrics *telemetry.Registry
+	bytes   *limit.Bytes // of answers that wait
 
 	mu    sync.Mutex // guards what follows
 	waits map[*slowWait]struct{}
@@ -34,24 +36,29 @@ type slowWait struct {
 	began time.Time
 }
 
-func newSlowReaders(m *telemetry.Registry) *slowReaders {
-	return &slowReaders{metrics: m, waits: map[*slowWait]struct{}{}, names: map[netip.Addr]bool{}, open: map[*watchedConn]struct{}{}}
+func newSlowReaders(m *telemetry.Registry, bytes *limit.Bytes) *slowReaders {
+	return &slowReaders{metrics: m, bytes: bytes, waits: map[*slowWait]struct{}{}, names: map[netip.Addr]bool{}, open: map[*watchedConn]struct{}{}}
 }
 
-// begin notes that a client does not take an answer at once; what it returns ends that.
-func (s *slowReaders) begin(remote netip.AddrPort) (end func(cut bool)) {
+// begin notes that a client does not take an answer at once; what it returns ends that. False: the budget has no room for the answer.
+func (s *slowReaders) begin(remote netip.AddrPort, bytes int) (end func(cut bool), ok bool) {
+	hold := s.bytes.Hold(remote.Addr())
+	if bytes > limit.FreeBytes && hold.Add(int64(bytes)) != nil {
+		return nil, false
+	}
 	w := &slowWait{who: remote.Addr().Unmap(), began: time.Now()}
 	s.mu.Lock()
 	s.waits[w] = struct{}{}
 	s.mu.Unlock()
 	return func(cut bool) {
+		hold.End()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.waits, w)
 		if cut {
 			s.metrics.Counter("subscriber.cut", "kind", "http", "who", s.nameLocked(w.who)).Add(1)
 		}
-	}
+	}, true
 }
 
 func (s *slowReaders) nameLocked(a netip.Addr) string {
@@ -143,6 +150,9 @@ func (c *watchedConn) Close() error {
 	c.slow.mu.Unlock()
 	return c.Conn.Close()
 }
+
+// NetConn is the connection below.
+func (c *watchedConn) NetConn() net.Conn { return c.Conn }
 
 // CloseWrite lets net/http end its half before it closes, as on a bare TCP connection.
 func (c *watchedConn) CloseWrite() error {

@@ -12,9 +12,9 @@ import (
 
 func TestSlowReadersTellLagAndCuts(t *testing.T) {
 	m := telemetry.New(telemetry.Config{})
-	s := newSlowReaders(m)
-	end := s.begin(netip.MustParseAddrPort("10.0.0.7:4000"))
-	quick := s.begin(netip.MustParseAddrPort("10.0.0.8:4000"))
+	s := newSlowReaders(m, nil)
+	end, _ := s.begin(netip.MustParseAddrPort("10.0.0.7:4000"), 1)
+	quick, _ := s.begin(netip.MustParseAddrPort("10.0.0.8:4000"), 1)
 	quick(false)
 	lag := m.Gauge("subscriber.lag_ms", "kind", "http", "who", "10.0.0.7")
 	s.tell(time.Now().Add(5 * time.Second))
@@ -30,7 +30,8 @@ func TestSlowReadersTellLagAndCuts(t *testing.T) {
 		t.Errorf("%d cuts are counted", v)
 	}
 	for i := range byte(40) { // names are bounded
-		s.begin(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 1, i}), 1))(true)
+		end, _ := s.begin(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 1, i}), 1), 1)
+		end(true)
 	}
 	if v := m.Counter("subscriber.cut", "kind", "http", "who", "others").Value(); v != 40-(maxSlowReaders-1) {
 		t.Errorf("%d cuts of others are counted", v)
@@ -40,7 +41,7 @@ func TestSlowReadersTellLagAndCuts(t *testing.T) {
 // TestReadersUnderTLSAreWatched: a write that a client does not take shows while it lasts.
 func TestReadersUnderTLSAreWatched(t *testing.T) {
 	m := telemetry.New(telemetry.Config{})
-	s := newSlowReaders(m)
+	s := newSlowReaders(m, nil)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
