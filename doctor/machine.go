@@ -385,6 +385,21 @@ func descriptorsExhausted(v *view) []Finding {
 	return out
 }
 
+// requestMemoryFull finds a process that refuses requests since those under way hold all the bytes that they may.
+func requestMemoryFull(v *view) []Finding {
+	refused := v.rate("request.memory.refused")
+	if refused == 0 {
+		return nil
+	}
+	held, _ := v.value("request.memory.used")
+	most, _ := v.value("request.memory.limit")
+	return []Finding{{Severity: Warning, layer: layerMachine, Stage: "queue", Culprit: "request memory of " + v.Member,
+		Title:    fmt.Sprintf("%s refuses large requests: those under way hold the memory that they may", v.Member),
+		Evidence: []Line{{Key: "request.memory.refused", Text: fmt.Sprintf("%.1f requests a second found no room; %.0f of %.0f MiB are held now", refused, held/(1<<20), most/(1<<20))}},
+		Do: []string{"Look for a client that sends large bodies slowly, or does not read its answers: subscriber.lag_ms names slow readers.",
+			"If all are wanted, raise limits { request_memory }, and the memory of the machine or container with it."}}}
+}
+
 // memoryShort finds a machine or a limit that has no memory left.
 func memoryShort(v *view) []Finding {
 	s := v.one("host.psi", "resource", "memory", "kind", "full")

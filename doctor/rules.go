@@ -15,6 +15,7 @@ var rules = []rule{
 	{"clock-skew", clockSkew},
 	{"descriptors-exhausted", descriptorsExhausted},
 	{"memory-short", memoryShort},
+	{"request-memory-full", requestMemoryFull},
 	{"goroutines-grow", goroutinesGrow},
 	{"garbage-collection", garbageCollection},
 	{"no-leader", noLeader},

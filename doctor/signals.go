@@ -14,7 +14,7 @@ var Signals = []string{
 	"net.accept_errors",
 	"peer.clock_offset_ms",
 	"pipeline.merged", "pipeline.oldest_ms", "pipeline.queued",
-	"request.shed", "request.stage", "request.storage_ops", "request.total",
+	"request.memory.limit", "request.memory.refused", "request.memory.used", "request.shed", "request.stage", "request.storage_ops", "request.total",
 	"runtime.gc_cpu", "runtime.num_goroutines",
 	"storage.call", "storage.errors", "storage.inflight_ms",
 	"subscriber.cut", "subscriber.lag_ms",

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -12,9 +11,11 @@ import (
 	"time"
 
 	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/telemetry"
 )
@@ -192,11 +193,14 @@ func encodeRequest(r *http.Request, j journey) ([]byte, error) {
 	var body []byte
 	if r.Body != nil {
 		var err error
-		if body, err = io.ReadAll(io.LimitReader(r.Body, maxForwardBytes+1)); err != nil {
+		var large *httpx.TooLarge
+		switch body, err = httpx.ReadBody(r, nil, maxForwardBytes); {
+		case errors.As(err, &large):
+			return nil, errkind.Errorf(errkind.TooLarge, "Request body(%d bytes) too large, max size: %d bytes", max(r.ContentLength, maxForwardBytes+1), maxForwardBytes)
+		case errors.Is(err, limit.ErrBytes):
+			return nil, consulapi.ErrFull
+		case err != nil:
 			return nil, errkind.E(errkind.Invalid, "read the request body", err)
-		}
-		if len(body) > maxForwardBytes {
-			return nil, errkind.Errorf(errkind.TooLarge, "Request body(%d bytes) too large, max size: %d bytes", len(body), maxForwardBytes)
 		}
 	}
 	b, mark := pack.Begin(make([]byte, 0, 512+len(body)))

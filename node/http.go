@@ -44,7 +44,7 @@ func (p *Process) buildHTTP() (err error) {
 	}
 	p.http, err = httpx.NewServer(httpx.ServerConfig{
 		Name: "catalog", Hot: hot, Listen: listen, Handler: p.withProfiles(p.api), MaxConnsPerClient: maxConns(cfg), ExemptLoopback: cfg.Dev,
-		MaxHeaderBytes: cfg.HTTP.MaxHeaderBytes, Logger: p.log, Metrics: p.metrics,
+		MaxHeaderBytes: cfg.HTTP.MaxHeaderBytes, Bytes: p.bytes, Logger: p.log, Metrics: p.metrics,
 		Unix: httpx.UnixMode{User: cfg.Addresses.SocketUser, Group: cfg.Addresses.SocketGroup, Mode: cfg.Addresses.SocketMode},
 	})
 	if err != nil {

@@ -77,7 +77,7 @@ func (m *monitorPlane) openPorts() error {
 			listen[i] = httpx.Listen{Address: addr, TLS: secure}
 		}
 		if m.api, err = httpx.NewServer(httpx.ServerConfig{Name: "monitor", Listen: listen, Handler: mux, MaxConnsPerClient: maxConns(cfg), ExemptLoopback: cfg.Dev,
-			MaxHeaderBytes: cfg.HTTP.MaxHeaderBytes, Logger: m.log, Metrics: m.p.metrics}); err != nil {
+			MaxHeaderBytes: cfg.HTTP.MaxHeaderBytes, Bytes: m.p.bytes, Logger: m.log, Metrics: m.p.metrics}); err != nil {
 			return err
 		}
 		return m.api.Bind()

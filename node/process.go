@@ -19,6 +19,7 @@ import (
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/fault"
 	"corbel.dev/corbel/kit/life"
+	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/monitor/script"
 	"corbel.dev/corbel/node/config"
@@ -46,6 +47,7 @@ type base struct {
 	enrolled enrolled
 	guests   atomic.Pointer[func(tls.ConnectionState) error]
 	metrics  *telemetry.Registry
+	bytes    *limit.Bytes // of large requests and answers, on all ports
 	sinks    *sink.Set
 	wire     *wire.Wire
 	rpcSrv   *rpc.Server
@@ -102,6 +104,7 @@ func newBase(cfg *config.Config) (*base, error) {
 	}
 	b.metrics = telemetry.New(telemetry.Config{Settings: telemetrySettings(cfg), Clock: b.clock, Logger: b.log,
 		Host: cfg.Node.Name, DataDir: cfg.DataDir})
+	b.bytes = newByteBudget(cfg.Limits.RequestMemory, b.metrics)
 	if err := gometrics.Install(b.metrics, inlineSink(in)); err != nil {
 		return nil, err
 	}

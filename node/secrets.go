@@ -17,6 +17,7 @@ import (
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/kit/version"
 	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/node/vaultconf"
@@ -55,6 +56,7 @@ type secretsConfig struct {
 	clock       clock.Clock
 	log         *slog.Logger
 	metrics     *telemetry.Registry
+	bytes       *limit.Bytes
 	ports       []secretsPort
 	headerBytes int
 }
@@ -94,9 +96,9 @@ func newSecretsPlane(c secretsConfig) (*secretsPlane, error) {
 	c.api.Traces = c.keeper.Metrics.Traces()
 	p.api = vaultapi.New(c.api)
 	if p.cluster != nil {
-		p.cluster.Attach(p.keeper, p.api)
+		p.cluster.Attach(p.keeper, httpx.Budgeted(p.api, c.bytes))
 	}
-	p.http, err = newSecretsPorts(p.api, c.ports, c.headerBytes, c.log, c.metrics)
+	p.http, err = newSecretsPorts(p.api, &c)
 	return p, err
 }
 
@@ -195,7 +197,7 @@ func (p *Process) buildSecrets() error {
 	if len(p.cfg.Secrets) > 0 {
 		own, err := secretsOf(p.cfg)
 		if err == nil {
-			p.vault, err = newVaultServer(own, os.Stderr, nil, p.faults)
+			p.vault, err = newVaultServer(own, os.Stderr, nil, p.faults, p.bytes)
 		}
 		return err
 	}
@@ -203,7 +205,7 @@ func (p *Process) buildSecrets() error {
 		return nil
 	}
 	for _, addr := range []string{p.cfg.Listen.Secrets, "127.0.0.1:0"} {
-		plane, _, err := newDevSecrets(secretsConfig{ports: []secretsPort{{listen: httpx.Listen{Address: addr}}}, clock: p.clock, log: p.log, metrics: p.metrics,
+		plane, _, err := newDevSecrets(secretsConfig{ports: []secretsPort{{listen: httpx.Listen{Address: addr}}}, clock: p.clock, log: p.log, metrics: p.metrics, bytes: p.bytes,
 			headerBytes: p.cfg.HTTP.MaxHeaderBytes, keeper: keeper.Config{Local: keeper.Local{Follow: p.logs.Follow}}}, devSecretsToken, "2")
 		if err != nil {
 			return fmt.Errorf("secrets: %w", err)

@@ -2,14 +2,12 @@ package node
 
 import (
 	"context"
-	"log/slog"
 	"net"
 	"sync"
 	"time"
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/api/vaultapi"
-	"corbel.dev/corbel/telemetry"
 )
 
 // secretsPort is one place to serve clients at, with rules of its own. Zero times are Vault's.
@@ -28,14 +26,14 @@ type secretsPorts struct {
 	servers []*httpx.Server
 }
 
-func newSecretsPorts(api *vaultapi.API, list []secretsPort, headerBytes int, log *slog.Logger, metrics *telemetry.Registry) (*secretsPorts, error) {
+func newSecretsPorts(api *vaultapi.API, c *secretsConfig) (*secretsPorts, error) {
 	out := &secretsPorts{}
-	for i := range list {
-		port := &list[i]
+	for i := range c.ports {
+		port := &c.ports[i]
 		own := api.At(port.rules)
 		own.SetHeaders(port.headers)
 		s, err := httpx.NewServer(httpx.ServerConfig{Name: "secrets", Listen: []httpx.Listen{port.listen}, Unix: port.unix, Handler: own, Hot: own.Hot(), HTTP2: true, MaxConnsPerClient: -1,
-			MaxHeaderBytes: headerBytes, IdleTimeout: port.idle, ReadHeaderTimeout: port.readHeader, BodyGrace: port.body, WriteTimeout: port.write, Logger: log, Metrics: metrics})
+			MaxHeaderBytes: c.headerBytes, IdleTimeout: port.idle, ReadHeaderTimeout: port.readHeader, BodyGrace: port.body, WriteTimeout: port.write, Bytes: c.bytes, Logger: c.log, Metrics: c.metrics})
 		if err != nil {
 			return nil, err
 		}

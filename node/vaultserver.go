@@ -22,6 +22,7 @@ import (
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/fault"
 	"corbel.dev/corbel/kit/life"
+	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/kit/version"
 	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/node/vaultconf"
@@ -41,6 +42,7 @@ type VaultServer struct {
 	log     *slog.Logger
 	faults  *fault.Injector
 	metrics *telemetry.Registry
+	bytes   *limit.Bytes
 	sinks   *sink.Set
 	wire    *wire.Wire
 	plane   *secretsPlane
@@ -58,21 +60,24 @@ func NewVaultServer(cfg *vaultconf.Config, out io.Writer) (*VaultServer, error) 
 	if err != nil {
 		return nil, err
 	}
-	s, err := newVaultServer(cfg, out, &vaultDoctor{}, faults)
+	s, err := newVaultServer(cfg, out, &vaultDoctor{}, faults, nil)
 	if err == nil {
 		s.parts.Add("faults", faults.Run)
 	}
 	return s, err
 }
 
-// newVaultServer makes one; where d is nil it is part of a process, which runs the faults.
-func newVaultServer(cfg *vaultconf.Config, out io.Writer, d *vaultDoctor, faults *fault.Injector) (s *VaultServer, err error) {
+// newVaultServer makes one; where d is nil it is part of a process, which runs the faults, and whose budget of bytes it shares.
+func newVaultServer(cfg *vaultconf.Config, out io.Writer, d *vaultDoctor, faults *fault.Injector, shared *limit.Bytes) (s *VaultServer, err error) {
 	s = &VaultServer{cfg: cfg, doctor: d, faults: faults}
 	if err := s.openLogs(out); err != nil {
 		return nil, err
 	}
 	settings := vaultTelemetry(&cfg.Telemetry)
 	s.metrics = telemetry.New(telemetry.Config{Settings: settings, Clock: s.faults.Clock(), Logger: s.log, Host: hostname()})
+	if s.bytes = shared; d != nil {
+		s.bytes = newByteBudget(cfg.RequestMemory, s.metrics)
+	}
 	if err := gometrics.Install(s.metrics, inlineSink(s.faults)); err != nil {
 		return nil, err
 	}
@@ -168,7 +173,7 @@ func (s *VaultServer) open() (err error) {
 		_ = store.backend.Close()
 		return err
 	}
-	c := secretsConfig{store: store, clock: s.faults.Clock(), log: s.log, metrics: s.metrics, wire: s.wire, encrypted: true, standbys: s.cfg.StandbyReads, ports: ports,
+	c := secretsConfig{store: store, clock: s.faults.Clock(), log: s.log, metrics: s.metrics, bytes: s.bytes, wire: s.wire, encrypted: true, standbys: s.cfg.StandbyReads, ports: ports,
 		keeper: keeper.Config{DefaultTTL: s.cfg.DefaultLeaseTTL, MaxTTL: s.cfg.MaxLeaseTTL, ClusterName: s.cfg.ClusterName, Seal: seals.now, OldSeal: seals.old, Metrics: s.metrics, Repeat: s.faults.Repeat,
 			Audit: audit.Rules{Folder: s.cfg.AuditDir, Unsafe: s.cfg.AuditAnywhere, Prefix: s.cfg.AuditPrefix}, Local: keeper.Local{Follow: s.logs.Follow, Settings: s.sanitized}},
 		self: cluster.Server{ID: id, Hostname: hostname(), APIAddr: s.apiAddr, ClusterAddr: s.peer, Version: version.VaultContract},

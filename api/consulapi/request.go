@@ -15,6 +15,7 @@ import (
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/errkind"
+	limits "corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -194,6 +195,11 @@ func (q *request) forward(toLeader bool) error {
 
 // body reads the request's body into the scratch buffer.
 func (q *request) body(limit int64) ([]byte, error) {
+	if q.r.ContentLength <= limit && httpx.MayBeLarge(q.r) {
+		if err := q.mayBeLarge(); err != nil {
+			return nil, err
+		}
+	}
 	b, err := httpx.ReadBody(q.r, q.buffer(), limit)
 	*q.buf = b
 	q.bare = err == nil
@@ -203,11 +209,33 @@ func (q *request) body(limit int64) ([]byte, error) {
 		return nil, errkind.Errorf(errkind.TooLarge,
 			"Request body(%d bytes) too large, max size: %d bytes. See https://developer.hashicorp.com/docs/agent/config/config-files#kv_max_value_size.", n, limit)
 	}
+	if errors.Is(err, limits.ErrBytes) {
+		return nil, ErrFull
+	}
 	if err != nil {
 		return nil, invalidf("Request decode failed: %v", err)
 	}
 	return b, nil
 }
+
+// ErrFull refuses a body for which the budget of bytes has no room.
+var ErrFull error = &statusError{status: http.StatusServiceUnavailable, text: errkind.Text(limits.ErrBytes), retry: true}
+
+// mayBeLarge refuses a large body, before it is read, of a caller whose rights let it write nothing. A forwarded one has been read.
+func (q *request) mayBeLarge() error {
+	if q.route.tokenless() {
+		return nil // these bodies are bounded by their rows
+	}
+	for _, res := range writable {
+		if q.grant.AllowAny(res, Write) {
+			return nil
+		}
+	}
+	return q.grant.CheckAny(ResKey, Write)
+}
+
+// writable are the resources that somebody must be able to write some of to send a large body.
+var writable = [...]Resource{ResKey, ResService, ResNode, ResSession, ResQuery, ResEvent, ResAgent, ResIntention, ResMesh, ResOperator, ResACL, ResKeyring, ResPeering}
 
 // maxNesting bounds how deep a JSON body may nest.
 const maxNesting = 64

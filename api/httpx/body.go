@@ -104,7 +104,7 @@ func WriteHeld(w http.ResponseWriter, r *http.Request, status int, contentType [
 	if status != http.StatusOK {
 		w.WriteHeader(status)
 	}
-	writeBounded(w, body)
+	WriteBounded(w, body)
 }
 
 // HoldAnswer finds room in the budget for an answer of n bytes, or fails with limit.ErrBytes. Small ones need none.
@@ -124,7 +124,8 @@ const (
 	slowBodyTime  = 30 * time.Second
 )
 
-func writeBounded(w http.ResponseWriter, body []byte) {
+// WriteBounded writes a body to a client that takes it in time.
+func WriteBounded(w http.ResponseWriter, body []byte) {
 	if len(body) > slowBodyBytes {
 		control := http.NewResponseController(w)
 		if control.SetWriteDeadline(time.Now().Add(slowBodyTime+time.Duration(len(body)>>20)*time.Second)) == nil {
@@ -158,7 +159,9 @@ func (e *TooLarge) Error() string {
 const heldTimes = 3
 
 // MayBeLarge tells whether a request's body may need room in the budget. Who may not send one is to be told before it is read.
-func MayBeLarge(r *http.Request) bool { return r.ContentLength < 0 || r.ContentLength > limit.FreeBytes }
+func MayBeLarge(r *http.Request) bool {
+	return r.ContentLength < 0 || r.ContentLength > limit.FreeBytes
+}
 
 // ReadBody appends the request's body to b and returns it. A body over most
 // bytes gives *TooLarge; its announced length is refused before it is read. One

@@ -173,7 +173,7 @@ func (c *BodyCache) WriteTo(w http.ResponseWriter, r *http.Request, e *Body) {
 		h["Content-Encoding"] = gzipValue
 		h["Content-Length"] = e.gzipLength
 	}
-	writeBounded(w, data)
+	WriteBounded(w, data)
 }
 
 // Encoded returns what to send of e, which may not be changed: for a client that takes gzip

@@ -77,7 +77,7 @@ func TestClientsThatPipelineAndLeaveAreNoticed(t *testing.T) {
 // TestBodiesBeyondTheBudgetAreRefused has 32 clients send 1 MiB each to a server that may hold 8 MiB, all at once and none to its end.
 // What does not fit is told so with 503, small requests pass meanwhile, and at the end nothing is held.
 func TestBodiesBeyondTheBudgetAreRefused(t *testing.T) {
-	budget := limit.NewBytes(16 << 20)
+	budget := limit.NewBytes(16<<20, nil)
 	addr := serveBounded(t, ServerConfig{Bytes: budget, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, err := ReadBody(r, nil, 32<<20)
 		if errors.Is(err, limit.ErrBytes) {
@@ -125,7 +125,7 @@ func TestBodiesBeyondTheBudgetAreRefused(t *testing.T) {
 
 // TestLargeBodiesGiveBackWhatTheyHeld sends bodies of all kinds, one after the other.
 func TestLargeBodiesGiveBackWhatTheyHeld(t *testing.T) {
-	budget := limit.NewBytes(64 << 20)
+	budget := limit.NewBytes(64<<20, nil)
 	addr := serveBounded(t, ServerConfig{Bytes: budget, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, err := ReadBody(r, nil, 4<<20)
 		if err != nil {

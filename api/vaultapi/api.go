@@ -18,6 +18,7 @@ import (
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/cluster"
 	"corbel.dev/corbel/secrets/keeper"
@@ -193,7 +194,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 		if a.standbyReads() {
 			w.Header().Set(indexHeader, a.told())
 		}
-		answer(w, q, reply)
+		answer(w, r, q, reply)
 	case a.cfg.Cluster != nil && errkind.Is(err, errkind.NotLeader) && !neverHanded(path): // nothing was done here
 		a.handOn(w, r, raw)
 	default:
@@ -351,17 +352,68 @@ func wants(query url.Values, name string) (bool, error) {
 	return on, nil
 }
 
-// read reads a body within the limit.
+// openBytes bounds a body that nobody's rights are asked for: a login, keys for an initialisation.
+const openBytes = 1 << 20
+
+// read reads a body within the limit; a large one of a caller who may send it.
 func (a *API) read(r *http.Request) ([]byte, error) {
-	b, err := httpx.ReadBody(r, nil, a.cfg.MaxBodyBytes)
+	most := a.cfg.MaxBodyBytes
+	if r.ContentLength > most {
+		return nil, errBodyTooLarge
+	}
+	if httpx.MayBeLarge(r) {
+		var err error
+		if most, err = a.mayBeLarge(r, most); err != nil {
+			return nil, err
+		}
+	}
+	return readBody(r, most)
+}
+
+// readOpen reads the body of a path that is served before anybody's rights are asked for.
+func (a *API) readOpen(r *http.Request) ([]byte, error) {
+	return readBody(r, min(a.cfg.MaxBodyBytes, openBytes))
+}
+
+func readBody(r *http.Request, most int64) ([]byte, error) {
+	b, err := httpx.ReadBody(r, nil, most)
 	var large *httpx.TooLarge
 	switch {
 	case errors.As(err, &large):
-		return nil, withStatus(http.StatusRequestEntityTooLarge, "request body too large")
+		return nil, errBodyTooLarge
+	case errors.Is(err, limit.ErrBytes):
+		return nil, err
 	case err != nil:
 		return nil, withStatus(http.StatusBadRequest, "failed to read the body")
 	}
 	return b, nil
+}
+
+var errBodyTooLarge = withStatus(http.StatusRequestEntityTooLarge, "request body too large")
+
+// mayBeLarge judges who sends a large body before it is read, and says how large it may be.
+func (a *API) mayBeLarge(r *http.Request, most int64) (int64, error) {
+	path := strings.TrimPrefix(r.URL.Path, "/v1/")
+	small := min(most, openBytes)
+	for _, prefix := range []string{"sys/rekey", "sys/rotate/", "sys/generate-root/", "sys/storage/raft/"} {
+		if strings.HasPrefix(path, prefix) { // shares, and keys to give them out under
+			return small, nil
+		}
+	}
+	if a.cfg.Keeper.Sealed() {
+		return small, nil
+	}
+	from := remote(r)
+	q := &secrets.Request{ID: requestID(), Path: path, Token: tokenOf(r), Op: secrets.Update, Remote: from.Addr(), RemotePort: from.Port()}
+	bytes := r.ContentLength
+	if bytes < 0 {
+		bytes = openBytes // it is held to that below
+	}
+	err := a.cfg.Keeper.MayBeLarge(r.Context(), q, bytes, openBytes)
+	if err == nil && q.Token == "" {
+		most = small
+	}
+	return most, err
 }
 
 // rewound is a body to be read again.
@@ -372,9 +424,9 @@ func rewound(b []byte) io.ReadCloser {
 	return io.NopCloser(bytes.NewReader(b))
 }
 
-// body is a write's body.
+// body is the body of a write at an open path.
 func (a *API) body(r *http.Request) ([]byte, error) {
-	b, err := a.read(r)
+	b, err := a.readOpen(r)
 	if err != nil {
 		return nil, err
 	}

@@ -58,7 +58,7 @@ func (a *API) localHere(w http.ResponseWriter, r *http.Request, path string) {
 		return
 	}
 	if reply, ok := a.cfg.Keeper.LocalHere(r.Context(), q); ok {
-		answer(w, q, reply)
+		answer(w, r, q, reply)
 		return
 	}
 	if leader, ok := a.cfg.Cluster.Leader(r.Context()); ok {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/keeper"
 	"corbel.dev/corbel/secrets/quota"
@@ -33,7 +34,7 @@ func write(w http.ResponseWriter, status int, contentType []string, body []byte)
 		h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(body)
+	httpx.WriteBounded(w, body)
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
@@ -114,13 +115,19 @@ func (a *made) write(w http.ResponseWriter) {
 	write(w, a.status, a.contentType, a.body)
 }
 
-// answer writes the keeper's reply.
-func answer(w http.ResponseWriter, q *secrets.Request, r *keeper.Reply) {
-	if r.Raw != nil && r.Raw.Stream != nil {
-		stream(w, r.Raw)
+// answer writes the keeper's reply. A large one has its place in the budget of bytes until the client has taken it.
+func answer(w http.ResponseWriter, r *http.Request, q *secrets.Request, reply *keeper.Reply) {
+	if reply.Raw != nil && reply.Raw.Stream != nil {
+		stream(w, reply.Raw)
 		return
 	}
 	var a made
-	a.of(nil, q, r)
+	a.of(nil, q, reply)
+	hold, err := httpx.HoldAnswer(r, len(a.body))
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	defer hold.End()
 	a.write(w)
 }

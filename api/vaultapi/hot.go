@@ -42,6 +42,9 @@ func (h *Hot) Serve(c *hothttp.Call, r *hothttp.Request) hothttp.Outcome {
 	}
 	q := &secrets.Request{ID: requestID(), Path: string(path), Token: string(r.VaultToken), Remote: c.Remote().Addr(), RemotePort: c.Remote().Port()}
 	if r.Method != hothttp.GET {
+		if int64(len(r.Body)) > h.api.cfg.MaxBodyBytes {
+			return hothttp.Decline
+		}
 		q.Op = secrets.Update
 		if trimmed := bytes.TrimSpace(r.Body); len(trimmed) > 0 && trimmed[0] != '{' {
 			return hothttp.Decline // it may be a form

@@ -35,7 +35,7 @@ func (a *API) raftActive(w http.ResponseWriter, r *http.Request, path, rest stri
 	if !method(w, r, http.MethodPut, http.MethodPost) {
 		return
 	}
-	body, err := a.read(r)
+	body, err := a.readOpen(r)
 	if err == nil {
 		var data any
 		if data, err = a.bootstrap(r.Context(), rest, body); err == nil {

@@ -49,7 +49,7 @@ func (a *API) readHere(w http.ResponseWriter, r *http.Request, path string) bool
 	}
 	w.Header().Set(lagHeader, strconv.FormatInt((lag+time.Millisecond-1).Milliseconds(), 10))
 	w.Header().Set(indexHeader, a.stateAt(index))
-	answer(w, q, reply)
+	answer(w, r, q, reply)
 	return true
 }
 

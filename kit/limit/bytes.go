@@ -23,6 +23,7 @@ type Bytes struct {
 	used    atomic.Int64
 	high    atomic.Int64
 	refused atomic.Uint64
+	told    func() // of each refusal; may be nil
 
 	mu  sync.Mutex // guards who
 	who map[netip.Addr]int64
@@ -36,8 +37,10 @@ type BytesStats struct {
 	Refused uint64
 }
 
-// NewBytes makes a budget.
-func NewBytes(most int64) *Bytes { return &Bytes{most: most, who: map[netip.Addr]int64{}} }
+// NewBytes makes a budget. refused, where it is not nil, is called at each refusal.
+func NewBytes(most int64, refused func()) *Bytes {
+	return &Bytes{most: most, told: refused, who: map[netip.Addr]int64{}}
+}
 
 // Stats reads the budget; that of nil is zero.
 func (b *Bytes) Stats() BytesStats {
@@ -54,6 +57,9 @@ func (b *Bytes) take(who netip.Addr, n int64) bool {
 	used := b.used.Load() + n
 	if used > b.most || who.IsValid() && b.who[who]+n > b.most/2 {
 		b.refused.Add(1)
+		if b.told != nil {
+			b.told()
+		}
 		return false
 	}
 	b.used.Store(used)

@@ -246,6 +246,7 @@ type Limits struct {
 	RPCMaxBurst      int           `key:"limits.rpc_max_burst" def:"1000" opt:"reload" doc:"burst above rpc_rate"`
 	KVMaxValueBytes  int           `key:"limits.kv_max_value_size" def:"524288" doc:"largest KV value, as stored"`
 	TxnMaxBytes      int           `key:"limits.txn_max_req_len" def:"524288" doc:"largest transaction body, its values counted as stored"`
+	RequestMemory    int           `key:"limits.request_memory" def:"0" doc:"bytes that large requests and answers of all ports may hold at a time; 0 is a quarter of the memory that this process may use (64 MiB to 4 GiB), -1 is no limit"`
 	RequestMode      string        `key:"limits.request_limits.mode" def:"disabled" opt:"reload" doc:"disabled, permissive or enforcing"`
 	RequestReadRate  float64       `key:"limits.request_limits.read_rate" def:"-1" opt:"reload" doc:"reads per second a server accepts; -1 is no limit"`
 	RequestWriteRate float64       `key:"limits.request_limits.write_rate" def:"-1" opt:"reload" doc:"writes per second a server accepts; -1 is no limit"`

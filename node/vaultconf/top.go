@@ -43,6 +43,7 @@ func (r *reader) top(k *Keys) {
 		k.Fail("default_lease_ttl", "is greater than max_lease_ttl")
 	}
 	c.MaxRequestDuration = k.Duration("default_max_request_duration", 90*time.Second)
+	c.RequestMemory = k.Int("request_memory", 0)
 	c.DisableCache = k.Bool("disable_cache", false)
 	// OpenBao's word for the contrary counts where it is said: without either, standbys hand reads on as Vault's do.
 	c.StandbyReads = k.Bool("standby_reads", k.Has("disable_standby_reads") && !k.Bool("disable_standby_reads", false))

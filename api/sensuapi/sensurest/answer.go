@@ -120,7 +120,12 @@ func (q *request) answer(status int, v any) error {
 	if err != nil {
 		return err
 	}
-	httpx.Write(q.w, q.r, status, httpx.JSONType, append(b, '\n'))
+	hold, err := httpx.HoldAnswer(q.r, len(b))
+	if err != nil {
+		return err
+	}
+	defer hold.End()
+	httpx.WriteHeld(q.w, q.r, status, httpx.JSONType, append(b, '\n'))
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/logins"
 	"corbel.dev/corbel/monitor/users"
@@ -133,7 +134,7 @@ func (a *API) pair(w http.ResponseWriter, r *http.Request) (access, refresh stri
 		unauthorized(w)
 		return "", "", false
 	}
-	b, err := q.body()
+	b, err := httpx.ReadBody(r, nil, min(a.cfg.MaxBodyBytes, limit.FreeBytes)) // nobody has judged who asks yet
 	if err != nil {
 		q.fail(err)
 		return "", "", false

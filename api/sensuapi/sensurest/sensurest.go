@@ -230,5 +230,5 @@ func (q *request) verb() string {
 	return "get"
 }
 
-// body reads the request's body.
+// body reads the request's body. Who asks is known by then.
 func (q *request) body() ([]byte, error) { return httpx.ReadBody(q.r, nil, q.cfg.MaxBodyBytes) }

@@ -1,0 +1,58 @@
+package node
+
+import (
+	"context"
+	"net/netip"
+
+	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/kit/hostinfo"
+	"corbel.dev/corbel/kit/limit"
+	"corbel.dev/corbel/telemetry"
+)
+
+// What all ports of a process may hold of large bodies and answers where the configuration does not say: a quarter of
+// the memory that it may use, within these.
+const (
+	leastBudget = 64 << 20
+	mostBudget  = 4 << 30
+)
+
+// newByteBudget makes the budget of a process and exports it. bytes is the configuration's: 0 is by the memory, below 0 is none.
+func newByteBudget(bytes int, metrics *telemetry.Registry) *limit.Bytes {
+	most := int64(bytes)
+	if most < 0 {
+		return nil
+	}
+	if most == 0 {
+		most = min(max(int64(hostinfo.AllowedMemory()/4), leastBudget), mostBudget)
+	}
+	refused := metrics.Counter("request.memory.refused")
+	budget := limit.NewBytes(most, func() { refused.Add(1) })
+	of := func(pick func(limit.BytesStats) int64) func() float64 {
+		return func() float64 { return float64(pick(budget.Stats())) }
+	}
+	metrics.Declare(telemetry.KindGauge, "request.memory.used", "Bytes of large requests and answers that are held now.")
+	metrics.Declare(telemetry.KindGauge, "request.memory.high", "The most of them that were held at a time since the start.")
+	metrics.Declare(telemetry.KindGauge, "request.memory.limit", "How many may be held.")
+	metrics.Declare(telemetry.KindCounter, "request.memory.refused", "Requests that were refused since there was no room for them.")
+	metrics.GaugeFunc("request.memory.used", of(func(s limit.BytesStats) int64 { return s.Used }))
+	metrics.GaugeFunc("request.memory.high", of(func(s limit.BytesStats) int64 { return s.High }))
+	metrics.GaugeFunc("request.memory.limit", of(func(s limit.BytesStats) int64 { return s.Most }))
+	return budget
+}
+
+// heldCalls has a handler's large requests count in the budget while it answers them. Where they come from is not told
+// apart: it is other processes of the cluster, each of which speaks for many.
+func heldCalls(budget *limit.Bytes, handle rpc.Handler) rpc.Handler {
+	return func(ctx context.Context, req []byte) ([]byte, error) {
+		if len(req) <= limit.FreeBytes {
+			return handle(ctx, req)
+		}
+		hold := budget.Hold(netip.Addr{})
+		if err := hold.Add(2 * int64(len(req))); err != nil { // the message, and what is made of it
+			return nil, err
+		}
+		defer hold.End()
+		return handle(ctx, req)
+	}
+}

@@ -1,0 +1,46 @@
+package keeper
+
+import (
+	"context"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets"
+)
+
+// errLargeOpen refuses a large body where nobody's rights are asked for.
+var errLargeOpen = errkind.New(errkind.TooLarge, "request body too large: without a token it may have 1 MiB")
+
+// MayBeLarge judges whether a request may bring a large body, before it is read: r has its path, token and address, and
+// no body yet. Who has a token that counts may; a login may bring up to openBytes. Whoever does not may not, which is recorded.
+// It is no more than that: Handle judges the request itself, and counts its token's use. A standby leaves it to the active server.
+func (k *Keeper) MayBeLarge(ctx context.Context, r *secrets.Request, bytes, openBytes int64) error {
+	leave, err := k.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	st := k.state.Load()
+	if st == nil {
+		if r.Token == "" && bytes > openBytes {
+			return errDenied
+		}
+		return nil
+	}
+	r.Now = k.cfg.Now()
+	t := &task{Request: r, st: st}
+	t.entry, r.Rest = st.mounts.Route(r.Path)
+	_, err = k.known(ctx, t)
+	if err == nil || !errkind.Is(err, errkind.Denied) {
+		return err
+	}
+	if t.entry != nil {
+		r.Mount = t.entry.Path
+		if matches(st.engines[t.entry.Accessor].Special().Open, r.Rest) {
+			if bytes > openBytes {
+				return errLargeOpen
+			}
+			return nil
+		}
+	}
+	return k.audited(ctx, t, err)
+}
