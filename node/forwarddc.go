@@ -3,6 +3,7 @@ package node
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -79,7 +80,10 @@ func (w *wan) stream(rw http.ResponseWriter, p *wanPath, r *http.Request, j jour
 	defer stop()
 	f := &forwarder{client: w.rpc, callTimeout: w.callTimeout}
 	r = r.WithContext(ctx)
-	upload, err := f.upload(r, p.addr)
+	upload, err := f.upload(rw, r, p.addr, j)
+	if errors.Is(err, errAnsweredBefore) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}

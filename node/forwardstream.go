@@ -23,6 +23,8 @@ import (
 const (
 	methodHTTPStream = "http.stream"
 	methodHTTPUpload = "http.upload"
+	// methodHTTPOffer asks, with a request's head, whether its body is wanted, before the first piece of it.
+	methodHTTPOffer = "http.offer"
 )
 
 // uploadPiece is how much of a body one call carries; a body up to that size goes with the request.
@@ -39,11 +41,15 @@ func (f *forwarder) ForwardStream(w http.ResponseWriter, r *http.Request, toLead
 	if err != nil {
 		return err
 	}
-	upload, err := f.upload(r, addr)
+	next := journey{j.hops + 1, j.crossed}
+	upload, err := f.upload(w, r, addr, next)
+	if errors.Is(err, errAnsweredBefore) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	req, err := encodeRequest(r, journey{j.hops + 1, j.crossed})
+	req, err := encodeRequest(r, next)
 	if err != nil {
 		return err
 	}
@@ -55,10 +61,21 @@ func (f *forwarder) ForwardStream(w http.ResponseWriter, r *http.Request, toLead
 	return copyStream(w, stream)
 }
 
-// upload sends the body ahead when it is long, and returns what it can be asked for by.
-func (f *forwarder) upload(r *http.Request, addr string) (string, error) {
+// errAnsweredBefore says that the request was answered by its head alone.
+var errAnsweredBefore = errors.New("the body is not wanted")
+
+// upload sends the body ahead when it is long, and returns what it can be asked for by. Whether it is wanted is asked first: who
+// may not ask is told so, on w, and what follows was not sent anywhere.
+func (f *forwarder) upload(w http.ResponseWriter, r *http.Request, addr string, j journey) (string, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return "", nil
+	}
+	if o, ok := r.Body.(*offered); ok { // only the head is here
+		if _, err := f.offer(w, r, addr, j, true); err != nil {
+			return "", err
+		}
+		o.wanted = true
+		return "", errOffered
 	}
 	buf := make([]byte, uploadPiece)
 	n, err := io.ReadFull(r.Body, buf)
@@ -66,7 +83,13 @@ func (f *forwarder) upload(r *http.Request, addr string) (string, error) {
 		r.Body = io.NopCloser(bytes.NewReader(buf[:n]))
 		return "", nil
 	}
-	id := uuid.NewString()
+	if err != nil {
+		return "", errkind.E(errkind.Invalid, "read the request body", err)
+	}
+	id, err := f.offer(w, r, addr, j, false)
+	if err != nil {
+		return "", err
+	}
 	for offset := uint64(0); ; {
 		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 			return "", errkind.E(errkind.Invalid, "read the request body", err)
@@ -86,6 +109,83 @@ func (f *forwarder) upload(r *http.Request, addr string) (string, error) {
 			return id, nil
 		}
 		n, err = io.ReadFull(r.Body, buf)
+	}
+}
+
+// offer asks a server whether it wants the body of a request, and returns the name that it gave to it; it makes no room when
+// somebody else only asks for it. What the server answers otherwise is written to w; the error is errAnsweredBefore then.
+func (f *forwarder) offer(w http.ResponseWriter, r *http.Request, addr string, j journey, onlyAsks bool) (string, error) {
+	head := r.Clone(r.Context())
+	head.Body = http.NoBody
+	req, err := encodeRequest(head, j)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), f.callTimeout)
+	defer cancel()
+	reply, err := f.client.Call(ctx, addr, methodHTTPOffer, pack.Bytes(pack.Bool(nil, onlyAsks), req))
+	if errkind.Is(err, errkind.NotFound) {
+		return "", errkind.New(errkind.Unavailable, "the server is of an older version, which takes bodies before it looks at the token: upgrade the servers first, or send the request to a server")
+	}
+	if err != nil {
+		return "", err
+	}
+	rd := pack.Read(reply)
+	wanted, id, answer := rd.Bool(), rd.String(), rd.Bytes()
+	if rd.Err() != nil {
+		return "", errkind.E(errkind.Internal, "forwarded answer", rd.Err())
+	}
+	if wanted {
+		return id, nil
+	}
+	if err := writeReply(w, answer); err != nil {
+		return "", err
+	}
+	return "", errAnsweredBefore
+}
+
+// errOffered ends the handling of a head whose body is wanted.
+var errOffered = errors.New("only the head of the request is here")
+
+// offered stands for a body that was not sent yet. Whoever reads it has judged the head.
+type offered struct{ wanted bool }
+
+// Read implements io.Reader.
+func (o *offered) Read([]byte) (int, error) {
+	o.wanted = true
+	return 0, errOffered
+}
+
+// Close implements io.Closer.
+func (o *offered) Close() error { return nil }
+
+// serveOffer implements methodHTTPOffer: the process's own API handles the head, and when it comes as far as to read the body,
+// that gets a name and a place.
+func serveOffer(api http.Handler, u *uploads) rpc.Handler {
+	return func(ctx context.Context, p []byte) ([]byte, error) {
+		rd := pack.Read(p)
+		onlyAsks, head := rd.Bool(), rd.Bytes()
+		if rd.Err() != nil {
+			return nil, errkind.E(errkind.Invalid, "forwarded request", rd.Err())
+		}
+		r, err := decodeRequest(ctx, head)
+		if err != nil {
+			return nil, err
+		}
+		body := &offered{}
+		r.Body, r.ContentLength = body, -1
+		w := &recorder{header: http.Header{}}
+		api.ServeHTTP(w, r)
+		var id string
+		if !body.wanted {
+			return pack.Bytes(pack.String(pack.Bool(nil, false), ""), w.encode()), nil
+		}
+		if !onlyAsks {
+			if id, err = u.begin(); err != nil {
+				return nil, err
+			}
+		}
+		return pack.Bytes(pack.String(pack.Bool(nil, true), id), nil), nil
 	}
 }
 
@@ -224,12 +324,6 @@ func (u *uploads) piece(_ context.Context, p []byte) ([]byte, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	part := u.parts[id]
-	if part == nil && offset == 0 {
-		var err error
-		if part, err = u.beginLocked(id); err != nil {
-			return nil, err
-		}
-	}
 	if part == nil || offset != part.size || part.size+int64(len(data)) > maxUploadBytes {
 		return nil, errkind.Errorf(errkind.Invalid, "upload: a piece at %d does not fit", offset)
 	}
@@ -242,24 +336,28 @@ func (u *uploads) piece(_ context.Context, p []byte) ([]byte, error) {
 	return nil, nil
 }
 
-func (u *uploads) beginLocked(id string) (*upload, error) {
+// begin makes room for a body whose head was judged, and names it.
+func (u *uploads) begin() (string, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	for other, part := range u.parts {
 		if time.Since(part.newest) > uploadIdle {
 			u.dropLocked(other)
 		}
 	}
 	if len(u.parts) >= maxUploads {
-		return nil, errkind.New(errkind.Overloaded, "too many uploads at a time")
+		return "", errkind.New(errkind.Overloaded, "too many uploads at a time")
 	}
 	f, err := tempFile(u.dir)
 	if err != nil {
-		return nil, errkind.E(errkind.Unavailable, "upload", err)
+		return "", errkind.E(errkind.Unavailable, "upload", err)
 	}
 	if u.parts == nil {
 		u.parts = map[string]*upload{}
 	}
+	id := uuid.NewString()
 	u.parts[id] = &upload{file: f, newest: time.Now()}
-	return u.parts[id], nil
+	return id, nil
 }
 
 func (u *uploads) dropLocked(id string) {

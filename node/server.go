@@ -158,6 +158,7 @@ func (p *Process) build() (err error) {
 	if p.cfg.Server { // an agent is asked by servers alone, and answers for itself
 		p.rpcSrv.Handle(methodHTTP, heldCalls(p.bytes, serveForwarded(p.api, p.parting, &p.ending)))
 		p.rpcSrv.HandleStream(methodHTTPStream, serveStreamed(p.withProfiles(p.api), p.uploads))
+		p.rpcSrv.Handle(methodHTTPOffer, serveOffer(p.api, p.uploads))
 		p.rpcSrv.Handle(methodHTTPUpload, p.uploads.piece)
 		p.rpcSrv.Handle(methodDNS, serveDNS(p.dns))
 		p.rpcSrv.Handle(methodCoordinate, p.places.serve())
