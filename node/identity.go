@@ -29,7 +29,7 @@ func nodeID(fsys vfs.FS, dir, configured string, fromMachine bool) (string, erro
 		return makeID(fromMachine), nil
 	}
 	path := filepath.Join(dir, nodeIDFile)
-	data, err := vfs.ReadFile(fsys, path)
+	data, err := vfs.ReadDurable(fsys, path)
 	switch {
 	case err == nil:
 		id := strings.TrimSpace(string(data))

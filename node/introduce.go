@@ -60,7 +60,7 @@ const introFile = "auto-config.json"
 // readIntroduction returns nil when there is none.
 func readIntroduction(fsys vfs.FS, dir string) (*introduction, error) {
 	path := filepath.Join(dir, introFile)
-	data, err := vfs.ReadFile(fsys, path)
+	data, err := vfs.ReadDurable(fsys, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

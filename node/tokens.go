@@ -58,7 +58,7 @@ func newOwnTokens(fsys vfs.FS, cfg *config.Config) (*ownTokens, error) {
 		return t, nil
 	}
 	t.path = filepath.Join(cfg.DataDir, tokensFile)
-	data, err := vfs.ReadFile(fsys, t.path)
+	data, err := vfs.ReadDurable(fsys, t.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return t, nil

@@ -148,7 +148,9 @@ func TestEveryDiskOperationFails(t *testing.T) {
 // failOnce lets the operation of that number fail, with an error that alternates.
 func failOnce(t *testing.T, site int) {
 	code := []syscall.Errno{syscall.EIO, syscall.ENOSPC}[site%2]
-	faulty := vfs.NewFaulty(vfs.NewMem())
+	mem := vfs.NewMem()
+	mem.Seed(uint64(site))
+	faulty := vfs.NewFaulty(mem)
 	faulty.Inject(vfs.Rule{Name: "once", Skip: site, Count: 1, Err: code})
 	r := newTrace(t, faulty)
 	defer func() {
@@ -160,6 +162,10 @@ func failOnce(t *testing.T, site int) {
 	faulty.LiftAll()
 	r.start()
 	r.judge("on the healed disk")
+	r.n.fs = mem.Crash(rand.New(rand.NewPCG(uint64(site), 4))) // what a failed fsync dropped goes now
+	r.n.stop()
+	r.start()
+	r.judge("after a power loss")
 	r.n.stop()
 }
 

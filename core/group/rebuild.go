@@ -22,6 +22,11 @@ func (g *Group) rebuildPath() string { return filepath.Join(g.cfg.Dir, rebuildNa
 
 // openLog opens the log. A damaged one is moved aside when other members can give it back.
 func (g *Group) openLog(s *stores) error {
+	// Names may be in the machine's memory alone, left by a process that was killed before this fsync: of a log that was moved
+	// aside, of the mark of a rebuild, of the members, of a peers.json that was followed.
+	if err := g.cfg.FS.SyncDir(g.cfg.Dir); err != nil {
+		return err
+	}
 	if err := g.finishMove(); err != nil {
 		return err
 	}

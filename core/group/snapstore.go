@@ -46,6 +46,11 @@ func openSnapStore(fsys vfs.FS, dir string, log *slog.Logger, replaceable bool) 
 	if err := fsys.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
+	// What is listed counts, and the log may be cut on the word of it. Its name may be in the machine's memory alone, left by a
+	// process that was killed before this fsync.
+	if err := fsys.SyncDir(dir); err != nil {
+		return nil, err
+	}
 	s := &snapStore{fs: fsys, dir: dir, log: log, wanted: make(chan struct{}, 1)}
 	entries, err := fsys.ReadDir(dir)
 	if err != nil {
@@ -214,6 +219,8 @@ type snapSink struct {
 	meta  raft.SnapshotMeta
 	done  bool
 	fresh int // bytes that were written and not synced
+	// failed is the first error: after a failed fsync the next one says nothing.
+	failed error
 }
 
 // syncedBytes is how much of a snapshot is written before it is synced. One fsync of hundreds of MiB at its end
@@ -225,12 +232,16 @@ func (k *snapSink) ID() string { return k.meta.ID }
 
 // Write implements raft.SnapshotSink.
 func (k *snapSink) Write(p []byte) (int, error) {
+	if k.failed != nil {
+		return 0, k.failed
+	}
 	n, err := k.file.Write(p)
 	k.meta.Size += int64(n)
 	if k.fresh += n; err == nil && k.fresh >= syncedBytes {
 		k.fresh = 0
 		err = k.file.Sync()
 	}
+	k.failed = err
 	return n, err
 }
 
@@ -250,7 +261,10 @@ func (k *snapSink) Close() error {
 		return nil
 	}
 	k.done = true
-	err := k.file.Sync()
+	err := k.failed
+	if err == nil {
+		err = k.file.Sync()
+	}
 	if closeErr := k.file.Close(); err == nil {
 		err = closeErr
 	}
@@ -297,12 +311,25 @@ func (k *snapSink) commit() error {
 		if old.ID == meta.ID {
 			break // an older one was installed on purpose: keep it
 		}
-		for _, end := range []string{".meta", ".state"} {
-			if err := s.fs.Remove(s.path(old.ID + end)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				s.log.Warn("cannot remove an old snapshot", "file", s.path(old.ID+end), "err", err)
-			}
+		if err := s.remove(old.ID); err != nil {
+			s.log.Warn("cannot remove an old snapshot", "file", s.path(old.ID+".state"), "err", err)
 		}
 		s.metas = s.metas[:len(s.metas)-1]
+	}
+	return nil
+}
+
+// remove deletes a snapshot that is not needed any more. Its meta file is gone for good before its state goes: after a power loss
+// between them it would look damaged.
+func (s *snapStore) remove(id string) error {
+	if err := s.fs.Remove(s.path(id + ".meta")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := s.fs.SyncDir(s.dir); err != nil {
+		return err
+	}
+	if err := s.fs.Remove(s.path(id + ".state")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func openKeyring(cfg Config) (*keyring, error) {
 	k := &keyring{fs: cfg.FS, path: cfg.KeyringFile}
 	var keys [][]byte
 	if k.path != "" {
-		b, err := vfs.ReadFile(k.fs, k.path)
+		b, err := vfs.ReadDurable(k.fs, k.path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, errkind.E(errkind.Unavailable, "gossip: keyring", err)
 		}

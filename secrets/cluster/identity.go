@@ -91,7 +91,7 @@ func Nobody() *wire.TLS {
 
 // load reads an authority from a file; nil where there is none.
 func load(fsys vfs.FS, path string) (*Authority, error) {
-	raw, err := vfs.ReadFile(fsys, path)
+	raw, err := vfs.ReadDurable(fsys, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
