@@ -126,7 +126,8 @@ func (o *startOptions) load(e *env) (*config.Config, error) {
 
 func (e *env) server(c *cobra.Command) {
 	c.Long = `Run a member of the control-plane cluster (1, 3 or 5 of them). Traffic beyond this
-host needs TLS, or tls { disabled = true }; see docs/configuration.md.
+host needs TLS and a gossip key, or -allow-plaintext and -allow-unencrypted-gossip;
+see docs/configuration.md.
 
   corbel server --data-dir /var/lib/corbel --bind 127.0.0.1 --bootstrap
   corbel server --config-dir /etc/corbel.d`

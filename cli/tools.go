@@ -70,7 +70,7 @@ func (e *env) validate(c *cobra.Command) {
 	var format, style string
 	c.Use = "validate PATH..."
 	c.Args = command.Between(1, -1, "files or folders of configuration")
-	c.Long = "Check configuration files and folders, all together as a process would read them.\nEvery problem is listed; nothing is started."
+	c.Long = "Check configuration files and folders, all together as a process would read them.\nEvery problem is listed; nothing is started. Files with a key of servers, such as\nbootstrap_expect, are judged as `corbel server` does, others as `corbel agent`."
 	c.Flags().BoolVar(&quiet, "quiet", false, "print problems only")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.Flags().StringVar(&format, "config-format", "", "hcl or json, for files of other names")
@@ -82,7 +82,7 @@ func (e *env) validate(c *cobra.Command) {
 		case "dev":
 			o.Dev, o.Server = true, true
 		case "corbel":
-			o.Style = config.Corbel
+			o.Style, o.Either = config.Corbel, true
 		default:
 			return command.Usagef("--style=%s must be corbel, consul or dev", style)
 		}

@@ -144,7 +144,7 @@ func (b *bed) start(s *server, join []string) (err error) {
 		"-server-port", port(s.rpc), "-serf-lan-port", port(s.serf)}
 	if b.net != nil {
 		bind, reach = b.net.IP(s.host), s.http
-		args = append(args, "-hcl", fmt.Sprintf("addresses { http = %q }\ntls { disabled = true }", s.http))
+		args = append(args, "-hcl", fmt.Sprintf("addresses { http = %q }\ntls { disabled = true }\nallow_unencrypted_gossip = true", s.http))
 	} else {
 		args = append(args, "-http-port", port(s.http), "-hcl", fmt.Sprintf("ports { monitor = %s\n monitor_agents = %s }", port(s.monitor), port(s.agents)))
 	}

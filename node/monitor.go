@@ -83,7 +83,7 @@ func (p *Process) buildMonitor() error {
 	m.raft = newMonitorRaft(p, m.resources)
 	m.resources.Serve(&monitorGroup{m})
 	m.resources.Watch(m.changed)
-	m.users = users.New(users.Config{Resources: m.resources})
+	m.users = users.New(users.Config{Resources: m.resources, PublishedFromHostOnly: p.cfg.Cautious(), Log: p.log})
 	m.spread = newMonitorSpread(m)
 	m.buildSecrets()
 	if err := m.openPipelines(); err != nil {

@@ -7,6 +7,7 @@ import (
 	"regexp"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/monitor/users"
 )
 
 // initPath is where an empty plane is initialized. It takes no login, since nobody can have one: whoever comes first is the administrator.
@@ -45,6 +46,9 @@ func (m *monitorPlane) serveInit(w http.ResponseWriter, r *http.Request) {
 		return
 	case len(in.Password) < minPassword:
 		fail(http.StatusBadRequest, "password: must have at least 8 characters")
+		return
+	case in.Password == users.AgentPassword && m.p.cfg.Cautious() && m.p.cfg.MonitorExposed():
+		fail(http.StatusBadRequest, "password: is Sensu's published default, and the plane is open to the network: choose another one")
 		return
 	case in.APIKey != "" && !uuidForm.MatchString(in.APIKey):
 		fail(http.StatusBadRequest, "api_key: is not a UUID")

@@ -11,8 +11,12 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"log/slog"
+	"net"
+	"net/netip"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -39,6 +43,10 @@ type Config struct {
 	Resources *resources.Resources
 	// Cost of new hashes; zero is DefaultCost. Less is for tests.
 	Cost int
+	// PublishedFromHostOnly has AgentPassword, which everybody knows, log in from loopback addresses alone, whoever's it is.
+	PublishedFromHostOnly bool
+	// Log says that such a login was refused; nil says nothing.
+	Log *slog.Logger
 }
 
 // Users checks passwords. All methods may be called from any goroutine.
@@ -48,6 +56,9 @@ type Users struct {
 	nobody    []byte
 	gate      *limit.Gate
 	key       [32]byte
+	hostOnly  bool // Config.PublishedFromHostOnly
+	log       *slog.Logger
+	told      atomic.Int64 // Unix second of the newest line about it
 
 	mu   sync.Mutex
 	good map[[32]byte]struct{}
@@ -56,6 +67,7 @@ type Users struct {
 // New returns a Users over the configuration's users.
 func New(c Config) *Users {
 	u := &Users{resources: c.Resources, cost: cmp.Or(c.Cost, DefaultCost), nobody: nobody, good: map[[32]byte]struct{}{},
+		hostOnly: c.PublishedFromHostOnly, log: cmp.Or(c.Log, slog.New(slog.DiscardHandler)),
 		gate: limit.NewGate(limit.GateConfig{Name: "password checks", Slots: runtime.GOMAXPROCS(0), MaxWaiting: 50_000, MaxPerKey: 50_000, MaxWait: 14 * time.Second})}
 	_, _ = rand.Read(u.key[:])
 	if u.cost != DefaultCost {
@@ -68,6 +80,10 @@ func New(c Config) *Users {
 
 // Login returns who has the name and password. from is whose turn it is in the queue, an address. Errors: ErrWrong; Overloaded, who waits too long.
 func (u *Users) Login(ctx context.Context, from, name, text string) (monitor.Caller, error) {
+	if u.hostOnly && text == AgentPassword && !ofHost(from) {
+		u.tell(from, name)
+		return monitor.Caller{}, ErrWrong
+	}
 	hash, caller := u.nobody, monitor.Caller{}
 	if item := u.resources.View().Get("users", "", name); item != nil {
 		if user := item.Object().(*monitor.User); !user.Disabled && user.PasswordHash != "" {
@@ -104,6 +120,24 @@ func (u *Users) Login(ctx context.Context, from, name, text string) (monitor.Cal
 	}
 	u.good[digest] = struct{}{}
 	return caller, nil
+}
+
+// ofHost tells whether an address, with or without a port, is of this host.
+func ofHost(from string) bool {
+	if host, _, err := net.SplitHostPort(from); err == nil {
+		from = host
+	}
+	addr, err := netip.ParseAddr(from)
+	return err == nil && addr.Unmap().IsLoopback()
+}
+
+// tell says once a minute that a published password was refused: a fleet brings it again and again.
+func (u *Users) tell(from, name string) {
+	now := time.Now().Unix()
+	if last := u.told.Load(); now-last >= 60 && u.told.CompareAndSwap(last, now) {
+		u.log.Warn("a login with Sensu's published password was refused: it is taken from this host alone; give the user another one (sensuctl user reset-password), and its agents too",
+			"user", name, "from", from)
+	}
 }
 
 // Named returns who has a name that was proved in another way than by a password; false is nobody, or somebody who is disabled.

@@ -138,3 +138,20 @@ func TestCost(t *testing.T) {
 		t.Errorf("%d users", hashes)
 	}
 }
+
+// The password that everybody knows opens nothing to other hosts, whoever has it, once or again.
+func TestPublishedPassword(t *testing.T) {
+	r := seeded(t)
+	u := New(Config{Resources: r, Cost: bcrypt.MinCost, PublishedFromHostOnly: true})
+	for range 2 {
+		for from, ok := range map[string]bool{"127.0.0.1": true, "127.0.0.1:4711": true, "::1": true, "[::1]:4711": true, "::ffff:127.0.0.1": true,
+			"10.0.0.9": false, "10.0.0.9:4711": false, "fe80::1": false, "": false, "somewhere": false} {
+			if _, err := u.Login(t.Context(), from, AgentUser, AgentPassword); (err == nil) != ok || err != nil && !errors.Is(err, ErrWrong) {
+				t.Errorf("from %q: %v, taken is %v", from, err, ok)
+			}
+		}
+	}
+	if _, err := u.Login(t.Context(), "10.0.0.9", "admin", "correct horse"); err != nil {
+		t.Error("another password is refused", err)
+	}
+}

@@ -279,52 +279,6 @@ func (l *loader) monitorAgent() {
 	}
 }
 
-// exposure holds Corbel's own promise: nothing in plain text leaves the host unless
-// someone says so.
-func (l *loader) exposure() {
-	c := l.cfg
-	if !c.ACL.Enabled || c.ACL.DefaultPolicy == "allow" {
-		l.warn("ACLs are off or allow by default: everyone who reaches this process may change everything")
-	}
-	if c.TLS.Disabled {
-		l.warn("tls.disabled: requests and tokens travel in plain text")
-		return
-	}
-	rpc := &c.TLS.InternalRPC
-	hasIdentity := rpc.Enabled() || !c.Server && (rpc.CAFile != "" || rpc.CAPath != "")
-	if addr := c.Listen.RPC; c.Server && !loopback(addr) && !hasIdentity {
-		l.fail(fmt.Sprintf("bind_addr opens %s to the network without TLS: set tls.defaults.ca_file, cert_file and key_file, "+
-			"or -bind 127.0.0.1, or accept plain text with tls { disabled = true }", addr))
-	}
-	if addr := c.Listen.Gossip; !c.Server && !loopback(addr) && !hasIdentity {
-		l.fail(fmt.Sprintf("bind_addr joins others from %s without TLS: set tls.defaults.ca_file to the servers' authority, "+
-			"or -bind 127.0.0.1, or accept plain text with tls { disabled = true }", addr))
-	}
-	if addr := c.Listen.Gossip; !loopback(addr) && len(c.Gossip.EncryptKey) == 0 && hasIdentity {
-		l.warn("encrypt is not set: gossip travels in plain text; make a key with `corbel keygen`")
-	}
-	for key, addrs := range map[string][]string{"monitor": c.Listen.Monitor, "monitor_agents": c.Listen.MonitorAgents} {
-		for _, addr := range addrs {
-			l.failIf(!loopback(addr) && !c.TLS.Monitor.Enabled(), fmt.Sprintf("ports.%s opens %s to the network without TLS: set tls.monitor (or tls.defaults) cert_file and key_file, "+
-				"keep addresses.%s at 127.0.0.1, or accept plain text with tls { disabled = true }", key, addr, key))
-		}
-	}
-	for _, door := range []struct {
-		key, safe string
-		addrs     []string
-	}{{"http", "https", c.Listen.HTTP}, {"grpc", "grpc_tls", c.Listen.GRPC}} {
-		for _, addr := range door.addrs {
-			if !loopback(addr) {
-				l.fail(fmt.Sprintf("ports.%s opens %s to the network without TLS: use ports.%s, keep addresses.%s at 127.0.0.1, "+
-					"or accept plain text with tls { disabled = true }", door.key, addr, door.safe, door.key))
-			}
-		}
-	}
-	if !hasIdentity {
-		l.warn("no TLS is configured: this process serves its own host only")
-	}
-}
-
 // loopbackOnly keeps `corbel dev` on the host: its token is known to everybody.
 func (l *loader) loopbackOnly() {
 	c := l.cfg

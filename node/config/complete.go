@@ -25,7 +25,7 @@ func (l *loader) complete(o Options) {
 	l.access()
 	l.numbers()
 	l.monitor()
-	if o.Style == Corbel && !o.Dev {
+	if c.Cautious() {
 		l.exposure()
 	}
 	if o.Style == Corbel && o.Dev {

@@ -115,7 +115,7 @@ type Ports struct {
 // TLS holds one block per protocol. After Load the protocol blocks are complete:
 // what they leave unset came from Defaults.
 type TLS struct {
-	Disabled   bool   `key:"tls.disabled" doc:"serve plain text on the network although Corbel's own defaults forbid it"`
+	Disabled   bool   `key:"tls.disabled" doc:"serve plain text on the network although Corbel's own defaults forbid it; also -allow-plaintext"`
 	ServerName string `key:"server_name" doc:"name under which this process presents itself; default node_name"`
 
 	Defaults    TLSBlock `key:"tls.defaults"`
@@ -133,7 +133,7 @@ type TLSBlock struct {
 	KeyFile              string   `key:"key_file" opt:"reload" doc:"its private key, PEM"`
 	VerifyIncoming       bool     `key:"verify_incoming" opt:"reload" doc:"demand a client certificate"`
 	VerifyOutgoing       bool     `key:"verify_outgoing" opt:"reload" doc:"call others over TLS and check their certificate"`
-	VerifyServerHostname bool     `key:"verify_server_hostname" opt:"reload" doc:"servers must present server.<datacenter>.<domain>"`
+	VerifyServerHostname bool     `key:"verify_server_hostname" opt:"reload" doc:"servers must present server.<datacenter>.<domain>; default true in Corbel's own style"`
 	MinVersion           string   `key:"tls_min_version" opt:"reload" doc:"TLSv1_2 or TLSv1_3; default TLSv1_2"`
 	CipherSuites         []string `key:"tls_cipher_suites" opt:"reload" doc:"TLS 1.2 cipher suites by their Go names"`
 }
@@ -163,6 +163,7 @@ type ACL struct {
 // Gossip is the membership of agents and servers.
 type Gossip struct {
 	Encrypt          string        `key:"encrypt" opt:"secret" doc:"base64 key of 16, 24 or 32 bytes; see corbel keygen"`
+	AllowPlain       bool          `key:"allow_unencrypted_gossip" doc:"start beyond loopback without encrypt: whoever reaches the gossip port reads it and can claim to be a member"`
 	VerifyIncoming   bool          `key:"encrypt_verify_incoming" def:"true" doc:"refuse gossip that is not encrypted"`
 	VerifyOutgoing   bool          `key:"encrypt_verify_outgoing" def:"true" doc:"encrypt what is sent"`
 	RetryJoin        []string      `key:"retry_join" doc:"addresses to join, tried until one answers"`

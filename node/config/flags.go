@@ -19,7 +19,7 @@ var flagKeys = [][2]string{
 	{"bind", "bind_addr"}, {"client", "client_addr"}, {"advertise", "advertise_addr"}, {"advertise-wan", "advertise_addr_wan"}, {"serf-lan-bind", "serf_lan"},
 	{"bootstrap", "bootstrap"}, {"bootstrap-expect", "bootstrap_expect"}, {"retry-join", "retry_join"}, {"retry-interval", "retry_interval"},
 	{"retry-max", "retry_max"}, {"join", "start_join"}, {"retry-join-wan", "retry_join_wan"}, {"retry-interval-wan", "retry_interval_wan"},
-	{"retry-max-wan", "retry_max_wan"}, {"join-wan", "start_join_wan"}, {"serf-wan-bind", "serf_wan"}, {"rejoin", "rejoin_after_leave"}, {"drain-wait", "drain_wait"}, {"encrypt", "encrypt"},
+	{"retry-max-wan", "retry_max_wan"}, {"join-wan", "start_join_wan"}, {"serf-wan-bind", "serf_wan"}, {"rejoin", "rejoin_after_leave"}, {"drain-wait", "drain_wait"}, {"encrypt", "encrypt"}, {"allow-plaintext", "tls.disabled"}, {"allow-unencrypted-gossip", "allow_unencrypted_gossip"},
 	{"http-port", "ports.http"}, {"https-port", "ports.https"}, {"dns-port", "ports.dns"}, {"grpc-port", "ports.grpc"}, {"grpc-tls-port", "ports.grpc_tls"},
 	{"server-port", "ports.server"}, {"serf-lan-port", "ports.serf_lan"}, {"serf-wan-port", "ports.serf_wan"},
 	{"domain", "domain"}, {"alt-domain", "alt_domain"}, {"recursor", "recursors"},

@@ -20,6 +20,7 @@ type Options struct {
 	Style     Style
 	Dev       bool
 	Server    bool     // corbel server; files may set `server` in Consul's style
+	Either    bool     // judge as a server where a key of servers is set: nothing is going to start
 	Files     []string // HCL or JSON, in this order
 	Dirs      []string // their *.hcl and *.json files, in lexical order
 	Format    string   // hcl or json for files of other names
@@ -49,6 +50,9 @@ func Load(o Options) (*Config, error) {
 	}
 	for _, s := range o.Flags {
 		l.set(s.Key, s.Value, s.From)
+	}
+	if o.Either && (c.given("bootstrap") || c.given("bootstrap_expect") || c.Monitor.Enabled) {
+		c.Server = true
 	}
 	l.complete(o)
 	if len(l.problems) > 0 {
@@ -97,6 +101,7 @@ func (l *loader) defaults(o Options) {
 	c.ACL.DefaultPolicy = "allow"
 	if o.Style == Corbel && !o.Dev {
 		c.ACL.Enabled, c.ACL.DefaultPolicy = true, "deny"
+		c.TLS.Defaults.VerifyServerHostname = true
 	}
 	if o.Style == Corbel && o.Dev {
 		c.ACL.Enabled, c.ACL.InitialManagement = true, "root"

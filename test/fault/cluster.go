@@ -134,7 +134,7 @@ func (l *Lab) arguments(shape Shape, s *Server) []string {
 	args := []string{"server", "-node", s.Name, "-data-dir", s.Dir, "-bind", host, "-bootstrap-expect", strconv.Itoa(shape.Servers),
 		"-log-level", "warn", "-dns-port", "-1", "-server-port", rpc, "-serf-lan-port", serf, "-hcl", baseHCL}
 	if path, ok := strings.CutPrefix(s.HTTP, "unix:"); ok {
-		args = append(args, "-hcl", fmt.Sprintf("addresses { http = \"unix://%s\" }\ntls { disabled = true }", path))
+		args = append(args, "-hcl", fmt.Sprintf("addresses { http = \"unix://%s\" }\ntls { disabled = true }\nallow_unencrypted_gossip = true", path))
 	} else {
 		_, port, _ := net.SplitHostPort(s.HTTP)
 		args = append(args, "-http-port", port)
