@@ -218,6 +218,16 @@ func (l *Logins) Check(access string) (monitor.Caller, error) {
 	return monitor.Caller{User: user.Username, Groups: user.Groups}, nil
 }
 
+// Holds is Check for what goes on longer than an access token is good for: it holds as long as the session may, until that was ended.
+// Errors: ErrWrong.
+func (l *Logins) Holds(access string) (monitor.Caller, error) {
+	c, user, err := l.valid(access, true)
+	if err != nil || c.Use != "" || l.cfg.Now().Unix() >= c.Expires+int64(RefreshTime/time.Second) {
+		return monitor.Caller{}, ErrWrong
+	}
+	return monitor.Caller{User: user.Username, Groups: user.Groups}, nil
+}
+
 // Refresh takes both tokens of a session, of which access may have expired, to new ones. Errors: ErrWrong; Overloaded, there are too many
 // sessions; those of resources.Write.
 func (l *Logins) Refresh(ctx context.Context, access, refresh, issuer string) (Tokens, error) {

@@ -19,13 +19,18 @@ var errCredentials = errkind.New(errkind.Denied, "bad credentials")
 
 // authenticate finds out who asks: by an access token or an API key.
 func (a *API) authenticate(r *http.Request) (monitor.Caller, error) {
+	return a.caller(r, a.cfg.Logins.Check)
+}
+
+// caller finds out who asks; check judges access tokens.
+func (a *API) caller(r *http.Request, check func(string) (monitor.Caller, error)) (monitor.Caller, error) {
 	scheme, secret, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !ok || secret == "" {
 		return monitor.Caller{}, errkind.New(errkind.Denied, "missing credentials: bring an access token (Bearer) or an API key (Key)")
 	}
 	switch {
 	case strings.EqualFold(scheme, "Bearer"):
-		return a.cfg.Logins.Check(secret)
+		return check(secret)
 	case strings.EqualFold(scheme, "Key"):
 		view := a.cfg.Resources.View()
 		key := view.APIKey(secret)

@@ -12,7 +12,7 @@ import (
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/kit/errkind"
-	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/kit/standing"
 	"corbel.dev/corbel/monitor/tail"
 )
 
@@ -137,21 +137,24 @@ func (q *request) watch() error {
 	if out.beat() != nil {
 		return nil
 	}
+	right, beaten := q.standing(), time.Now()
 	for {
-		ctx, cancel := context.WithTimeout(q.r.Context(), beatEvery)
+		ctx, cancel := context.WithTimeout(q.r.Context(), standing.Every)
 		p, err := follower.Next(ctx)
 		cancel()
+		if ended := right.Err(); ended != nil {
+			err = ended
+		}
 		switch {
 		case q.r.Context().Err() != nil:
 			return nil
 		case errors.Is(err, context.DeadlineExceeded):
-			if err = q.still(); err == nil {
-				if out.beat() != nil {
+			if time.Since(beaten) >= beatEvery {
+				if beaten = time.Now(); out.beat() != nil {
 					return nil
 				}
-				continue
 			}
-			fallthrough
+			continue
 		case err != nil:
 			out.end(err)
 			return nil
@@ -170,12 +173,16 @@ func (q *request) watch() error {
 	}
 }
 
-// still finds out again whether the follower is who it was, and may see events.
-func (q *request) still() error {
-	if user := q.cfg.Resources.View().Get("users", "", q.who.User); user == nil || user.Object().(*monitor.User).Disabled {
-		return errkind.New(errkind.Denied, "the user is not there any more")
-	}
-	return q.may("list", "events", q.namespace, "")
+// standing is the right of somebody who stays: it finds out again who that is, and whether it may see events.
+func (q *request) standing() *standing.Standing {
+	return standing.New(nil, func() error {
+		who, err := q.caller(q.r, q.cfg.Logins.Holds)
+		if err != nil {
+			return errkind.New(errkind.Denied, "the user, or what it logged in with, is not there any more")
+		}
+		q.who = who // its groups may be others
+		return q.may("list", "events", q.namespace, "")
+	})
 }
 
 // export writes all events, one a line.
@@ -184,8 +191,12 @@ func (q *request) export() error {
 	if err != nil {
 		return err
 	}
-	out := q.feed()
+	out, right := q.feed(), q.standing()
 	for e, err := range q.walk(&c, "") {
+		if ended := right.Err(); ended != nil {
+			out.end(ended)
+			return nil
+		}
 		if errkind.Is(err, errkind.Unavailable) {
 			out.end(err)
 			return nil
