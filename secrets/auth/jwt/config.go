@@ -81,7 +81,7 @@ func (e *Engine) configure(ctx context.Context, view engine.View, f *secrets.Fie
 		if err != nil {
 			return nil, err
 		}
-		if old != nil && old.ClientID == c.ClientID && old.Discovery == c.Discovery {
+		if old != nil && old.ClientID == c.ClientID && old.Discovery == c.Discovery && old.DiscoveryCA == c.DiscoveryCA { // it goes where it was given for
 			c.ClientSecret = old.ClientSecret
 		}
 	}

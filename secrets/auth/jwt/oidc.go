@@ -114,7 +114,7 @@ func (e *Engine) authURL(ctx context.Context, view engine.View, r *secrets.Reque
 	if err != nil {
 		return nil, errkind.E(errkind.Unavailable, "authorization_endpoint", err)
 	}
-	p := &pending{role: name, redirect: redirect, client: nonce, nonce: rand.Text(), verifier: rand.Text() + rand.Text(), at: r.Now}
+	p := &pending{role: name, redirect: redirect, client: nonce, nonce: rand.Text(), verifier: rand.Text() + rand.Text(), at: r.Now, from: r.Remote}
 	challenge := sha256.Sum256([]byte(p.verifier))
 	q := at.Query()
 	for name, value := range map[string]string{"response_type": "code", "client_id": c.ClientID, "redirect_uri": redirect, "nonce": p.nonce, "state": e.begun.add(p),

@@ -1,7 +1,9 @@
 package jwt
 
 import (
+	"container/list"
 	"crypto/rand"
+	"net/netip"
 	"sync"
 	"time"
 )
@@ -11,48 +13,99 @@ type pending struct {
 	role, redirect          string
 	client, nonce, verifier string
 	at                      time.Time
+	from                    netip.Addr // who began it
 }
 
 const (
 	pendingFor  = 5 * time.Minute // what a person has for the provider's pages
-	pendingMost = 10_000          // some 5 MB; whoever asks for more than these pushes out the oldest
+	pendingMost = 10_000          // some 5 MB; beyond that whoever has begun the most loses the oldest
 )
 
 // pendings are the logins of a mount that wait. They are in memory: one that waits while the active server changes
-// begins anew. Safe for concurrent use; the zero value is ready.
+// begins anew. Anybody may begin one, so that room is shared by addresses: who begins many pushes out their own.
+// Safe for concurrent use; the zero value is ready.
 type pendings struct {
-	mu    sync.Mutex
-	kept  map[string]*pending // by state
-	order []string            // states, the oldest first; those that were taken are among them
+	mu     sync.Mutex
+	kept   map[string]*list.Element // by state
+	order  list.List                // of *begun, the oldest first
+	counts map[netip.Prefix]int
+}
+
+type begun struct {
+	*pending
+	state string
+	who   netip.Prefix
+}
+
+// origin is what counts as one who asks: an address, and of IPv6 the network that one subscriber has.
+func origin(a netip.Addr) netip.Prefix {
+	a = a.Unmap()
+	bits := a.BitLen()
+	if a.Is6() {
+		bits = 64
+	}
+	p, _ := a.Prefix(bits) // of no address it is the zero one
+	return p
 }
 
 // add keeps a login and gives its state.
 func (b *pendings) add(p *pending) (state string) {
-	state = "st_" + rand.Text()
+	one := &begun{p, "st_" + rand.Text(), origin(p.from)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.kept == nil {
-		b.kept = map[string]*pending{}
+		b.kept, b.counts = map[string]*list.Element{}, map[netip.Prefix]int{}
 	}
-	for len(b.order) > 0 {
-		first := b.kept[b.order[0]]
-		if first != nil && len(b.order) < pendingMost && p.at.Sub(first.at) < pendingFor {
-			break
+	for first := b.order.Front(); first != nil && p.at.Sub(first.Value.(*begun).at) >= pendingFor; first = b.order.Front() {
+		b.drop(first)
+	}
+	b.kept[one.state] = b.order.PushBack(one)
+	b.counts[one.who]++
+	if b.order.Len() > pendingMost {
+		b.drop(b.oldest(b.busiest(one.who)))
+	}
+	return one.state
+}
+
+// busiest is who has begun the most; of several the one who just did.
+func (b *pendings) busiest(who netip.Prefix) netip.Prefix {
+	most := b.counts[who]
+	for other, n := range b.counts {
+		if n > most {
+			who, most = other, n
 		}
-		delete(b.kept, b.order[0])
-		b.order = b.order[1:]
 	}
-	b.kept[state], b.order = p, append(b.order, state)
-	return state
+	return who
+}
+
+func (b *pendings) oldest(who netip.Prefix) *list.Element {
+	for e := b.order.Front(); e != nil; e = e.Next() {
+		if e.Value.(*begun).who == who {
+			return e
+		}
+	}
+	return b.order.Front()
+}
+
+func (b *pendings) drop(e *list.Element) {
+	one := b.order.Remove(e).(*begun)
+	delete(b.kept, one.state)
+	if b.counts[one.who]--; b.counts[one.who] == 0 {
+		delete(b.counts, one.who)
+	}
 }
 
 // take gives the login of a state, once; nil where there is none, or its time is over.
 func (b *pendings) take(state string, now time.Time) *pending {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	p := b.kept[state]
-	delete(b.kept, state)
-	if p == nil || now.Sub(p.at) >= pendingFor {
+	e := b.kept[state]
+	if e == nil {
+		return nil
+	}
+	p := e.Value.(*begun).pending
+	b.drop(e)
+	if now.Sub(p.at) >= pendingFor {
 		return nil
 	}
 	return p

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"math/big"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -132,6 +133,11 @@ func (c *call) writeConfig() (*secrets.Response, error) {
 	if _, err := cfg.connection(cfg.Password); err != nil {
 		return nil, err
 	}
+	if ok && !c.f.Has("password") && have.Password != "" {
+		if err := cfg.keepsTo(have); err != nil {
+			return nil, err
+		}
+	}
 	if err := c.fits(cfg); err != nil {
 		return nil, err
 	}
@@ -169,6 +175,54 @@ func (cfg *config) connection(password string) (*pgx.ConnConfig, error) {
 	}
 	pc.ConnectTimeout = connectWithin
 	return pc, cfg.encrypt(pc)
+}
+
+// keepsTo refuses a configuration that would show the password that is stored, and that its writer need not know, to anybody else:
+// another host, or one on the way to the same one.
+func (cfg *config) keepsTo(have *config) error {
+	is, err := cfg.reaches()
+	if err != nil {
+		return err
+	}
+	was, err := have.reaches()
+	if err != nil || !slices.EqualFunc(is, was, reach.same) {
+		return invalid("field \"password\": must be given again, since the connection leads elsewhere or is secured in another way than the one that it was stored for")
+	}
+	return nil
+}
+
+// reach is an address that gets the password, and what vouches that it is the right one.
+type reach struct {
+	host           string
+	port           uint16
+	secured, known bool // with TLS; with a certificate that is looked at
+	name           string
+	roots          *x509.CertPool
+}
+
+func (r reach) same(o reach) bool {
+	return r.host == o.host && r.port == o.port && r.secured == o.secured && r.known == o.known && r.name == o.name &&
+		(r.roots == o.roots || r.roots != nil && o.roots != nil && r.roots.Equal(o.roots))
+}
+
+// reaches are all the addresses that a connection may be tried at.
+func (cfg *config) reaches() ([]reach, error) {
+	pc, err := cfg.connection("x") // its place may be anywhere
+	if err != nil {
+		return nil, err
+	}
+	at := func(host string, port uint16, t *tls.Config) reach {
+		r := reach{host: host, port: port, secured: t != nil}
+		if t != nil {
+			r.known, r.name, r.roots = !t.InsecureSkipVerify || t.VerifyPeerCertificate != nil, t.ServerName, t.RootCAs
+		}
+		return r
+	}
+	all := []reach{at(pc.Host, pc.Port, pc.TLSConfig)}
+	for _, f := range pc.Fallbacks {
+		all = append(all, at(f.Host, f.Port, f.TLSConfig))
+	}
+	return all, nil
 }
 
 // encrypt makes a connection TLS alone, with the certificates of the configuration where it has some.

@@ -63,7 +63,7 @@ func (s *links) pool(cfg *config) *pool {
 // same reports whether connections for one configuration do for the other.
 func (cfg *config) same(o *config) bool {
 	return cfg.URL == o.URL && cfg.User == o.User && cfg.Password == o.Password && cfg.Pending == o.Pending && cfg.Open == o.Open && cfg.Idle == o.Idle &&
-		cfg.Lifetime == o.Lifetime && cfg.Raw == o.Raw
+		cfg.Lifetime == o.Lifetime && cfg.Raw == o.Raw && cfg.TLSCA == o.TLSCA && cfg.TLSCert == o.TLSCert && cfg.TLSKey == o.TLSKey
 }
 
 // take takes a configuration's connections away, nil where there are none. Its caller closes them.
