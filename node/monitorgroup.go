@@ -23,6 +23,9 @@ import (
 // monitorGroupID is the number of the monitor plane's Raft group on the wire; 2 is that of the secrets plane.
 const monitorGroupID = 3
 
+// monitorGroupName is its name.
+const monitorGroupName = "monitor"
+
 // tagMonitor in a server's gossip tags says that it is to be a member of the monitor plane.
 const tagMonitor = "monitor"
 
@@ -33,7 +36,7 @@ const tagMonitorAgents = "monitor_agents"
 const methodMonitorPropose = "monitor.propose"
 
 func newMonitorRaft(p *Process, machine *resources.Resources) *raftPlane {
-	r := &raftPlane{b: p.base, name: "monitor", number: monitorGroupID, machine: machine, registry: p.registry, listener: p.wire.Listen(wire.ProtoRaft, monitorGroupID),
+	r := &raftPlane{b: p.base, name: monitorGroupName, number: monitorGroupID, machine: machine, registry: p.registry, listener: p.wire.Listen(wire.ProtoRaft, monitorGroupID),
 		opened: make(chan struct{}), joinedFile: "monitor-joined", joinedTag: "monitor_joined", takesPart: func(m member.Member) bool { return m.Tags[tagMonitor] != "" }}
 	r.first = func(ctx context.Context) ([]group.Server, bool) { return p.monitorFounders(ctx, r) }
 	return r

@@ -6,7 +6,6 @@ import (
 	"corbel.dev/corbel/api/consulapi"
 	"corbel.dev/corbel/core/group"
 	"corbel.dev/corbel/core/member"
-	"corbel.dev/corbel/kit/errkind"
 )
 
 // operator is the catalog's Raft group as its operators see it; others are the groups of other planes, without which no server may be taken away either.
@@ -91,27 +90,6 @@ func (o operator) health() map[string]group.ServerHealth {
 		}
 	}
 	return nil
-}
-
-// RemovePeer implements consulapi.Operator.
-func (o operator) RemovePeer(ctx context.Context, id, address string) error {
-	g, err := o.group()
-	if err != nil {
-		return err
-	}
-	servers, _, err := g.Configuration()
-	if err != nil {
-		return err
-	}
-	for _, s := range servers {
-		if s.ID == id || address != "" && s.Address == address {
-			return g.RemoveServer(ctx, s.ID)
-		}
-	}
-	if id == "" {
-		id = address
-	}
-	return errkind.Errorf(errkind.NotFound, "address %q was not found in the Raft configuration", id)
 }
 
 // TransferLeader implements consulapi.Operator.

@@ -182,6 +182,7 @@ func agentForceLeave(q *request) error {
 			return err
 		}
 	}
+	server := goneServer(pool, q.rest)
 	err = pool.ForceLeave(q.rest, prune)
 	if force && (err == nil || errkind.Is(err, errkind.NotFound)) {
 		return q.forceLeaveNode() // also of one that gossip does not know any more
@@ -192,8 +193,24 @@ func agentForceLeave(q *request) error {
 	if err != nil {
 		return failWith(http.StatusInternalServerError, errkind.Text(err))
 	}
+	if server != "" && !q.q.Has("wan") {
+		return q.forceLeavePeer(server)
+	}
 	return q.replyEmpty()
 }
+
+// goneServer is the id of a server that does not answer gossip, "" of everybody else.
+func goneServer(pool Members, name string) string {
+	for _, m := range pool.Members() {
+		if m.Name == name && m.Status >= memberLeft && m.Tags["role"] == "consul" {
+			return m.Tags["id"]
+		}
+	}
+	return ""
+}
+
+// memberLeft is the status of members that left; failed ones have the next.
+const memberLeft = 3
 
 // info asks for write on the agent and for what answers about the process.
 func (q *request) info() (AgentInfo, error) {

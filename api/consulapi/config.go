@@ -128,6 +128,15 @@ type AutopilotConfig struct {
 	ModifyIndex             uint64
 }
 
+// PeerRemoval says whom to take out of the Raft groups: one of ID and Address is set.
+type PeerRemoval struct {
+	ID, Address string
+	// Group is the only one, as servers ask each other; "" is all.
+	Group string
+	// Token is the caller's, for a server that has to be asked.
+	Token string
+}
+
 // Operator is the catalog's Raft group and its autopilot, on a server.
 type Operator interface {
 	// Leader is the leader's server address, "" when unknown.
@@ -135,8 +144,8 @@ type Operator interface {
 	// Peers are the addresses of all servers of the group.
 	Peers() []string
 	Configuration() (servers []RaftServer, index uint64, err error)
-	// RemovePeer takes a server out of the group; one of id and address is set.
-	RemovePeer(ctx context.Context, id, address string) error
+	// RemovePeer takes a server out of the Raft groups. NotFound: none has it.
+	RemovePeer(ctx context.Context, r PeerRemoval) error
 	// TransferLeader hands leadership to the server id, or to any when it is empty.
 	TransferLeader(ctx context.Context, id string) error
 	Autopilot() AutopilotConfig

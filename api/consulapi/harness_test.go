@@ -234,7 +234,7 @@ func (*group) Peers() []string { return []string{"10.0.0.1:8300"} }
 func (*group) Configuration() ([]RaftServer, uint64, error) {
 	return []RaftServer{{ID: "id1", Node: "n1", Address: "10.0.0.1:8300", Leader: true, Voter: true, LastIndex: 7}}, 3, nil
 }
-func (*group) RemovePeer(context.Context, string, string) error { return nil }
+func (*group) RemovePeer(context.Context, PeerRemoval) error { return nil }
 func (*group) TransferLeader(context.Context, string) error {
 	return errkind.New(errkind.Unavailable, "there is no peer")
 }

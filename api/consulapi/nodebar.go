@@ -138,10 +138,28 @@ func (q *request) forceLeaveNode() error {
 	if hold, _ := q.q.Get("hold"); hold != "" {
 		query += "&hold=" + url.QueryEscape(hold)
 	}
+	return q.forwardDelete(&url.URL{Path: nodePattern + q.rest, RawQuery: query})
+}
+
+// forceLeavePeer takes a server that is gone out of the Raft groups: gossip alone takes nobody's vote.
+func (q *request) forceLeavePeer(id string) error {
+	if q.api.cfg.Registry != nil && q.api.leads(q.r.Context()) {
+		op, err := q.operator(Write)
+		if err != nil {
+			return err
+		}
+		return q.removePeer(op, PeerRemoval{ID: id, Token: q.token()}, true)
+	}
+	query := url.Values{"id": {id}, "if-present": {""}}
+	return q.forwardDelete(&url.URL{Path: "/v1/operator/raft/peer", RawQuery: query.Encode()})
+}
+
+// forwardDelete has the leader do what belongs to the request and is not done here.
+func (q *request) forwardDelete(at *url.URL) error {
 	token := q.token()
 	q.r = q.r.Clone(q.r.Context())
 	q.r.Method = http.MethodDelete
-	q.r.URL = &url.URL{Path: nodePattern + q.rest, RawQuery: query}
+	q.r.URL = at
 	q.r.RequestURI = q.r.URL.RequestURI()
 	if token != "" {
 		q.r.Header.Set("X-Consul-Token", token)

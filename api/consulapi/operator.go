@@ -94,10 +94,25 @@ func raftRemovePeer(q *request) error {
 	case id != "" && address != "":
 		return invalidf("Must specify only one of ?id or ?address")
 	}
-	if err := q.leaderOnly(); err != nil {
-		return err
+	group := q.q.Value("group") // of another plane: this server knows its leader
+	if group == "" {
+		if err := q.leaderOnly(); err != nil {
+			return err
+		}
 	}
-	if err := op.RemovePeer(q.r.Context(), id, address); err != nil {
+	return q.removePeer(op, PeerRemoval{ID: id, Address: address, Group: group, Token: q.token()}, q.q.Has("if-present"))
+}
+
+func (q *request) removePeer(op Operator, r PeerRemoval, ifPresent bool) error {
+	err := op.RemovePeer(q.r.Context(), r)
+	switch {
+	case errkind.Is(err, errkind.NotFound) && r.Group != "":
+		return failWith(http.StatusNotFound, errkind.Text(err))
+	case errkind.Is(err, errkind.NotFound) && ifPresent:
+		return q.replyEmpty()
+	case err != nil && r.Group != "": // nobody else is asked for it
+		return failWith(http.StatusInternalServerError, errkind.Text(err))
+	case err != nil:
 		return refused(err)
 	}
 	return q.replyEmpty()

@@ -1,0 +1,159 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/core/group"
+	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/kit/errkind"
+)
+
+// removeTimeout bounds the removal from one group.
+const removeTimeout = 10 * time.Second
+
+// RemovePeer implements consulapi.Operator: it takes the server out of the catalog's group and out of the monitor plane's,
+// wherever that has its leader. What is half done can be repeated: a group that the server is not in any more is done.
+func (o operator) RemovePeer(ctx context.Context, r consulapi.PeerRemoval) error {
+	if r.Group != "" {
+		return o.removeFrom(ctx, r)
+	}
+	if r.ID == "" { // the id counts: the groups may have it at different addresses
+		r.ID = o.idAt(r.Address)
+	}
+	found := []string{}
+	err := o.raft.removePeer(ctx, r)
+	switch {
+	case err == nil:
+		found = append(found, o.raft.name)
+	case !errkind.Is(err, errkind.NotFound):
+		return err
+	}
+	r.Group = monitorGroupName
+	switch failed := o.removeFrom(ctx, r); {
+	case failed == nil:
+		found = append(found, r.Group)
+	case !errkind.Is(failed, errkind.NotFound):
+		done := "of no group yet"
+		if len(found) > 0 {
+			done = "of the group " + strings.Join(found, ", ")
+		}
+		return errkind.Errorf(errkind.Internal, "the server was taken out %s; it is still in the group %s: %s: repeat the command",
+			done, r.Group, errkind.Text(failed))
+	}
+	if len(found) == 0 {
+		return err
+	}
+	o.raft.b.log.Info("an operator removed a server", "server", r.ID, "address", r.Address, "groups", found)
+	return nil
+}
+
+// idAt is the id of the member with an address in one of this server's groups; "" where there is none.
+func (o operator) idAt(address string) string {
+	for _, plane := range append([]*raftPlane{o.raft}, o.others()...) {
+		if s, ok := plane.find(consulapi.PeerRemoval{Address: address}); ok {
+			return s.ID
+		}
+	}
+	return ""
+}
+
+func (p *raftPlane) find(r consulapi.PeerRemoval) (group.Server, bool) {
+	if g := p.group.Load(); g != nil {
+		servers, _, err := g.Configuration()
+		for _, s := range servers {
+			if err == nil && (s.ID == r.ID && r.ID != "" || r.ID == "" && r.Address != "" && s.Address == r.Address) {
+				return s, true
+			}
+		}
+	}
+	return group.Server{}, false
+}
+
+// removePeer removes a server from this group, which this server leads.
+func (p *raftPlane) removePeer(ctx context.Context, r consulapi.PeerRemoval) error {
+	g := p.group.Load()
+	if g == nil {
+		return errForming
+	}
+	s, ok := p.find(r)
+	if !ok {
+		name := r.Address
+		if name == "" {
+			name = r.ID
+		}
+		return errkind.Errorf(errkind.NotFound, "address %q was not found in the Raft configuration", name)
+	}
+	return g.RemoveServer(ctx, s.ID)
+}
+
+// removeFrom removes a server from the group that the removal names: here, or where its leader is.
+func (o operator) removeFrom(ctx context.Context, r consulapi.PeerRemoval) error {
+	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
+	defer cancel()
+	var plane *raftPlane
+	for _, p := range o.others() {
+		if p.name == r.Group {
+			plane = p
+		}
+	}
+	addr := ""
+	switch {
+	case plane == nil:
+		if addr = o.host(r.Group); addr == "" {
+			return errkind.Errorf(errkind.NotFound, "no server has a Raft group %q", r.Group)
+		}
+	case plane.IsLeader():
+		return plane.removePeer(ctx, r)
+	default:
+		addr = plane.leaderAddr()
+	}
+	j := journeyOf(ctx)
+	if addr == "" || addr == o.raft.b.rpcAddr() || j.hops >= maxHops {
+		return errkind.New(errkind.Unavailable, "it has no leader now")
+	}
+	query := url.Values{"id": {r.ID}, "group": {r.Group}}
+	if r.ID == "" {
+		query = url.Values{"address": {r.Address}, "group": {r.Group}}
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, "/v1/operator/raft/peer?"+query.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	if r.Token != "" {
+		req.Header.Set("X-Consul-Token", r.Token) // servers judge it themselves
+	}
+	encoded, err := encodeRequest(req, journey{j.hops + 1, j.crossed})
+	if err != nil {
+		return err
+	}
+	reply, err := o.raft.b.rpc.Call(ctx, addr, methodHTTP, encoded)
+	if err != nil {
+		return err
+	}
+	status, _, body, err := decodeReply(reply)
+	switch {
+	case err != nil:
+		return err
+	case status == http.StatusNotFound:
+		return errkind.New(errkind.NotFound, string(body))
+	case status != http.StatusOK:
+		return fmt.Errorf("%s answers %d: %s", addr, status, strings.TrimSpace(string(body)))
+	}
+	return nil
+}
+
+// host is the address of a living server that has a group which this one has not.
+func (o operator) host(name string) string {
+	for _, m := range serverMembers(o.raft.b.pool) {
+		if name == monitorGroupName && m.Status == member.Alive && m.Tags[tagMonitor] != "" {
+			return memberRPC(m)
+		}
+	}
+	return ""
+}
