@@ -8,6 +8,8 @@ import (
 	"net"
 	"time"
 
+	"github.com/hashicorp/raft"
+
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/vfs"
@@ -71,6 +73,9 @@ type Config struct {
 	RaftMultiplier int
 	// unit is the heartbeat timeout at multiplier 1; tests shorten it.
 	unit time.Duration
+	// noTrailing keeps no entry that a snapshot has, and meddle passes on what other members send: tests use them.
+	noTrailing bool
+	meddle     func(stop <-chan struct{}, in <-chan raft.RPC, out chan<- raft.RPC)
 	// SnapshotThreshold (16384 entries), SnapshotInterval (30 s), TrailingLogs (10240 entries) say when to compact;
 	// so do SnapshotBytes (64 MiB) of entries, or as many as the newest snapshot has, where those are more.
 	SnapshotThreshold uint64
@@ -160,6 +165,13 @@ func (c *Config) statement() (s Statement) {
 	}
 	s.ID = c.LocalID
 	return s
+}
+
+func (c *Config) trailing() uint64 {
+	if c.noTrailing {
+		return 0
+	}
+	return c.TrailingLogs
 }
 
 func (c *Config) heartbeat() time.Duration { return time.Duration(c.RaftMultiplier) * c.unit }

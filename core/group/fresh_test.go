@@ -102,7 +102,7 @@ func TestNewestCommandIsKnownAtOnce(t *testing.T) {
 	}
 	put(store, 10, raft.LogNoop)
 	put(store, 11, raft.LogBarrier)
-	g := newGuard(store, func(err error) { t.Error(err) })
+	g := newGuard(&stores{log: store, snaps: &snapStore{}}, func(uint64) bool { return false }, func(err error) { t.Error(err) })
 	expect := func(what string, want uint64) {
 		t.Helper()
 		if got := g.newestCommand.Load(); got != want {

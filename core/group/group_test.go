@@ -161,6 +161,9 @@ func (l countedListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	l.n.conns.Store(c, true)
+	if l.n.dead.Load() {
+		_ = c.Close()
+	}
 	return countedConn{c, l.n}, nil
 }
 
@@ -174,6 +177,10 @@ func (n *node) dial(ctx context.Context, addr string) (net.Conn, error) {
 		return nil, err
 	}
 	n.conns.Store(c, true)
+	if n.dead.Load() { // killed meanwhile: kill may not have seen this one
+		_ = c.Close()
+		return nil, syscall.ENETDOWN
+	}
 	return countedConn{c, n}, nil
 }
 

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 
 	"github.com/hashicorp/raft"
+
+	"corbel.dev/corbel/kit/errkind"
 )
 
 // logAndStable is what a group stores into: a *logstore.Store, or memory.
@@ -27,11 +29,18 @@ type guard struct {
 	// search. What stands behind it (entries that begin a term, barriers) never reaches the machine,
 	// and must not be waited for on a follower. Raft's main goroutine alone changes it.
 	newestCommand atomic.Uint64
+
+	// snapshot is the newest snapshot's place, nil when there is none.
+	snapshot *atomic.Pointer[position]
+	// installing is the place of the snapshot that a leader's message installs right now, else nil.
+	installing atomic.Pointer[position]
+	// due reports whether an entry is committed and not applied: if the log lacks it, nobody may go on as if that were nothing.
+	due func(index uint64) bool
 }
 
 // newGuard knows the newest command from the start: a follower judges by it whether its machine is complete.
-func newGuard(log logAndStable, fail func(error)) *guard {
-	g := &guard{logAndStable: log, fail: fail}
+func newGuard(s *stores, due func(index uint64) bool, fail func(error)) *guard {
+	g := &guard{logAndStable: s.log, snapshot: &s.snaps.newest, due: due, fail: fail}
 	g.findNewestCommand()
 	return g
 }
@@ -69,11 +78,15 @@ func (g *guard) fatal(err error) error {
 	return err
 }
 
-// GetLog implements raft.LogStore.
+// GetLog implements raft.LogStore. To ask for an entry that is not there is usual, but Raft panics
+// when it is one that the machine needs next.
 func (g *guard) GetLog(index uint64, out *raft.Log) error {
 	err := g.logAndStable.GetLog(index, out)
-	if err == nil || errors.Is(err, raft.ErrLogNotFound) {
+	if err == nil || errors.Is(err, raft.ErrLogNotFound) && !g.due(index) {
 		return err
+	}
+	if errors.Is(err, raft.ErrLogNotFound) {
+		err = errkind.Errorf(errkind.Corrupt, "entry %d is committed and has to be applied, but the log lacks it: %w", index, err)
 	}
 	return g.fatal(err)
 }
@@ -83,7 +96,11 @@ func (g *guard) StoreLog(l *raft.Log) error { return g.StoreLogs([]*raft.Log{l})
 
 // StoreLogs implements raft.LogStore. Raft survives its failure: a leader steps down.
 func (g *guard) StoreLogs(logs []*raft.Log) error {
-	if err := g.logAndStable.StoreLogs(logs); err != nil {
+	err := g.refuseGap(logs[0].Index)
+	if err == nil {
+		err = g.logAndStable.StoreLogs(logs)
+	}
+	if err != nil {
 		g.fail(err)
 		return err
 	}
@@ -96,20 +113,51 @@ func (g *guard) StoreLogs(logs []*raft.Log) error {
 	return nil
 }
 
+// refuseGap lets an entry in only right behind what is there: a log that begins further
+// behind the newest snapshot has lost what lies between, and no start can mend that.
+func (g *guard) refuseGap(first uint64) error {
+	last, err := g.logAndStable.LastIndex()
+	if err != nil {
+		return err
+	}
+	if snap := g.snapshot.Load(); snap != nil {
+		last = max(last, snap.index)
+	}
+	if first > last+1 {
+		return errkind.Errorf(errkind.Internal, "entry %d was to be stored behind %d: what lies between is missing", first, last)
+	}
+	return nil
+}
+
 // DeleteRange implements raft.LogStore.
 func (g *guard) DeleteRange(low, high uint64) error {
 	last, err := g.logAndStable.LastIndex()
-	if err == nil {
+	snap := g.installing.Load()
+	beyond := snap != nil && high >= last && last > snap.index // entries behind the snapshot: Raft goes on as if they were still there
+	if err == nil && beyond && g.holds(*snap) {
+		high, beyond = snap.index, false
+	}
+	if err == nil && low <= high {
 		err = g.logAndStable.DeleteRange(low, high)
 	}
 	if err != nil {
 		g.fail(err)
 		return err
 	}
+	if beyond {
+		return g.fatal(errkind.Errorf(errkind.Unavailable, "the entries up to %d are not the leader's and gave way to its snapshot up to %d: "+
+			"this server begins anew with that", last, snap.index))
+	}
 	if high >= last && low <= g.newestCommand.Load() { // a tail that a leader overwrites
 		g.findNewestCommand()
 	}
 	return nil
+}
+
+// holds reports whether the log has this very entry, and so all that is before it.
+func (g *guard) holds(at position) bool {
+	var entry raft.Log
+	return g.logAndStable.GetLog(at.index, &entry) == nil && entry.Term == at.term
 }
 
 // Set implements raft.StableStore.

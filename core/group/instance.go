@@ -51,7 +51,7 @@ type instance struct {
 func (g *Group) begin(s *stores) (*instance, error) {
 	in := &instance{g: g, stores: s, failed: make(chan struct{}), stop: make(chan struct{}), ended: make(chan struct{}),
 		observed: make(chan raft.Observation, 64), suspect: make(chan struct{}, 1)}
-	in.guard = newGuard(s.log, in.fail)
+	in.guard = newGuard(s, in.due, in.fail)
 	in.streams = &streams{addr: g.cfg.LocalAddr, dialFunc: g.cfg.Dial, incoming: make(chan net.Conn), done: make(chan struct{}),
 		conns: map[*trackedConn]struct{}{}, lostIncoming: in.lostIncoming,
 		self: g.cfg.LocalID, member: in.memberAt, statement: g.cfg.statement}
@@ -71,8 +71,14 @@ func (g *Group) begin(s *stores) (*instance, error) {
 		in.trans.mute = in.mute
 	}
 	in.fresh = &fresh{reached: in.reached, term: in.term}
-	in.trans.inbox = &inbox{fresh: in.fresh, mute: in.mute, succession: in.succession, out: make(chan raft.RPC)}
-	in.wg.Go(func() { in.trans.inbox.run(in.stop, in.trans.NetworkTransport.Consumer()) })
+	in.trans.inbox = &inbox{fresh: in.fresh, mute: in.mute, succession: in.succession, guard: in.guard, out: make(chan raft.RPC)}
+	arrivals := in.trans.NetworkTransport.Consumer()
+	if g.cfg.meddle != nil {
+		meddled := make(chan raft.RPC)
+		in.wg.Go(func() { g.cfg.meddle(in.stop, in.trans.NetworkTransport.Consumer(), meddled) })
+		arrivals = meddled
+	}
+	in.wg.Go(func() { in.trans.inbox.run(in.stop, arrivals) })
 	if err := in.startRaft(); err != nil {
 		close(in.stop)
 		_ = in.trans.Close() // the first error is the one to report
@@ -92,6 +98,12 @@ func (in *instance) reached(index uint64) bool {
 	}
 	applied := in.g.fsm.applied.Load()
 	return applied >= index || (r.CommitIndex() >= index && applied >= in.guard.newestCommand.Load())
+}
+
+// due reports whether the entry is the machine's next, or one of those behind it that are committed.
+func (in *instance) due(index uint64) bool {
+	r := in.live.Load()
+	return r != nil && index <= r.CommitIndex() && index > r.AppliedIndex()
 }
 
 // committed returns the commit index of the leader of term and for how long no quorum has
@@ -128,7 +140,7 @@ func (in *instance) config() *raft.Config {
 	cfg := in.g.cfg
 	return &raft.Config{ProtocolVersion: raft.ProtocolVersionMax, HeartbeatTimeout: cfg.heartbeat(), ElectionTimeout: cfg.heartbeat(),
 		LeaderLeaseTimeout: cfg.lease(), CommitTimeout: commitTimeout, MaxAppendEntries: 512, BatchApplyCh: true,
-		ShutdownOnRemove: false, TrailingLogs: cfg.TrailingLogs, SnapshotInterval: cfg.SnapshotInterval,
+		ShutdownOnRemove: false, TrailingLogs: cfg.trailing(), SnapshotInterval: cfg.SnapshotInterval,
 		SnapshotThreshold: cfg.SnapshotThreshold, LocalID: raft.ServerID(cfg.LocalID), Logger: raftLogger{log: cfg.Log},
 		// The snapshot is in the machine already, and entries that the machine has are skipped.
 		NoSnapshotRestoreOnStart: true, NoLegacyTelemetry: true}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/hashicorp/raft"
+
 	"corbel.dev/corbel/core/logstore"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/vfs"
@@ -68,16 +70,49 @@ func (g *Group) tryLog(s *stores) error {
 		_ = disk.Close() // the first error is the one to report
 		return err
 	}
-	first, _ := disk.FirstIndex()
-	// An empty log counts too, unless it was just begun anew: all that this member acknowledged may have been in the snapshot.
-	if snapshot := g.snapshotIndex(s); s.snaps.broken && (first > snapshot+1 || first == 0 && !lost) {
-		last, _ := disk.LastIndex()
-		_ = disk.Close() // it is moved away next
-		return errkind.E(errkind.Corrupt, "", &logstore.Damage{Group: g.cfg.Name, File: s.snaps.dir, Index: snapshot + 1, Newest: last,
-			What: fmt.Sprintf("a snapshot was damaged and the log begins only at index %d (0: it is empty)", first)})
+	if err := g.fitLog(s, disk, lost); err != nil {
+		_ = disk.Close() // a damaged one is moved away next
+		return err
 	}
 	s.disk, s.log, s.lost, s.newest = disk, disk, lost, newest
 	return nil
+}
+
+// fitLog makes sure that the log goes on where the newest snapshot ends. It completes an installation that
+// was cut off between the two: a log that ends before the snapshot, or whose entries are not those that the snapshot has, gives way.
+func (g *Group) fitLog(s *stores, disk *logstore.Store, lost bool) error {
+	first, _ := disk.FirstIndex()
+	last, _ := disk.LastIndex()
+	var snap position
+	if newest := s.snaps.newest.Load(); newest != nil {
+		snap = *newest
+	}
+	missing := func(what string, args ...any) error {
+		return errkind.E(errkind.Corrupt, "", &logstore.Damage{Group: g.cfg.Name, File: g.logDir(), Index: snap.index + 1, Newest: last, What: fmt.Sprintf(what, args...)})
+	}
+	switch {
+	case first == 0:
+		// An empty log counts too, unless it was just begun anew: all that this member acknowledged may have been in the snapshot.
+		if s.snaps.broken && !lost {
+			return missing("a snapshot in %s was damaged and the log is empty", s.snaps.dir)
+		}
+		return nil
+	case first > snap.index+1:
+		return missing("the log begins only at index %d, and the newest snapshot ends at %d: what lies between is missing", first, snap.index)
+	case first > snap.index: // right behind it
+		return nil
+	}
+	var entry raft.Log
+	if last >= snap.index {
+		if err := disk.GetLog(snap.index, &entry); err != nil {
+			return err
+		}
+		if entry.Term == snap.term {
+			return nil
+		}
+	}
+	g.cfg.Log.Warn("the log gives way to the newest snapshot, whose installation was cut off", "first_index", first, "last_index", last, "snapshot_index", snap.index)
+	return disk.DeleteRange(first, last)
 }
 
 func (g *Group) readRebuild() (uint64, bool, error) {

@@ -10,8 +10,10 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/raft"
 
@@ -33,6 +35,8 @@ type snapStore struct {
 
 	mu    sync.Mutex
 	metas []*raft.SnapshotMeta // verified, newest first
+	// newest is the last entry that the newest one has; nil when there is none. It is read without the lock, under which a disk may hang.
+	newest atomic.Pointer[position]
 	// broken is set when a snapshot did not verify: the log must then reach further back.
 	broken bool
 
@@ -40,6 +44,9 @@ type snapStore struct {
 	// leader could not help a member whose log is behind its own.
 	wanted chan struct{}
 }
+
+// position is an entry's place in the log: one term has written it there.
+type position struct{ index, term uint64 }
 
 // openSnapStore verifies what is there. What cannot be read counts as damaged only when replaceable: when others have it.
 func openSnapStore(fsys vfs.FS, dir string, log *slog.Logger, replaceable bool) (*snapStore, error) {
@@ -82,6 +89,7 @@ func openSnapStore(fsys vfs.FS, dir string, log *slog.Logger, replaceable bool) 
 		}
 	}
 	s.sortLocked()
+	s.pruneLocked()
 	return s, nil
 }
 
@@ -93,11 +101,33 @@ func unreadable(err error) bool {
 
 func (s *snapStore) path(name string) string { return filepath.Join(s.dir, name) }
 
-// sortLocked puts the newest first.
+// sortLocked puts the newest first. Of two with the same entries the number at the end of the id decides.
 func (s *snapStore) sortLocked() {
 	slices.SortFunc(s.metas, func(a, b *raft.SnapshotMeta) int {
-		return cmp.Or(cmp.Compare(b.Term, a.Term), cmp.Compare(b.Index, a.Index), strings.Compare(b.ID, a.ID))
+		return cmp.Or(cmp.Compare(b.Term, a.Term), cmp.Compare(b.Index, a.Index), cmp.Compare(len(b.ID), len(a.ID)), strings.Compare(b.ID, a.ID))
 	})
+	var newest *position
+	if len(s.metas) > 0 {
+		newest = &position{s.metas[0].Index, s.metas[0].Term}
+	}
+	s.newest.Store(newest)
+}
+
+// pruneLocked removes all but the newest ones.
+func (s *snapStore) pruneLocked() {
+	for len(s.metas) > snapshotsKept {
+		old := s.metas[len(s.metas)-1]
+		if err := s.remove(old.ID); err != nil {
+			s.log.Warn("cannot remove an old snapshot", "file", s.path(old.ID+".state"), "err", err)
+		}
+		s.metas = s.metas[:len(s.metas)-1]
+	}
+}
+
+// unlistLocked takes a snapshot out of the list.
+func (s *snapStore) unlistLocked(id string) {
+	s.metas = slices.DeleteFunc(s.metas, func(m *raft.SnapshotMeta) bool { return m.ID == id })
+	s.sortLocked()
 }
 
 // load reads a meta file and verifies its state file to the last byte.
@@ -149,7 +179,7 @@ func (s *snapStore) has(id string) bool {
 func (s *snapStore) drop(id string, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.metas = slices.DeleteFunc(s.metas, func(m *raft.SnapshotMeta) bool { return m.ID == id })
+	s.unlistLocked(id)
 	s.setAside(id, cause)
 }
 
@@ -168,7 +198,7 @@ func (s *snapStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	}
 	if err != nil {
 		s.mu.Lock()
-		s.metas = slices.DeleteFunc(s.metas, func(m *raft.SnapshotMeta) bool { return m.ID == id })
+		s.unlistLocked(id)
 		if !errors.Is(err, fs.ErrNotExist) {
 			s.setAside(id, err)
 		}
@@ -200,8 +230,12 @@ func (s *snapStore) Create(version raft.SnapshotVersion, index, term uint64, con
 	}
 	id := fmt.Sprintf("%d-%d", term, index)
 	s.mu.Lock()
-	for n := 1; slices.ContainsFunc(s.metas, func(m *raft.SnapshotMeta) bool { return m.ID == id }); n++ {
-		id = fmt.Sprintf("%d-%d-%d", term, index, n)
+	for _, m := range s.metas { // one more with the same entries gets a higher number than they have, so that it is the newer one
+		if m.Index == index && m.Term == term {
+			n, _ := strconv.Atoi(strings.TrimPrefix(m.ID, id+"-")) // the first one has none: 0
+			id = fmt.Sprintf("%s-%d", id, n+1)
+			break
+		}
 	}
 	s.mu.Unlock()
 	f, err := s.fs.Create(s.path(id + ".state" + vfs.TempSuffix))
@@ -279,6 +313,10 @@ func (k *snapSink) Close() error {
 
 func (k *snapSink) commit() error {
 	s := k.store
+	// The library may write its own one while a leader installs a newer one, and would then take the older one for its newest.
+	if newest := s.newest.Load(); newest != nil && k.meta.Index < newest.index {
+		return errkind.Errorf(errkind.Unavailable, "a snapshot up to index %d came too late: there is one up to %d", k.meta.Index, newest.index)
+	}
 	f, err := vfs.Open(s.fs, k.file.Name())
 	if err != nil {
 		return err
@@ -306,16 +344,7 @@ func (k *snapSink) commit() error {
 	meta := k.meta
 	s.metas = append(s.metas, &meta)
 	s.sortLocked()
-	for len(s.metas) > snapshotsKept {
-		old := s.metas[len(s.metas)-1]
-		if old.ID == meta.ID {
-			break // an older one was installed on purpose: keep it
-		}
-		if err := s.remove(old.ID); err != nil {
-			s.log.Warn("cannot remove an old snapshot", "file", s.path(old.ID+".state"), "err", err)
-		}
-		s.metas = s.metas[:len(s.metas)-1]
-	}
+	s.pruneLocked()
 	return nil
 }
 
@@ -368,6 +397,6 @@ func decodeMeta(data []byte) (*raft.SnapshotMeta, error) {
 func (s *snapStore) forget(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.metas = slices.DeleteFunc(s.metas, func(m *raft.SnapshotMeta) bool { return m.ID == id })
+	s.unlistLocked(id)
 	s.broken = true
 }

@@ -1,0 +1,153 @@
+package group
+
+import (
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// inbox hands the library what other members send, after fresh and mute have seen it.
+type inbox struct {
+	fresh *fresh
+	mute  *mute // nil unless this member lost part of its log
+	// succession may hold a request for a pre-vote back; nil in tests.
+	succession *succession
+	guard      *guard
+	out        chan raft.RPC
+	drains     sync.WaitGroup
+}
+
+// run passes on until stop.
+func (b *inbox) run(stop <-chan struct{}, in <-chan raft.RPC) {
+	defer b.drains.Wait() // the connections that they read from end with the instance
+	for {
+		var rpc raft.RPC
+		select {
+		case rpc = <-in:
+		case <-stop:
+			return
+		}
+		if b.mute != nil && b.mute.active.Load() && b.mute.refuse(rpc) {
+			continue
+		}
+		switch m := rpc.Command.(type) {
+		case *raft.AppendEntriesRequest:
+			b.fresh.heard(m, time.Now())
+			boundCommit(m)
+			b.guard.spare(m)
+		case *raft.InstallSnapshotRequest:
+			b.install(rpc, m, stop)
+			continue
+		}
+		if b.holds(rpc, stop) {
+			continue
+		}
+		select {
+		case b.out <- rpc:
+		case <-stop:
+			return
+		}
+	}
+}
+
+// boundCommit lets a message commit no more than what it proves to be the leader's: what
+// stands up to its own last entry. The library bounds it by this member's last index instead;
+// entries behind what the message compares may come from a former leader, and would be
+// committed when the leader's commit index overtook them between two reads of the sender.
+func boundCommit(m *raft.AppendEntriesRequest) {
+	last := m.PrevLogEntry
+	if n := len(m.Entries); n > 0 {
+		last = m.Entries[n-1].Index
+	}
+	m.LeaderCommitIndex = min(m.LeaderCommitIndex, last)
+}
+
+// install has a snapshot installed that this member needs. Messages and answers get lost, come twice or late: one that it
+// has already, in its log or in a snapshot, is only acknowledged. The library would install it again, and drop every
+// entry behind it from the log while it goes on as if they were there. Whether it is needed says the library,
+// asked as by an append of nothing behind the snapshot; no other message comes between question and installation.
+func (b *inbox) install(rpc raft.RPC, m *raft.InstallSnapshotRequest, stop <-chan struct{}) {
+	question := &raft.AppendEntriesRequest{RPCHeader: m.RPCHeader, Term: m.Term,
+		PrevLogEntry: m.LastLogIndex, PrevLogTerm: m.LastLogTerm, LeaderCommitIndex: m.LastLogIndex}
+	b.guard.spare(question)
+	answer, ok := b.ask(raft.RPC{Command: question}, stop)
+	if !ok {
+		return
+	}
+	if has, ok := answer.Response.(*raft.AppendEntriesResponse); ok && answer.Error == nil && has.Success {
+		b.drains.Go(func() { // the next message on the connection stands behind it
+			_, err := io.Copy(io.Discard, rpc.Reader)
+			rpc.Respond(&raft.InstallSnapshotResponse{RPCHeader: has.RPCHeader, Term: has.Term, Success: true}, err)
+		})
+		return
+	}
+	b.guard.installing.Store(&position{m.LastLogIndex, m.LastLogTerm})
+	defer b.guard.installing.Store(nil)
+	if answer, ok := b.ask(raft.RPC{Command: m, Reader: rpc.Reader}, stop); ok {
+		rpc.RespChan <- answer
+	}
+}
+
+// ask passes on and waits for the answer; false when the instance ends.
+func (b *inbox) ask(rpc raft.RPC, stop <-chan struct{}) (raft.RPCResponse, bool) {
+	answers := make(chan raft.RPCResponse, 1)
+	rpc.RespChan = answers
+	select {
+	case b.out <- rpc:
+	case <-stop:
+		return raft.RPCResponse{}, false
+	}
+	select {
+	case answer := <-answers:
+		return answer, true
+	case <-stop:
+		return raft.RPCResponse{}, false
+	}
+}
+
+// spare takes away from an append what the newest snapshot has: the library compares an append's predecessor with its last
+// entry or with its log, which a snapshot may have emptied, and refuses what it cannot compare. The leader then goes
+// back to what it has no entries of any more, and sends a snapshot again. A leader that has the snapshot's last
+// entry has the same before it; and what it says is committed counts for nothing new when it is acknowledged.
+func (g *guard) spare(m *raft.AppendEntriesRequest) {
+	snap := g.snapshot.Load()
+	if snap == nil || m.PrevLogEntry > snap.index {
+		return
+	}
+	var entry raft.Log
+	if m.PrevLogEntry > 0 && g.logAndStable.GetLog(m.PrevLogEntry, &entry) != raft.ErrLogNotFound {
+		return // the log tells
+	}
+	behind := slices.IndexFunc(m.Entries, func(l *raft.Log) bool { return l.Index > snap.index })
+	if behind < 0 {
+		behind = len(m.Entries)
+	}
+	last := position{m.PrevLogEntry, m.PrevLogTerm} // of what the snapshot has, as the leader has it
+	if behind > 0 {
+		last = position{m.Entries[behind-1].Index, m.Entries[behind-1].Term}
+	}
+	if last == *snap || last.index < snap.index && m.LeaderCommitIndex >= last.index {
+		m.PrevLogEntry, m.PrevLogTerm, m.Entries = 0, 0, m.Entries[behind:]
+	}
+}
+
+// holds keeps a request back that is passed on by itself later.
+func (b *inbox) holds(rpc raft.RPC, stop <-chan struct{}) bool {
+	if b.succession == nil {
+		return false
+	}
+	pass := func() {
+		select {
+		case b.out <- rpc:
+		case <-stop:
+		}
+	}
+	if b.succession.early(rpc, pass) {
+		return true
+	}
+	req, ok := rpc.Command.(*raft.RequestPreVoteRequest)
+	return ok && b.succession.asked(req, pass)
+}
