@@ -1,12 +1,14 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"os"
 
 	"corbel.dev/corbel/api/sensuapi/sensurest"
 	"corbel.dev/corbel/monitor/logins"
+	"corbel.dev/corbel/monitor/script"
 )
 
 // openLogins reads the keys that sign access tokens, where the configuration names any.
@@ -33,8 +35,21 @@ func (m *monitorPlane) openLogins() (err error) {
 // rest answers everything on the API's port that needs a login, and the login itself.
 func (m *monitorPlane) rest() http.Handler {
 	return sensurest.New(sensurest.Config{
-		Resources: m.resources, Users: m.users, Logins: m.logins, Events: m.spread, Follow: m.follow, Cluster: m.cluster, Replicators: m.replicators, Execute: m.roster.Execute, History: m.history(), Now: m.p.clock.Now, Log: m.log,
+		Resources: m.resources, Users: m.users, Logins: m.logins, Events: m.spread, Follow: m.follow, Cluster: m.cluster, Replicators: m.replicators, Execute: m.roster.Execute, Compiles: m.compiles, History: m.history(), Now: m.p.clock.Now, Log: m.log,
 		MaxBodyBytes: int64(m.p.cfg.Monitor.RequestMax), MaxRequestTime: m.p.cfg.Monitor.WriteTime,
 		SilenceTime: m.p.cfg.Monitor.SilenceTime, SilenceMost: m.p.cfg.Monitor.SilenceMost,
 	})
+}
+
+// compiles reads a program that somebody wants to store, where programs run.
+func (m *monitorPlane) compiles(ctx context.Context, source string, body bool) error {
+	read := script.NewProgram
+	if body {
+		read = script.NewBody
+	}
+	p, err := read(source)
+	if err != nil {
+		return err
+	}
+	return m.p.scripts.Check(ctx, p)
 }

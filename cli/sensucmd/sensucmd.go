@@ -5,7 +5,6 @@ package sensucmd
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -218,17 +217,21 @@ func line(text string) string {
 // Create builds `create`: objects of files.
 func Create(e *command.Env, c *cobra.Command) {
 	var files []string
+	var o createOptions
 	d := new(dial)
 	c.Use = "create -f FILE [flags]"
 	c.Long = `Create or replace objects of the monitor that files describe as sensuctl knows them: YAML
 documents or JSON, each with type, api_version, metadata and spec. - reads stdin. All
-files are read before anything is written; objects are written in the order of the
-files, and the first that is refused ends it.
+objects are tried before anything is written, and all that is wrong is listed: unknown
+keys too, unless --allow-unknown. Then they are written in the order of the files. What
+they name and nobody has (handlers, filters, mutators, assets, secrets) is a warning.
 
   corbel create -f checks.yaml --username admin --password 'P@ssw0rd!'`
 	c.Args = command.Between(0, 0, "-f FILE")
 	d.flags(e, c)
 	c.Flags().StringArrayVarP(&files, "file", "f", nil, "file to read; may be repeated")
+	c.Flags().BoolVar(&o.allowUnknown, "allow-unknown", false, "take objects with keys that their type does not have, and drop these")
+	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "say what is wrong, write nothing")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if len(files) == 0 {
 			return command.Usagef("create wants -f FILE")
@@ -237,45 +240,8 @@ files, and the first that is refused ends it.
 		if err != nil {
 			return err
 		}
-		return create(c.Context(), d, cl, files)
+		return create(c.Context(), d, cl, files, o)
 	}
-}
-
-func create(ctx context.Context, d *dial, cl *sensu.Client, files []string) error {
-	type write struct {
-		name, path string
-		body       []byte
-	}
-	var writes []write
-	for _, file := range files {
-		text, err := d.env.FileOrStdin(file)
-		if err != nil {
-			return err
-		}
-		list, err := sensu.ReadResources(text)
-		if err == nil && len(list) == 0 {
-			err = errors.New("there are no objects in it")
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", file, err)
-		}
-		for _, r := range list {
-			path, body, err := r.Request(d.namespace)
-			if err != nil {
-				return fmt.Errorf("%s: %w", file, err)
-			}
-			writes = append(writes, write{r.String(), path, body})
-		}
-	}
-	for i, w := range writes {
-		if _, _, err := cl.Do(ctx, "PUT", w.path, nil, w.body); err != nil {
-			return fmt.Errorf("%s (%d of %d; those before it were written): %w", w.name, i+1, len(writes), err)
-		}
-		if err := d.env.Printf("Wrote %s\n", w.name); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func yes(b bool) string { return strconv.FormatBool(b) }

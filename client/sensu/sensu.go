@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -121,6 +122,18 @@ func NotFound(err error) bool {
 
 // maxAnswer bounds an answer in memory.
 const maxAnswer = 1 << 30
+
+// Warnings are what a server wants known about a write that it took: the texts of the answer's Warning headers (RFC 7234, 5.5).
+func Warnings(h http.Header) (out []string) {
+	for _, w := range h.Values("Warning") {
+		if _, quoted, ok := strings.Cut(w, `"`); ok {
+			if text, err := strconv.Unquote(`"` + quoted); err == nil {
+				out = append(out, text)
+			}
+		}
+	}
+	return out
+}
 
 // Do sends one request and returns the body and the headers of its answer. body is JSON, or nil.
 func (c *Client) Do(ctx context.Context, method, path string, query url.Values, body []byte) ([]byte, http.Header, error) {

@@ -2,6 +2,7 @@ package sensurest
 
 import (
 	"encoding/json"
+	"net/http/httptest"
 	"testing"
 
 	"corbel.dev/corbel/kit/tagproto"
@@ -17,7 +18,7 @@ func FuzzBodies(f *testing.F) {
 	f.Add(uint8(0), []byte(`{"type":"Env","api_version":"secrets/v1","metadata":null,"spec":null}`))
 	f.Fuzz(func(t *testing.T, which uint8, body []byte) {
 		k := kinds[int(which)%len(kinds)]
-		q := &request{kind: k, namespace: "default"}
+		q := &request{kind: k, namespace: "default", r: httptest.NewRequest("PUT", "/", nil), w: httptest.NewRecorder()}
 		o, err := q.read(body)
 		if err != nil || q.place(o) != nil || o.Validate() != nil {
 			return

@@ -201,20 +201,20 @@ func wrap(k *kind, o any) (*envelope, error) {
 	return out, nil
 }
 
-// unwrap reads a wrapped object into o.
-func unwrap(k *kind, b []byte, o monitor.Object) error {
+// unwrap reads a wrapped object into o, and returns it as it would stand unwrapped.
+func unwrap(k *kind, b []byte, o monitor.Object) (spec []byte, err error) {
 	var in envelope
 	if err := json.Unmarshal(b, &in); err != nil {
-		return err
+		return nil, err
 	}
 	p, provider := o.(*monitor.Provider)
 	switch {
 	case in.Type == "":
-		return errors.New("type is missing: the body has type, api_version, metadata and spec")
+		return nil, errors.New("type is missing: the body has type, api_version, metadata and spec")
 	case in.Type != k.Kind && !provider:
-		return fmt.Errorf("type %q is not %q", in.Type, k.Kind)
+		return nil, fmt.Errorf("type %q is not %q", in.Type, k.Kind)
 	case in.APIVersion != k.APIVersion:
-		return fmt.Errorf("api_version %q is not %q", in.APIVersion, k.APIVersion)
+		return nil, fmt.Errorf("api_version %q is not %q", in.APIVersion, k.APIVersion)
 	case in.Spec == nil:
 		in.Spec = map[string]json.RawMessage{}
 	}
@@ -224,15 +224,15 @@ func unwrap(k *kind, b []byte, o monitor.Object) error {
 	}
 	whole, err := json.Marshal(in.Spec)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := json.Unmarshal(whole, o); err != nil {
-		return err
+		return nil, err
 	}
 	if provider {
 		p.Kind = in.Type
 	}
-	return nil
+	return whole, nil
 }
 
 // read decodes a body into an object of the request's kind.
@@ -242,7 +242,12 @@ func (q *request) read(b []byte) (monitor.Object, error) {
 	}
 	o := q.kind.New()
 	if q.kind.wrapped() {
-		return o, unwrap(q.kind, b, o)
+		var err error
+		if b, err = unwrap(q.kind, b, o); err != nil {
+			return o, err
+		}
+	} else if err := json.Unmarshal(b, o); err != nil {
+		return o, err
 	}
-	return o, json.Unmarshal(b, o)
+	return o, q.known(b, o)
 }

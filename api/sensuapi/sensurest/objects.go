@@ -177,7 +177,7 @@ func (q *request) ready(o monitor.Object, old *objects.Item) error {
 	if err := o.Validate(); err != nil {
 		return invalid(err)
 	}
-	return nil
+	return q.review(o)
 }
 
 // write creates or replaces an object.
@@ -232,6 +232,9 @@ func (q *request) op(verb objects.Verb, o monitor.Object) objects.Op {
 
 // commit writes, with the contract's words for what is there already.
 func (q *request) commit(ops ...objects.Op) error {
+	if q.dry() {
+		return nil
+	}
 	err := q.cfg.Resources.Write(q.r.Context(), ops...)
 	if errkind.Is(err, errkind.Conflict) && !errors.Is(err, objects.ErrPrecondition) {
 		if ops[0].Verb == objects.Create && q.r.Header.Get("If-None-Match") == "" {

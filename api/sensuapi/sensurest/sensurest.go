@@ -61,6 +61,9 @@ type Config struct {
 	History func(ctx context.Context, k eventstore.Key, before time.Time, most int) ([]eventstore.Run, error)
 	// Replicators tells what came of the copying from other clusters; nil where nothing is copied.
 	Replicators func(ctx context.Context) ([]mirror.Status, error)
+	// Compiles reads a program of a filter, or with body of a mutator, without running it; an error of kind Invalid says what is wrong with it. nil
+	// takes any.
+	Compiles func(ctx context.Context, source string, body bool) error
 	// Cluster describes the servers.
 	Cluster func() sensuapi.Cluster
 	Now     func() time.Time
