@@ -282,7 +282,9 @@ func agentMonitor(q *request) error {
 	}
 	s := httpx.NewStream(q.w, q.r, rawType)
 	defer s.Close()
-	_ = q.api.cfg.Logs.Follow(q.r.Context(), level, q.q.Has("logjson"), s, s.Flush)
+	held, release := q.standing().Hold(q.r.Context())
+	defer release()
+	_ = q.api.cfg.Logs.Follow(held, level, q.q.Has("logjson"), s, s.Flush)
 	return nil
 }
 
@@ -297,7 +299,9 @@ func agentMetricsStream(q *request) error {
 	}
 	s := httpx.NewStream(q.w, q.r, httpx.JSONType)
 	defer s.Close()
-	_ = source.Stream(q.r.Context(), s, s.Flush)
+	held, release := q.standing().Hold(q.r.Context())
+	defer release()
+	_ = source.Stream(held, s, s.Flush)
 	return nil
 }
 

@@ -3,10 +3,15 @@ package consulapi
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
+	"time"
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/grants"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/standing"
 )
 
 // Resource is what a right is about, Level how much of it is needed.
@@ -191,6 +196,33 @@ func (q *request) authorizeAgain() error {
 	}
 	return nil
 }
+
+// standing is the right of a stream: its token is judged again by the clock, on an agent by a server. While that does not
+// answer acl.down_policy decides, as for requests.
+func (q *request) standing() *standing.Standing {
+	ctx, token, rights := grants.Fresh(q.r.Context(), freshGrant), q.token(), slices.Clone(q.rights)
+	return standing.New(q.api.cfg.Clock, func() error {
+		if q.api.open || token == "" && IsJudged(ctx) {
+			return nil
+		}
+		g, err := q.api.cfg.Authorizer.Grant(ctx, token)
+		if errkind.Is(err, errkind.Denied) {
+			return err
+		}
+		for i := range rights {
+			if err == nil {
+				err = rights[i].check(g)
+			}
+		}
+		if errkind.Is(err, errkind.Denied) {
+			return err
+		}
+		return nil // nothing is known of the token now
+	})
+}
+
+// freshGrant is how old what a server said of a stream's token may be.
+const freshGrant = 2 * time.Second
 
 // sees tells whether an object belongs into this caller's answer.
 func (q *request) sees(res Resource, name string) bool {

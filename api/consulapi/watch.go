@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/standing"
 )
 
 const (
@@ -221,9 +222,13 @@ func (h *watchHub) close(s *watchStream) {
 	h.remove(s, ids)
 }
 
-// streamWatches writes until the request ends or a write fails.
+// streamWatches writes until the request ends, its token is taken or a write fails.
 func (q *request) streamWatches(s *watchStream) error {
 	control, clk := http.NewResponseController(q.w), q.api.cfg.Clock
+	right := q.standing() // the watches' questions are judged one by one when they are asked, each time anew
+	ctx := q.r.Context()
+	look := clk.NewTimer(standing.Every)
+	defer look.Stop()
 	// One deadline for all that is sent at once, so that a client that reads nothing is
 	// cut however small the pieces are.
 	arm := func() error {
@@ -240,22 +245,31 @@ func (q *request) streamWatches(s *watchStream) error {
 		if err := errors.Join(arm(), q.writeWatchLine(s, line)); err != nil {
 			return err
 		}
-		for w := s.next(); w != nil && q.r.Context().Err() == nil; w = s.next() {
+		for w := s.next(); w != nil && ctx.Err() == nil && right.Err() == nil; w = s.next() {
 			if err := q.writeWatch(s, w); err != nil {
 				return err
 			}
 		}
-		if err := control.Flush(); err != nil {
+		if err := errors.Join(control.Flush(), right.Err()); err != nil {
 			return err
 		}
 		line = line[:0]
 		beat.Reset(watchHeartbeat)
-		select {
-		case <-q.r.Context().Done():
-			return nil
-		case <-s.wake:
-		case <-beat.C:
-			line = append(line, `{"Heartbeat":true}`...)
+		for waits := true; waits; {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-look.C:
+				if err := right.Err(); err != nil {
+					return err
+				}
+				look.Reset(standing.Every)
+				continue
+			case <-s.wake:
+			case <-beat.C:
+				line = append(line, `{"Heartbeat":true}`...)
+			}
+			waits = false
 		}
 	}
 }

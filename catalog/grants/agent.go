@@ -159,6 +159,19 @@ func (a *Agent) Run(ctx context.Context) error {
 
 func (a *Agent) fresh(t *told) bool { return a.cfg.Clock.Since(t.at) < a.cfg.TTL }
 
+// Fresh has an agent trust what a server said for at most so long, however long TTL is: for streams, which a revoked token is to lose soon.
+func Fresh(ctx context.Context, age time.Duration) context.Context {
+	return context.WithValue(ctx, freshKey{}, age)
+}
+
+type freshKey struct{}
+
+// stale reports whether ctx asks for something newer than t.
+func (a *Agent) stale(ctx context.Context, t *told) bool {
+	age, ok := ctx.Value(freshKey{}).(time.Duration)
+	return ok && a.cfg.Clock.Since(t.at) >= age
+}
+
 // Grant is Resolver.Grant on an agent.
 func (a *Agent) Grant(ctx context.Context, secret string) (*acl.Grant, error) {
 	if secret == "" {
@@ -168,10 +181,11 @@ func (a *Agent) Grant(ctx context.Context, secret string) (*acl.Grant, error) {
 		return a.compiler.recovery, nil
 	}
 	t, ok := a.known.get(secret)
+	stale := ok && a.stale(ctx, t)
 	switch {
-	case ok && a.fresh(t):
+	case ok && !stale && a.fresh(t):
 		return a.use(t)
-	case ok && a.cfg.DownPolicy == DownAsyncCache:
+	case ok && !stale && a.cfg.DownPolicy == DownAsyncCache:
 		select {
 		case a.later <- secret:
 		default:
