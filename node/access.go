@@ -20,6 +20,7 @@ import (
 	"corbel.dev/corbel/catalog/login"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/vfs"
@@ -98,7 +99,7 @@ func (p *Process) buildAccess() {
 		Store: p.registry, Leader: p.raft, Datacenter: p.cfg.Node.Datacenter, InitialManagement: c.InitialManagement,
 		ResetIndex: p.bootstrapReset, Verifier: login.New(p.clock), Clock: p.clock, Logger: p.log,
 	})
-	p.rpcSrv.Handle(methodResolve, serveResolve(p.access.resolver))
+	p.rpcSrv.Handle(wire.Members, methodResolve, serveResolve(p.access.resolver))
 }
 
 // bootstrapReset reads the index in the reset file, or removes the file when it has done its duty.

@@ -45,13 +45,13 @@ func startSpy(t *testing.T, like *testMember, name string) *spy {
 	}
 	srv := rpc.NewServer(rpc.ServerConfig{})
 	for _, method := range []string{methodHTTP, methodAsk, methodHTTPUpload} {
-		srv.Handle(method, func(_ context.Context, req []byte) ([]byte, error) {
+		srv.Handle(wire.Anyone, method, func(_ context.Context, req []byte) ([]byte, error) {
 			s.take(req)
 			return nil, errkind.New(errkind.Unavailable, "a spy")
 		})
 	}
 	for _, method := range []string{methodHTTPStream, methodAskStream} {
-		srv.HandleStream(method, func(_ context.Context, req []byte, _ func([]byte) error) error {
+		srv.HandleStream(wire.Anyone, method, func(_ context.Context, req []byte, _ func([]byte) error) error {
 			s.take(req)
 			return errkind.New(errkind.Unavailable, "a spy")
 		})
@@ -69,7 +69,7 @@ func startSpy(t *testing.T, like *testMember, name string) *spy {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	l := w.Listen(wire.ProtoRPC, 0)
+	l := w.Listen(wire.ProtoRPC, 0, wire.Anyone)
 	wg.Go(func() { _ = w.Run(ctx) })
 	wg.Go(func() { _ = srv.Run(ctx, l) })
 	wg.Go(func() { _ = pool.Run(ctx) })

@@ -14,6 +14,7 @@ import (
 	"corbel.dev/corbel/api/corbelapi"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/doctor"
 	"corbel.dev/corbel/doctor/probe"
 	"corbel.dev/corbel/kit/errkind"
@@ -72,11 +73,11 @@ func newPhysician(p *Process) (*physician, error) {
 		return nil, err
 	}
 	d.api = corbelapi.NewDoctor(corbelapi.Config{Evidence: d.evidence, Others: d.others, Ask: d.ask, Allow: d.allow, Profile: d.profile})
-	p.rpcSrv.Handle(methodClock, func(context.Context, []byte) ([]byte, error) {
+	p.rpcSrv.Handle(wire.Members, methodClock, func(context.Context, []byte) ([]byte, error) {
 		return pack.Uint(nil, uint64(p.clock.Now().UnixNano())), nil
 	})
 	if p.cfg.Server {
-		p.rpcSrv.Handle(methodTell, d.listen)
+		p.rpcSrv.Handle(wire.Members, methodTell, d.listen)
 	}
 	return d, nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/monitor/fleet"
@@ -146,7 +147,7 @@ func (p *Process) applyFleet(ctx context.Context, txn *catalog.Txn) (refused int
 
 // handleFleet serves methodFleet on every server: the catalog's leader may have no monitor plane. Only the plane's own checks may come this way.
 func (p *Process) handleFleet(srv *rpc.Server) {
-	srv.Handle(methodFleet, func(ctx context.Context, req []byte) ([]byte, error) {
+	srv.Handle(wire.Servers, methodFleet, func(ctx context.Context, req []byte) ([]byte, error) {
 		c, err := catalog.DecodeCommand(req)
 		if err != nil {
 			return nil, err

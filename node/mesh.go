@@ -15,6 +15,7 @@ import (
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/mesh/ca"
 	"corbel.dev/corbel/mesh/issue"
 	"corbel.dev/corbel/mesh/leaf"
@@ -49,7 +50,7 @@ func (p *Process) buildLeaves(servers *catalogServers) (err error) {
 		}
 		p.issuer = issuer
 		// One connection is one node: its address cannot be made up, as a name in the request could.
-		p.rpcSrv.Handle(issue.Method, func(ctx context.Context, req []byte) ([]byte, error) {
+		p.rpcSrv.Handle(wire.Members, issue.Method, func(ctx context.Context, req []byte) ([]byte, error) {
 			return issuer.Serve(ctx, rpc.Peer(ctx), req)
 		})
 	}

@@ -78,7 +78,9 @@ func (p *Process) addMesh() {
 		return
 	}
 	if m.server != nil {
-		p.parts.Add("mesh feed", func(ctx context.Context) error { return m.server.Run(ctx, p.wire.Listen(wire.ProtoFeed, 0)) })
+		p.parts.Add("mesh feed", func(ctx context.Context) error {
+			return m.server.Run(ctx, p.wire.Listen(wire.ProtoFeed, 0, wire.Members))
+		})
 	} else {
 		p.parts.Add("mesh feed", m.client.Run)
 	}

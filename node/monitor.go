@@ -13,6 +13,7 @@ import (
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/api/sensuapi"
+	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/crl"
 	"corbel.dev/corbel/kit/life"
@@ -98,7 +99,7 @@ func (p *Process) buildMonitor() error {
 	}
 	m.buildMirror()
 	m.tail = tail.New(tail.Config{}, m.ingest.Follow)
-	p.rpcSrv.HandleStream(tail.MethodFollow, m.tail.Serve)
+	p.rpcSrv.HandleStream(wire.Servers, tail.MethodFollow, m.tail.Serve)
 	var err error
 	if m.agents, err = sensuapi.NewAgents(sensuapi.AgentsConfig{Resources: m.resources, Users: m.users, Hub: m.hub, Events: m.spread, Backend: p.cfg.Node.Name,
 		Limits: ws.Limits{MessageBytes: int64(p.cfg.Monitor.MessageMax), Write: p.cfg.Monitor.AgentWrite}, Ready: m.takesAgents, Log: p.log}); err != nil {
@@ -114,9 +115,9 @@ func (p *Process) buildMonitor() error {
 	if scheme, port := m.agentsDoor(); port != "" {
 		p.added[tagMonitorAgents] = scheme + ":" + port // told with the next change of tags, at the latest when this server is ready
 	}
-	p.rpcSrv.Handle(methodMonitorPropose, m.propose)
+	p.rpcSrv.Handle(wire.Servers, methodMonitorPropose, m.propose)
 	for method, handle := range m.spread.Handlers() {
-		p.rpcSrv.Handle(method, handle)
+		p.rpcSrv.Handle(wire.Servers, method, handle)
 	}
 	p.monitor = m
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/monitor/mirror"
 )
 
@@ -15,7 +16,7 @@ func (m *monitorPlane) buildMirror() {
 	m.mirror = mirror.New(mirror.Config{
 		Resources: m.resources, Leads: m.raft.LeaseHeld, Cluster: func() string { return m.cluster().ID }, Now: m.p.clock.Now, Log: m.log,
 	})
-	m.p.rpcSrv.Handle(methodMonitorReplicators, func(context.Context, []byte) ([]byte, error) { return json.Marshal(m.mirror.Status()) })
+	m.p.rpcSrv.Handle(wire.Servers, methodMonitorReplicators, func(context.Context, []byte) ([]byte, error) { return json.Marshal(m.mirror.Status()) })
 }
 
 // replicators tells what came of the replicators, whichever server leads.

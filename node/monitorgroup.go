@@ -36,7 +36,7 @@ const tagMonitorAgents = "monitor_agents"
 const methodMonitorPropose = "monitor.propose"
 
 func newMonitorRaft(p *Process, machine *resources.Resources) *raftPlane {
-	r := &raftPlane{b: p.base, name: monitorGroupName, number: monitorGroupID, machine: machine, registry: p.registry, listener: p.wire.Listen(wire.ProtoRaft, monitorGroupID),
+	r := &raftPlane{b: p.base, name: monitorGroupName, number: monitorGroupID, machine: machine, registry: p.registry, listener: p.wire.Listen(wire.ProtoRaft, monitorGroupID, wire.Servers),
 		opened: make(chan struct{}), joinedFile: "monitor-joined", joinedTag: "monitor_joined", takesPart: func(m member.Member) bool { return m.Tags[tagMonitor] != "" }}
 	r.first = func(ctx context.Context) ([]group.Server, bool) { return p.monitorFounders(ctx, r) }
 	return r

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/monitor/roster"
 	"corbel.dev/corbel/monitor/rounds"
 	"corbel.dev/corbel/monitor/tail"
@@ -21,9 +22,9 @@ func (m *monitorPlane) buildRoster() {
 	}
 	m.roster = roster.New(cfg)
 	for name, f := range m.rounds.Methods() {
-		m.p.rpcSrv.Handle(name, f)
+		m.p.rpcSrv.Handle(wire.Servers, name, f)
 	}
-	m.p.rpcSrv.Handle(roster.MethodExecute, m.roster.Executed)
+	m.p.rpcSrv.Handle(wire.Servers, roster.MethodExecute, m.roster.Executed)
 }
 
 // roundServers are the members of the plane's group.

@@ -122,7 +122,11 @@ func (b *base) openNetwork() error {
 		return err
 	}
 	b.certEnd.Store(endOf(id))
-	if b.wire, err = wire.New(wire.Config{Bind: cfg.Listen.RPC, TLS: id, HeaderTimeout: cfg.Limits.RPCHandshake, Faults: b.faults.Net(), Log: b.log, Metrics: b.metrics}); err != nil {
+	source := ""
+	if id == nil {
+		source = plainSource(cfg.Listen.RPC)
+	}
+	if b.wire, err = wire.New(wire.Config{Bind: cfg.Listen.RPC, Source: source, TLS: id, HeaderTimeout: cfg.Limits.RPCHandshake, Faults: b.faults.Net(), Log: b.log, Metrics: b.metrics}); err != nil {
 		return fmt.Errorf("ports.server: %w", err)
 	}
 	b.rpcSrv = rpc.NewServer(rpc.ServerConfig{Log: b.log})
@@ -199,7 +203,7 @@ func (b *base) addCommon() {
 	b.parts.Add("join", b.join)
 }
 
-func (b *base) rpcListener() net.Listener { return b.wire.Listen(wire.ProtoRPC, 0) }
+func (b *base) rpcListener() net.Listener { return b.wire.Listen(wire.ProtoRPC, 0, wire.Federation) }
 
 // join joins the pool as start_join and retry_join say.
 func (b *base) join(ctx context.Context) error {

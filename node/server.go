@@ -152,19 +152,7 @@ func (p *Process) build() (err error) {
 	if err := p.buildDNS(); err != nil {
 		return err
 	}
-	p.rpcSrv.Handle(methodAsk, p.serveAsked)
-	p.rpcSrv.HandleStream(methodAskStream, p.serveAskedStream)
-	p.rpcSrv.Handle(methodPing, servePing())
-	if p.cfg.Server { // an agent is asked by servers alone, and answers for itself
-		p.rpcSrv.Handle(methodHTTP, heldCalls(p.bytes, serveForwarded(p.api, p.parting, &p.ending)))
-		p.rpcSrv.HandleStream(methodHTTPStream, serveStreamed(p.withProfiles(p.api), p.uploads))
-		p.rpcSrv.Handle(methodHTTPOffer, serveOffer(p.api, p.uploads))
-		p.rpcSrv.Handle(methodHTTPUpload, p.uploads.piece)
-		p.rpcSrv.Handle(methodDNS, serveDNS(p.dns))
-		p.rpcSrv.Handle(methodCoordinate, p.places.serve())
-		handleCatalog(p.rpcSrv, servers, p.api)
-		p.handleFleet(p.rpcSrv)
-	}
+	p.answerRPC(servers)
 	p.watches.api, p.watches.clock, p.watches.log = p.api, p.clock, p.log
 	p.watches.token = func() string { return p.tokens.get(tokenDefault) }
 	p.meter()

@@ -7,6 +7,7 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
@@ -187,7 +188,7 @@ type requestLimits interface {
 //
 // They count against the server's request limits as what they are in the contract: reads and writes of the catalog.
 func handleCatalog(srv *rpc.Server, s *catalogServers, limits requestLimits) {
-	srv.Handle(methodApply, func(ctx context.Context, req []byte) ([]byte, error) {
+	srv.Handle(wire.Members, methodApply, func(ctx context.Context, req []byte) ([]byte, error) {
 		if err := limits.AdmitWrite("Catalog.Register", rpc.Peer(ctx)); err != nil {
 			return nil, errkind.E(errkind.Overloaded, "", err)
 		}
@@ -207,7 +208,7 @@ func handleCatalog(srv *rpc.Server, s *catalogServers, limits requestLimits) {
 		}
 		return nil, s.apply(local.WithToken(ctx, token), c)
 	})
-	srv.Handle(methodNode, func(ctx context.Context, req []byte) ([]byte, error) {
+	srv.Handle(wire.Members, methodNode, func(ctx context.Context, req []byte) ([]byte, error) {
 		if err := limits.AdmitRead("Catalog.NodeServices", rpc.Peer(ctx)); err != nil {
 			return nil, errkind.E(errkind.Overloaded, "", err)
 		}

@@ -23,7 +23,7 @@ func (p *raftPlane) await(ctx context.Context) ([]group.Server, bool) {
 	first, ok := p.first(ctx)
 	_ = l.Close()
 	answers.Wait()
-	p.listener = p.b.wire.Listen(wire.ProtoRaft, p.number)
+	p.listener = p.b.wire.Listen(wire.ProtoRaft, p.number, wire.Servers)
 	return first, ok
 }
 

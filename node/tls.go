@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/mesh/ca"
 	"corbel.dev/corbel/node/config"
 )
 
@@ -33,11 +34,23 @@ func wireTLS(cfg *config.Config) (*wire.TLS, error) {
 	server, client := base.Clone(), base.Clone()
 	server.ClientCAs, server.ClientAuth = roots, tls.RequireAndVerifyClientCert
 	client.RootCAs = roots
-	id := &wire.TLS{Server: server, Client: client}
-	if b.VerifyServerHostname {
-		id.ServerName = serverName(cfg.Node.Datacenter, cfg.DNS.Domain)
+	own := serverName(cfg.Node.Datacenter, cfg.DNS.Domain)
+	if cfg.Server && cert.Leaf.VerifyHostname(own) != nil {
+		return nil, fmt.Errorf("tls.internal_rpc.cert_file: a server's certificate names %s, by which the other servers know it; this one names %v. "+
+			"Make one with: corbel tls cert create -server -dc %s", own, cert.Leaf.DNSNames, cfg.Node.Datacenter)
 	}
-	return id, nil
+	return withNames(&wire.TLS{Server: server, Client: client}, cfg), nil
+}
+
+// withNames says by which names peers are known.
+func withNames(id *wire.TLS, cfg *config.Config) *wire.TLS {
+	id.OwnName, id.Domain = serverName(cfg.Node.Datacenter, cfg.DNS.Domain), trimDot(cfg.DNS.Domain)
+	if cfg.TLS.InternalRPC.VerifyServerHostname {
+		id.ServerName = id.OwnName
+	}
+	// What the mesh's authority signs is for agents and services, also where it has the same root as the operator's.
+	id.Lesser = func(c *x509.Certificate) bool { _, err := ca.PeerID(c); return err == nil }
+	return id
 }
 
 // identityFor is the identity of the RPC port; nil means plain text.

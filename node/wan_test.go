@@ -19,6 +19,7 @@ import (
 
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/telemetry"
 )
@@ -104,13 +105,13 @@ func farServer(t *testing.T, api http.Handler) string {
 		t.Fatal(err)
 	}
 	srv := rpc.NewServer(rpc.ServerConfig{Drain: time.Second})
-	srv.Handle(methodHTTP, serveForwarded(api, t.Context(), new(atomic.Bool)))
+	srv.Handle(wire.Anyone, methodHTTP, serveForwarded(api, t.Context(), new(atomic.Bool)))
 	u := &uploads{}
 	t.Cleanup(u.close)
-	srv.HandleStream(methodHTTPStream, serveStreamed(api, u))
-	srv.Handle(methodHTTPOffer, serveOffer(api, u))
-	srv.Handle(methodHTTPUpload, u.piece)
-	srv.Handle(methodPing, servePing())
+	srv.HandleStream(wire.Anyone, methodHTTPStream, serveStreamed(api, u))
+	srv.Handle(wire.Anyone, methodHTTPOffer, serveOffer(api, u))
+	srv.Handle(wire.Anyone, methodHTTPUpload, u.piece)
+	srv.Handle(wire.Anyone, methodPing, servePing())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

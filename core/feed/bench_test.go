@@ -37,7 +37,7 @@ func newFan(t testing.TB, conns int) *fan {
 		t.Fatal(err)
 	}
 	f.addr = w.Addr().String()
-	l := w.Listen(wire.ProtoFeed, 0)
+	l := w.Listen(wire.ProtoFeed, 0, wire.Members)
 	run(t, func(ctx context.Context) error { return f.server.Run(ctx, l) })
 	for i := range conns {
 		conn, err := net.Dial("tcp", w.Addr().String())

@@ -220,7 +220,7 @@ func TestOverSockets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := w.Listen(wire.ProtoFeed, 0)
+		l := w.Listen(wire.ProtoFeed, 0, wire.Members)
 		run(t, func(ctx context.Context) error { return server.Run(ctx, l) })
 		addrs = append(addrs, w.Addr().String())
 	}

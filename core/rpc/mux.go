@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/errkind"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -379,6 +380,7 @@ type muxServer struct {
 	s      *Server
 	stream grpc.ServerStream
 	out    *outbox
+	from   *wire.Peer // who calls
 
 	mu      sync.Mutex // guards what follows
 	running map[uint64]context.CancelFunc
@@ -391,7 +393,7 @@ func (s *Server) mux(stream grpc.ServerStream) error {
 	if s.cfg.MaxMessageBytes < muxLeastLimit {
 		return status.Error(codes.Unimplemented, "messages here are too small to be shared")
 	}
-	m := &muxServer{s: s, stream: stream, out: newOutbox(), running: map[uint64]context.CancelFunc{}, empty: make(chan struct{})}
+	m := &muxServer{s: s, stream: stream, out: newOutbox(), from: Caller(stream.Context()), running: map[uint64]context.CancelFunc{}, empty: make(chan struct{})}
 	ctx := stream.Context()
 	var wg sync.WaitGroup
 	written := make(chan struct{})
@@ -476,7 +478,7 @@ func (m *muxServer) accept(ctx context.Context, wg *sync.WaitGroup, f muxFrame) 
 	m.mu.Unlock()
 	m.s.workers.do(func() {
 		defer wg.Done()
-		out := m.s.answer(ctx, m.s.calls[string(f.method)], f.method, f.body)
+		out := m.s.answer(ctx, m.from, m.s.calls[string(f.method)], f.method, f.body)
 		m.reply(f.id, out)
 		cancel()
 		m.mu.Lock()

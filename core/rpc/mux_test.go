@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/polltest"
 )
@@ -18,7 +19,7 @@ import (
 // TestSharedStream: small questions with small and large answers, all at once over one connection; each gets its own.
 func TestSharedStream(t *testing.T) {
 	s := NewServer(ServerConfig{})
-	s.Handle("repeat", func(_ context.Context, req []byte) ([]byte, error) {
+	s.Handle(wire.Anyone, "repeat", func(_ context.Context, req []byte) ([]byte, error) {
 		n := binary.LittleEndian.Uint32(req)
 		return bytes.Repeat(req[4:], int(n)), nil
 	})
@@ -50,7 +51,7 @@ func TestStopAnswersWhatItTook(t *testing.T) {
 	var done atomic.Int64
 	build := func() *Server {
 		s := NewServer(ServerConfig{Drain: time.Minute})
-		s.Handle("count", func(context.Context, []byte) ([]byte, error) { done.Add(1); return nil, nil })
+		s.Handle(wire.Anyone, "count", func(context.Context, []byte) ([]byte, error) { done.Add(1); return nil, nil })
 		return s
 	}
 	addr, stop := serve(t, build(), "127.0.0.1:0")
@@ -90,7 +91,7 @@ func TestStopAnswersWhatItTook(t *testing.T) {
 func TestCancelReachesTheHandler(t *testing.T) {
 	s := echoServer()
 	entered, left := make(chan struct{}), make(chan struct{})
-	s.Handle("hang", func(ctx context.Context, _ []byte) ([]byte, error) {
+	s.Handle(wire.Anyone, "hang", func(ctx context.Context, _ []byte) ([]byte, error) {
 		close(entered)
 		<-ctx.Done()
 		close(left)

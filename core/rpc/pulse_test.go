@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/polltest"
 )
@@ -111,8 +112,8 @@ func (r *relay) pass(in net.Conn) {
 // patient is a server with a call that takes as long as its caller waits, and one that streams heartbeats alone.
 func patient() *Server {
 	s := echoServer()
-	s.Handle("park", func(ctx context.Context, _ []byte) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() })
-	s.HandleStream("watch", func(ctx context.Context, _ []byte, _ func([]byte) error) error { <-ctx.Done(); return nil })
+	s.Handle(wire.Anyone, "park", func(ctx context.Context, _ []byte) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() })
+	s.HandleStream(wire.Anyone, "watch", func(ctx context.Context, _ []byte, _ func([]byte) error) error { <-ctx.Done(); return nil })
 	return s
 }
 
@@ -172,7 +173,7 @@ func TestFrozenServerIsGivenUp(t *testing.T) {
 func TestSlowIsNotSilent(t *testing.T) {
 	t.Parallel()
 	s := patient()
-	s.Handle("slow", func(ctx context.Context, req []byte) ([]byte, error) {
+	s.Handle(wire.Anyone, "slow", func(ctx context.Context, req []byte) ([]byte, error) {
 		select {
 		case <-time.After(5 * time.Second):
 		case <-ctx.Done():

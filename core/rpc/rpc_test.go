@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -54,7 +55,7 @@ func client(tb testing.TB, cfg ClientConfig) *Client {
 
 func echoServer() *Server {
 	s := NewServer(ServerConfig{})
-	s.Handle("echo", func(_ context.Context, req []byte) ([]byte, error) { return req, nil })
+	s.Handle(wire.Anyone, "echo", func(_ context.Context, req []byte) ([]byte, error) { return req, nil })
 	return s
 }
 
@@ -84,8 +85,8 @@ func TestErrorsKeepKindOpAndText(t *testing.T) {
 		errkind.New(errkind.Invalid, ""),
 	}
 	for i, err := range cases {
-		s.Handle(fmt.Sprint("fail", i), func(context.Context, []byte) ([]byte, error) { return nil, err })
-		s.HandleStream(fmt.Sprint("failstream", i), func(context.Context, []byte, func([]byte) error) error { return err })
+		s.Handle(wire.Anyone, fmt.Sprint("fail", i), func(context.Context, []byte) ([]byte, error) { return nil, err })
+		s.HandleStream(wire.Anyone, fmt.Sprint("failstream", i), func(context.Context, []byte, func([]byte) error) error { return err })
 	}
 	addr, _ := serve(t, s, "127.0.0.1:0")
 	c := client(t, ClientConfig{})
@@ -138,7 +139,7 @@ func TestRefusedIsUnavailableAtOnceAndRestartIsSeen(t *testing.T) {
 func TestLostMidCallIsUnknown(t *testing.T) {
 	s := NewServer(ServerConfig{Drain: time.Millisecond})
 	entered := make(chan struct{})
-	s.Handle("hang", func(ctx context.Context, _ []byte) ([]byte, error) {
+	s.Handle(wire.Anyone, "hang", func(ctx context.Context, _ []byte) ([]byte, error) {
 		close(entered)
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -160,7 +161,7 @@ func TestLostMidCallIsUnknown(t *testing.T) {
 func TestDeadlinesAndCancel(t *testing.T) {
 	s := NewServer(ServerConfig{})
 	var ended atomic.Int32
-	s.Handle("hang", func(ctx context.Context, _ []byte) ([]byte, error) {
+	s.Handle(wire.Anyone, "hang", func(ctx context.Context, _ []byte) ([]byte, error) {
 		<-ctx.Done()
 		ended.Add(1)
 		return nil, ctx.Err()
@@ -183,8 +184,8 @@ func TestDeadlinesAndCancel(t *testing.T) {
 
 func TestSizeLimits(t *testing.T) {
 	s := NewServer(ServerConfig{MaxMessageBytes: 1000})
-	s.Handle("echo", func(_ context.Context, req []byte) ([]byte, error) { return req, nil })
-	s.Handle("big", func(context.Context, []byte) ([]byte, error) { return make([]byte, 5000), nil })
+	s.Handle(wire.Anyone, "echo", func(_ context.Context, req []byte) ([]byte, error) { return req, nil })
+	s.Handle(wire.Anyone, "big", func(context.Context, []byte) ([]byte, error) { return make([]byte, 5000), nil })
 	addr, _ := serve(t, s, "127.0.0.1:0")
 	c := client(t, ClientConfig{MaxMessageBytes: 2000})
 	if _, err := c.Call(t.Context(), addr, "echo", make([]byte, 1000)); err != nil {
@@ -200,7 +201,7 @@ func TestSizeLimits(t *testing.T) {
 
 func TestPanicIsAnError(t *testing.T) {
 	s := echoServer()
-	s.Handle("panic", func(context.Context, []byte) ([]byte, error) { panic("boom") })
+	s.Handle(wire.Anyone, "panic", func(context.Context, []byte) ([]byte, error) { panic("boom") })
 	addr, _ := serve(t, s, "127.0.0.1:0")
 	c := client(t, ClientConfig{})
 	if _, err := c.Call(t.Context(), addr, "panic", nil); !errkind.Is(err, errkind.Internal) {
@@ -213,7 +214,7 @@ func TestPanicIsAnError(t *testing.T) {
 
 func TestStreamDeliversInOrderAndEnds(t *testing.T) {
 	s := NewServer(ServerConfig{})
-	s.HandleStream("count", func(_ context.Context, req []byte, send func([]byte) error) error {
+	s.HandleStream(wire.Anyone, "count", func(_ context.Context, req []byte, send func([]byte) error) error {
 		for i := range 1000 {
 			if err := send(fmt.Appendf(nil, "%s%d", req, i)); err != nil {
 				return err
@@ -250,9 +251,9 @@ func TestHeartbeatsKeepAStreamAliveAndSilenceEndsIt(t *testing.T) {
 		}
 	}
 	beating := NewServer(ServerConfig{Heartbeat: 5 * time.Millisecond})
-	beating.HandleStream("wait", handler)
+	beating.HandleStream(wire.Anyone, "wait", handler)
 	silent := NewServer(ServerConfig{Heartbeat: time.Hour})
-	silent.HandleStream("wait", handler)
+	silent.HandleStream(wire.Anyone, "wait", handler)
 	addr, _ := serve(t, beating, "127.0.0.1:0")
 	silentAddr, _ := serve(t, silent, "127.0.0.1:0")
 	c := client(t, ClientConfig{Lag: 500 * time.Millisecond})
@@ -287,7 +288,7 @@ func TestHeartbeatsKeepAStreamAliveAndSilenceEndsIt(t *testing.T) {
 func TestSlowConsumerIsCut(t *testing.T) {
 	s := NewServer(ServerConfig{SendTimeout: 50 * time.Millisecond, Heartbeat: 20 * time.Millisecond})
 	ended := make(chan error, 1)
-	s.HandleStream("flood", func(_ context.Context, _ []byte, send func([]byte) error) error {
+	s.HandleStream(wire.Anyone, "flood", func(_ context.Context, _ []byte, send func([]byte) error) error {
 		block := make([]byte, 1<<20)
 		for {
 			if err := send(block); err != nil {
@@ -320,7 +321,7 @@ func TestSlowConsumerIsCut(t *testing.T) {
 
 func TestStopEndsStreamsWithReason(t *testing.T) {
 	s := NewServer(ServerConfig{})
-	s.HandleStream("wait", func(ctx context.Context, _ []byte, send func([]byte) error) error {
+	s.HandleStream(wire.Anyone, "wait", func(ctx context.Context, _ []byte, send func([]byte) error) error {
 		if err := send(nil); err != nil {
 			return err
 		}

@@ -5,6 +5,8 @@
 // without being encoded again; it is the only package that imports grpc for this.
 //
 // What always holds:
+//   - A method is handled for the roles that its registration names, and for nobody else: who calls is known by the
+//     connection (wire.Peer), before the handler runs. Others get an error of kind Denied.
 //   - An error that a handler returns arrives with its kind, its operation and its
 //     text. Errors of the transport itself are of kind Unavailable when the request
 //     certainly did not reach a handler, and Unknown when it may have.
@@ -32,11 +34,12 @@ import (
 	"sync"
 	"time"
 
+	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/telemetry"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/peer"
 )
 
 // Handler answers a call. It owns req; ctx ends with the caller's deadline, when
@@ -94,10 +97,10 @@ const keepAliveTimeout = 10 * time.Second
 type Server struct {
 	cfg     ServerConfig
 	calls   map[string]*method // fixed once Run began
-	streams map[string]StreamHandler
+	streams map[string]*streamMethod
 	// Totals, and the streams that are open now.
-	requests, failures *telemetry.Counter
-	open               *telemetry.Gauge
+	requests, failures, denied *telemetry.Counter
+	open                       *telemetry.Gauge
 	// stopping ends when Run's context does: streams end with it, calls get Drain.
 	stopping  context.Context
 	beginStop context.CancelFunc
@@ -105,38 +108,47 @@ type Server struct {
 	workers   workers
 }
 
-// method is a handler and how long it takes.
+// method is a handler, whom it is for, and how long it takes.
 type method struct {
-	name   string
+	door
 	handle Handler
 	took   *telemetry.Timing
+}
+
+type streamMethod struct {
+	door
+	handle StreamHandler
 }
 
 // NewServer returns a Server without handlers.
 func NewServer(cfg ServerConfig) *Server {
 	cfg.complete()
 	s := &Server{
-		cfg: cfg, calls: map[string]*method{}, streams: map[string]StreamHandler{},
-		requests: cfg.Metrics.Counter("rpc.request"), failures: cfg.Metrics.Counter("rpc.request_error"), open: cfg.Metrics.Gauge("rpc.streams"),
+		cfg: cfg, calls: map[string]*method{}, streams: map[string]*streamMethod{},
+		requests: cfg.Metrics.Counter("rpc.request"), failures: cfg.Metrics.Counter("rpc.request_error"),
+		denied: cfg.Metrics.Counter("rpc.denied"), open: cfg.Metrics.Gauge("rpc.streams"),
 	}
 	s.stopping, s.beginStop = context.WithCancel(context.Background())
 	s.workers = workers{jobs: make(chan func()), stop: s.stopping.Done()}
 	return s
 }
 
-// Handle sets the handler of a method. Before Run; a second one for the same method panics.
-func (s *Server) Handle(name string, h Handler) {
-	s.checkMethod(name)
-	s.calls[name] = &method{name, h, s.cfg.Metrics.Timing("rpc.server.call", "method", name)}
+// Handle sets the handler of a method, and for whom it is. Before Run; a second one for the same method panics.
+func (s *Server) Handle(roles wire.Roles, name string, h Handler) {
+	s.checkMethod(roles, name)
+	s.calls[name] = &method{door{name: name, roles: roles}, h, s.cfg.Metrics.Timing("rpc.server.call", "method", name)}
 }
 
-// HandleStream sets the handler of a streaming method. Before Run; a second one panics.
-func (s *Server) HandleStream(name string, h StreamHandler) {
-	s.checkMethod(name)
-	s.streams[name] = h
+// HandleStream sets the handler of a streaming method, and for whom it is. Before Run; a second one panics.
+func (s *Server) HandleStream(roles wire.Roles, name string, h StreamHandler) {
+	s.checkMethod(roles, name)
+	s.streams[name] = &streamMethod{door{name: name, roles: roles}, h}
 }
 
-func (s *Server) checkMethod(method string) {
+func (s *Server) checkMethod(roles wire.Roles, method string) {
+	if roles == 0 {
+		panic("rpc: a method says whom it is for: " + method)
+	}
 	if method == "" || len(method) > math.MaxUint8 {
 		panic("rpc: a method's name has 1 to 255 bytes")
 	}
@@ -170,6 +182,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	defer s.handlers.Wait()
 	defer s.beginStop()
 	server := grpc.NewServer(
+		grpc.Creds(identified{insecure.NewCredentials()}), // the wire below is secured, and knows its peers
 		grpc.ForceServerCodecV2(codec{}),
 		grpc.MaxRecvMsgSize(s.cfg.MaxMessageBytes+frameOverheadBytes),
 		grpc.MaxSendMsgSize(math.MaxInt32),
@@ -223,24 +236,16 @@ const (
 	streamWorkers   = 64
 )
 
-// Peer returns the address of the calling process inside a handler; "" elsewhere.
-func Peer(ctx context.Context) string {
-	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
-		return p.Addr.String()
-	}
-	return ""
-}
-
 func (s *Server) call(ctx context.Context, decode func(any) error) (any, error) {
 	var req request
 	if err := decode(&req); err != nil {
 		return nil, err
 	}
-	return s.answer(ctx, s.calls[req.method], []byte(req.method), req.payload), nil
+	return s.answer(ctx, Caller(ctx), s.calls[req.method], []byte(req.method), req.payload), nil
 }
 
-// answer runs the handler of a method; nil is none of that name.
-func (s *Server) answer(ctx context.Context, m *method, name, req []byte) *reply {
+// answer runs the handler of a method for a caller; a nil method is none of that name.
+func (s *Server) answer(ctx context.Context, caller *wire.Peer, m *method, name, req []byte) *reply {
 	if len(name) == 0 {
 		return &reply{} // a sign of life is asked for: see pulse.go
 	}
@@ -248,6 +253,10 @@ func (s *Server) answer(ctx context.Context, m *method, name, req []byte) *reply
 	if m == nil {
 		s.failures.Add(1)
 		return &reply{err: errkind.New(errkind.NotFound, "rpc: unknown method "+string(name))}
+	}
+	if !caller.May(m.roles) {
+		s.failures.Add(1)
+		return &reply{err: s.refuse(&m.door, caller)}
 	}
 	began := time.Now()
 	payload, err := s.guard(m.name, func() ([]byte, error) { return m.handle(ctx, req) })

@@ -81,11 +81,14 @@ func (s *Server) stream(stream grpc.ServerStream) error {
 	if err := stream.RecvMsg(&req); err != nil {
 		return err
 	}
-	h := s.streams[req.method]
-	if h == nil {
+	m := s.streams[req.method]
+	if m == nil {
 		return s.end(stream, errkind.New(errkind.NotFound, "rpc: unknown stream "+req.method))
 	}
 	s.requests.Add(1)
+	if from := Caller(stream.Context()); !from.May(m.roles) {
+		return s.end(stream, s.refuse(&m.door, from))
+	}
 	s.open.Add(1)
 	defer s.open.Add(-1)
 	ctx, cancel := context.WithCancelCause(stream.Context())
@@ -96,7 +99,7 @@ func (s *Server) stream(stream grpc.ServerStream) error {
 	done := make(chan error, 1)
 	s.handlers.Go(func() {
 		_, err := s.guard(req.method, func() ([]byte, error) {
-			return nil, h(ctx, req.payload, func(b []byte) error { return out.send(&reply{payload: b}) })
+			return nil, m.handle(ctx, req.payload, func(b []byte) error { return out.send(&reply{payload: b}) })
 		})
 		done <- err
 	})

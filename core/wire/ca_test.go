@@ -70,7 +70,7 @@ func (a *authority) identity(t *testing.T, l leaf) *TLS {
 		t.Fatal(err)
 	}
 	certs := []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}
-	return &TLS{Server: &tls.Config{Certificates: certs, ClientCAs: a.pool}, Client: &tls.Config{Certificates: certs, RootCAs: a.pool}}
+	return &TLS{OwnName: "server.dc1.consul", Domain: "consul", Server: &tls.Config{Certificates: certs, ClientCAs: a.pool}, Client: &tls.Config{Certificates: certs, RootCAs: a.pool}}
 }
 
 // mixed shows the certificate of one identity and trusts as another does.
@@ -79,12 +79,12 @@ func mixed(shows, trusts *TLS) *TLS {
 	client.RootCAs = trusts.Client.RootCAs
 	// crypto/tls would rather show nothing than what the server's hints exclude.
 	client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &shows.Client.Certificates[0], nil }
-	return &TLS{Server: shows.Server, Client: client}
+	return &TLS{OwnName: shows.OwnName, Server: shows.Server, Client: client}
 }
 
 // bare shows no certificate.
 func bare(id *TLS) *TLS {
 	client := id.Client.Clone()
 	client.Certificates = nil
-	return &TLS{Server: id.Server, Client: client}
+	return &TLS{OwnName: id.OwnName, Server: id.Server, Client: client}
 }

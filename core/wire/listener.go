@@ -11,6 +11,7 @@ type listener struct {
 	w     *Wire
 	proto Protocol
 	group uint8
+	roles Roles
 	// queue is bounded by Config.Backlog; offer never waits on it. It is never
 	// closed, done is, so that offer and shut cannot meet on a closed channel.
 	queue chan net.Conn
@@ -18,10 +19,14 @@ type listener struct {
 	once  sync.Once
 }
 
-// Listen returns the listener of one protocol and group. Asking twice is a
-// programming error and panics. Closing it frees the route.
-func (w *Wire) Listen(proto Protocol, group uint8) net.Listener {
-	l := &listener{w: w, proto: proto, group: group, queue: make(chan net.Conn, w.cfg.Backlog), done: make(chan struct{})}
+// Listen returns the listener of one protocol and group, which gets connections of
+// peers of these roles alone. Asking twice, or for nobody, is a programming error and
+// panics. Closing it frees the route.
+func (w *Wire) Listen(proto Protocol, group uint8, roles Roles) net.Listener {
+	if roles == 0 {
+		panic("wire: a listener says whom it is for")
+	}
+	l := &listener{w: w, proto: proto, group: group, roles: roles, queue: make(chan net.Conn, w.cfg.Backlog), done: make(chan struct{})}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
@@ -35,6 +40,23 @@ func (w *Wire) Listen(proto Protocol, group uint8) net.Listener {
 	}
 	w.routes[r] = l
 	return l
+}
+
+// Route is a protocol and group that is listened for, and for whom.
+type Route struct {
+	Proto Protocol
+	Group uint8
+	Roles Roles
+}
+
+// Routes lists what is listened for at the moment, in no order.
+func (w *Wire) Routes() (list []Route) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for r, l := range w.routes {
+		list = append(list, Route{r.proto, r.group, l.roles})
+	}
+	return list
 }
 
 // offer hands a connection over; false when the queue is full or closed.

@@ -186,7 +186,7 @@ func TestWireOverMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		w, _ := runWire(t, Config{Listener: l, Dialer: m.Host(name), DialTimeout: 100 * time.Millisecond})
-		echo(t, w.Listen(ProtoRPC, 0), name)
+		echo(t, w.Listen(ProtoRPC, 0, Anyone), name)
 		wires[name] = w
 	}
 	if err := say(t.Context(), wires["a"], "b:8300", ProtoRPC, 0, "b"); err != nil {

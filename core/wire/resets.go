@@ -73,10 +73,11 @@ func (c *counted) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// counting wraps connections that live long and belong to members.
-func (w *Wire) counting(conn net.Conn, proto Protocol) net.Conn {
-	if proto != ProtoRPC && proto != ProtoRaft {
-		return conn
+// admit wraps connections whose owners ask who is at the other end. Those of members live long, and are counted.
+func (w *Wire) admit(conn net.Conn, proto Protocol, peer *Peer, ask func() *Peer) net.Conn {
+	switch proto {
+	case ProtoRPC, ProtoRaft, ProtoEnroll:
+		return &admitted{counted: counted{Conn: conn, resets: &w.resets}, peer: peer, ask: ask}
 	}
-	return &counted{Conn: conn, resets: &w.resets}
+	return conn
 }

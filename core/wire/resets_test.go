@@ -29,7 +29,7 @@ func TestResetsAreCounted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ours := w.counting(raw, ProtoRPC)
+		ours := w.admit(raw, ProtoRPC, nil, nil)
 		if tc.reset {
 			_ = theirs.(*net.TCPConn).SetLinger(0)
 		}

@@ -55,7 +55,7 @@ func closedByPeer(t testing.TB, conn net.Conn) {
 
 func TestWhatFollowsTheHeaderBelongsToTheOwner(t *testing.T) {
 	w, _ := runWire(t, Config{})
-	l := w.Listen(ProtoRPC, 7)
+	l := w.Listen(ProtoRPC, 7, Anyone)
 	raw := rawDial(t, w)
 	if _, err := raw.Write([]byte{byte(ProtoRPC), 7, 'a', 'b', 'c'}); err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestWhatFollowsTheHeaderBelongsToTheOwner(t *testing.T) {
 
 func TestUnknownRoutesAreClosed(t *testing.T) {
 	w, _ := runWire(t, Config{})
-	l := w.Listen(ProtoRPC, 1)
+	l := w.Listen(ProtoRPC, 1, Anyone)
 	for _, header := range [][]byte{{byte(ProtoRPC), 2}, {byte(ProtoRaft), 1}, []byte("GET / HTTP/1.1\r\n\r\n"), {firstByteOfTLS, 3}} {
 		raw := rawDial(t, w)
 		if _, err := raw.Write(header); err != nil {
@@ -83,18 +83,18 @@ func TestUnknownRoutesAreClosed(t *testing.T) {
 	closedByPeer(t, raw)
 	polltest.Until(t, func() bool { s := w.Stats(); return s.Rejected == 5 && s.Accepted == 0 && s.Pending == 0 }, "five rejections")
 	// A closed route may be taken again.
-	w.Listen(ProtoRPC, 1)
+	w.Listen(ProtoRPC, 1, Anyone)
 	defer func() {
 		if recover() == nil {
 			t.Error("listening twice for one route does not panic")
 		}
 	}()
-	w.Listen(ProtoRPC, 1)
+	w.Listen(ProtoRPC, 1, Anyone)
 }
 
 func TestDrippingPeersLoseTheirSlot(t *testing.T) {
 	w, _ := runWire(t, Config{HeaderTimeout: 30 * time.Millisecond})
-	w.Listen(ProtoRPC, 0)
+	w.Listen(ProtoRPC, 0, Anyone)
 	dripping := rawDial(t, w)
 	if _, err := dripping.Write([]byte{byte(ProtoRPC)}); err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func TestWaitingConnectionsAreBoundedInAll(t *testing.T) {
 
 func TestEndOfRunClosesWhatWaitsAndLeavesWhatWasHandedOver(t *testing.T) {
 	w, stop := runWire(t, Config{HeaderTimeout: time.Hour})
-	l := w.Listen(ProtoRPC, 0)
+	l := w.Listen(ProtoRPC, 0, Anyone)
 	near, err := w.Dial(t.Context(), w.Addr().String(), ProtoRPC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func TestEndOfRunClosesWhatWaitsAndLeavesWhatWasHandedOver(t *testing.T) {
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("accept after the end: %v", err)
 	}
-	if _, err := w.Listen(ProtoRaft, 0).Accept(); !errors.Is(err, net.ErrClosed) {
+	if _, err := w.Listen(ProtoRaft, 0, Anyone).Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("accept on a listener made after the end: %v", err)
 	}
 	if _, err := far.Write([]byte("still")); err != nil {
@@ -181,8 +181,8 @@ func FuzzSorting(f *testing.F) {
 	}
 	f.Cleanup(func() { w.Close() })
 	known := map[[2]byte]net.Listener{
-		{byte(ProtoRaft), 0}: w.Listen(ProtoRaft, 0),
-		{byte(ProtoRPC), 9}:  w.Listen(ProtoRPC, 9),
+		{byte(ProtoRaft), 0}: w.Listen(ProtoRaft, 0, Anyone),
+		{byte(ProtoRPC), 9}:  w.Listen(ProtoRPC, 9, Anyone),
 	}
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		near, far := net.Pipe()

@@ -21,16 +21,22 @@ type TLS struct {
 	// needed; they are not changed after they were handed over: see Reload.
 	Server, Client *tls.Config
 	// ServerName, when set (server.<datacenter>.<domain>), must be among the names
-	// of every server that is dialled and of every peer that speaks Raft, so that
-	// a client's certificate cannot pose as a server. When empty the chain is
-	// checked and the name is not.
+	// of every server that is dialled. When empty the chain is checked and the name is not.
 	ServerName string
+	// OwnName (server.<datacenter>.<domain>) is what makes the certificate of a peer that dialled us
+	// a server's, whatever ServerName demands of those whom we dial. Domain tells those of other datacenters.
+	OwnName, Domain string
+	// AllServers is in the place of OwnName where the authority signs for servers alone.
+	AllServers bool
+	// Lesser recognises certificates that are never a server's, whoever signed them: those that servers
+	// gave to agents and services. nil recognises none.
+	Lesser func(*x509.Certificate) bool
 	// Guests lets in peers for whom ClientCAs do not vouch; nil lets in none.
 	Guests *Guests
 }
 
-// Guests are peers with certificates of another authority than the servers', who may not speak Raft, and
-// peers without one, who may speak ProtoEnroll alone.
+// Guests are peers with certificates of another authority than the servers', and
+// peers without one: strangers, whom ProtoEnroll alone lets in.
 type Guests struct {
 	// Verify is asked about a peer for whose certificate ClientCAs do not vouch; nil lets it in.
 	Verify func(tls.ConnectionState) error
@@ -43,6 +49,9 @@ func (t *TLS) check() error {
 	if len(t.Server.Certificates) == 0 && t.Server.GetCertificate == nil && t.Server.GetConfigForClient == nil {
 		return errors.New("tls: the server has no certificate")
 	}
+	if t.OwnName == "" && !t.AllServers {
+		return errors.New("tls: nothing says which certificates are servers'")
+	}
 	return nil
 }
 
@@ -52,6 +61,9 @@ type identity struct{ now atomic.Pointer[identityNow] }
 type identityNow struct {
 	serverTLS, clientTLS *tls.Config
 	serverName           string
+	ownName, domain      string
+	allServers           bool
+	lesser               func(*x509.Certificate) bool
 	clientCAs            *x509.CertPool
 	guests               *Guests
 }
@@ -88,10 +100,13 @@ func (id *identity) set(t *TLS) {
 			if len(s.PeerCertificates) == 0 || verifyChain(&s, roots, x509.ExtKeyUsageClientAuth) == nil {
 				return nil
 			}
+			if guests.Verify == nil {
+				return nil
+			}
 			return guests.Verify(s)
 		}
 	}
-	id.now.Store(&identityNow{server, client, t.ServerName, server.ClientCAs, t.Guests})
+	id.now.Store(&identityNow{server, client, t.ServerName, t.OwnName, t.Domain, t.AllServers, t.Lesser, server.ClientCAs, t.Guests})
 }
 
 func verifyChain(s *tls.ConnectionState, roots *x509.CertPool, usage x509.ExtKeyUsage) error {
@@ -143,40 +158,6 @@ func (id *identity) clientFor(proto Protocol, serverName string) *tls.Config {
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &tls.Certificate{}, nil }
 	}
 	return c
-}
-
-// admit tells whether the peer of an accepted connection may speak the protocol. The handshake has verified
-// what the peer showed.
-func (id *identity) admit(s *tls.ConnectionState, proto Protocol) error {
-	if now := id.now.Load(); now.guests != nil && proto != ProtoEnroll {
-		if len(s.PeerCertificates) == 0 {
-			return errors.New("peer has no certificate: it may ask for one and do nothing else")
-		}
-		if proto == ProtoRaft {
-			if err := verifyChain(s, now.clientCAs, x509.ExtKeyUsageClientAuth); err != nil {
-				return fmt.Errorf("peer is an agent, which may not speak Raft: %w", err)
-			}
-		}
-	}
-	if proto == ProtoRaft {
-		return id.checkServer(s)
-	}
-	return nil
-}
-
-// checkServer demands the server name of a peer that dialled us to speak Raft.
-func (id *identity) checkServer(s *tls.ConnectionState) error {
-	name := id.now.Load().serverName
-	if name == "" {
-		return nil
-	}
-	if len(s.PeerCertificates) == 0 {
-		return fmt.Errorf("peer has no certificate, a server's (%s) is needed", name)
-	}
-	if err := s.PeerCertificates[0].VerifyHostname(name); err != nil {
-		return fmt.Errorf("peer is not a server: %w", err)
-	}
-	return nil
 }
 
 // Reload replaces the identity for connections made from now on. A plain Wire

@@ -3,6 +3,8 @@
 // each begins with (protocol, group) to the part of the program that owns them.
 //
 // What always holds:
+//   - Who is at the other end is worked out once for each connection (Peer), and a listener is handed those alone whose
+//     role it named: Listen without roles does not compile, and without a listener nothing is let in.
 //   - A connection is handed over only after its TLS handshake (when TLS is
 //     configured) and its header; both share one deadline, so that a peer that
 //     sends nothing or drips bytes costs one bounded slot for HeaderTimeout.
@@ -10,7 +12,8 @@
 //     quarter of that per source address); each virtual listener holds at most
 //     Backlog accepted connections. Whatever is over a bound is closed and
 //     counted, never queued: the dialler sees a closed connection and backs off.
-//   - Without a Faults hook a connection is the bare *net.TCPConn or *tls.Conn; those of RPC and Raft are wrapped once, to count resets.
+//   - Without a Faults hook a connection of the feed or the secrets plane is the bare *net.TCPConn or *tls.Conn; the
+//     others are wrapped once, so that PeerOf knows them and resets are counted.
 //
 // New binds the address (so that Addr is known and a taken port is an early
 // error) but accepts nothing; Run accepts and owns every goroutine. Listen, Dial,
@@ -50,6 +53,22 @@ const (
 )
 
 const firstByteOfTLS = 22
+
+func (p Protocol) String() string {
+	switch p {
+	case ProtoRaft:
+		return "Raft"
+	case ProtoRPC:
+		return "RPC"
+	case ProtoFeed:
+		return "the feed"
+	case ProtoEnroll:
+		return "enrolment"
+	case ProtoSecrets:
+		return "the secrets plane's protocol"
+	}
+	return fmt.Sprintf("protocol %d", uint8(p))
+}
 
 // Dialer makes connections; *net.Dialer and a Memory's Host are Dialers.
 type Dialer interface {
@@ -131,6 +150,8 @@ type Wire struct {
 	stats  counters
 	notes  notes // rate-limited log lines
 	resets resets
+	// servers is KnowServers' function.
+	servers atomic.Pointer[func(netip.Addr, Protocol) bool]
 
 	// mu guards routes and closed. It is held for map operations only.
 	mu     sync.Mutex
@@ -336,11 +357,6 @@ func (w *Wire) greet(ctx context.Context, raw net.Conn) (net.Conn, *listener, er
 	if err != nil {
 		return nil, nil, err
 	}
-	if state != nil {
-		if err := w.tls.admit(state, proto); err != nil {
-			return nil, nil, err
-		}
-	}
 	w.mu.Lock()
 	l := w.routes[route{proto, group}]
 	w.mu.Unlock()
@@ -350,7 +366,16 @@ func (w *Wire) greet(ctx context.Context, raw net.Conn) (net.Conn, *listener, er
 		}
 		return nil, nil, fmt.Errorf("no listener for protocol %d group %d", proto, group)
 	}
-	return w.counting(conn, proto), l, raw.SetDeadline(time.Time{})
+	var peer *Peer
+	if state != nil {
+		peer = w.tls.peer(raw, state)
+	} else {
+		peer = w.plainPeer(raw)
+	}
+	if !peer.may(l.roles, proto) {
+		return nil, nil, fmt.Errorf("%s is for %s, and the peer is %s: %s", proto, l.roles, peer.Role(), peer.Why)
+	}
+	return w.admit(conn, proto, peer, nil), l, raw.SetDeadline(time.Time{})
 }
 
 // Dial connects to addr, secures the connection and sends the header. ctx bounds
@@ -404,6 +429,7 @@ func (w *Wire) dial(ctx context.Context, addr string, proto Protocol, group uint
 	if w.cfg.Faults != nil {
 		conn = newFaulty(conn, w.cfg.Faults, addr)
 	}
+	ask := func() *Peer { return w.plainPeer(raw) }
 	deadline, _ := ctx.Deadline()
 	if err := raw.SetDeadline(deadline); err != nil {
 		return nil, errkind.E(errkind.Unavailable, "dial "+addr, err)
@@ -414,6 +440,8 @@ func (w *Wire) dial(ctx context.Context, addr string, proto Protocol, group uint
 			return nil, errkind.E(handshakeKind(err), "dial "+addr, explainHandshake(err))
 		}
 		conn = secured
+		state := secured.ConnectionState()
+		ask = func() *Peer { return w.tls.peer(raw, &state) }
 	}
 	header := [headerBytes]byte{byte(proto), group}
 	if _, err := conn.Write(header[:]); err != nil {
@@ -422,5 +450,5 @@ func (w *Wire) dial(ctx context.Context, addr string, proto Protocol, group uint
 	if err := raw.SetDeadline(time.Time{}); err != nil {
 		return nil, errkind.E(errkind.Unavailable, "dial "+addr, err)
 	}
-	return w.counting(conn, proto), nil
+	return w.admit(conn, proto, nil, ask), nil
 }

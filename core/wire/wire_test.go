@@ -95,9 +95,9 @@ func say(ctx context.Context, w *Wire, addr string, proto Protocol, group uint8,
 
 func TestConnectionsAreSorted(t *testing.T) {
 	server, _ := runWire(t, Config{})
-	echo(t, server.Listen(ProtoRaft, 0), "raft0")
-	echo(t, server.Listen(ProtoRaft, 7), "raft7")
-	echo(t, server.Listen(ProtoRPC, 0), "rpc")
+	echo(t, server.Listen(ProtoRaft, 0, Anyone), "raft0")
+	echo(t, server.Listen(ProtoRaft, 7, Anyone), "raft7")
+	echo(t, server.Listen(ProtoRPC, 0, Anyone), "rpc")
 	client, _ := runWire(t, Config{})
 	addr := server.Addr().String()
 	for _, c := range []struct {
@@ -113,7 +113,7 @@ func TestConnectionsAreSorted(t *testing.T) {
 		t.Error("a group that nobody listens for was served")
 	}
 	polltest.Until(t, func() bool { s := server.Stats(); return s.Accepted == 3 && s.Rejected == 1 && s.Pending == 0 }, "three accepted, one rejected")
-	server.Listen(ProtoFeed, 0)
+	server.Listen(ProtoFeed, 0, Anyone)
 	conn, err := client.Dial(t.Context(), addr, ProtoFeed, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +126,7 @@ func TestConnectionsAreSorted(t *testing.T) {
 
 func TestSilentPeersAreBoundedAndCut(t *testing.T) {
 	server, _ := runWire(t, Config{MaxPending: 8, HeaderTimeout: 300 * time.Millisecond})
-	echo(t, server.Listen(ProtoRPC, 0), "rpc")
+	echo(t, server.Listen(ProtoRPC, 0, Anyone), "rpc")
 	addr := server.Addr().String()
 	var conns []net.Conn
 	for range 6 {
@@ -153,7 +153,7 @@ func TestSilentPeersAreBoundedAndCut(t *testing.T) {
 
 func TestListenerThatDoesNotAcceptSheds(t *testing.T) {
 	server, _ := runWire(t, Config{Backlog: 2})
-	l := server.Listen(ProtoRPC, 0)
+	l := server.Listen(ProtoRPC, 0, Anyone)
 	for range 5 {
 		conn, err := server.Dial(t.Context(), server.Addr().String(), ProtoRPC, 0)
 		if err != nil {
@@ -173,12 +173,12 @@ func TestListenerThatDoesNotAcceptSheds(t *testing.T) {
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("accept after close: %v", err)
 	}
-	server.Listen(ProtoRPC, 0).Close() // the route is free again
+	server.Listen(ProtoRPC, 0, Anyone).Close() // the route is free again
 }
 
 func TestStopClosesWhatWaits(t *testing.T) {
 	server, stop := runWire(t, Config{HeaderTimeout: time.Hour})
-	l := server.Listen(ProtoRPC, 0)
+	l := server.Listen(ProtoRPC, 0, Anyone)
 	conn, err := net.Dial("tcp", server.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -189,7 +189,7 @@ func TestStopClosesWhatWaits(t *testing.T) {
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("accept after the stop: %v", err)
 	}
-	if _, err := server.Listen(ProtoRPC, 1).Accept(); !errors.Is(err, net.ErrClosed) {
+	if _, err := server.Listen(ProtoRPC, 1, Anyone).Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("listening after the stop: %v", err)
 	}
 	if err := say(t.Context(), server, server.Addr().String(), ProtoRPC, 0, ""); !errkind.Is(err, errkind.Unavailable) {
@@ -218,7 +218,9 @@ func TestTLS(t *testing.T) {
 	ca, other := newCA(t, "ca"), newCA(t, "other")
 	const serverName, clientName = "server.dc1.consul", "client.dc1.consul"
 	good := ca.identity(t, leaf{name: serverName})
-	named := func(id *TLS) *TLS { return &TLS{Server: id.Server, Client: id.Client, ServerName: serverName} }
+	named := func(id *TLS) *TLS {
+		return &TLS{OwnName: serverName, Server: id.Server, Client: id.Client, ServerName: serverName}
+	}
 	cases := []struct {
 		name           string
 		server, client *TLS
@@ -229,7 +231,7 @@ func TestTLS(t *testing.T) {
 		{"same CA", good, good, ProtoRPC, true, ""},
 		{"same CA, names checked", named(good), named(good), ProtoRaft, true, ""},
 		{"client's certificate speaks RPC", named(good), named(ca.identity(t, leaf{name: clientName})), ProtoRPC, true, ""},
-		{"client's certificate speaks Raft", named(good), named(ca.identity(t, leaf{name: clientName})), ProtoRaft, false, "peer is not a server"},
+		{"client's certificate speaks Raft", named(good), named(ca.identity(t, leaf{name: clientName})), ProtoRaft, false, "Raft is for servers, and the peer is an agent"},
 		{"server has a client's name", named(ca.identity(t, leaf{name: clientName})), named(good), ProtoRPC, false, ""},
 		{"wrong CA here", good, other.identity(t, leaf{name: serverName}), ProtoRPC, false, ""},
 		{"client of a wrong CA that trusts ours", good, mixed(other.identity(t, leaf{name: serverName}), good), ProtoRPC, false, "unknown authority"},
@@ -245,8 +247,8 @@ func TestTLS(t *testing.T) {
 			t.Parallel()
 			var log lockedBuffer
 			server, _ := runWire(t, Config{TLS: c.server, Log: slog.New(slog.NewTextHandler(&log, nil))})
-			echo(t, server.Listen(ProtoRPC, 0), "rpc")
-			echo(t, server.Listen(ProtoRaft, 0), "rpc")
+			echo(t, server.Listen(ProtoRPC, 0, Anyone), "rpc")
+			echo(t, server.Listen(ProtoRaft, 0, Servers), "rpc")
 			client, _ := runWire(t, Config{TLS: c.client, DialTimeout: 3 * time.Second})
 			err := say(t.Context(), client, server.Addr().String(), c.proto, 0, "rpc")
 			if (err == nil) != c.ok {
@@ -271,7 +273,7 @@ func TestDialNamed(t *testing.T) {
 		return id
 	}
 	there, _ := runWire(t, Config{TLS: of("dc2")})
-	echo(t, there.Listen(ProtoRPC, 0), "rpc")
+	echo(t, there.Listen(ProtoRPC, 0, Anyone), "rpc")
 	here, _ := runWire(t, Config{TLS: of("dc1")})
 	for name, ok := range map[string]bool{"": false, "server.dc1.consul": false, "server.dc2.consul": true, "server.dc3.consul": false} {
 		conn, err := here.DialNamed(t.Context(), there.Addr().String(), name, ProtoRPC, 0)
@@ -293,7 +295,7 @@ func TestDialNamed(t *testing.T) {
 func TestReloadTakesNewCertificates(t *testing.T) {
 	ca := newCA(t, "ca")
 	server, _ := runWire(t, Config{TLS: ca.identity(t, leaf{name: "a", expired: true})})
-	echo(t, server.Listen(ProtoRPC, 0), "rpc")
+	echo(t, server.Listen(ProtoRPC, 0, Anyone), "rpc")
 	client, _ := runWire(t, Config{TLS: ca.identity(t, leaf{name: "b"})})
 	addr := server.Addr().String()
 	if err := say(t.Context(), client, addr, ProtoRPC, 0, "rpc"); !errkind.Is(err, errkind.Denied) {
@@ -344,7 +346,7 @@ func TestFaultHook(t *testing.T) {
 	}
 	set := func(f func(op string) (time.Duration, error)) { verdict.Store(&f) }
 	server, _ := runWire(t, Config{})
-	echo(t, server.Listen(ProtoRPC, 0), "rpc")
+	echo(t, server.Listen(ProtoRPC, 0, Anyone), "rpc")
 	client, _ := runWire(t, Config{Faults: hook, DialTimeout: 200 * time.Millisecond})
 	addr := server.Addr().String()
 	if err := say(t.Context(), client, addr, ProtoRPC, 0, "rpc"); err != nil {

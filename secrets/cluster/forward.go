@@ -287,7 +287,7 @@ type peerStatus struct {
 func (c *Cluster) serve(ctx context.Context) {
 	server := &http.Server{Handler: &peerHandler{c, c.api}, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute,
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
-	l := c.cfg.Wire.Listen(wire.ProtoSecrets, 0)
+	l := c.cfg.Wire.Listen(wire.ProtoSecrets, 0, wire.Servers)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

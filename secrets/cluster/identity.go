@@ -76,6 +76,7 @@ func (a *Authority) Identity(server string, now time.Time) (*wire.TLS, error) {
 	roots.AddCert(root)
 	own := tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 	return &wire.TLS{
+		AllServers: true,
 		Server: &tls.Config{Certificates: []tls.Certificate{own}, ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13},
 		Client: &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: roots, MinVersion: tls.VersionTLS13},
 	}, nil
@@ -86,7 +87,7 @@ func Nobody() *wire.TLS {
 	none := func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		return nil, errors.New("this server is no member of a cluster yet, or is sealed")
 	}
-	return &wire.TLS{Server: &tls.Config{GetConfigForClient: none, MinVersion: tls.VersionTLS13}, Client: &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS13}}
+	return &wire.TLS{AllServers: true, Server: &tls.Config{GetConfigForClient: none, MinVersion: tls.VersionTLS13}, Client: &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS13}}
 }
 
 // load reads an authority from a file; nil where there is none.

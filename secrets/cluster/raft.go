@@ -81,7 +81,7 @@ func NewNode(cfg RaftConfig) (*Node, error) {
 	if err := cfg.FS.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, errkind.E(errkind.Unavailable, "storage raft: path", err)
 	}
-	n.listener = cfg.Wire.Listen(wire.ProtoRaft, RaftGroup)
+	n.listener = cfg.Wire.Listen(wire.ProtoRaft, RaftGroup, wire.Servers)
 	if !cfg.Own {
 		return n, nil
 	}

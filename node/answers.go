@@ -1,0 +1,23 @@
+package node
+
+import "corbel.dev/corbel/core/wire"
+
+// answerRPC registers what every process answers, and what servers do for agents and for each other. The parts of a process that have
+// methods of their own register them where they are built.
+func (p *Process) answerRPC(servers *catalogServers) {
+	p.knowServers()
+	p.rpcSrv.Handle(wire.Servers, methodAsk, p.serveAsked)
+	p.rpcSrv.HandleStream(wire.Servers, methodAskStream, p.serveAskedStream)
+	p.rpcSrv.Handle(wire.Federation, methodPing, servePing())
+	if !p.cfg.Server { // an agent is asked by servers alone, and answers for itself
+		return
+	}
+	p.rpcSrv.Handle(wire.Federation, methodHTTP, heldCalls(p.bytes, serveForwarded(p.api, p.parting, &p.ending)))
+	p.rpcSrv.HandleStream(wire.Federation, methodHTTPStream, serveStreamed(p.withProfiles(p.api), p.uploads))
+	p.rpcSrv.Handle(wire.Federation, methodHTTPOffer, serveOffer(p.api, p.uploads))
+	p.rpcSrv.Handle(wire.Federation, methodHTTPUpload, p.uploads.piece)
+	p.rpcSrv.Handle(wire.Members, methodDNS, serveDNS(p.dns))
+	p.rpcSrv.Handle(wire.Members, methodCoordinate, p.places.serve())
+	handleCatalog(p.rpcSrv, servers, p.api)
+	p.handleFleet(p.rpcSrv)
+}

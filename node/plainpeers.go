@@ -1,0 +1,56 @@
+package node
+
+import (
+	"net/netip"
+
+	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/core/wire"
+)
+
+// knowServers tells the wire by which addresses servers are known on a plain network, where nothing is proven: a server
+// believes its Raft configuration, and an agent, of which servers ask nothing but to look, believes the pool.
+func (p *Process) knowServers() {
+	p.wire.KnowServers(func(addr netip.Addr, proto wire.Protocol) bool {
+		if p.raft == nil {
+			return gossipsAsServer(p.pool, addr)
+		}
+		return p.raft.isServer(addr, proto) || p.monitor != nil && p.monitor.raft.isServer(addr, proto)
+	})
+}
+
+// isServer tells whether a server of the group has the address. A server that is no member yet, or has lost the leader,
+// cannot know who became one meanwhile: there it listens to Raft from whom the pool calls a server, or it would be left behind for ever.
+func (p *raftPlane) isServer(addr netip.Addr, proto wire.Protocol) bool {
+	g := p.group.Load()
+	if g != nil {
+		servers, _, err := g.Configuration()
+		for _, s := range servers {
+			if at, bad := netip.ParseAddrPort(s.Address); err == nil && bad == nil && at.Addr().Unmap() == addr {
+				return true
+			}
+		}
+	}
+	if proto != wire.ProtoRaft || g != nil && p.LastContact() <= silentLeader {
+		return false
+	}
+	return gossipsAsServer(p.b.pool, addr)
+}
+
+func gossipsAsServer(pool *member.Pool, addr netip.Addr) bool {
+	for _, m := range serverMembers(pool) {
+		at, err := netip.ParseAddrPort(memberRPC(m))
+		if err == nil && m.Status == member.Alive && at.Addr().Unmap() == addr {
+			return true
+		}
+	}
+	return false
+}
+
+// plainSource is the address that a server without TLS dials from: the one that its peers know it by.
+func plainSource(bind string) string {
+	at, err := netip.ParseAddrPort(bind)
+	if err != nil || at.Addr().IsUnspecified() || at.Addr().IsLoopback() || at.Addr().Zone() != "" {
+		return ""
+	}
+	return at.Addr().String()
+}

@@ -1,0 +1,152 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/kit/tagproto"
+	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/objects"
+)
+
+// nobody is a user that the tests' own processes are not of.
+const nobodyUID = 65534
+
+// opener opens a connection to an address before its header; how it does makes who calls.
+type opener func(ctx context.Context, addr string) (net.Conn, error)
+
+// withCertificate connects as somebody with a certificate, or without one (nil).
+func withCertificate(a *authority, c *tls.Certificate) opener {
+	return func(ctx context.Context, addr string) (net.Conn, error) {
+		d := tls.Dialer{Config: &tls.Config{RootCAs: a.pool(), ServerName: goodName, GetClientCertificate: show(c)}}
+		return d.DialContext(ctx, "tcp", addr)
+	}
+}
+
+// asUser connects as a process of that user would: the kernel knows a socket by the user of the thread that made it.
+func asUser(uid int) opener {
+	return func(ctx context.Context, addr string) (net.Conn, error) {
+		at, err := net.ResolveTCPAddr("tcp", addr)
+		if err != nil {
+			return nil, err
+		}
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		if uid != os.Getuid() {
+			if err := unix.Setfsuid(uid); err != nil {
+				return nil, err
+			}
+			defer func() { _ = unix.Setfsuid(os.Getuid()) }()
+		}
+		return net.DialTCP("tcp", nil, at)
+	}
+}
+
+// callerAs is a client whose connections are opened so.
+func callerAs(t *testing.T, open opener, proto wire.Protocol) *rpc.Client {
+	t.Helper()
+	c := rpc.NewClient(rpc.ClientConfig{Timeout: 30 * time.Second, Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+		conn, err := open(ctx, addr)
+		if err != nil {
+			return nil, errkind.E(errkind.Unavailable, "dial", err)
+		}
+		_, err = conn.Write([]byte{byte(proto), 0})
+		return conn, errkind.E(errkind.Unavailable, "dial", err)
+	}})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// monitorOverTLS is a server with the monitor plane whose RPC port demands certificates of a. verify_server_hostname is as given.
+func monitorOverTLS(t *testing.T, a *authority, verifyNames bool) *testMember {
+	t.Helper()
+	dir := t.TempDir()
+	a.store(dir, a.issue(goodName, -time.Minute, time.Hour))
+	m := startServer(t, "mon", fmt.Sprintf(monitorOn+`
+bootstrap = true
+tls { internal_rpc {
+  ca_file = "%[1]s/ca.pem"
+  cert_file = "%[1]s/cert.pem"
+  key_file = "%[1]s/key.pem"
+  verify_incoming = true
+  verify_outgoing = true
+  verify_server_hostname = %[2]v
+} }`, dir, verifyNames))
+	polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "the monitor plane to be ready")
+	return m
+}
+
+// makeAdmin asks the plane's leader, as another server would, to write an administrator.
+func makeAdmin(c *rpc.Client, m *testMember, name string) error {
+	u := &monitor.User{Username: name, Groups: []string{"cluster-admins"}}
+	cmd := objects.AppendCommand(nil, []objects.Op{{Verb: objects.Create, Type: "users", Name: name, Encoded: tagproto.Append(nil, u)}})
+	_, err := c.Call(context.Background(), m.rpcAddr(), methodMonitorPropose, cmd)
+	return err
+}
+
+// refusedAdmin fails when the caller made an administrator of the monitor plane, whose handlers run commands on its servers.
+func refusedAdmin(t *testing.T, c *rpc.Client, m *testMember, who string) {
+	t.Helper()
+	err := makeAdmin(c, m, "mallory")
+	if err == nil {
+		t.Errorf("%s made an administrator", who)
+	}
+	if m.monitor.resources.View().Get("users", "", "mallory") != nil {
+		t.Errorf("%s: the administrator is there (%v)", who, err)
+	}
+	if strings.Contains(fmt.Sprint(err), "precondition") {
+		t.Errorf("%s: the command was looked at: %v", who, err)
+	}
+}
+
+// TestAgentCertificateMakesNoAdministrator: what servers ask of each other is not for agents, whatever verify_server_hostname says.
+// A certificate that was good for agents alone made a monitor administrator, and so ran commands as the server's user.
+func TestAgentCertificateMakesNoAdministrator(t *testing.T) {
+	t.Parallel()
+	for _, verifyNames := range []bool{true, false} {
+		t.Run(fmt.Sprint("verify_server_hostname=", verifyNames), func(t *testing.T) {
+			a := newAuthority(t)
+			m := monitorOverTLS(t, a, verifyNames)
+			for _, name := range []string{"client.dc1.consul", "server.dc2.consul"} {
+				cert := a.issue(name, -time.Minute, time.Hour)
+				c := callerAs(t, withCertificate(a, &cert), wire.ProtoRPC)
+				refusedAdmin(t, c, m, name)
+				if err := makeAdmin(c, m, "other"); !errkind.Is(err, errkind.Denied) || !strings.Contains(err.Error(), methodMonitorPropose+" is for servers") {
+					t.Errorf("%s: the refusal says %v", name, err)
+				}
+			}
+			cert := a.issue(goodName, -time.Minute, time.Hour)
+			if err := makeAdmin(callerAs(t, withCertificate(a, &cert), wire.ProtoRPC), m, "other"); err != nil {
+				t.Errorf("a server: %v", err)
+			}
+		})
+	}
+}
+
+// TestAnotherUserMakesNoAdministrator: on a plain loopback port, processes of other users are strangers.
+func TestAnotherUserMakesNoAdministrator(t *testing.T) {
+	t.Parallel()
+	m := startServer(t, "mon", monitorOn+"bootstrap = true")
+	polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "the monitor plane to be ready")
+	if os.Getuid() == 0 {
+		refusedAdmin(t, callerAs(t, asUser(nobodyUID), wire.ProtoRPC), m, "a process of another user")
+	} else {
+		t.Log("NOT RUN: a process of another user: that needs root")
+	}
+	if err := makeAdmin(callerAs(t, asUser(os.Getuid()), wire.ProtoRPC), m, "other"); err != nil {
+		t.Errorf("a process of the same user: %v", err)
+	}
+}
