@@ -77,8 +77,8 @@ func (a *Authority) Identity(server string, now time.Time) (*wire.TLS, error) {
 	own := tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 	return &wire.TLS{
 		AllServers: true,
-		Server: &tls.Config{Certificates: []tls.Certificate{own}, ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13},
-		Client: &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: roots, MinVersion: tls.VersionTLS13},
+		Server:     &tls.Config{Certificates: []tls.Certificate{own}, ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13},
+		Client:     &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: roots, MinVersion: tls.VersionTLS13},
 	}, nil
 }
 
