@@ -1,14 +1,18 @@
 package cli
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
 
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/kit/version"
+	"corbel.dev/corbel/node"
 	"corbel.dev/corbel/node/config"
 	"github.com/spf13/cobra"
 )
@@ -68,9 +72,10 @@ func (e *env) keygen(c *cobra.Command) {
 func (e *env) validate(c *cobra.Command) {
 	var quiet, asJSON bool
 	var format, style string
+	var objects []string
 	c.Use = "validate PATH..."
 	c.Args = command.Between(1, -1, "files or folders of configuration")
-	c.Long = "Check configuration files and folders, all together as a process would read them.\nEvery problem is listed; nothing is started. Files with a key of servers, such as\nbootstrap_expect, are judged as `corbel server` does, others as `corbel agent`."
+	c.Long = "Check configuration files and folders, all together as a process would read them.\nEvery problem is listed; nothing is started. Files with a key of servers, such as\nbootstrap_expect, are judged as `corbel server` does, others as `corbel agent`.\nFiles of YAML (*.yaml, *.yml) hold objects of the monitor, as `corbel create` takes them."
 	c.Flags().BoolVar(&quiet, "quiet", false, "print problems only")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.Flags().StringVar(&format, "config-format", "", "hcl or json, for files of other names")
@@ -87,33 +92,43 @@ func (e *env) validate(c *cobra.Command) {
 			return command.Usagef("--style=%s must be corbel, consul or dev", style)
 		}
 		for _, path := range args {
-			if info, err := os.Stat(path); err == nil && info.IsDir() {
+			info, err := os.Stat(path)
+			switch {
+			case err == nil && info.IsDir():
 				o.Dirs = append(o.Dirs, path)
-			} else {
+			case !e.Consul && holdsObjects(path):
+				objects = append(objects, path)
+			default:
 				o.Files = append(o.Files, path)
 			}
 		}
-		cfg, err := config.Load(o)
-		if err == nil {
-			err = checkConfig(cfg)
+		cfg, err := new(config.Config), error(nil)
+		if len(o.Dirs)+len(o.Files) > 0 {
+			if cfg, err = config.Load(o); err == nil {
+				err = checkConfig(cfg)
+			}
 		}
+		wrong := checkObjects(c.Context(), objects)
 		if asJSON {
 			out := struct {
 				Valid    bool
 				Problems []string
 				Warnings []string
-			}{Valid: err == nil, Problems: []string{}, Warnings: []string{}}
+			}{Valid: err == nil && len(wrong) == 0, Problems: []string{}, Warnings: []string{}}
 			if err != nil {
 				out.Problems = config.Problems(err)
 			} else {
 				out.Warnings = append(out.Warnings, cfg.Warnings...)
 			}
-			if werr := command.WriteJSON(e.Out, out, false); werr != nil || err == nil {
+			for _, one := range wrong {
+				out.Problems = append(out.Problems, one.Error())
+			}
+			if werr := command.WriteJSON(e.Out, out, false); werr != nil || out.Valid {
 				return werr
 			}
 			return command.ExitCode(1)
 		}
-		if err != nil {
+		if err = errors.Join(append([]error{err}, wrong...)...); err != nil {
 			return fmt.Errorf("Config validation failed: %w", err)
 		}
 		for _, w := range cfg.Warnings {
@@ -124,4 +139,24 @@ func (e *env) validate(c *cobra.Command) {
 		}
 		return err
 	}
+}
+
+// holdsObjects tells a file of the monitor's objects from one of configuration, which is HCL or JSON.
+func holdsObjects(path string) bool {
+	return strings.HasSuffix(path, ".yaml") || strings.HasSuffix(path, ".yml")
+}
+
+// checkObjects names every mistake in files of the monitor's objects.
+func checkObjects(ctx context.Context, files []string) (wrong []error) {
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			wrong = append(wrong, err)
+			continue
+		}
+		for _, err := range node.CheckObjects(ctx, text) {
+			wrong = append(wrong, fmt.Errorf("%s: %w", file, err))
+		}
+	}
+	return wrong
 }

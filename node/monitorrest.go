@@ -43,6 +43,10 @@ func (m *monitorPlane) rest() http.Handler {
 
 // compiles reads a program that somebody wants to store, where programs run.
 func (m *monitorPlane) compiles(ctx context.Context, source string, body bool) error {
+	return compiles(ctx, m.p.scripts, source, body)
+}
+
+func compiles(ctx context.Context, engine *script.Engine, source string, body bool) error {
 	read := script.NewProgram
 	if body {
 		read = script.NewBody
@@ -51,5 +55,5 @@ func (m *monitorPlane) compiles(ctx context.Context, source string, body bool) e
 	if err != nil {
 		return err
 	}
-	return m.p.scripts.Check(ctx, p)
+	return engine.Check(ctx, p)
 }
