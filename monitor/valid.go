@@ -3,6 +3,7 @@ package monitor
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -193,6 +194,9 @@ type common struct {
 func validCommon(c *common) error {
 	if c.ttl > 0 && c.ttl <= int64(c.interval) {
 		return errors.New("ttl must be greater than check interval")
+	}
+	if c.ttl > math.MaxUint32 {
+		return fmt.Errorf("ttl must be at most %d seconds", uint32(math.MaxUint32))
 	}
 	for _, a := range c.assets {
 		if err := ValidateAssetName(a); err != nil {

@@ -116,8 +116,14 @@ func (f *EventFilter) Validate() error {
 	return nil
 }
 
+// maxSeconds bounds times and times to live, so that sums of them are numbers still: the year 33658.
+const maxSeconds = 1_000_000_000_000
+
 // Validate returns what is wrong with the silence.
 func (s *Silenced) Validate() error {
+	if s.Begin < 0 || s.Begin > maxSeconds || s.ExpireAt < 0 || s.ExpireAt > maxSeconds || s.Expire > maxSeconds {
+		return fmt.Errorf("begin and expire_at are seconds since 1970, and expire is seconds: at most %d", int64(maxSeconds))
+	}
 	if wild(s.Subscription) && wild(s.Check) {
 		return errors.New("must provide check or subscription")
 	}

@@ -223,13 +223,17 @@ func (f *Fields) Duration(name string, def time.Duration) time.Duration {
 		err = errors.New("another kind")
 	}
 	if err != nil {
-		f.wrong(name, `a duration: seconds, or a text like "1h30m"`)
+		f.wrong(name, `a duration: seconds, or a text like "1h30m", 1280000h at most`)
 		return def
 	}
 	return d
 }
 
-// ParseDuration reads seconds, Go's form, or days as in "2d".
+// MaxDuration is the longest lifetime that is taken: 146 years. From now on it ends before the last moment that has a number
+// of nanoseconds since 1970, by which ends are kept and compared; a longer one would be over at once.
+const MaxDuration = 1_280_000 * time.Hour
+
+// ParseDuration reads seconds, Go's form, or days as in "2d"; none longer than MaxDuration.
 func ParseDuration(text string) (time.Duration, error) {
 	text = strings.TrimSpace(text)
 	seconds, err := strconv.ParseFloat(text, 64)
@@ -239,13 +243,19 @@ func ParseDuration(text string) (time.Duration, error) {
 		}
 	}
 	if err != nil {
-		return time.ParseDuration(text)
+		d, err := time.ParseDuration(text)
+		if err == nil && d.Abs() > MaxDuration {
+			return 0, errRange
+		}
+		return d, err
 	}
-	if math.IsNaN(seconds) || math.Abs(seconds) > math.MaxInt64/float64(time.Second) {
-		return 0, errors.New("out of range")
+	if math.IsNaN(seconds) || math.Abs(seconds) > MaxDuration.Seconds() {
+		return 0, errRange
 	}
 	return time.Duration(seconds * float64(time.Second)), nil
 }
+
+var errRange = errors.New("out of range: 1280000h at most")
 
 // Strings returns a list of texts; one text is split at its commas.
 func (f *Fields) Strings(name string) []string {

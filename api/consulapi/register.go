@@ -47,6 +47,9 @@ func catalogRegister(q *request) error {
 	return q.applyTrue(cmd)
 }
 
+// maxLease is the longest lease of a node that may be asked for: ten years.
+const maxLease = 87_600 * time.Hour
+
 // lease reads ?lease=30s, which is the node's metadata of that name.
 func (q *request) lease(in *wireRegister) error {
 	text, _ := q.q.Get("lease")
@@ -56,8 +59,8 @@ func (q *request) lease(in *wireRegister) error {
 	if text == "" {
 		return nil
 	}
-	if d, err := time.ParseDuration(text); err != nil || d < registry.MinLease {
-		return invalidf("Invalid lease %q: give a duration of at least %s, as 30s", text, registry.MinLease)
+	if d, err := time.ParseDuration(text); err != nil || d < registry.MinLease || d > maxLease {
+		return invalidf("Invalid lease %q: give a duration of at least %s and at most %s, as 30s", text, registry.MinLease, maxLease)
 	}
 	if in.NodeMeta == nil {
 		in.NodeMeta = map[string]string{}

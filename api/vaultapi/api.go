@@ -248,7 +248,7 @@ func (a *API) decode(r *http.Request, path string) (q *secrets.Request, raw []by
 	}
 	if text := r.Header.Get("X-Vault-Wrap-TTL"); text != "" {
 		if q.Wrap, err = secrets.ParseDuration(text); err != nil || q.Wrap < 0 {
-			return nil, nil, withStatus(http.StatusBadRequest, "X-Vault-Wrap-TTL: must be a duration that is not negative")
+			return nil, nil, withStatus(http.StatusBadRequest, "X-Vault-Wrap-TTL: must be a duration that is not negative, and 1280000h at most")
 		}
 	}
 	if len(query) > 0 {

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -111,6 +112,9 @@ func (d *Definition) Validate() error {
 		}
 		if ttl < 0 {
 			return fmt.Errorf("DNS TTL '%s', must be >=0", d.DNS.TTL) //nolint:staticcheck // the contract's text
+		}
+		if ttl > math.MaxInt32*time.Second { // RFC 2181
+			return fmt.Errorf("DNS TTL '%s', must be at most %d s", d.DNS.TTL, math.MaxInt32) //nolint:staticcheck // as its neighbours
 		}
 	}
 	if d.IsTemplate() {

@@ -142,19 +142,25 @@ func (k *Keys) Duration(name string, def time.Duration) time.Duration {
 // ParseDuration reads Go's form, days ("2d"), or seconds; not negative.
 func ParseDuration(text string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(text, "d"); ok {
-		if n, err := strconv.ParseFloat(days, 64); err == nil && n >= 0 && n < 1e5 {
+		if n, err := strconv.ParseFloat(days, 64); err == nil && n >= 0 && n <= longest.Hours()/24 {
 			return time.Duration(n * 24 * float64(time.Hour)), nil
 		}
 	}
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n >= 0 && n < 1e10/2 {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n >= 0 && n <= int64(longest/time.Second) {
 		return time.Duration(n) * time.Second, nil
 	}
 	d, err := time.ParseDuration(text)
 	if err == nil && d < 0 {
 		err = fmt.Errorf("%s is negative", text)
 	}
+	if err == nil && d > longest {
+		err = fmt.Errorf("%s is longer than %s", text, longest)
+	}
 	return d, err
 }
+
+// longest is the longest duration, as secrets.MaxDuration: what ends later has no number of nanoseconds.
+const longest = 1_280_000 * time.Hour
 
 // Strings takes a list, or a text with commas.
 func (k *Keys) Strings(name string) (list []string) {

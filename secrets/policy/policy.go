@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -205,20 +206,29 @@ func parameters(value any) (map[string][]any, error) {
 	return out, nil
 }
 
+// secondsMost is secrets.MaxDuration in seconds.
+const secondsMost = 1_280_000 * 3600
+
 // duration takes seconds or Go's form.
 func duration(value any) (time.Duration, error) {
 	var d time.Duration
 	switch v := value.(type) {
 	case float64:
+		if math.Abs(v) > secondsMost {
+			return 0, fmt.Errorf("%v is longer than %d seconds", value, int64(secondsMost))
+		}
 		d = time.Duration(v * float64(time.Second))
 	case string:
-		if n, err := strconv.Atoi(v); err == nil {
+		if n, err := strconv.ParseInt(v, 10, 64); err == nil && max(n, -n) <= secondsMost {
 			d = time.Duration(n) * time.Second
 		} else if d, err = time.ParseDuration(v); err != nil {
 			return 0, fmt.Errorf("%q is no duration", v)
 		}
 	default:
 		return 0, fmt.Errorf("%v is no duration", value)
+	}
+	if d > secondsMost*time.Second {
+		return 0, fmt.Errorf("%v is longer than %d seconds", value, int64(secondsMost))
 	}
 	if d < 0 {
 		return 0, fmt.Errorf("%v is negative", value)
