@@ -70,6 +70,8 @@ var rows = []row{
 	{"torn", "A4: bytes cut off the newest segment of one of three", 3, 8 * time.Second, false, torn},
 	{"rot", "A6: one bit of one file of one of three inverted; time until it has everything again", 6, 30 * time.Second, false, rot},
 	{"wiped", "E: a member that lost everything is replaced; time until it votes", 3, 25 * time.Second, false, wiped},
+	{"hostile", "A13: 100 schedules of members that lie by gossip, under a load, with elections, freezes and kills", 4, 12 * time.Minute, false, hostile},
+	{"frozen", "A14: servers stopped for 1-20 s in turns, each second time two of three; time until the next write", 3, 4 * time.Minute, false, frozen},
 	{"disk-stall", "A8: the disk of the leader hangs for 1, 5, 30 s; time until the next write", 1, 90 * time.Second, true, stall},
 	{"failover", "E: leader kill -9; time until the first acknowledged write", 1, 25 * time.Second, true, failover},
 	{"transfer", "E: planned change of leader; longest gap between writes", 1, 25 * time.Second, true, transfer},
@@ -203,6 +205,16 @@ func refusals(ctx context.Context, l *faultrun.Lab, _ uint64) (done, error) {
 func slowStreams(ctx context.Context, l *faultrun.Lab, _ uint64) (done, error) {
 	r, err := l.RunSlowStreams(ctx, 990, 10, 0)
 	return done{Counts: map[string]int{"runs": 1, "changes": r.Changes, "cut": r.Slow}}, err
+}
+
+func hostile(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+	r, err := l.RunHostile(ctx, faultrun.Hostile{Schedules: 100, Each: 6 * time.Second}, seed)
+	return done{Counts: map[string]int{"schedules": r.Schedules, "liars": r.Liars, "looks at the members": r.Looks, "acknowledged": r.Acked}}, err
+}
+
+func frozen(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+	r, err := l.RunFrozen(ctx, faultrun.Frozen{Rounds: 8, Least: time.Second, Most: 20 * time.Second}, seed)
+	return done{map[string]int{"freezes": r.Freezes, "of two in a row": r.Pairs, "writes": r.Writes}, r.Resumed}, err
 }
 
 func stall(ctx context.Context, l *faultrun.Lab, _ uint64) (done, error) {

@@ -1,0 +1,82 @@
+package faultrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Frozen says how servers are stopped (SIGSTOP) in turns, two of them in a row now and then (A14, the quorum).
+type Frozen struct {
+	Rounds int
+	// Least and Most bound how long one is frozen.
+	Least, Most time.Duration
+}
+
+// FrozenReport tells what was done, and how long after a quorum was back the first write took.
+type FrozenReport struct {
+	Freezes, Pairs, Writes int
+	Resumed                []time.Duration
+}
+
+// RunFrozen freezes one server after the other under a load, with autopilot's usual settings. In each second round another one
+// freezes while the first one still is, so that nobody can write; the first one then goes on, and two of three must write. After
+// each round there are three voters.
+func (l *Lab) RunFrozen(ctx context.Context, cfg Frozen, seed uint64) (report FrozenReport, err error) {
+	c, book, load, err := l.loaded(ctx, Shape{Servers: 3, HCL: []string{linearHCL}}, seed)
+	if err != nil {
+		return report, err
+	}
+	defer c.Close()
+	defer load.close()
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%w\n%s", err, c.logs())
+		}
+	}()
+	if err := until(ctx, startLimit, "three voters", func() error { return c.voters(ctx, 3) }); err != nil {
+		return report, err
+	}
+	for _, w := range load.list {
+		w.pace = 20 * time.Millisecond
+	}
+	load.start(ctx)
+	rng := rand.New(rand.NewPCG(seed, 14))
+	for n := range cfg.Rounds {
+		first, second := c.Servers[(int(seed)+n)%3], c.Servers[(int(seed)+n+1+rng.IntN(2))%3]
+		frozen := cfg.Least + time.Duration(rng.Int64N(int64(cfg.Most-cfg.Least)+1))
+		if err := first.Freeze(); err != nil {
+			return report, err
+		}
+		report.Freezes++
+		_ = wait(ctx, frozen)
+		if err := until(ctx, 30*time.Second, "three voters while "+first.Name+" is frozen", func() error { return c.voters(ctx, 3) }); err != nil {
+			return report, err
+		}
+		writing := first
+		if n%2 == 0 {
+			if err := second.Freeze(); err != nil {
+				return report, err
+			}
+			report.Freezes, report.Pairs, writing = report.Freezes+1, report.Pairs+1, second
+		}
+		if err := first.Thaw(); err != nil {
+			return report, err
+		}
+		took, err := firstWrite(ctx, c.Followers(writing), 60*time.Second)
+		if err != nil {
+			return report, fmt.Errorf("%s went on, and %s is frozen: %w", first.Name, writing.Name, err)
+		}
+		report.Resumed = append(report.Resumed, took)
+		if err := errors.Join(c.Heal(ctx), until(ctx, startLimit, "three voters after the freeze", func() error { return c.voters(ctx, 3) }), c.Ready(ctx, startLimit)); err != nil {
+			return report, err
+		}
+	}
+	load.stop()
+	for _, w := range load.list {
+		report.Writes += w.counter
+	}
+	return report, errors.Join(c.Converged(ctx, startLimit), c.audit(ctx, book), c.Damage())
+}
