@@ -14,6 +14,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/hostinfo"
+	"corbel.dev/corbel/kit/standing"
 	"corbel.dev/corbel/secrets"
 )
 
@@ -72,7 +73,7 @@ func (s *system) hostInfo(c *sysCall) (any, error) {
 // levels are the names of log levels.
 var levels = map[string]slog.Level{"trace": slog.LevelDebug - 4, "debug": slog.LevelDebug, "": slog.LevelInfo, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
 
-// monitor streams the log until the client leaves.
+// monitor streams the log until the client leaves, or may not read it any more.
 func (s *system) monitor(c *sysCall) (any, error) {
 	follow := s.k.cfg.Local.Follow
 	if follow == nil {
@@ -87,7 +88,9 @@ func (s *system) monitor(c *sysCall) (any, error) {
 		return nil, errkind.Errorf(errkind.Invalid, "field \"log_format\": %q must be standard or json", format)
 	}
 	return &secrets.Response{Raw: &secrets.Raw{ContentType: "text/plain", Stream: func(w io.Writer, flush func()) error {
-		return follow(c, level, format == "json", w, flush)
+		held, release := standing.New(nil, func() error { return s.k.holds(c, c.task) }).Hold(c)
+		defer release()
+		return follow(held, level, format == "json", w, flush)
 	}}}, nil
 }
 
