@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"sync/atomic"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"corbel.dev/corbel/api/consulapi"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/limit"
@@ -247,6 +249,29 @@ func decodeRequest(ctx context.Context, p []byte) (*http.Request, error) {
 	return r, nil
 }
 
+// decodePassedOn is decodeRequest for a request that another process passes on.
+func decodePassedOn(ctx context.Context, p []byte) (*http.Request, error) {
+	r, err := decodeRequest(ctx, p)
+	if err == nil && !rpc.Caller(ctx).May(wire.Servers|wire.Roles(wire.Remote)) {
+		r.RemoteAddr = passedOnFrom(r.RemoteAddr, rpc.Peer(ctx))
+	}
+	return r, err
+}
+
+// passedOnFrom is where a request comes from that an agent passes on: a client that it calls local is on its host, and not on
+// this one. Servers are believed: what they pass on may come from an agent, or from a client of theirs.
+func passedOnFrom(said, agent string) string {
+	at, err := netip.ParseAddrPort(agent)
+	if err != nil || at.Addr().Unmap().IsLoopback() {
+		return said
+	}
+	client, err := netip.ParseAddrPort(said)
+	if err != nil || client.Addr().Unmap().IsLoopback() || client.Addr().IsUnspecified() {
+		return agent
+	}
+	return said
+}
+
 // blocks tells whether a request may wait for something to change.
 func blocks(r *http.Request) bool {
 	query := r.URL.Query()
@@ -259,7 +284,7 @@ var errParting = errkind.New(errkind.Unavailable, "this server stops: ask anothe
 // as if their time was over; those that a process that ends could not answer are for another server.
 func serveForwarded(api http.Handler, parting context.Context, ending *atomic.Bool) rpc.Handler {
 	return func(ctx context.Context, p []byte) ([]byte, error) {
-		r, err := decodeRequest(ctx, p)
+		r, err := decodePassedOn(ctx, p)
 		if err != nil {
 			return nil, err
 		}

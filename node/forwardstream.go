@@ -168,7 +168,7 @@ func serveOffer(api http.Handler, u *uploads) rpc.Handler {
 		if rd.Err() != nil {
 			return nil, errkind.E(errkind.Invalid, "forwarded request", rd.Err())
 		}
-		r, err := decodeRequest(ctx, head)
+		r, err := decodePassedOn(ctx, head)
 		if err != nil {
 			return nil, err
 		}
@@ -229,7 +229,7 @@ func serveStreamed(api http.Handler, u *uploads) rpc.StreamHandler {
 		if rd.Err() != nil {
 			return errkind.E(errkind.Invalid, "forwarded request", rd.Err())
 		}
-		r, err := decodeRequest(ctx, req)
+		r, err := decodePassedOn(ctx, req)
 		if err != nil {
 			return err
 		}

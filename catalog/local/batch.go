@@ -12,7 +12,7 @@ import (
 // the first is taken: a wrong one gives an error of kind Invalid that names its place,
 // and nothing is registered.
 func (l *Local) RegisterServices(ctx context.Context, list []*ServiceDefinition, o RegisterOptions) error {
-	version, err := l.registerAll(list, o)
+	version, err := l.registerAll(ctx, list, o)
 	if version > 0 {
 		l.poke(l.kick)
 	}
@@ -23,7 +23,7 @@ func (l *Local) RegisterServices(ctx context.Context, list []*ServiceDefinition,
 }
 
 // registerAll returns the version that covers what was registered, also beside an error.
-func (l *Local) registerAll(list []*ServiceDefinition, o RegisterOptions) (uint64, error) {
+func (l *Local) registerAll(ctx context.Context, list []*ServiceDefinition, o RegisterOptions) (uint64, error) {
 	if slices.ContainsFunc(list, (*ServiceDefinition).wantsSidecar) {
 		l.sidecars.Lock() // until the ports that are chosen are taken
 		defer l.sidecars.Unlock()
@@ -42,6 +42,7 @@ func (l *Local) registerAll(list []*ServiceDefinition, o RegisterOptions) (uint6
 	}
 	var version uint64
 	for _, r := range ready {
+		l.learn(ctx, r.checks)
 		v, err := l.putService(r.d, r.checks, o)
 		if err != nil {
 			return version, err // those before are registered

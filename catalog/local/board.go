@@ -77,6 +77,7 @@ type board struct {
 	ttlBeaten     bool                   // a heartbeat came since the last save
 	ttlSeen       map[string]time.Time   // TTL check to the end of its period
 	loaded        uint64                 // version of the last check loaded at the start, until the catalog was read; see resume
+	sights        map[sight]bool         // what the tokens of aliases may read, as far as it was asked
 	former        map[string]ttlState    // TTL checks from before the restart that have not come back yet
 }
 

@@ -43,6 +43,11 @@ type Config struct {
 	ClusterSize func() int
 	// Tokens are the agent's own tokens of now; nil means none.
 	Tokens func() Tokens
+	// MayRead tells whether a token may read a service, by its name, or with "" this node: an alias of this host sees no
+	// more. Kind Denied is no, any other error that it cannot be told now. nil allows everything.
+	MayRead func(ctx context.Context, token, service string) error
+	// ReadNode is what a token may read of another node, nil when that is nothing. Aliases of other nodes need it.
+	ReadNode func(ctx context.Context, token, node string) (*Seen, error)
 	// ServerUp sends when a server came (back): a full sync follows soon. nil is allowed.
 	ServerUp <-chan struct{}
 
@@ -168,7 +173,7 @@ type RegisterOptions struct {
 // RegisterService registers or replaces a service with its checks, and with the sidecar that it
 // asks for, and waits for a sync attempt. The result does not depend on the sync. Kinds: Invalid.
 func (l *Local) RegisterService(ctx context.Context, d *ServiceDefinition, o RegisterOptions) error {
-	version, err := l.register(d, o)
+	version, err := l.register(ctx, d, o)
 	if err != nil {
 		return err
 	}
@@ -178,7 +183,7 @@ func (l *Local) RegisterService(ctx context.Context, d *ServiceDefinition, o Reg
 }
 
 // register registers a service and the sidecar that it asks for. The syncer is to be told.
-func (l *Local) register(d *ServiceDefinition, o RegisterOptions) (uint64, error) {
+func (l *Local) register(ctx context.Context, d *ServiceDefinition, o RegisterOptions) (uint64, error) {
 	if d.wantsSidecar() {
 		l.sidecars.Lock() // until the port that is chosen is taken
 		defer l.sidecars.Unlock()
@@ -192,6 +197,7 @@ func (l *Local) register(d *ServiceDefinition, o RegisterOptions) (uint64, error
 	}
 	var version uint64
 	for _, r := range all {
+		l.learn(ctx, r.checks)
 		if version, err = l.putService(r.d, r.checks, o); err != nil {
 			return 0, err
 		}
@@ -373,6 +379,7 @@ func (l *Local) RegisterCheck(ctx context.Context, d *CheckDefinition, o Registe
 	copied := *d
 	copied.ID = d.CheckID()
 	copied.Token = cmp.Or(d.Token, o.Token)
+	l.learn(ctx, []*CheckDefinition{&copied})
 	version, err := l.putCheck(o.May, &copied, o.Persist)
 	if err != nil {
 		return err

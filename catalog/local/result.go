@@ -1,9 +1,6 @@
 package local
 
 import (
-	"cmp"
-	"context"
-	"slices"
 	"time"
 
 	"corbel.dev/corbel/catalog"
@@ -106,7 +103,10 @@ func (b *board) refreshAliasLocked(e *checkEntry) {
 func (b *board) refreshAliasOnceLocked(id string, e *checkEntry) bool {
 	target := e.cur.Definition.AliasService
 	r := check.Result{Status: catalog.Critical, Output: "Service " + target + " could not be found"}
-	if target == "" || b.services[target] != nil {
+	switch {
+	case !b.seesLocked(e.cur.Definition):
+		r.Output = "The check's token may not read what it is an alias of"
+	case target == "" || b.services[target] != nil:
 		var checks []*catalog.Check
 		for otherID, other := range b.checksOf[target] {
 			if otherID != id {
@@ -143,29 +143,4 @@ func aliasResult(checks []*catalog.Check) check.Result {
 		return check.Result{Status: catalog.Passing, Output: "All checks passing."}
 	}
 	return check.Result{Status: worst.Status, Output: "Aliased check \"" + worst.Name + "\" failing: " + worst.Output}
-}
-
-// remoteAlias looks at another node's checks in the catalog.
-func (l *Local) remoteAlias(d *CheckDefinition) check.Probe {
-	return func(ctx context.Context) check.Result {
-		ctx = WithToken(ctx, cmp.Or(d.Token, l.cfg.tokens().own()))
-		all, err := l.cfg.Servers.NodeChecks(ctx, d.AliasNode)
-		if err == nil && d.AliasService != "" {
-			var services []*catalog.Service
-			services, err = l.cfg.Servers.NodeServices(ctx, d.AliasNode)
-			if err == nil && !slices.ContainsFunc(services, func(s *catalog.Service) bool { return s.ID == d.AliasService }) {
-				return check.Result{Status: catalog.Critical, Output: "Service " + d.AliasService + " could not be found on node " + d.AliasNode}
-			}
-		}
-		if err != nil {
-			return check.Result{Status: catalog.Critical, Output: "Unable to read the aliased node's checks: " + err.Error()}
-		}
-		var checks []*catalog.Check
-		for _, c := range all {
-			if c.ServiceID == "" || c.ServiceID == d.AliasService {
-				checks = append(checks, c)
-			}
-		}
-		return aliasResult(checks)
-	}
 }

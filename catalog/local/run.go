@@ -40,6 +40,8 @@ func (l *Local) housekeeping(ctx context.Context) {
 	if l.store == nil {
 		saveInterval = reapInterval // nothing to save: simulated hosts share a process
 	}
+	rights := l.cfg.Clock.NewTimer(aliasInterval)
+	defer rights.Stop()
 	save := l.cfg.Clock.NewTimer(saveInterval)
 	defer save.Stop()
 	lastSave := l.cfg.Clock.Now()
@@ -51,6 +53,9 @@ func (l *Local) housekeeping(ctx context.Context) {
 		case <-reap.C:
 			l.reap()
 			reap.Reset(reapInterval)
+		case <-rights.C:
+			l.judgeAliases(ctx)
+			rights.Reset(aliasInterval)
 		case <-save.C:
 			if l.saveTTL(l.cfg.Clock.Since(lastSave) >= ttlSaveInterval) {
 				lastSave = l.cfg.Clock.Now()

@@ -109,6 +109,7 @@ func (l *Local) SyncNow() { l.poke(l.full) }
 // syncFull compares everything with the catalog and mends what differs.
 func (l *Local) syncFull(ctx context.Context) error {
 	l.met.full.Add(1)
+	l.judgeAliases(ctx) // a restart tells no alias critical before it asked
 	reads := WithToken(ctx, l.cfg.tokens().own())
 	own, version := l.board.own()
 	name := l.cfg.Node.Name

@@ -14,6 +14,14 @@ import (
 // likes. send waits until the client takes the message. ctx ends with the call.
 type Method func(ctx context.Context, md Metadata, request []byte, send func([]byte) error) error
 
+type remoteKey struct{}
+
+// Remote is the address of who calls a Method, "" outside of one.
+func Remote(ctx context.Context) string {
+	addr, _ := ctx.Value(remoteKey{}).(string)
+	return addr
+}
+
 // Unary makes a Method of a function with one answer.
 func Unary(f func(ctx context.Context, md Metadata, request []byte) ([]byte, error)) Method {
 	return func(ctx context.Context, md Metadata, request []byte, send func([]byte) error) error {
@@ -63,7 +71,7 @@ func (m *method) Message(b []byte, _ time.Time) *Status {
 		return &Status{ResourceExhausted, "the server has too many calls at work: try again later"}
 	}
 	request := append([]byte(nil), b...)
-	ctx, cancel := context.WithCancel(m.calls.Context)
+	ctx, cancel := context.WithCancel(context.WithValue(m.calls.Context, remoteKey{}, m.stream.Remote().String()))
 	m.cancel, m.taken = cancel, make(chan struct{}, 1)
 	m.calls.all.Go(func() {
 		defer m.calls.running.Add(-1)
