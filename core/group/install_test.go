@@ -55,18 +55,32 @@ func (h happening) String() string {
 	return [...]string{"nothing", "transfer", "cut leader", "restart", "power loss", "restart of all", "compaction"}[h]
 }
 
+// start is what a member has that is to be sent a snapshot.
+type start int
+
+const (
+	old   start = iota // a log that ends long before
+	wiped              // nothing
+	ahead              // a log that ends behind the snapshot, with entries of its own: it led, cut off from the others
+	starts
+)
+
+func (s start) String() string { return [...]string{"old", "wiped", "ahead"}[s] }
+
 // installation is one schedule: what happens to a member that is sent a snapshot, by the number of the message.
 type installation struct {
 	trailing int
-	wiped    bool // the member's disk is empty, instead of old
+	from     start
 	busy     bool // there are writes meanwhile
 	losses   map[int]loss
 	happens  map[int]happening
 	seed     uint64
+	// look, when set, looks at the member before it is stopped.
+	look func(t *testing.T, victim *simNode)
 }
 
 func (i installation) String() string {
-	return fmt.Sprintf("trailing=%d wiped=%v busy=%v losses=%v happens=%v seed=%d", i.trailing, i.wiped, i.busy, i.losses, i.happens, i.seed)
+	return fmt.Sprintf("trailing=%d from=%v busy=%v losses=%v happens=%v seed=%d", i.trailing, i.from, i.busy, i.losses, i.happens, i.seed)
 }
 
 // last is the number of the last message to which anything happens.
@@ -227,11 +241,12 @@ type behind struct {
 	acked []string
 }
 
-var behinds sync.Map // by trailing entries
+var behinds sync.Map // by trailing entries and start
 
-// behindOf makes them once for each number of trailing entries.
-func behindOf(t *testing.T, trailing int) behind {
-	if b, ok := behinds.Load(trailing); ok {
+// behindOf makes them once for each number of trailing entries and each start.
+func behindOf(t *testing.T, trailing int, from start) behind {
+	key := [2]int{trailing, int(from)}
+	if b, ok := behinds.Load(key); ok {
 		return b.(behind)
 	}
 	var b behind
@@ -239,37 +254,61 @@ func behindOf(t *testing.T, trailing int) behind {
 		s := simulate(t, trailing, nil)
 		s.start(s.nodes...)
 		defer s.stop()
-		s.until(time.Minute, func() bool { return s.leader() != nil }, "a leader")
 		victim := s.nodes[2]
-		if s.leader() == victim {
-			if err := victim.TransferLeadership(context.Background(), ""); err != nil {
-				t.Fatal(err)
-			}
-			s.until(time.Minute, func() bool { l := s.leader(); return l != nil && l != victim }, "another leader")
-		}
-		for i := range 3 {
-			if !s.write(fmt.Sprint("old-", i)) {
-				t.Fatal("a write failed")
-			}
-		}
+		s.elect(from == ahead)
+		s.writes("old", 3)
 		s.until(time.Minute, func() bool { return s.complete(victim) }, "the member to have the first writes")
-		victim.end()
-		s.fill(trailing + 40)
-		s.compact()
-		for i := range 3 {
-			if !s.write(fmt.Sprint("new-", i)) {
-				t.Fatal("a write failed")
+		if from == ahead {
+			s.cut(victim)
+			r := victim.current.Load().raft
+			for i := range trailing + 100 {
+				r.Apply(entryOf(fmt.Sprint("never-", i)), 0)
 			}
+			s.until(time.Second, func() bool { return r.LastIndex() > uint64(trailing)+100 }, "entries that nobody else has")
 		}
-		s.until(time.Minute, func() bool { return s.complete(s.nodes[0]) && s.complete(s.nodes[1]) }, "both to have all")
+		victim.end()
+		s.heal()
+		s.until(time.Minute, func() bool { return s.leader() != nil }, "a leader of the others")
+		both := func() bool { return s.complete(s.nodes[0]) && s.complete(s.nodes[1]) }
+		s.fill(trailing + 40)
+		s.until(time.Minute, both, "both to have all")
+		s.compact()
+		s.writes("new", 3)
+		s.until(time.Minute, both, "both to have all")
 		s.stop()
 		b.acked = s.acked
 		for _, n := range s.nodes {
 			b.disks = append(b.disks, n.disk)
 		}
+		if from == wiped {
+			b.disks[2] = vfs.NewMem()
+		}
 	})
-	behinds.Store(trailing, b)
+	behinds.Store(key, b)
 	return b
+}
+
+// elect waits until the last member leads, or another one.
+func (s *simulated) elect(last bool) {
+	victim := s.nodes[2]
+	s.until(time.Minute, func() bool {
+		l := s.leader()
+		if l == nil || (l == victim) == last {
+			return l != nil
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		_ = l.TransferLeadership(ctx, "") // tried again
+		return false
+	}, "the leader that is wanted")
+}
+
+func (s *simulated) writes(name string, n int) {
+	for i := range n {
+		if !s.write(fmt.Sprint(name, "-", i)) {
+			s.t.Fatal("a write failed")
+		}
+	}
 }
 
 // fill writes n entries; many at a time, each one an entry of its own.
@@ -304,13 +343,13 @@ const goesOnWithin = 2 * time.Second
 
 // run runs a schedule and judges it.
 func (plan installation) run(t *testing.T) {
-	base := behindOf(t, plan.trailing)
+	base := behindOf(t, plan.trailing, plan.from)
 	synctest.Test(t, func(t *testing.T) {
 		s := simulate(t, plan.trailing, base.disks)
 		s.acked = append(s.acked, base.acked...)
 		victim := s.nodes[2]
-		if plan.wiped {
-			victim.disk, victim.boot = vfs.NewMem(), nil
+		if plan.from == wiped {
+			victim.boot = nil
 		}
 		defer func() {
 			s.stop()
@@ -377,12 +416,7 @@ func (s *simulated) happen(h happening, victim *simNode, rng *rand.Rand) {
 		}
 	case cutLeader:
 		if l != nil {
-			for _, n := range s.nodes {
-				if n != l {
-					s.net.Cut(n.id, l.id)
-					s.net.Cut(l.id, n.id)
-				}
-			}
+			s.cut(l)
 			pause(4 * time.Second)
 			s.heal()
 		}
@@ -427,6 +461,9 @@ func (s *simulated) judge(c *courier, victim *simNode) {
 	if n := victim.files(); n > snapshotsKept {
 		t.Errorf("%d snapshots are kept", n)
 	}
+	if c.plan.look != nil {
+		c.plan.look(t, victim)
+	}
 	s.stop()
 	victim.meddle = nil
 	s.start(s.nodes...)
@@ -447,12 +484,12 @@ func TestAnswerOfTheFirstAppendIsLost(t *testing.T) {
 // is lost, repeated or late once, while something else happens in turns: changes of leader, restarts, power losses.
 func TestEveryMessageOfAnInstallation(t *testing.T) {
 	for _, trailing := range []int{0, 1, 30} {
-		for _, wiped := range []bool{false, true} {
+		for from := range starts {
 			for what := lost; what < losses; what++ {
 				for n := 1; n <= 10; n++ {
-					h := happening((n + int(what) + trailing) % int(happenings))
-					plan := installation{trailing: trailing, wiped: wiped, losses: map[int]loss{n: what}, happens: map[int]happening{n: h}}
-					t.Run(fmt.Sprintf("%d/%v/%v/%v/%d", trailing, wiped, what, h, n), plan.run)
+					h := happening((n + int(what) + int(from) + trailing) % int(happenings))
+					plan := installation{trailing: trailing, from: from, losses: map[int]loss{n: what}, happens: map[int]happening{n: h}}
+					t.Run(fmt.Sprintf("%d/%v/%v/%v/%d", trailing, from, what, h, n), plan.run)
 				}
 			}
 		}
@@ -479,6 +516,7 @@ func TestRandomInstallations(t *testing.T) {
 			t.Fatalf("repeat it with -run TestRandomInstallations -group.schedules 1 -group.seed %d: %v", seed, plan)
 		}
 		total["schedules"]++
+		total[plan.from.String()]++
 		for _, what := range plan.losses {
 			total[what.String()]++
 		}
@@ -491,10 +529,10 @@ func TestRandomInstallations(t *testing.T) {
 
 func randomInstallation(seed uint64) installation {
 	rng := rand.New(rand.NewPCG(seed, 0))
-	plan := installation{seed: seed, trailing: []int{0, 1, 30}[rng.IntN(3)], wiped: rng.IntN(2) == 0, busy: rng.IntN(2) == 0,
+	plan := installation{seed: seed, trailing: []int{0, 1, 30}[rng.IntN(3)], from: start(rng.IntN(int(starts))), busy: rng.IntN(2) == 0,
 		losses: map[int]loss{}, happens: map[int]happening{}}
 	if rng.IntN(50) == 0 {
-		plan.trailing = 10240
+		plan.trailing, plan.from = 10240, plan.from%ahead // entries of its own, of which a leader has few at a time, are compared one by one
 	}
 	most := 1 + rng.IntN(8)
 	for range most {

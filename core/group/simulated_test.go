@@ -117,14 +117,21 @@ func (n *simNode) crash(rng *rand.Rand) {
 	if n.end == nil {
 		return
 	}
-	for _, m := range n.s.nodes {
-		n.s.net.Cut(n.id, m.id)
-		n.s.net.Cut(m.id, n.id)
-	}
+	n.s.cut(n)
 	left := n.disk.Crash(rng)
 	n.end()
 	n.disk = left
 	n.s.heal()
+}
+
+// cut lets nothing pass between a member and the others.
+func (s *simulated) cut(n *simNode) {
+	for _, m := range s.nodes {
+		if m != n {
+			s.net.Cut(n.id, m.id)
+			s.net.Cut(m.id, n.id)
+		}
+	}
 }
 
 // pause lets simulated time pass.

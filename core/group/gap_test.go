@@ -1,0 +1,207 @@
+package group
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"corbel.dev/corbel/core/logstore"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/kit/vfs"
+)
+
+// TestEntriesThatNobodyElseHasGiveWay: a former leader's log ends behind the snapshot that it is sent, with entries of its own.
+// The installation drops them, and the library would go on as if they were there.
+func TestEntriesThatNobodyElseHasGiveWay(t *testing.T) {
+	installation{trailing: 1, from: ahead, look: func(t *testing.T, victim *simNode) {
+		if !strings.Contains(victim.log.String(), "begins anew with that") {
+			t.Error("it did not begin anew")
+		}
+	}}.run(t)
+}
+
+// damagedDisk runs a group whose last member finds the disk that damage leaves.
+func damagedDisk(t *testing.T, from start, damage func(t *testing.T, disks []*vfs.Mem), look func(t *testing.T, victim *simNode)) {
+	base := behindOf(t, 1, from)
+	synctest.Test(t, func(t *testing.T) {
+		s := simulate(t, 1, base.disks)
+		s.acked = base.acked
+		victim := s.nodes[2]
+		damage(t, []*vfs.Mem{s.nodes[0].disk, s.nodes[1].disk, victim.disk})
+		defer func() {
+			s.stop()
+			if t.Failed() {
+				t.Logf("log of %s:\n%s", victim.id, victim.log)
+			}
+		}()
+		s.start(s.nodes...)
+		s.until(20*time.Second, func() bool { return s.complete(victim) }, "the member to have all")
+		look(t, victim)
+	})
+}
+
+// TestInstallationThatWasCutOff: the process died when the snapshot was on the disk and the log not yet gone.
+func TestInstallationThatWasCutOff(t *testing.T) {
+	for _, from := range []start{old, ahead} {
+		t.Run(from.String(), func(t *testing.T) {
+			damagedDisk(t, from, func(t *testing.T, disks []*vfs.Mem) {
+				copyFolder(t, disks[0], disks[2], "/data/snapshots")
+			}, func(t *testing.T, victim *simNode) {
+				if !strings.Contains(victim.log.String(), "whose installation was cut off") {
+					t.Error("the installation was not completed by the start")
+				}
+			})
+		})
+	}
+}
+
+// TestGapBehindTheSnapshot: a disk as earlier versions left it, whose log begins two entries behind the newest snapshot. No start succeeded.
+func TestGapBehindTheSnapshot(t *testing.T) {
+	makeGap := func(t *testing.T, disks []*vfs.Mem) {
+		copyFolder(t, disks[0], disks[2], "/data/snapshots")
+		from, err := logstore.Open(logstore.Config{Group: "test", Dir: "/data/log", FS: disks[0]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer from.Close()
+		to, err := logstore.Open(logstore.Config{Group: "test", Dir: "/data/log", FS: disks[2]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer to.Close()
+		first, _ := to.FirstIndex()
+		last, _ := to.LastIndex()
+		newest, _ := from.LastIndex()
+		var entry raft.Log
+		if err := errors.Join(to.DeleteRange(first, last), from.GetLog(newest, &entry), to.StoreLog(&entry)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	damagedDisk(t, old, makeGap, func(t *testing.T, victim *simNode) {
+		if out := victim.log.String(); !strings.Contains(out, "moved aside") || !strings.Contains(out, "what lies between is missing") {
+			t.Error("the log was not rebuilt")
+		}
+		victim.s.until(20*time.Second, func() bool {
+			_, err := victim.disk.Stat("/data/" + rebuildName)
+			return err != nil
+		}, "the member to vote again")
+	})
+	t.Run("alone", func(t *testing.T) { // nobody else has what is missing: it says so, and guesses nothing
+		disks := []*vfs.Mem{behindOf(t, 1, old).disks[0].Crash(rand.New(rand.NewPCG(0, 0))), nil, behindOf(t, 1, old).disks[2].Crash(rand.New(rand.NewPCG(0, 0)))}
+		makeGap(t, disks)
+		synctest.Test(t, func(t *testing.T) {
+			s := simulate(t, 1, nil)
+			n := s.nodes[2]
+			n.disk, n.boot = disks[2], n.boot[2:]
+			if err := n.disk.Remove("/data/" + membersName); err != nil {
+				t.Fatal(err)
+			}
+			if err := n.start(); !errkind.Is(err, errkind.Corrupt) || !strings.Contains(err.Error(), "restore a backup") {
+				t.Errorf("it started: %v", err)
+			}
+		})
+	})
+}
+
+func copyFolder(t *testing.T, from, to *vfs.Mem, dir string) {
+	t.Helper()
+	if err := to.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := from.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		data, err := vfs.ReadFile(from, filepath.Join(dir, e.Name()))
+		if err == nil {
+			err = vfs.WriteFileAtomic(to, filepath.Join(dir, e.Name()), data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestGuardOfTheLog: an entry that would leave a gap is refused, and one that is missing where the machine needs it ends the
+// goroutine that asks and takes the instance out of service. The library panics of both.
+func TestGuardOfTheLog(t *testing.T) {
+	store := raft.NewInmemStore()
+	snaps := &snapStore{}
+	snaps.newest.Store(&position{7, 2})
+	var failed error
+	g := newGuard(&stores{log: store, snaps: snaps}, func(index uint64) bool { return index == 9 }, func(err error) { failed = err })
+	if err := g.StoreLog(&raft.Log{Index: 9, Term: 2}); err == nil || failed == nil {
+		t.Errorf("entry 9 was stored behind snapshot 7: %v, %v", err, failed)
+	}
+	failed = nil
+	if err := g.StoreLog(&raft.Log{Index: 8, Term: 2}); err != nil || failed != nil {
+		t.Fatal(err, failed)
+	}
+	var entry raft.Log
+	if err := g.GetLog(3, &entry); err != raft.ErrLogNotFound || failed != nil {
+		t.Errorf("an entry that nobody needs: %v, %v", err, failed)
+	}
+	g.armed.Store(true)
+	returned := make(chan bool, 1)
+	go func() {
+		came := false
+		defer func() { returned <- came }()
+		_ = g.GetLog(9, &entry)
+		came = true
+	}()
+	if polltest.Get(t, returned, "the goroutine that asks to end") || !errors.Is(failed, raft.ErrLogNotFound) {
+		t.Errorf("an entry that is due was missing, and it went on: %v", failed)
+	}
+}
+
+// TestSnapshotsArePruned: snapshots of the same entries, many times, and one that is late.
+func TestSnapshotsArePruned(t *testing.T) {
+	disk := vfs.NewMem()
+	s, err := openSnapStore(disk, "/snapshots", slog.New(slog.DiscardHandler), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(index uint64) error {
+		sink, err := s.Create(1, index, 5, raft.Configuration{}, 1, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := encodeSnapshot(sink, machineSnapshot{fmt.Sprint(index)}); err != nil {
+			t.Fatal(err)
+		}
+		return sink.Close()
+	}
+	for range 25 {
+		if err := write(10); err != nil {
+			t.Fatal(err)
+		}
+		list, _ := s.List()
+		if _, source, err := s.Open(list[0].ID); err != nil {
+			t.Fatal(err)
+		} else if _, err := io.Copy(io.Discard, source); err != nil {
+			t.Fatal(err)
+		} else {
+			_ = source.Close()
+		}
+		if entries, _ := disk.ReadDir("/snapshots"); len(entries) > 2*snapshotsKept {
+			t.Fatalf("%d files are kept", len(entries))
+		}
+	}
+	if err := write(9); err == nil {
+		t.Error("an older snapshot counts beside a newer one")
+	}
+	if list, _ := s.List(); len(list) != snapshotsKept || list[0].ID != "5-10-24" {
+		t.Errorf("kept: %v", list)
+	}
+}
