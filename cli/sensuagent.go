@@ -79,6 +79,7 @@ func (e *env) sensuAgentStart(c *cobra.Command) {
 			return fmt.Errorf("cannot start: %w", err)
 		}
 		cfg.ScriptCommand = node.ScriptCommand()
+		e.guard(false)
 		a, err := node.NewSensuAgent(cfg, e.Err)
 		if err != nil {
 			return fmt.Errorf("cannot start: %w", err)

@@ -105,6 +105,7 @@ func (e *env) backendStart(c *cobra.Command) {
 		for _, w := range cfg.Warnings {
 			fmt.Fprintf(e.Err, "warning: %s\n", w)
 		}
+		e.guard(false)
 		p, err := newProcess(cfg.Process)
 		if err != nil {
 			return fmt.Errorf("cannot start: %w", err)

@@ -174,6 +174,7 @@ func (e *env) starter(c *cobra.Command, o *startOptions) {
 		if err := introduce(c.Context(), e, cfg); err != nil {
 			return fmt.Errorf("cannot start: %w", err)
 		}
+		e.guard(locksMemory(cfg))
 		p, err := newProcess(cfg)
 		if err != nil {
 			return fmt.Errorf("cannot start: %w", err)

@@ -60,6 +60,7 @@ func vaultVersionLine() string {
 }
 
 func (e *env) runVaultDev(c *cobra.Command, cfg node.SecretsDev, store bool) error {
+	e.guard(false)
 	s, err := node.NewSecretsServer(cfg)
 	if err != nil {
 		return fmt.Errorf("cannot start: %w", err)

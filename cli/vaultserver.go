@@ -93,6 +93,7 @@ func (e *env) runVaultServer(c *cobra.Command, paths []string, level string, che
 		}
 		return e.Printf("The configuration is good.\n")
 	}
+	e.guard(!cfg.DisableMlock)
 	s, err := node.NewVaultServer(cfg, e.Err)
 	if err != nil {
 		return fmt.Errorf("cannot start: %w", err)

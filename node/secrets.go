@@ -192,6 +192,15 @@ func secretsOf(cfg *config.Config) (*vaultconf.Config, error) {
 	return own, nil
 }
 
+// LocksMemory tells whether a server's memory is to be kept out of swap: it has keys, and disable_mlock does not say otherwise.
+func LocksMemory(cfg *config.Config) bool {
+	if len(cfg.Secrets) == 0 {
+		return false
+	}
+	own, err := secretsOf(cfg)
+	return err == nil && !own.DisableMlock // New tells what is wrong with it
+}
+
 // buildSecrets makes the plane that the configuration asks for, with a cluster port of its own, or dev's, and opens its ports.
 func (p *Process) buildSecrets() error {
 	if len(p.cfg.Secrets) > 0 {

@@ -44,7 +44,7 @@ func (r *reader) top(k *Keys) {
 	}
 	c.MaxRequestDuration = k.Duration("default_max_request_duration", 90*time.Second)
 	c.RequestMemory = k.Int("request_memory", 0)
-	c.DisableCache = k.Bool("disable_cache", false)
+	c.DisableCache, c.DisableMlock = k.Bool("disable_cache", false), k.Bool("disable_mlock", false)
 	// OpenBao's word for the contrary counts where it is said: without either, standbys hand reads on as Vault's do.
 	c.StandbyReads = k.Bool("standby_reads", k.Has("disable_standby_reads") && !k.Bool("disable_standby_reads", false))
 	if c.StandbyReads && c.Storage.Type != "raft" {
@@ -56,7 +56,7 @@ func (r *reader) top(k *Keys) {
 	r.audits(k)
 	r.lockouts(k)
 	r.telemetry(k)
-	k.Ignore("disable_mlock", "cache_size", "disable_performance_standby", "disable_sealwrap", "disable_printable_check", "license_path", "experiments",
+	k.Ignore("cache_size", "disable_performance_standby", "disable_sealwrap", "disable_printable_check", "license_path", "experiments",
 		"detect_deadlocks", "imprecise_lease_role_tracking",
 		"plugin_file_uid", "plugin_file_permissions", "plugin_tmpdir", "enable_post_unseal_trace", "post_unseal_trace_directory", "reporting")
 	k.Warn("service_registration", "plugin_directory", "plugin", "plugin_auto_download", "plugin_auto_register", "plugin_download_behavior", "initialize",

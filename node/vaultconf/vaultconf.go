@@ -57,6 +57,7 @@ type Config struct {
 	// RequestMemory is what large requests and answers may hold at a time, in bytes; 0 is by the memory of the machine, below 0 no limit.
 	RequestMemory      int
 	DisableCache       bool
+	DisableMlock       bool // memory may be swapped
 	StandbyReads       bool
 	RawStorageEndpoint bool
 	Introspection      bool
