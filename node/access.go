@@ -71,6 +71,44 @@ func (a *access) maySync(reg *registry.Registry) func(token string, c catalog.Co
 	}
 }
 
+// maySee leaves, of a node's registrations, what a token may see on the leader; nil shows everything.
+func (a *access) maySee() func(token string, list []*catalog.Register) ([]*catalog.Register, error) {
+	if a.resolver == nil {
+		return nil
+	}
+	return func(token string, list []*catalog.Register) ([]*catalog.Register, error) {
+		g, err := a.resolver.Grant(context.Background(), token) // reads the State: it does not wait
+		if err != nil {
+			return nil, err
+		}
+		return visible(g, list), nil
+	}
+}
+
+// visible is the part of a node's registrations that g may read, as the API shows them.
+func visible(g *acl.Grant, list []*catalog.Register) (out []*catalog.Register) {
+	names := map[string]string{} // of services, by ID
+	for _, r := range list {
+		if r.Service != nil {
+			names[r.Service.ID] = r.Service.Name
+		}
+	}
+	for _, r := range list {
+		if !g.Allow(acl.Node, r.Node.Name, acl.Read) || r.Service != nil && !g.Allow(acl.Service, r.Service.Name, acl.Read) {
+			continue
+		}
+		seen := *r
+		seen.Checks = nil
+		for _, c := range r.Checks {
+			if c.ServiceID == "" || g.Allow(acl.Service, cmp.Or(c.ServiceName, names[c.ServiceID]), acl.Read) {
+				seen.Checks = append(seen.Checks, c)
+			}
+		}
+		out = append(out, &seen)
+	}
+	return out
+}
+
 // buildAccess makes what resolves tokens: from the records on a server, by asking one on a client agent.
 func (p *Process) buildAccess() {
 	c := &p.cfg.ACL

@@ -17,7 +17,8 @@ func (p *Process) answerRPC(servers *catalogServers) {
 	p.rpcSrv.Handle(wire.Federation, methodHTTPOffer, serveOffer(p.api, p.uploads))
 	p.rpcSrv.Handle(wire.Federation, methodHTTPUpload, p.uploads.piece)
 	p.rpcSrv.Handle(wire.Members, methodDNS, serveDNS(p.dns))
-	p.rpcSrv.Handle(wire.Members, methodCoordinate, p.places.serve())
+	p.rpcSrv.Handle(wire.Members, methodCoordinate, p.places.serve)
+	p.rpcSrv.Handle(wire.Servers, methodCoordinates, p.places.serveJudged)
 	handleCatalog(p.rpcSrv, servers, p.api)
 	p.handleFleet(p.rpcSrv)
 }

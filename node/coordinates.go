@@ -11,15 +11,17 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/core/member"
-	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/vivaldi"
 	"corbel.dev/corbel/telemetry"
 )
 
-// methodCoordinate is the RPC that brings the coordinates of nodes to a server.
-const methodCoordinate = "coordinate.update"
+// The RPCs that bring the coordinates of nodes to a server: from agents, whose tokens are judged, and to the leader from servers that judged them.
+const (
+	methodCoordinate  = "coordinate.update"
+	methodCoordinates = "coordinate.judged"
+)
 
 const (
 	// pushRate is how many coordinates a second all agents together send; pushInterval the least
@@ -130,48 +132,49 @@ func (c *coordinates) send(ctx context.Context, at vivaldi.Coord) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, flushInterval)
 	defer cancel()
-	_, err = c.p.rpc.Call(ctx, addr, methodCoordinate, encodeCoordinates(token, map[string]vivaldi.Coord{name: at}))
+	_, err = c.p.rpc.Call(ctx, addr, methodCoordinate, encodeCoordinates(pack.String(nil, token), map[string]vivaldi.Coord{name: at}))
 	return err
 }
 
-// serverToken stands for what another server has checked already.
-const serverToken = "\x00server"
-
-func encodeCoordinates(token string, batch map[string]vivaldi.Coord) []byte {
-	b := pack.Uint(pack.String(nil, token), uint64(len(batch)))
+func encodeCoordinates(b []byte, batch map[string]vivaldi.Coord) []byte {
+	b = pack.Uint(b, uint64(len(batch)))
 	for name, at := range batch {
 		b = pack.Bytes(pack.String(b, name), at.Append(nil))
 	}
 	return b
 }
 
-// serve takes coordinates in that agents and other servers send.
-func (c *coordinates) serve() rpc.Handler {
-	return func(ctx context.Context, req []byte) ([]byte, error) {
-		rd := pack.Read(req)
-		token := rd.String()
-		var grant *acl.Grant
-		if token != serverToken {
-			var err error
-			if grant, err = c.p.access.tokens.Grant(ctx, token); err != nil {
-				return nil, err
-			}
-		}
-		for range rd.Count() {
-			name := rd.String()
-			at, err := vivaldi.Decode(rd.Bytes())
-			if rd.Err() != nil || err != nil {
-				return nil, errkind.New(errkind.Invalid, "damaged coordinates")
-			}
-			if grant != nil {
-				if err := grant.Check(acl.Node, name, acl.Write); err != nil {
-					return nil, err
-				}
-			}
-			c.Stage(name, at)
-		}
-		return nil, rd.Err()
+// serve takes coordinates in that agents send.
+func (c *coordinates) serve(ctx context.Context, req []byte) ([]byte, error) {
+	rd := pack.Read(req)
+	grant, err := c.p.access.tokens.Grant(ctx, rd.String())
+	if err != nil {
+		return nil, err
 	}
+	return nil, c.receive(rd, grant)
+}
+
+// serveJudged takes coordinates in that other servers send.
+func (c *coordinates) serveJudged(_ context.Context, req []byte) ([]byte, error) {
+	return nil, c.receive(pack.Read(req), nil)
+}
+
+// receive stages what grant may write; nil may write all.
+func (c *coordinates) receive(rd *pack.Reader, grant *acl.Grant) error {
+	for range rd.Count() {
+		name := rd.String()
+		at, err := vivaldi.Decode(rd.Bytes())
+		if rd.Err() != nil || err != nil {
+			return errkind.New(errkind.Invalid, "damaged coordinates")
+		}
+		if grant != nil {
+			if err := grant.Check(acl.Node, name, acl.Write); err != nil {
+				return err
+			}
+		}
+		c.Stage(name, at)
+	}
+	return rd.Err()
 }
 
 // flush writes what was sent, on the leader, or passes it on to the leader, until ctx ends.
@@ -221,7 +224,7 @@ func (c *coordinates) write(ctx context.Context, batch map[string]vivaldi.Coord)
 		if err != nil {
 			return err
 		}
-		_, err = c.p.rpc.Call(ctx, addr, methodCoordinate, encodeCoordinates(serverToken, batch))
+		_, err = c.p.rpc.Call(ctx, addr, methodCoordinates, encodeCoordinates(nil, batch))
 		return err
 	}
 	state := c.p.registry.State()

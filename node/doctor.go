@@ -267,7 +267,7 @@ func (d *physician) report(ctx context.Context) {
 			continue
 		}
 		call, cancel := context.WithTimeout(ctx, corbelapi.GatherTimeout)
-		_, err = d.p.rpc.Call(call, server, methodTell, b)
+		_, err = d.p.rpc.Call(call, server, methodTell, pack.Bytes(pack.String(nil, d.p.agentToken()), b))
 		cancel()
 		if err != nil {
 			d.p.log.Debug("doctor: a server could not be told", "server", server, "error", err)
@@ -276,13 +276,26 @@ func (d *physician) report(ctx context.Context) {
 }
 
 // listen takes an agent's evidence; beyond maxTold the oldest goes.
-func (d *physician) listen(_ context.Context, req []byte) ([]byte, error) {
+func (d *physician) listen(ctx context.Context, req []byte) ([]byte, error) {
 	var e doctor.Evidence
-	if len(req) > maxToldBytes {
-		return nil, errkind.Errorf(errkind.TooLarge, "evidence of %d bytes", len(req))
+	rd := pack.Read(req)
+	token, told := rd.String(), rd.Bytes()
+	if rd.Err() != nil {
+		return nil, errkind.E(errkind.Invalid, "evidence", rd.Err())
 	}
-	if err := json.Unmarshal(req, &e); err != nil {
+	if len(told) > maxToldBytes {
+		return nil, errkind.Errorf(errkind.TooLarge, "evidence of %d bytes", len(told))
+	}
+	if err := json.Unmarshal(told, &e); err != nil {
 		return nil, errkind.E(errkind.Invalid, "evidence", err)
+	}
+	// Who may register the node may tell about it.
+	grant, err := d.p.access.tokens.Grant(ctx, token)
+	if err == nil {
+		err = grant.Check(acl.Node, e.Member, acl.Write)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if m, ok := d.p.pool.Member(e.Member); !ok || m.Tags["role"] == roleServer {
 		return nil, errkind.Errorf(errkind.Invalid, "%q is no agent of this cluster", e.Member)

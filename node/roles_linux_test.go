@@ -13,11 +13,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/kit/tagproto"
+	"corbel.dev/corbel/kit/vivaldi"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/objects"
 )
@@ -148,5 +152,54 @@ func TestAnotherUserMakesNoAdministrator(t *testing.T) {
 	}
 	if err := makeAdmin(callerAs(t, asUser(os.Getuid()), wire.ProtoRPC), m, "other"); err != nil {
 		t.Errorf("a process of the same user: %v", err)
+	}
+}
+
+// TestInternalMethodsJudgeTokens: a method that agents may call does what the call's token allows, and no constant stands in its place.
+func TestInternalMethodsJudgeTokens(t *testing.T) {
+	t.Parallel()
+	const root = "11111111-1111-1111-1111-111111111111"
+	m := startServer(t, "judge", fmt.Sprintf(`
+bootstrap = true
+acl { enabled = true, default_policy = "deny", tokens { initial_management = %[1]q, agent = %[1]q } }`, root))
+	polltest.Until(t, func() bool { _, err := m.access.tokens.Grant(t.Context(), root); return err == nil }, "the token")
+	c := callerAs(t, asUser(os.Getuid()), wire.ProtoRPC)
+	servers := &catalogServers{client: c, own: func() applier { return nil }, target: func() (string, error) { return m.rpcAddr(), nil }}
+	with := func(token string) context.Context { return local.WithToken(t.Context(), token) }
+	svc := &catalog.Service{ID: "db-1", Name: "db", Node: "n1", Port: 5432}
+	check := &catalog.Check{Node: "n1", ID: "db", Name: "db", ServiceID: "db-1", ServiceName: "db", Status: catalog.Passing, Output: "a password, perhaps"}
+	reg := &catalog.Register{Node: catalog.Node{Name: "n1", Address: "10.0.0.9"}, Service: svc, Checks: []*catalog.Check{check}}
+	polltest.NoError(t, time.Minute, func() error { return servers.Register(with(root), reg) }, "a registration")
+	for token, want := range map[string]int{"": 0, root: 1} {
+		list, err := servers.NodeServices(with(token), "n1")
+		checks, err2 := servers.NodeChecks(with(token), "n1")
+		if err != nil || err2 != nil || len(list) != want || len(checks) != want {
+			t.Errorf("token %q sees %d services and %d checks of a node: %v, %v", token, len(list), len(checks), err, err2)
+		}
+	}
+	if n, err := servers.NodeInfo(with(""), "n1"); err != nil || n != nil {
+		t.Errorf("without a token a node is told: %v, %v", n, err)
+	}
+	at := map[string]vivaldi.Coord{"n1": m.pool.Coordinate()}
+	evidence := []byte(`{"Member":"judge"}`)
+	for _, q := range []struct {
+		method string
+		req    func(token string) []byte
+	}{
+		{methodCoordinate, func(token string) []byte { return encodeCoordinates(pack.String(nil, token), at) }},
+		{methodTell, func(token string) []byte { return pack.Bytes(pack.String(nil, token), evidence) }},
+	} {
+		for _, token := range []string{"", "\x00server"} {
+			if _, err := c.Call(t.Context(), m.rpcAddr(), q.method, q.req(token)); err == nil || !strings.Contains(err.Error(), "ermission denied") && !strings.Contains(err.Error(), "ACL not found") {
+				t.Errorf("%s with token %q: %v", q.method, token, err)
+			}
+		}
+		_, err := c.Call(t.Context(), m.rpcAddr(), q.method, q.req(root))
+		if q.method == methodTell && err != nil && strings.Contains(err.Error(), "is no agent of this cluster") {
+			err = nil // the right was there
+		}
+		if err != nil {
+			t.Errorf("%s with a right: %v", q.method, err)
+		}
 	}
 }

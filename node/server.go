@@ -136,7 +136,7 @@ func (p *Process) build() (err error) {
 	if err := p.buildIntroducer(); err != nil {
 		return err
 	}
-	servers.allow = p.access.maySync(p.registry)
+	servers.allow, servers.sees = p.access.maySync(p.registry), p.access.maySee()
 	if err := p.buildLocal(servers); err != nil {
 		return err
 	}

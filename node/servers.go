@@ -37,6 +37,8 @@ type catalogServers struct {
 	target func() (string, error)
 	// allow decides on the leader whether a token may register or remove; nil allows everything.
 	allow func(token string, c catalog.Command) error
+	// sees tells there what a token may see of a node's registrations; nil shows everything.
+	sees func(token string, list []*catalog.Register) ([]*catalog.Register, error)
 }
 
 func (s *catalogServers) apply(ctx context.Context, c catalog.Command) error {
@@ -139,12 +141,16 @@ func (s *catalogServers) NodeInfo(ctx context.Context, node string) (*catalog.No
 	return &batch[0].Node, nil
 }
 
-// node reads all that the catalog holds of a node, as registrations.
+// node reads what the catalog holds of a node, as registrations, as far as the call's token may see it.
 func (s *catalogServers) node(ctx context.Context, name string) ([]*catalog.Register, error) {
 	if reg := s.own(); reg != nil {
-		return nodeRegistrations(reg.State(), name), nil
+		list := nodeRegistrations(reg.State(), name)
+		if s.sees == nil {
+			return list, nil
+		}
+		return s.sees(local.Token(ctx), list)
 	}
-	reply, err := s.ask(ctx, methodNode, pack.String(nil, name))
+	reply, err := s.ask(ctx, methodNode, pack.String(pack.String(nil, name), local.Token(ctx)))
 	if err != nil {
 		return nil, err
 	}
@@ -213,11 +219,14 @@ func handleCatalog(srv *rpc.Server, s *catalogServers, limits requestLimits) {
 			return nil, errkind.E(errkind.Overloaded, "", err)
 		}
 		rd := pack.Read(req)
-		name := rd.String()
+		name, token := rd.String(), ""
+		if rd.More() { // else it is an older agent, which sees what everybody may
+			token = rd.String()
+		}
 		if rd.Err() != nil {
 			return nil, errkind.E(errkind.Invalid, "read a node", rd.Err())
 		}
-		list, err := s.node(ctx, name)
+		list, err := s.node(local.WithToken(ctx, token), name)
 		if err != nil {
 			return nil, err
 		}

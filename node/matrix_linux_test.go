@@ -1,0 +1,214 @@
+package node
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/mesh/ca"
+)
+
+// The role matrix of internal messages (C11): whom each RPC method and each protocol of the wire is for. What a
+// server registers must be here, and nothing else: a new method without a row fails the test, one without roles does not compile.
+var methodsFor = map[wire.Roles][]string{
+	wire.Servers: {
+		methodMonitorPropose, methodMonitorReplicators, "monitor.results", "monitor.replicate", "monitor.ping", "monitor.release", "monitor.ask",
+		"monitor.follow", "monitor.execute", "monitor.rounds.tell", "monitor.rounds.begin", "monitor.rounds.note", "monitor.rounds.hand",
+		methodFleet, methodCoordinates, methodAsk, methodAskStream, methodIntroduce,
+	},
+	// The token of each of these is judged by what it is to do; methodClock and methodTrustDomain tell what every client may know.
+	wire.Members: {methodApply, methodNode, methodResolve, methodCoordinate, methodTell, methodDNS, "mesh.sign", methodClock, methodTrustDomain},
+	// The requests in the first four carry tokens of their own.
+	wire.Federation: {methodHTTP, methodHTTPStream, methodHTTPOffer, methodHTTPUpload, methodPing},
+}
+
+// routesFor are the protocols of the servers' port, by their names and groups.
+var routesFor = map[string]wire.Roles{
+	"Raft 1": wire.Servers, "Raft 3": wire.Servers, "RPC 0": wire.Federation, "the feed 0": wire.Members, "enrolment 0": wire.Anyone,
+}
+
+// matrixCallers are who may come to a server's port: how they connect, and as what.
+type matrixCaller struct {
+	name string
+	open opener
+	role wire.Role
+}
+
+// outcome says whether a caller got as far as a method's handler. What the handler made of a message that means nothing does not matter.
+func outcome(t *testing.T, c *rpc.Client, addr string, m rpc.Method) (in bool) {
+	t.Helper()
+	polltest.NoError(t, 2*time.Minute, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		var err error
+		if m.Stream {
+			var s *rpc.Stream
+			if s, err = c.Stream(ctx, addr, m.Name, []byte{0xff}); err == nil {
+				_, err = s.Recv()
+				_ = s.Close()
+			}
+		} else {
+			_, err = c.Call(ctx, addr, m.Name, []byte{0xff})
+		}
+		in = !errkind.Is(err, errkind.Denied) || !strings.Contains(err.Error(), "rpc: "+m.Name+" is for ")
+		if err != nil && !errors.Is(err, io.EOF) && ctx.Err() == nil && errkind.Is(err, errkind.Unavailable) && strings.Contains(err.Error(), "connecting to") {
+			return err // nothing was asked yet
+		}
+		return nil
+	}, "an answer of %s", m.Name)
+	return in
+}
+
+// admitted tells whether a connection with this header is served: the server closes the others.
+func admittedAs(t *testing.T, open opener, addr string, r wire.Route) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	conn, err := open(ctx, addr)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte{byte(r.Proto), r.Group}); err != nil {
+		return false
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(2 * time.Second))
+	_, err = conn.Read(make([]byte, 1))
+	var timeout net.Error
+	return err == nil || errors.As(err, &timeout) && timeout.Timeout() // it speaks first, or waits for a message
+}
+
+// runMatrix compares what a server registered with the tables, and lets every caller try all of it.
+func runMatrix(t *testing.T, m *testMember, callers []matrixCaller) {
+	t.Helper()
+	addr := m.wire.Addr().String()
+	wanted := map[string]wire.Roles{}
+	for roles, names := range methodsFor {
+		for _, name := range names {
+			wanted[name] = roles
+		}
+	}
+	methods := m.rpcSrv.Methods()
+	for _, method := range methods {
+		if want, ok := wanted[method.Name]; !ok || method.Roles != want {
+			t.Errorf("%s is for %s; the table says %v", method.Name, method.Roles, want)
+		}
+	}
+	for _, c := range callers {
+		for _, r := range m.wire.Routes() {
+			name := fmt.Sprintf("%s %d", r.Proto, r.Group)
+			want, ok := routesFor[name]
+			if !ok || want != r.Roles {
+				t.Errorf("%s is for %s; the table says %v", name, r.Roles, want)
+			}
+			if got, want := admittedAs(t, c.open, addr, r), want&wire.Roles(c.role) != 0; got != want {
+				t.Errorf("%s at %s: let in %v, want %v", c.name, name, got, want)
+			}
+		}
+		if wire.Federation&wire.Roles(c.role) == 0 {
+			continue // its connection is refused
+		}
+		client := callerAs(t, c.open, wire.ProtoRPC)
+		for _, method := range methods {
+			if got, want := outcome(t, client, addr, method), wanted[method.Name]&wire.Roles(c.role) != 0; got != want {
+				t.Errorf("%s calls %s: let in %v, want %v", c.name, method.Name, got, want)
+			}
+		}
+	}
+}
+
+func publicKey(t *testing.T, a *authority) string {
+	t.Helper()
+	der, err := x509.MarshalPKIXPublicKey(a.key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
+}
+
+// TestRoleMatrix is C11 with TLS, where no names are checked when dialling, and with every part that registers something.
+func TestRoleMatrix(t *testing.T) {
+	t.Parallel()
+	a, other := newAuthority(t), newAuthority(t)
+	dir := t.TempDir()
+	a.store(dir, a.issue(goodName, -time.Minute, time.Hour))
+	m := startServer(t, "matrix", fmt.Sprintf(`
+bootstrap = true
+acl { enabled = true, default_policy = "deny", tokens { initial_management = "11111111-1111-1111-1111-111111111111" } }
+monitor { enabled = true, cluster_admin_username = "admin", cluster_admin_password = "correct-horse" }
+ports { monitor = 0, monitor_agents = 0 }
+auto_encrypt { allow_tls = true }
+auto_config { authorization { enabled = true, static { jwt_validation_pub_keys = [%[2]q], bound_issuer = "ops", bound_audiences = ["consul"] } } }
+tls { internal_rpc {
+  ca_file = "%[1]s/ca.pem"
+  cert_file = "%[1]s/cert.pem"
+  key_file = "%[1]s/key.pem"
+  verify_incoming = true
+  verify_outgoing = true
+  verify_server_hostname = false
+} }`, dir, publicKey(t, a)))
+	polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "the monitor plane to be ready")
+	var domain string
+	polltest.NoError(t, time.Minute, func() (err error) { domain, err = ca.TrustDomainOf(m.registry.State()); return err }, "the mesh's authority")
+	agent, remote, server := a.issue("client.dc1.consul", -time.Minute, time.Hour), a.issue("server.dc2.consul", -time.Minute, time.Hour), a.issue(goodName, -time.Minute, time.Hour)
+	foreign := other.issue(goodName, -time.Minute, time.Hour)
+	guest := meshCert(t, m, ca.ID{Kind: ca.AgentID, TrustDomain: domain, Datacenter: "dc1", Name: "c1"}, time.Now().Add(-time.Minute))
+	service := meshCert(t, m, ca.ID{Kind: ca.ServiceID, TrustDomain: domain, Datacenter: "dc1", Name: "web"}, time.Now().Add(-time.Minute))
+	runMatrix(t, m, []matrixCaller{
+		{"a stranger, or a member of the gossip, without a certificate", withCertificate(a, nil), wire.Stranger},
+		{"an agent", withCertificate(a, &agent), wire.Agent},
+		{"a guest", withCertificate(a, guest), wire.Guest},
+		{"a server of another datacenter", withCertificate(a, &remote), wire.Remote},
+		{"a server", withCertificate(a, &server), wire.Server},
+	})
+	for name, open := range map[string]opener{"a certificate of another authority": withCertificate(a, &foreign), "a service of the mesh": withCertificate(a, service)} {
+		for _, r := range m.wire.Routes() {
+			if admittedAs(t, open, m.wire.Addr().String(), r) {
+				t.Errorf("%s: %s %d let it in", name, r.Proto, r.Group)
+			}
+		}
+	}
+	// No row without a registration: a table that says more than there is hides what went.
+	seen := map[string]bool{}
+	for _, method := range m.rpcSrv.Methods() {
+		seen[method.Name] = true
+	}
+	for _, names := range methodsFor {
+		for _, name := range names {
+			if !seen[name] {
+				t.Errorf("%s is in the table and nobody registered it", name)
+			}
+		}
+	}
+	if got := len(m.wire.Routes()); got != len(routesFor) {
+		t.Errorf("%d protocols of %d: %v", got, len(routesFor), slices.Sorted(maps.Keys(routesFor)))
+	}
+}
+
+// TestRoleMatrixPlain is C11 on a plain loopback port: the user of a process decides.
+func TestRoleMatrixPlain(t *testing.T) {
+	t.Parallel()
+	m := startServer(t, "matrix", monitorOn+"bootstrap = true")
+	polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "the monitor plane to be ready")
+	callers := []matrixCaller{{"a process of the same user", asUser(os.Getuid()), wire.Server}}
+	if os.Getuid() == 0 {
+		callers = append(callers, matrixCaller{"a process of another user", asUser(nobodyUID), wire.Stranger})
+	} else {
+		t.Log("NOT RUN: a process of another user: that needs root")
+	}
+	runMatrix(t, m, callers)
+}
