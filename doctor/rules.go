@@ -25,6 +25,8 @@ var rules = []rule{
 	{"noisy-tenant", noisyTenant},
 	{"overloaded", overloaded},
 	{"handler-hangs", handlerHangs},
+	{"events-reach-nobody", eventsReachNobody},
+	{"metrics-sink-deaf", sinkDeaf},
 	{"subscriber-slow", subscriberSlow},
 	{"terminating-instance", terminatingInstance},
 	{"config-refused", configRefused},

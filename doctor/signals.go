@@ -10,7 +10,7 @@ var Signals = []string{
 	"host.cgroup.throttled", "host.conntrack.used", "host.cpu.busy", "host.fd.used", "host.ports.used", "host.psi",
 	"host.net.listen_overflows", "host.nic.dropped", "host.nic.exceeded", "host.nic.queue_packets", "host.softnet.dropped",
 	"host.tcp.peer_resets", "host.tcp.retransmits", "host.tcp.segments",
-	"monitor.stored",
+	"monitor.stored", "monitor.unreached", "monitor.unreached_by",
 	"net.accept_errors",
 	"peer.clock_offset_ms",
 	"pipeline.merged", "pipeline.oldest_ms", "pipeline.queued",
@@ -18,7 +18,7 @@ var Signals = []string{
 	"runtime.gc_cpu", "runtime.num_goroutines",
 	"storage.call", "storage.errors", "storage.inflight_ms",
 	"subscriber.cut", "subscriber.lag_ms",
-	"telemetry.tap",
+	"telemetry.sink.deaf", "telemetry.sink.dropped", "telemetry.sink.sent", "telemetry.tap",
 	"tenant.requests",
 	"xds.nacks",
 }

@@ -28,6 +28,7 @@ import (
 	"corbel.dev/corbel/monitor/logins"
 	"corbel.dev/corbel/monitor/mirror"
 	"corbel.dev/corbel/monitor/objects"
+	"corbel.dev/corbel/monitor/pipeline"
 	"corbel.dev/corbel/monitor/resources"
 	"corbel.dev/corbel/monitor/reveal"
 	"corbel.dev/corbel/monitor/roster"
@@ -45,34 +46,36 @@ import (
 // Where the parts meet: routes (in monitorhttp.go) is what the API's port answers; wants and publish (in monitorpipe.go) are where
 // stored events go; parts is what runs.
 type monitorPlane struct {
-	p         *Process
-	log       *slog.Logger
-	metrics   *telemetry.Registry // of the plane alone, in the contract's names
-	raft      *raftPlane
-	resources *resources.Resources
-	users     *users.Users
-	hub       *hub.Hub
-	ingest    *ingest.Ingest  // of the shards that this server has
-	spread    *spread.Spread  // of all, wherever they are
-	postgres  *pgevents.Store // nil with the embedded store; the ingest closes it
-	upkeep    *upkeep.Upkeep
-	rounds    *rounds.Rounds
-	roster    *roster.Roster
-	pipes     *monitorPipes
-	fleet     *fleet.Fleet // nil where it is off
-	agents    *sensuapi.Agents
-	logins    *logins.Logins
-	tail      *tail.Tail
-	secrets   *reveal.Revealer
-	mirror    *mirror.Mirror
-	api       *httpx.Server // of the API's port; nil where it is off
-	sessions  *agentsPort   // of the agents' port; nil where it is off
-	began     time.Time
-	costs     *telemetry.Stages
-	away      time.Time                  // since when PostgreSQL is; zero while it is there. Of tellPostgres alone
-	tls       atomic.Pointer[monitorTLS] // of both ports; replaced by Reload
-	revoked   *crl.Lists                 // certificates of agents; nil where these log nobody in
-	failed    atomic.Pointer[error]      // why the plane serves nothing any more
+	p              *Process
+	log            *slog.Logger
+	metrics        *telemetry.Registry // of the plane alone, in the contract's names
+	raft           *raftPlane
+	resources      *resources.Resources
+	users          *users.Users
+	hub            *hub.Hub
+	ingest         *ingest.Ingest  // of the shards that this server has
+	spread         *spread.Spread  // of all, wherever they are
+	postgres       *pgevents.Store // nil with the embedded store; the ingest closes it
+	upkeep         *upkeep.Upkeep
+	rounds         *rounds.Rounds
+	roster         *roster.Roster
+	pipes          *monitorPipes
+	fleet          *fleet.Fleet // nil where it is off
+	agents         *sensuapi.Agents
+	logins         *logins.Logins
+	tail           *tail.Tail
+	secrets        *reveal.Revealer
+	mirror         *mirror.Mirror
+	api            *httpx.Server // of the API's port; nil where it is off
+	sessions       *agentsPort   // of the agents' port; nil where it is off
+	began          time.Time
+	costs          *telemetry.Stages
+	unreached      []pipeline.Unreached // what was told last, and unreachedNamed all that ever was. Of tellUnreached alone
+	unreachedNamed map[pipeline.Unreached]bool
+	away           time.Time                  // since when PostgreSQL is; zero while it is there. Of tellPostgres alone
+	tls            atomic.Pointer[monitorTLS] // of both ports; replaced by Reload
+	revoked        *crl.Lists                 // certificates of agents; nil where these log nobody in
+	failed         atomic.Pointer[error]      // why the plane serves nothing any more
 }
 
 // buildMonitor makes the plane and opens its ports.
@@ -80,7 +83,7 @@ func (p *Process) buildMonitor() error {
 	if !p.cfg.Monitor.Enabled {
 		return nil
 	}
-	m := &monitorPlane{p: p, log: p.log, metrics: monitorMetrics(p.clock, p.cfg.Telemetry.DisableDoctor, p.metrics.Traces()), resources: resources.New(p.log), hub: hub.NewHub(), began: p.clock.Now()}
+	m := &monitorPlane{p: p, log: p.log, metrics: monitorMetrics(p.clock, p.cfg.Telemetry.DisableDoctor, p.metrics.Traces()), resources: resources.New(p.log), hub: hub.NewHub(), began: p.clock.Now(), unreachedNamed: map[pipeline.Unreached]bool{}}
 	m.raft = newMonitorRaft(p, m.resources)
 	m.resources.Serve(&monitorGroup{m})
 	m.resources.Watch(m.changed)

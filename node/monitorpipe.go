@@ -109,6 +109,7 @@ func (m *monitorPlane) meterPipes() {
 // tellHandlers tells the doctor about handlers and about PostgreSQL, in the registry of the process. One goroutine calls it.
 func (m *monitorPlane) tellHandlers() {
 	m.tellPostgres()
+	m.tellUnreached()
 	for _, s := range m.pipes.Stats() {
 		name := s.Handler
 		if s.Namespace != "default" {

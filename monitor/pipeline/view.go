@@ -23,6 +23,7 @@ type namespace struct {
 	handlers  map[string]*handler
 	pipelines map[string]*route
 	legacy    map[string]*workflow // by handler
+	refused   map[string]error     // handlers that get no events, and why
 
 	mu    sync.Mutex
 	plans map[planKey]*plan
@@ -85,7 +86,7 @@ func (p *Pipelines) compile(old *view, v *resources.View) *view {
 
 func (p *Pipelines) compileNamespace(name string, items []*objects.Item, old *namespace) *namespace {
 	n := &namespace{items: items, filters: map[string]*filter{}, mutators: map[string]*mutator{}, handlers: map[string]*handler{},
-		pipelines: map[string]*route{}, legacy: map[string]*workflow{}, plans: map[planKey]*plan{}}
+		pipelines: map[string]*route{}, legacy: map[string]*workflow{}, refused: map[string]error{}, plans: map[planKey]*plan{}}
 	if old == nil {
 		old = &namespace{}
 	}
@@ -146,6 +147,7 @@ func (p *Pipelines) link(name string, n *namespace) {
 		if err != nil {
 			p.cfg.Log.Warn("a handler gets no events", "namespace", name, "handler", def.Name, "error", err)
 			w = &workflow{id: def.Name, handler: h, filters: []*filter{refuse}, quick: true}
+			n.refused[def.Name] = err
 		}
 		w.to = p.runner(runnerName{name, def.Name})
 		n.legacy[def.Name] = w

@@ -131,6 +131,8 @@ func (w *world) put(list ...monitor.Object) {
 			typ = "mutators"
 		case *monitor.Pipeline:
 			typ = "pipelines"
+		case *monitor.CheckConfig:
+			typ = "checks"
 		case *monitor.Asset:
 			typ = "assets"
 		}

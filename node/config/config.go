@@ -357,15 +357,15 @@ type Leave struct {
 
 // Telemetry is where measurements go.
 type Telemetry struct {
-	StatsdAddress       string        `key:"statsd_address" doc:"host:port of a statsd server"`
-	StatsiteAddress     string        `key:"statsite_address" doc:"host:port of a statsite server"`
-	DogstatsdAddress    string        `key:"dogstatsd_addr" doc:"host:port or unix:///path of a DogStatsD server"`
-	DogstatsdTags       []string      `key:"dogstatsd_tags" doc:"tags for all measurements"`
-	OTLPEndpoint        string        `key:"otlp_endpoint" doc:"http://host:port[/path] of an OTLP collector"`
+	StatsdAddress       string        `key:"statsd_address" opt:"reload" doc:"host:port of a statsd server"`
+	StatsiteAddress     string        `key:"statsite_address" opt:"reload" doc:"host:port of a statsite server"`
+	DogstatsdAddress    string        `key:"dogstatsd_addr" opt:"reload" doc:"host:port or unix:///path of a DogStatsD server"`
+	DogstatsdTags       []string      `key:"dogstatsd_tags" opt:"reload" doc:"tags for all measurements"`
+	OTLPEndpoint        string        `key:"otlp_endpoint" opt:"reload" doc:"http://host:port[/path] of an OTLP collector"`
 	OTLPTracesEndpoint  string        `key:"otlp_traces_endpoint" doc:"http://host:port[/path] of an OTLP collector of traces: slow requests, and those whose callers sample them"`
 	PrometheusRetention time.Duration `key:"prometheus_retention_time" def:"0s" doc:"switches /v1/agent/metrics?format=prometheus on; 0 is off"`
-	DisableHostname     bool          `key:"disable_hostname" doc:"leave the host name out of gauge names"`
-	Prefix              string        `key:"metrics_prefix" def:"consul" doc:"first part of every name"`
+	DisableHostname     bool          `key:"disable_hostname" opt:"reload" doc:"leave the host name out of gauge names"`
+	Prefix              string        `key:"metrics_prefix" def:"consul" opt:"reload" doc:"first part of every name"`
 	PrefixFilter        []string      `key:"prefix_filter" opt:"reload" doc:"+name allows and -name blocks; the longest wins"`
 	FilterDefault       bool          `key:"filter_default" def:"true" opt:"reload" doc:"what happens to names without a rule"`
 	EnableHostMetrics   bool          `key:"enable_host_metrics" doc:"report the host's CPU, memory and disks"`

@@ -122,6 +122,7 @@ func (s *Set) Reload(settings telemetry.Settings) error {
 		if next[name] != r && r.cancel != nil {
 			r.cancel()
 			r.wait()
+			s.cfg.Registry.Gauge("telemetry.sink.deaf", "sink", name).Set(0) // its successor says so again
 		}
 	}
 	s.mu.Lock()

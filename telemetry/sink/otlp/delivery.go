@@ -19,13 +19,15 @@ type delivery struct {
 	failing    bool
 
 	dropped, sent, failures *telemetry.Counter
+	deaf                    *telemetry.Gauge // 1 while it fails
 }
 
 func newDelivery(sink, what string, r *telemetry.Registry, log *slog.Logger, client *http.Client) delivery {
 	return delivery{sink: sink, what: what, registry: r, log: log, client: client,
 		dropped:  r.Counter("telemetry.sink.dropped", "sink", sink),
 		sent:     r.Counter("telemetry.sink.sent", "sink", sink),
-		failures: r.Counter("telemetry.sink.errors", "sink", sink)}
+		failures: r.Counter("telemetry.sink.errors", "sink", sink),
+		deaf:     r.Gauge("telemetry.sink.deaf", "sink", sink)}
 }
 
 // newClient makes a client of one connection; a timeout of 0 is none.
@@ -49,6 +51,7 @@ func (d *delivery) send(ctx context.Context, url string, body []byte) (*http.Res
 func (d *delivery) recovered() {
 	if d.failing {
 		d.failing = false
+		d.deaf.Set(0)
 		d.registry.Publish(telemetry.SinkRecovered{Sink: d.sink})
 		d.log.Info("telemetry sink delivers again", "sink", d.sink)
 	}
@@ -64,6 +67,7 @@ func (d *delivery) failed(ctx context.Context, err error, n int) {
 	d.client.CloseIdleConnections()
 	if !d.failing {
 		d.failing = true
+		d.deaf.Set(1)
 		d.registry.Publish(telemetry.SinkFailing{Sink: d.sink, Reason: err.Error()})
 		d.log.Warn("telemetry sink does not take its data; "+d.what+" are dropped and counted", "sink", d.sink, "error", err)
 	}

@@ -45,6 +45,8 @@ const (
 	// next failure counts as a first one: a peer that accepts and never reads takes the
 	// first 200 kB of each connection, again and again.
 	provenAfter = 5 * time.Second
+	// settledAfter is how long nothing must have failed until an outage is said to be over.
+	settledAfter = time.Minute
 )
 
 // Resolver looks up a host name; net.DefaultResolver is one.
@@ -116,6 +118,7 @@ type Outlet struct {
 	kick    chan struct{} // asks for a resolution before its time
 
 	dropped, sent, failures *telemetry.Counter
+	deaf                    *telemetry.Gauge // 1 from the first failure of an outage until its end
 }
 
 // New makes an Outlet; it opens nothing.
@@ -140,6 +143,7 @@ func New(cfg Config) *Outlet {
 		dropped:  cfg.Registry.Counter("telemetry.sink.dropped", "sink", cfg.Sink),
 		sent:     cfg.Registry.Counter("telemetry.sink.sent", "sink", cfg.Sink),
 		failures: cfg.Registry.Counter("telemetry.sink.errors", "sink", cfg.Sink),
+		deaf:     cfg.Registry.Gauge("telemetry.sink.deaf", "sink", cfg.Sink),
 	}
 	if !o.needsResolving() {
 		o.current.Store(&cfg.Target.Address)
@@ -203,6 +207,7 @@ type writer struct {
 	address string // what conn was dialled to
 	framed  bool   // each packet goes out behind its length
 	failing bool
+	failed  time.Time // the newest failure
 	retryAt time.Time
 	backoff time.Duration
 	since   time.Time // when conn was dialled
@@ -228,8 +233,10 @@ func (w *writer) deliver(ctx context.Context, p packet) {
 		w.backoff = 0
 	}
 	w.o.resting.Store(0)
-	if w.failing {
+	// A write to UDP without a listener succeeds, and the next one tells of it: an outage is over when nothing failed for a while.
+	if w.failing && now.Sub(w.failed) >= settledAfter {
 		w.failing = false
+		w.o.deaf.Set(0)
 		w.o.cfg.Registry.Publish(telemetry.SinkRecovered{Sink: w.o.cfg.Sink})
 		w.o.cfg.Logger.Info("telemetry sink delivers again", "sink", w.o.cfg.Sink)
 	}
@@ -296,6 +303,7 @@ func (w *writer) fail(ctx context.Context, p packet, err error) {
 		return
 	}
 	w.o.failures.Add(1)
+	w.failed = w.o.cfg.Clock.Now()
 	w.backoff = min(max(2*w.backoff, minBackoff), maxBackoff)
 	w.retryAt = w.o.cfg.Clock.Now().Add(w.backoff)
 	w.o.resting.Store(w.retryAt.UnixNano())
@@ -305,6 +313,7 @@ func (w *writer) fail(ctx context.Context, p packet, err error) {
 	}
 	if !w.failing {
 		w.failing = true
+		w.o.deaf.Set(1)
 		w.o.cfg.Registry.Publish(telemetry.SinkFailing{Sink: w.o.cfg.Sink, Reason: err.Error()})
 		w.o.cfg.Logger.Warn("telemetry sink does not take its data; metrics are dropped and counted",
 			"sink", w.o.cfg.Sink, "error", err)

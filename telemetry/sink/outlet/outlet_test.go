@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -194,9 +195,15 @@ func TestAnOutageIsToldOnceAndItsEndToo(t *testing.T) {
 		mu.Lock()
 		down = false
 		mu.Unlock()
-		for range 110 {
+		if o.deaf.Value() != 1 {
+			t.Error("nothing tells that the sink takes nothing")
+		}
+		for range 710 {
 			o.Offer([]byte("x"), 1)
 			time.Sleep(100 * time.Millisecond) // synctest's clock
+		}
+		if o.deaf.Value() != 0 {
+			t.Error("the end of the outage is not told")
 		}
 		var names []string
 		for facts := r.Facts(); ; {
@@ -209,8 +216,38 @@ func TestAnOutageIsToldOnceAndItsEndToo(t *testing.T) {
 		if len(names) != 2 || names[0] != "telemetry.sink_failing" || names[1] != "telemetry.sink_recovered" {
 			t.Errorf("facts are %v", names)
 		}
-		if o.sent.Value() == 0 || o.sent.Value()+o.dropped.Value() != 210 {
-			t.Errorf("%d sent, %d dropped of 210", o.sent.Value(), o.dropped.Value())
+		if o.sent.Value() == 0 || o.sent.Value()+o.dropped.Value() != 810 {
+			t.Errorf("%d sent, %d dropped of 810", o.sent.Value(), o.dropped.Value())
+		}
+	})
+}
+
+// Over UDP without a listener each second write fails: the kernel tells of the one before. That is one outage, told once.
+func TestUDPWithoutAListener(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := telemetry.New(telemetry.Config{})
+		writes := 0
+		o := New(Config{Sink: "s", Target: Target{"udp", "127.0.0.1:8125"}, Registry: r, Dial: func(context.Context, string, string) (net.Conn, error) {
+			return &sinkConn{onWrite: func() error {
+				if writes++; writes%2 == 0 {
+					return syscall.ECONNREFUSED
+				}
+				return nil
+			}}, nil
+		}})
+		run(t, o)
+		for range 60 {
+			o.Offer([]byte("x"), 1)
+			time.Sleep(10 * time.Second) // synctest's clock
+		}
+		facts := 0
+		for list := r.Facts(); ; facts++ {
+			if _, ok := list.TryNext(); !ok {
+				break
+			}
+		}
+		if facts != 1 || o.deaf.Value() != 1 {
+			t.Errorf("ten minutes without a listener were told %d times; deaf is %v", facts, o.deaf.Value())
 		}
 	})
 }
