@@ -96,6 +96,7 @@ func (a *Agents) Run(ctx context.Context) error {
 	defer stop()
 	done := make(chan error, 1)
 	go func() { done <- a.loop.Run(within) }()
+	a.ends.Go(func() { a.keepRights(ctx) })
 	select {
 	case err := <-done:
 		return err
@@ -191,7 +192,13 @@ func (a *Agents) admit(r *http.Request) (s *session, status int, text string) {
 		return nil, status, text
 	}
 	s = &session{agents: a}
-	s.Certified = certified
+	if s.Certified = certified; certified {
+		s.cert = r.TLS.PeerCertificates[0]
+	}
+	s.user = who.User
+	if item := a.cfg.Resources.View().Get("users", "", who.User); item != nil {
+		s.user = item.Object().(*monitor.User).Username // one string for all sessions of a user
+	}
 	namespace := cmp.Or(r.Header.Get("Sensu-Namespace"), "default")
 	s.Agent = strings.Clone(r.Header.Get("Sensu-AgentName")) // else all headers stay as long as the session
 	if err := monitor.ValidateName(s.Agent); err != nil {

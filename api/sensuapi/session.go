@@ -3,6 +3,7 @@ package sensuapi
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"runtime/debug"
 
@@ -20,6 +21,8 @@ type session struct {
 	agents *Agents
 	wanted []string // what the agent asked to subscribe to; nil once it has
 	beats  beats
+	user   string            // whose right it is
+	cert   *x509.Certificate // nil where a password said so
 	// managed is set once the agent's own configuration was taken over, if it sends one: the first keepalive's.
 	managed bool
 }
