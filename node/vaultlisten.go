@@ -56,7 +56,7 @@ func (s *VaultServer) ports() (list []secretsPort, err error) {
 // rules are a listener's.
 func (s *VaultServer) rules(l *vaultconf.Listener) (out vaultapi.Listener, err error) {
 	out = vaultapi.Listener{OpenRekey: l.OpenRekey, OpenGenerateRoot: l.OpenGenerateRoot, MaxBodyBytes: l.MaxRequestSize, MaxRequestTime: s.cfg.MaxRequestDuration,
-		MetricsOnly: l.MetricsOnly, NoMetrics: l.NoMetrics, OpenProfiles: l.UnauthenticatedPprof, OpenInFlight: l.UnauthenticatedInFlight}
+		MetricsOnly: l.MetricsOnly, NoMetrics: l.NoMetrics, OpenProfiles: l.UnauthenticatedPprof, OpenInFlight: l.UnauthenticatedInFlight, OpenDoctor: l.UnauthenticatedDoctor}
 	if l.MaxRequestDuration > 0 {
 		out.MaxRequestTime = l.MaxRequestDuration
 	}

@@ -51,9 +51,9 @@ type Listener struct {
 	OpenMetrics func(prometheus bool) (contentType string, body []byte, err error)
 	// MetricsOnly answers sys/metrics and nothing else; NoMetrics everything else.
 	MetricsOnly, NoMetrics bool
-	// OpenProfiles and OpenInFlight answer sys/pprof and sys/in-flight-req to everybody.
-	OpenProfiles, OpenInFlight bool
-	ForwardedFor               ForwardedFor
+	// OpenProfiles, OpenInFlight and OpenDoctor answer sys/pprof, sys/in-flight-req and sys/doctor to everybody.
+	OpenProfiles, OpenInFlight, OpenDoctor bool
+	ForwardedFor                           ForwardedFor
 }
 
 // API is the handler.

@@ -10,14 +10,14 @@ import (
 // doctor answers sys/doctor and what is below it, which is Corbel's own: false where the path is another, or the active server is to answer.
 //
 // A token that may read the path is needed. A server that cannot judge tokens (it is sealed, stands by, or has lost its storage) answers
-// callers of its own host without one: who is there at such an hour has the machine already, and needs the answer. So does one whose
-// metrics are open to all, since evidence is made of them.
+// callers of its own host without one: who is there at such an hour has the machine already, and needs the answer. A
+// listener answers everybody where the operator says so: evidence names clients, paths and stacks, so open metrics do not open it.
 func (a *API) doctor(w http.ResponseWriter, r *http.Request, path string) bool {
 	if a.cfg.Doctor == nil || !(path == "sys/doctor" || path == "sys/doctor/evidence" || path == "sys/doctor/profile") {
 		return false
 	}
 	switch {
-	case a.cfg.OpenMetrics != nil:
+	case a.cfg.OpenDoctor:
 	case a.cfg.Keeper.Active():
 		q, _, err := a.decode(r, path)
 		if err == nil {

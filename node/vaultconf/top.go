@@ -167,6 +167,7 @@ func (r *reader) listener(b Block) {
 	l.ProxyProtocol, l.ProxyAuthorized = k.String("proxy_protocol_behavior", ""), k.Strings("proxy_protocol_authorized_addrs")
 	for _, t := range k.Blocks("telemetry") {
 		l.UnauthenticatedMetrics, l.MetricsOnly, l.NoMetrics = t.Bool("unauthenticated_metrics_access", false), l.MetricsOnly || t.Bool("metrics_only", false), t.Bool("disallow_metrics", false)
+		l.UnauthenticatedDoctor = t.Bool("unauthenticated_doctor_access", false)
 		t.Done()
 	}
 	for _, t := range k.Blocks("profiling") {

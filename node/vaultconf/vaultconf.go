@@ -94,6 +94,7 @@ type Listener struct {
 	ProxyAuthorized                    []string
 	MetricsOnly, UnauthenticatedPprof  bool
 	UnauthenticatedInFlight, NoMetrics bool
+	UnauthenticatedDoctor              bool // of Corbel's own
 }
 
 // Audit is a device that is there from the beginning.
