@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"sync"
@@ -29,9 +30,12 @@ type stream struct {
 	unbind func()
 	cancel context.CancelFunc // of Plane.Open
 	token  string             // until Plane.Open returned
+	early  [][]byte           // what came until then
 	id     string             // the node's, for the log
 	began  time.Time
-	idle   *limit.Bucket // of requests that answer nothing, made with the first of them
+	// earlyBytes are those of early behind the first message, whose size the connection bounds.
+	earlyBytes int
+	idle       *limit.Bucket // of requests that answer nothing, made with the first of them
 }
 
 // The requests that answer no response: subscriptions, mostly. Envoy sends one or
@@ -52,22 +56,35 @@ type scratch struct {
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-// Message implements h2.Call.
+// maxEarlyBytes bounds what a stream says between its first message and the answer of Plane.Open.
+const maxEarlyBytes = 64 << 10
+
+// Message implements h2.Call. Until Plane.Open has judged the token only the node is read of what the client says.
 func (s *stream) Message(b []byte, now time.Time) *h2.Status {
-	x := scratches.Get().(*scratch)
-	defer scratches.Put(x)
-	var node *session.Node
-	if !s.opened {
-		node = &session.Node{}
+	switch {
+	case s.proxy != nil:
+		return s.request(b, now)
+	case s.opened:
+		if s.earlyBytes += len(b); s.earlyBytes > maxEarlyBytes {
+			return &h2.Status{Code: h2.ResourceExhausted, Message: "the stream says more than a proxy does before its first request is answered"}
+		}
+		s.early = append(s.early, bytes.Clone(b))
+		return nil
 	}
-	if err := x.request.Decode(b, s.session.World(), node); err != nil {
+	node, err := session.DecodeNode(b, s.session.World())
+	if err != nil {
 		return h2.StatusOf(err)
 	}
-	if node != nil {
-		s.opened = true
-		if status := s.admit(node); status != nil {
-			return status
-		}
+	s.opened, s.early = true, [][]byte{bytes.Clone(b)}
+	return s.admit(node)
+}
+
+// request takes in a request of a proxy.
+func (s *stream) request(b []byte, now time.Time) *h2.Status {
+	x := scratches.Get().(*scratch)
+	defer scratches.Put(x)
+	if err := x.request.Decode(b, s.session.World()); err != nil {
+		return h2.StatusOf(err)
 	}
 	answered, err := s.session.Request(&x.request, &x.answer)
 	switch {
@@ -129,6 +146,14 @@ func (s *stream) open(node Node) {
 		s.unbind = proxy.Bind(s)
 		s.session.Changed(mesh.AllTypes)
 		s.news.Or(ended) // it may have ended before the bind
+		early := s.early
+		s.early = nil
+		for _, b := range early {
+			if status := s.request(b, time.Now()); status != nil {
+				s.grpc.Finish(status.Code, status.Message)
+				return
+			}
+		}
 		s.grpc.Ready()
 	})
 }
@@ -232,7 +257,7 @@ func (s *stream) Closed() {
 	if s.unbind != nil {
 		s.unbind()
 	}
-	s.proxy, s.session = nil, session.Session{}
+	s.proxy, s.session, s.early = nil, session.Session{}, nil
 }
 
 // opener runs what may wait on a bounded number of goroutines, in order. Its

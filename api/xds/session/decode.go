@@ -81,18 +81,37 @@ func walk(b []byte, f func(num protowire.Number, typ protowire.Type, content []b
 	return nil
 }
 
+// DecodeNode reads of a stream's first request who the client is, and nothing else.
+func DecodeNode(b []byte, world bool) (*Node, error) {
+	node := &Node{}
+	at := protowire.Number(1)
+	if world {
+		at = 2
+	}
+	err := walk(b, func(num protowire.Number, typ protowire.Type, content []byte, _ uint64) error {
+		if num == at && typ == protowire.BytesType {
+			return node.decode(content)
+		}
+		return nil
+	})
+	if err != nil && errkind.Of(err) == errkind.Internal {
+		err = errkind.E(errkind.Invalid, "discovery request", err)
+	}
+	return node, err
+}
+
 // Decode reads a DeltaDiscoveryRequest, or with world a DiscoveryRequest. The
-// node is read only when node is not nil: clients may repeat it in each request.
-func (r *Request) Decode(b []byte, world bool, node *Node) error {
+// node is not read: clients may repeat it in each request.
+func (r *Request) Decode(b []byte, world bool) error {
 	r.reset()
 	err := walk(b, func(num protowire.Number, typ protowire.Type, content []byte, _ uint64) error {
 		if typ != protowire.BytesType {
 			return nil
 		}
 		if world {
-			return r.worldField(num, content, node)
+			return r.worldField(num, content)
 		}
-		return r.deltaField(num, content, node)
+		return r.deltaField(num, content)
 	})
 	if err != nil && errkind.Of(err) == errkind.Internal {
 		return errkind.E(errkind.Invalid, "discovery request", err)
@@ -100,10 +119,8 @@ func (r *Request) Decode(b []byte, world bool, node *Node) error {
 	return err
 }
 
-func (r *Request) deltaField(num protowire.Number, b []byte, node *Node) (err error) {
+func (r *Request) deltaField(num protowire.Number, b []byte) (err error) {
 	switch num {
-	case 1:
-		return node.decode(b)
 	case 2:
 		r.Type, r.Known = typeOf(b)
 	case 3:
@@ -120,10 +137,8 @@ func (r *Request) deltaField(num protowire.Number, b []byte, node *Node) (err er
 	return err
 }
 
-func (r *Request) worldField(num protowire.Number, b []byte, node *Node) (err error) {
+func (r *Request) worldField(num protowire.Number, b []byte) (err error) {
 	switch num {
-	case 2:
-		return node.decode(b)
 	case 3:
 		r.Subscribe, err = appendName(r.Subscribe, b)
 	case 4:
@@ -227,9 +242,6 @@ func parseNonce(b []byte) uint32 {
 }
 
 func (n *Node) decode(b []byte) error {
-	if n == nil {
-		return nil
-	}
 	return walk(b, func(num protowire.Number, typ protowire.Type, content []byte, _ uint64) error {
 		if typ != protowire.BytesType {
 			return nil

@@ -47,12 +47,11 @@ func TestDecodeNode(t *testing.T) {
 			b = marshal(t, &discovery.DeltaDiscoveryRequest{Node: sampleNode(t), TypeUrl: mesh.TypeCluster.URL()})
 		}
 		var r Request
-		var n Node
-		if err := r.Decode(b, world, &n); err != nil || n != want || !r.Known || r.Type != mesh.TypeCluster {
-			t.Errorf("world %t: %+v, %+v, %v", world, n, r, err)
+		if n, err := DecodeNode(b, world); err != nil || *n != want {
+			t.Errorf("world %t: %+v, %v", world, n, err)
 		}
-		if err := r.Decode(b, world, nil); err != nil {
-			t.Errorf("world %t without a node: %v", world, err)
+		if err := r.Decode(b, world); err != nil || !r.Known || r.Type != mesh.TypeCluster {
+			t.Errorf("world %t: %+v, %v", world, r, err)
 		}
 	}
 }
@@ -65,11 +64,14 @@ func FuzzDecodeDelta(f *testing.F) {
 	f.Add([]byte{0x0a, 0xff})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var got Request
-		var node Node
-		err := got.Decode(b, false, &node)
+		_, nodeErr := DecodeNode(b, false)
+		err := got.Decode(b, false)
 		var want discovery.DeltaDiscoveryRequest
 		if proto.Unmarshal(b, &want) != nil {
 			return // ours need not look into every field
+		}
+		if nodeErr != nil {
+			t.Fatalf("refused a node that is well formed: %v", nodeErr)
 		}
 		if err != nil {
 			if len(want.ResourceNamesSubscribe)+len(want.ResourceNamesUnsubscribe)+len(want.InitialResourceVersions) > 0 {
@@ -103,11 +105,14 @@ func FuzzDecodeWorld(f *testing.F) {
 	}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var got Request
-		var node Node
-		err := got.Decode(b, true, &node)
+		node, nodeErr := DecodeNode(b, true)
+		err := got.Decode(b, true)
 		var want discovery.DiscoveryRequest
 		if proto.Unmarshal(b, &want) != nil {
 			return // ours need not look into every field
+		}
+		if nodeErr != nil {
+			t.Fatalf("refused a node that is well formed: %v", nodeErr)
 		}
 		if err != nil {
 			if len(want.ResourceNames) > 0 {

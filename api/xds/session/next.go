@@ -111,6 +111,11 @@ func (s *Session) mayRemove(t mesh.Type) bool {
 func (s *Session) take(t mesh.Type, k *kind, set mesh.Set, out *Response) {
 	if k.wildcard {
 		k.adopt(set)
+		names := make([]string, len(k.initial))
+		for i := range k.initial {
+			names[i] = k.initial[i].Name
+		}
+		k.merge(names)
 	}
 	for _, h := range k.initial {
 		at, ok := k.find(h.Name)

@@ -156,6 +156,41 @@ func (k *kind) entry(name string) *entry {
 	return &k.entries[at]
 }
 
+// fewNames are put in place one by one; of more the entries are made anew, since each one that is put moves all behind it.
+const fewNames = 8
+
+// merge makes entries for many names at once, and sorts these. What it leaves out entry makes.
+func (k *kind) merge(names []string) {
+	if len(names) <= fewNames {
+		return
+	}
+	slices.Sort(names)
+	missing, at := 0, 0
+	for i, name := range names {
+		for at < len(k.entries) && k.entries[at].name < name {
+			at++
+		}
+		if new := i == 0 || names[i-1] != name; new && name != "*" && (at == len(k.entries) || k.entries[at].name != name) {
+			missing++
+		}
+	}
+	if missing == 0 {
+		return
+	}
+	all := make([]entry, 0, len(k.entries)+missing)
+	rest := k.entries
+	for i, name := range names {
+		for len(rest) > 0 && rest[0].name < name {
+			all, rest = append(all, rest[0]), rest[1:]
+		}
+		if i > 0 && names[i-1] == name || name == "*" || len(rest) > 0 && rest[0].name == name {
+			continue
+		}
+		all = append(all, entry{name: name})
+	}
+	k.entries = append(all, rest...)
+}
+
 func hasWildcard(t mesh.Type) bool { return t == mesh.TypeCluster || t == mesh.TypeListener }
 
 // subscriptions takes in what a delta request wants and no longer wants.
@@ -170,12 +205,11 @@ func (s *Session) subscriptions(k *kind, r *Request, first bool) error {
 	if first {
 		k.initial = slices.Clone(r.Initial)
 	}
+	if slices.Contains(r.Unsubscribe, "*") {
+		k.wildcard = false
+		k.keepNamed()
+	}
 	for _, name := range r.Unsubscribe {
-		if name == "*" {
-			k.wildcard = false
-			k.keepNamed()
-			continue
-		}
 		if at, ok := k.find(name); ok && k.entries[at].named {
 			k.entries[at].named = false
 			if !k.wildcard {
@@ -184,6 +218,7 @@ func (s *Session) subscriptions(k *kind, r *Request, first bool) error {
 		}
 	}
 	k.drop()
+	k.merge(r.Subscribe)
 	for _, name := range r.Subscribe {
 		if name == "*" {
 			k.wildcard = true
@@ -220,6 +255,7 @@ func (s *Session) wanted(k *kind, r *Request, first bool) error {
 		}
 	}
 	k.drop()
+	k.merge(names)
 	for _, name := range names {
 		if name == "*" {
 			continue
