@@ -59,6 +59,23 @@ func asUser(uid int) opener {
 	}
 }
 
+// listenAs listens as a process of that user would.
+func listenAs(t *testing.T, uid int) net.Listener {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Setfsuid(uid); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Setfsuid(os.Getuid()) }()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
 // callerAs is a client whose connections are opened so.
 func callerAs(t *testing.T, open opener, proto wire.Protocol) *rpc.Client {
 	t.Helper()
@@ -147,6 +164,10 @@ func TestAnotherUserMakesNoAdministrator(t *testing.T) {
 	polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "the monitor plane to be ready")
 	if os.Getuid() == 0 {
 		refusedAdmin(t, callerAs(t, asUser(nobodyUID), wire.ProtoRPC), m, "a process of another user")
+		l := listenAs(t, nobodyUID)
+		if conn, err := m.raft.dialServer(t.Context(), l.Addr().String()); !errkind.Is(err, errkind.Denied) {
+			t.Errorf("a process of another user is asked as a server: %v, %v", conn, err)
+		}
 	} else {
 		t.Log("NOT RUN: a process of another user: that needs root")
 	}

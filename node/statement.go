@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"corbel.dev/corbel/core/group"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/kit/errkind"
 )
 
 // Gossip may suggest who is a member of a Raft group, and the servers themselves decide it: whoever is added, moved or
@@ -29,7 +31,14 @@ func (p *raftPlane) await(ctx context.Context) ([]group.Server, bool) {
 
 // dialServer opens a stream to the same group at an address where a server of this datacenter must answer.
 func (p *raftPlane) dialServer(ctx context.Context, addr string) (net.Conn, error) {
-	return p.b.wire.DialServer(ctx, addr, serverName(p.b.cfg.Node.Datacenter, p.b.cfg.DNS.Domain), wire.ProtoRaft, p.number)
+	conn, err := p.b.wire.DialServer(ctx, addr, serverName(p.b.cfg.Node.Datacenter, p.b.cfg.DNS.Domain), wire.ProtoRaft, p.number)
+	if err != nil {
+		return nil, err
+	}
+	if peer := wire.PeerOf(conn); peer.Role() == wire.Stranger { // without TLS: a process of another user
+		return nil, errors.Join(errkind.Errorf(errkind.Denied, "dial a server: %s", peer), conn.Close())
+	}
+	return conn, nil
 }
 
 // statement is what this server says of itself to servers that ask.

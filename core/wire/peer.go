@@ -123,8 +123,8 @@ func (p *Peer) String() string {
 	return fmt.Sprintf("%s is %s: %s", p.Addr, p.Role(), p.Why)
 }
 
-// PeerOf is who is at the other end of a connection that a listener of RPC, Raft or enrolment accepted; nil, which is a
-// stranger, for every other connection.
+// PeerOf is who is at the other end of a connection of RPC, Raft or enrolment that was accepted, or dialled; nil, which is
+// a stranger, for every other connection.
 func PeerOf(conn net.Conn) *Peer {
 	if c, ok := conn.(interface{ Peer() *Peer }); ok {
 		return c.Peer()
@@ -141,9 +141,9 @@ func (w *Wire) isServer(addr netip.Addr, proto Protocol) bool {
 	return known != nil && (*known)(addr, proto)
 }
 
-// plainPeer works out who is at the other end of an accepted connection without TLS. A local process is known by its
-// user, as the kernel tells it; nothing proves who is at the other end of a network.
-func (w *Wire) plainPeer(raw net.Conn) *Peer {
+// plainPeer works out who is at the other end of a connection without TLS. A local process is known by its user, as the
+// kernel tells it: that of the socket which dialled us, or of the listener that we dialled. Nothing proves who is at the other end of a network.
+func (w *Wire) plainPeer(raw net.Conn, dialled bool) *Peer {
 	p := &Peer{Addr: raw.RemoteAddr().String(), UID: -1, role: Stranger, wire: w}
 	if _, inMemory := raw.RemoteAddr().(memoryAddr); inMemory {
 		p.role, p.Why = Server, "it is in this very process"
@@ -154,13 +154,17 @@ func (w *Wire) plainPeer(raw net.Conn) *Peer {
 		p.Why = "it comes from no address"
 		return p
 	}
-	uid, found, err := sockets.Owner(remote, local)
+	ask := func() (uint32, bool, error) { return sockets.Owner(remote, local) }
+	if dialled {
+		ask = func() (uint32, bool, error) { return sockets.Listener(remote) }
+	}
+	uid, found, err := ask()
 	switch {
 	case found && (uid == 0 || int(uid) == os.Geteuid()):
 		p.role, p.UID, p.Why = Server, int64(uid), "it is a local process of the same user or of root"
 	case found:
 		p.UID, p.Why = int64(uid), fmt.Sprintf("it is a local process of user %d, this one is of user %d; run it as the same user, or use TLS", uid, os.Geteuid())
-	case err == nil && ownAddress(remote.Addr(), local.Addr()):
+	case err == nil && !dialled && ownAddress(remote.Addr(), local.Addr()):
 		p.Why = "it was a local process that is gone"
 	case err != nil && remote.Addr().IsLoopback():
 		p.network, p.role = remote.Addr(), Agent

@@ -370,7 +370,7 @@ func (w *Wire) greet(ctx context.Context, raw net.Conn) (net.Conn, *listener, er
 	if state != nil {
 		peer = w.tls.peer(raw, state)
 	} else {
-		peer = w.plainPeer(raw)
+		peer = w.plainPeer(raw, false)
 	}
 	if !peer.may(l.roles, proto) {
 		return nil, nil, fmt.Errorf("%s is for %s, and the peer is %s: %s", proto, l.roles, peer.Role(), peer.Why)
@@ -429,7 +429,7 @@ func (w *Wire) dial(ctx context.Context, addr string, proto Protocol, group uint
 	if w.cfg.Faults != nil {
 		conn = newFaulty(conn, w.cfg.Faults, addr)
 	}
-	ask := func() *Peer { return w.plainPeer(raw) }
+	ask := func() *Peer { return w.plainPeer(raw, true) }
 	deadline, _ := ctx.Deadline()
 	if err := raw.SetDeadline(deadline); err != nil {
 		return nil, errkind.E(errkind.Unavailable, "dial "+addr, err)

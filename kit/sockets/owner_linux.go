@@ -17,7 +17,25 @@ import (
 // found is false where there is none, or none that a process still holds. The kernel calls a socket that was closed
 // root's, so one that is not established any more does not count.
 func Owner(local, remote netip.AddrPort) (uid uint32, found bool, err error) {
-	local, remote = netip.AddrPortFrom(local.Addr().Unmap().WithZone(""), local.Port()), netip.AddrPortFrom(remote.Addr().Unmap().WithZone(""), remote.Port())
+	return owner(plain(local), plain(remote))
+}
+
+// Listener tells which user holds the socket that takes connections to an address of this machine.
+func Listener(at netip.AddrPort) (uid uint32, found bool, err error) {
+	at = plain(at)
+	none := netip.IPv4Unspecified()
+	if at.Addr().Is6() {
+		none = netip.IPv6Unspecified()
+	}
+	return owner(at, netip.AddrPortFrom(none, 0))
+}
+
+func plain(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
+}
+
+// owner looks for a connection; with port 0 at the other end, for a listener.
+func owner(local, remote netip.AddrPort) (uid uint32, found bool, err error) {
 	uid, found, err = askOwner(local, remote)
 	if err == nil {
 		return uid, found, nil
@@ -80,8 +98,9 @@ func askOwner(local, remote netip.AddrPort) (uid uint32, found bool, err error) 
 
 // The places of owner and inode in struct inet_diag_msg.
 const (
-	ownerAt = 64
-	inodeAt = 68
+	ownerAt   = 64
+	inodeAt   = 68
+	listening = 10 // TCP_LISTEN
 )
 
 // readOwner reads the answer, which is one message.
@@ -108,7 +127,11 @@ func readOwner(b []byte, local, remote netip.AddrPort) (uid uint32, found bool, 
 		return 0, false, errMessage
 	}
 	inode := binary.NativeEndian.Uint32(body[inodeAt:])
-	if !s.Established || inode == 0 || s.Local != local || s.Remote != remote { // also a listener, when no connection fits
+	fits := s.Established && s.Local == local && s.Remote == remote // the kernel tells of a listener when no connection fits
+	if remote.Port() == 0 {
+		fits = body[1] == listening && s.Local.Port() == local.Port()
+	}
+	if !fits || inode == 0 {
 		return 0, false, nil
 	}
 	return binary.NativeEndian.Uint32(body[ownerAt:]), true, nil
@@ -125,13 +148,16 @@ func listedOwner(name string, local, remote netip.AddrPort) (uid uint32, found b
 	for lines.Scan() {
 		// sl local remote st queues timer retransmits uid timeout inode
 		w := strings.Fields(lines.Text())
-		if len(w) < 10 || w[3] != "01" || w[9] == "0" {
+		if len(w) < 10 || w[9] == "0" {
 			continue
 		}
-		if l, ok := listedAddr(w[1]); !ok || l != local {
-			continue
+		l, ok := listedAddr(w[1])
+		r, ok2 := listedAddr(w[2])
+		fits := ok && ok2 && w[3] == "01" && l == local && r == remote
+		if remote.Port() == 0 {
+			fits = ok && w[3] == "0A" && l.Port() == local.Port() && (l.Addr() == local.Addr() || l.Addr().IsUnspecified())
 		}
-		if r, ok := listedAddr(w[2]); !ok || r != remote {
+		if !fits {
 			continue
 		}
 		n, err := strconv.ParseUint(w[7], 10, 32)

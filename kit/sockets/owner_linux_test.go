@@ -39,6 +39,25 @@ func pair(t *testing.T, l net.Listener, uid int) (client net.Conn, local, remote
 	return client, server.RemoteAddr().(*net.TCPAddr).AddrPort(), server.LocalAddr().(*net.TCPAddr).AddrPort()
 }
 
+// listenAs listens as a user.
+func listenAs(t *testing.T, uid int) net.Listener {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if uid != os.Getuid() {
+		if err := unix.Setfsuid(uid); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = unix.Setfsuid(os.Getuid()) }()
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
 func TestOwner(t *testing.T) {
 	users := []int{os.Getuid()}
 	if os.Getuid() == 0 {
@@ -73,6 +92,18 @@ func TestOwner(t *testing.T) {
 				t.Errorf("%s: a closed socket: uid %d, found %v, %v", address, uid, found, err)
 			}
 		}
+	}
+	l := listenAs(t, users[len(users)-1])
+	at := l.Addr().(*net.TCPAddr).AddrPort()
+	if uid, found, err := Listener(at); err != nil || !found || int(uid) != users[len(users)-1] {
+		t.Errorf("a listener: uid %d, found %v, %v", uid, found, err)
+	}
+	if uid, found, err := listedOwner("/proc/net/tcp", at, netip.AddrPort{}); err != nil || !found || int(uid) != users[len(users)-1] {
+		t.Errorf("a listener in the list: uid %d, found %v, %v", uid, found, err)
+	}
+	l.Close()
+	if _, found, err := Listener(at); found || err != nil {
+		t.Errorf("no listener: found %v, %v", found, err)
 	}
 	nobody := netip.MustParseAddrPort("127.0.0.1:1")
 	if _, found, err := Owner(nobody, nobody); found || err != nil {
