@@ -147,13 +147,15 @@ func (s *simulated) until(limit time.Duration, cond func() bool, what string) {
 	}
 }
 
+// leader is the one of the newest term: who tried to give its place away has no lease for the rest of its term.
 func (s *simulated) leader() *simNode {
+	var found *simNode
 	for _, n := range s.nodes {
-		if n.end != nil && n.LeaseHeld() {
-			return n
+		if n.end != nil && n.IsLeader() && (found == nil || n.Term() > found.Term()) {
+			found = n
 		}
 	}
-	return nil
+	return found
 }
 
 // write proposes one command wherever the leader is; what is acknowledged must stay. It goes past the batcher,
