@@ -283,7 +283,12 @@ func (g *Group) Restore(ctx context.Context, r io.Reader) error {
 	}
 	done := make(chan error, 1)
 	go func() {
-		done <- in.raft.Restore(&raft.SnapshotMeta{Version: 1, Size: size}, io.NewSectionReader(f, 0, size), 0)
+		in.restoring <- struct{}{}
+		in.stores.snaps.restoring.Store(true)
+		err := in.raft.Restore(&raft.SnapshotMeta{Version: 1, Size: size}, io.NewSectionReader(f, 0, size), 0)
+		in.stores.snaps.restoring.Store(false)
+		<-in.restoring
+		done <- err
 	}()
 	select {
 	case err = <-done:

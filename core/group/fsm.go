@@ -133,6 +133,9 @@ func (f *fsm) replace(r io.ReadCloser) error {
 	if w, ok := source.(raft.ReadCloserWrapper); ok {
 		source = w.WrappedReadCloser()
 	}
+	if u, ok := source.(unopened); ok {
+		return u.err
+	}
 	snap, ok := source.(*snapReader)
 	if !ok {
 		return errkind.Errorf(errkind.Internal, "a snapshot came as a %T", source)

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -131,6 +133,41 @@ func copyFolder(t *testing.T, from, to *vfs.Mem, dir string) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// refusedOnce lets one opening of a finished snapshot fail: the disk refuses.
+var refusedOnce = []vfs.Rule{{Ops: vfs.OpOpen, Glob: "/data/snapshots/*.meta", Count: 1, Err: syscall.EIO}}
+
+// TestInstalledSnapshotIsRefusedByTheDisk: a leader's snapshot was stored and could not be read again at once. It
+// counts as there from then on, and the machine does not have it.
+func TestInstalledSnapshotIsRefusedByTheDisk(t *testing.T) {
+	installation{trailing: 1, rules: refusedOnce, look: func(t *testing.T, victim *simNode) {
+		if !strings.Contains(victim.log.String(), "could not be loaded: this server begins anew with it") {
+			t.Error("it did not begin anew")
+		}
+	}}.run(t)
+}
+
+// TestRestoredSnapshotIsRefusedByTheDisk: the same with what an operator restores, of which the library panics.
+func TestRestoredSnapshotIsRefusedByTheDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := simulate(t, 1, nil)
+		n := s.nodes[0]
+		n.boot, n.rules = n.boot[:1], refusedOnce
+		s.start(n)
+		defer s.stop()
+		s.until(time.Minute, n.LeaseHeld, "a leader")
+		s.writes("before", 3)
+		var saved bytes.Buffer
+		if err := n.Save(t.Context(), &saved); err != nil {
+			t.Fatal(err)
+		}
+		s.writes("after", 3)
+		if err := n.Restore(t.Context(), &saved); !errkind.Is(err, errkind.Unknown) {
+			t.Errorf("restored: %v", err)
+		}
+		s.until(time.Minute, func() bool { return n.LeaseHeld() && len(n.machine.list()) == 3 }, "the state that was restored")
+	})
 }
 
 // TestGuardOfTheLog: an entry that would leave a gap is refused, and one that is missing where the machine needs it ends the

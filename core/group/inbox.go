@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"corbel.dev/corbel/kit/errkind"
 )
 
 // inbox hands the library what other members send, after fresh and mute have seen it.
@@ -84,11 +86,17 @@ func (b *inbox) install(rpc raft.RPC, m *raft.InstallSnapshotRequest, stop <-cha
 		})
 		return
 	}
-	b.guard.installing.Store(&position{m.LastLogIndex, m.LastLogTerm})
+	at := position{m.LastLogIndex, m.LastLogTerm}
+	b.guard.installing.Store(&at)
 	defer b.guard.installing.Store(nil)
-	if answer, ok := b.ask(raft.RPC{Command: m, Reader: rpc.Reader}, stop); ok {
-		rpc.RespChan <- answer
+	if answer, ok = b.ask(raft.RPC{Command: m, Reader: rpc.Reader}, stop); !ok {
+		return
 	}
+	done, ok := answer.Response.(*raft.InstallSnapshotResponse)
+	if newest := b.guard.snapshot.Load(); newest != nil && *newest == at && !(ok && done.Success) {
+		b.guard.fail(errkind.Errorf(errkind.Unavailable, "the leader's snapshot up to %d is on the disk and could not be loaded: this server begins anew with it", at.index))
+	}
+	rpc.RespChan <- answer
 }
 
 // ask passes on and waits for the answer; false when the instance ends.

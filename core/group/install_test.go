@@ -75,6 +75,7 @@ type installation struct {
 	losses   map[int]loss
 	happens  map[int]happening
 	seed     uint64
+	rules    []vfs.Rule // what breaks of the member's disk
 	// look, when set, looks at the member before it is stopped.
 	look func(t *testing.T, victim *simNode)
 }
@@ -361,7 +362,7 @@ func (plan installation) run(t *testing.T) {
 			}
 		}()
 		c := &courier{plan: plan, events: make(chan happening, 64), installs: map[uint64]bool{}}
-		victim.meddle = c.pass
+		victim.meddle, victim.rules = c.pass, plan.rules
 		s.start(s.nodes[:2]...)
 		s.until(time.Minute, func() bool { return s.leader() != nil }, "a leader")
 		s.start(victim)
@@ -465,7 +466,7 @@ func (s *simulated) judge(c *courier, victim *simNode) {
 		c.plan.look(t, victim)
 	}
 	s.stop()
-	victim.meddle = nil
+	victim.meddle, victim.rules = nil, nil
 	s.start(s.nodes...)
 	s.until(20*time.Second, all, "all to have all after a restart")
 	s.stop()

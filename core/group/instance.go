@@ -41,16 +41,18 @@ type instance struct {
 
 	observed chan raft.Observation
 	// ready is the term in which an entry of this leader was committed and applied here; 0 when it does not lead.
-	ready   atomic.Uint64
-	suspect chan struct{} // a connection from outside was lost
-	handing atomic.Bool   // leadership is being given away: nothing new is taken
-	members []Server      // what MEMBERS holds; keepNotes only
+	ready     atomic.Uint64
+	suspect   chan struct{} // a connection from outside was lost
+	restoring chan struct{} // holds one element while an operator's snapshot replaces the state
+	handing   atomic.Bool   // leadership is being given away: nothing new is taken
+	members   []Server      // what MEMBERS holds; keepNotes only
 }
 
 // begin builds an instance. On an error everything is closed again.
 func (g *Group) begin(s *stores) (*instance, error) {
 	in := &instance{g: g, stores: s, failed: make(chan struct{}), stop: make(chan struct{}), ended: make(chan struct{}),
-		observed: make(chan raft.Observation, 64), suspect: make(chan struct{}, 1)}
+		observed: make(chan raft.Observation, 64), suspect: make(chan struct{}, 1),
+		restoring: make(chan struct{}, 1)}
 	in.guard = newGuard(s, in.due, in.fail)
 	in.streams = &streams{addr: g.cfg.LocalAddr, dialFunc: g.cfg.Dial, incoming: make(chan net.Conn), done: make(chan struct{}),
 		conns: map[*trackedConn]struct{}{}, lostIncoming: in.lostIncoming,
@@ -356,6 +358,7 @@ func (in *instance) shutdown() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		in.awaitRestore()
 		_ = in.raft.Shutdown().Error() // it has none
 		_ = in.trans.Close()
 		in.trans.CloseStreams()
@@ -373,6 +376,17 @@ func (in *instance) shutdown() {
 	}
 	close(in.ended)
 	g.batch.abandonAll()
+}
+
+// awaitRestore lets the library finish replacing the state: it panics of a shutdown in the middle. When its
+// goroutine was ended it never finishes, and cannot panic either.
+func (in *instance) awaitRestore() {
+	timer := in.g.cfg.Clock.NewTimer(shutdownWait / 2)
+	defer timer.Stop()
+	select {
+	case in.restoring <- struct{}{}:
+	case <-timer.C:
+	}
 }
 
 // watch follows what the library observes and runs the watchdogs. It never touches the disk's write path.

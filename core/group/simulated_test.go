@@ -33,6 +33,7 @@ type simNode struct {
 	s       *simulated
 	id      string
 	disk    *vfs.Mem
+	rules   []vfs.Rule // what breaks of the disk
 	machine *machine
 	boot    []Server
 	meddle  func(stop <-chan struct{}, in <-chan raft.RPC, out chan<- raft.RPC)
@@ -77,7 +78,11 @@ func (n *simNode) start() error {
 		return err
 	}
 	n.machine = &machine{}
-	cfg := Config{Name: "test", Dir: "/data", FS: n.disk, LocalID: n.id, LocalAddr: n.addr(), Listener: l, Machine: n.machine, Bootstrap: n.boot,
+	disk := vfs.NewFaulty(n.disk)
+	for _, r := range n.rules {
+		disk.Inject(r)
+	}
+	cfg := Config{Name: "test", Dir: "/data", FS: disk, LocalID: n.id, LocalAddr: n.addr(), Listener: l, Machine: n.machine, Bootstrap: n.boot,
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			return n.s.net.Host(n.id).DialContext(ctx, "", addr)
 		},

@@ -43,6 +43,8 @@ type snapStore struct {
 	// wanted has an element when one was set aside while running: without a new one a
 	// leader could not help a member whose log is behind its own.
 	wanted chan struct{}
+	// restoring is set while an operator's snapshot replaces the state: the library then panics when it cannot open what it just wrote.
+	restoring atomic.Bool
 }
 
 // position is an entry's place in the log: one term has written it there.
@@ -193,6 +195,9 @@ func (s *snapStore) List() ([]*raft.SnapshotMeta, error) {
 // Open implements raft.SnapshotStore; it verifies the file before it hands it out.
 func (s *snapStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	meta, err := s.load(id)
+	if err != nil && s.restoring.Load() {
+		return &raft.SnapshotMeta{ID: id}, unopened{err}, nil // the machine ends the instance; the next one judges the file
+	}
 	if unreadable(err) {
 		return nil, nil, errkind.E(errkind.Of(err), "open snapshot "+id, err)
 	}
@@ -215,6 +220,15 @@ func (s *snapStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	}
 	return meta, &snapReader{File: f, index: meta.Index}, nil
 }
+
+// unopened is a snapshot that could not be opened.
+type unopened struct{ err error }
+
+// Read implements io.Reader.
+func (u unopened) Read([]byte) (int, error) { return 0, u.err }
+
+// Close implements io.Closer.
+func (u unopened) Close() error { return nil }
 
 // snapReader lets the state machine learn the index of what it restores.
 type snapReader struct {
