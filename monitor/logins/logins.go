@@ -5,8 +5,8 @@
 // later ones move it on (one write for each). One that comes a second time ends its session, since somebody has a copy. So does
 // logging out, at once and on every server; a session ends too when its user is disabled or has a new password.
 //
-// Records are bounded: they go some time after their session has ended, and beyond MaxRecords no session is refreshed, which
-// makes its user log in again.
+// Records are bounded: they go some time after their session has ended, and beyond MaxRecords, or MaxUserRecords of one user, no
+// session is refreshed, which makes its user log in again. One user's do not keep others from theirs.
 package logins
 
 import (
@@ -37,6 +37,9 @@ const (
 
 // MaxRecords is how many sessions may have been refreshed or ended within RefreshTime.
 const MaxRecords = 100_000
+
+// MaxUserRecords is how many of these one user may have.
+const MaxUserRecords = 1000
 
 // ErrWrong is the answer to a token that does not hold, of kind Denied.
 var ErrWrong = errkind.New(errkind.Denied, "invalid token")
@@ -252,8 +255,8 @@ func (l *Logins) Refresh(ctx context.Context, access, refresh, issuer string) (T
 		}
 	} else if c.Turn != 0 {
 		return Tokens{}, ErrWrong // its record went: its session is over
-	} else if l.full() {
-		return Tokens{}, errkind.Errorf(errkind.Overloaded, "there are more than %d sessions: log in again", MaxRecords)
+	} else if err := l.room(user.Username); err != nil {
+		return Tokens{}, err
 	}
 	next := &monitor.Login{ID: c.Session, Turn: c.Turn + 1, User: user.Username, Expires: l.cfg.Now().Add(RefreshTime).Unix()}
 	switch err := l.write(ctx, op, next); {
@@ -278,8 +281,10 @@ func (l *Logins) End(ctx context.Context, access, refresh string) error {
 	if a.Use != "" || c.Use != useRefresh || a.Session != c.Session {
 		return ErrWrong
 	}
-	if l.record(c.Session) == nil && l.full() {
-		return errkind.Errorf(errkind.Overloaded, "there are more than %d sessions: this one ends by itself", MaxRecords)
+	if l.record(c.Session) == nil {
+		if err := l.room(c.Subject); err != nil {
+			return err
+		}
 	}
 	if err := l.end(ctx, c); err != nil && !errors.Is(err, ErrWrong) {
 		return err
@@ -301,12 +306,25 @@ func (l *Logins) write(ctx context.Context, op objects.Op, r *monitor.Login) err
 	return l.cfg.Resources.Write(ctx, op)
 }
 
-func (l *Logins) full() bool {
+// room tells whether there may be one more record for a user. Error: Overloaded.
+func (l *Logins) room(user string) error {
 	view := l.cfg.Resources.View()
-	if view.Len() < MaxRecords {
-		return false
+	if view.Len() < MaxUserRecords {
+		return nil
 	}
-	n := 0
-	view.List("logins", "", "", "", func(*objects.Item) bool { n++; return n < MaxRecords })
-	return n >= MaxRecords
+	all, own := 0, 0
+	view.List("logins", "", "", "", func(item *objects.Item) bool {
+		all++
+		if item.Object().(*monitor.Login).User == user {
+			own++
+		}
+		return all < MaxRecords && own < MaxUserRecords
+	})
+	switch {
+	case own >= MaxUserRecords:
+		return errkind.Errorf(errkind.Overloaded, "user %q has more than %d sessions of the last %v: those that are there go on, others end by themselves; log in again", user, MaxUserRecords, RefreshTime)
+	case all >= MaxRecords:
+		return errkind.Errorf(errkind.Overloaded, "there are more than %d sessions: this one ends by itself; log in again", MaxRecords)
+	}
+	return nil
 }

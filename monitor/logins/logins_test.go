@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/resources"
@@ -78,6 +79,47 @@ func TestStorm(t *testing.T) {
 	}
 	if who, err := all[2].Check(tokens.Access); err != nil || who.User != "ann" || fmt.Sprint(who.Groups) != "[ops]" {
 		t.Errorf("another server: %v, %v", who, err)
+	}
+}
+
+// TestOneUserLeavesRoomForOthers: the records of one user's sessions are bounded, and do not keep others from theirs.
+func TestOneUserLeavesRoomForOthers(t *testing.T) {
+	r, _ := plane(t)
+	resourcestest.Put(t, r, "users", &monitor.User{Username: "bob", PasswordHash: "h2"})
+	l, err := New(Config{Resources: r, Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refresh := func(user string) error {
+		tokens, err := l.Issue(t.Context(), monitor.Caller{User: user}, "http://x")
+		if err == nil {
+			tokens, err = l.Refresh(t.Context(), tokens.Access, tokens.Refresh, "http://x")
+		}
+		if err == nil {
+			_, err = l.Check(tokens.Access)
+		}
+		return err
+	}
+	first, err := l.Issue(t.Context(), monitor.Caller{User: "ann"}, "http://x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first, err = l.Refresh(t.Context(), first.Access, first.Refresh, "http://x"); err != nil {
+		t.Fatal(err)
+	}
+	for range MaxUserRecords - 1 {
+		if err := refresh("ann"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := refresh("ann"); !errkind.Is(err, errkind.Overloaded) {
+		t.Errorf("one session more: %v", err)
+	}
+	if err := refresh("bob"); err != nil {
+		t.Errorf("another user: %v", err)
+	}
+	if _, err := l.Refresh(t.Context(), first.Access, first.Refresh, "http://x"); err != nil {
+		t.Errorf("a session that is there: %v", err)
 	}
 }
 

@@ -58,6 +58,9 @@ func (k *Keeper) audited(ctx context.Context, t *task, refusal error) error {
 	}
 	e := k.entryOf(t, refusal)
 	if err := k.record(ctx, e); err != nil || refusal == nil {
+		if err != nil && t.used {
+			k.unuse(context.WithoutCancel(ctx), t)
+		}
 		return err
 	}
 	e.Answer, e.Time = true, k.cfg.Now()

@@ -142,6 +142,39 @@ func TestNothingUnaudited(t *testing.T) {
 	}
 }
 
+// TestRefusedByAuditIsNoUse: a request that no device recorded did nothing, and takes no use of its token.
+func TestRefusedByAuditIsNoUse(t *testing.T) {
+	h := newHouse(t)
+	t.Cleanup(h.Seal)
+	h.cfg.Audit.Unsafe = true
+	few, one := h.token(`{"policies":["default"],"num_uses":3}`), h.token(`{"policies":["default"],"num_uses":1}`)
+	many := h.token(`{"policies":["default"],"num_uses":100}`)
+	d, err := audit.Open(&audit.Config{Path: "bad/", Type: "file", Options: map[string]string{"file_path": "/dev/full"}}, h.cfg.Audit, h.cfg.Log, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.state.Load().audits = []*audit.Device{d}
+	for range 5 {
+		for _, token := range []string{few, one, many} {
+			h.refused(errkind.Internal, token, secrets.Read, "auth/token/lookup-self", "")
+			h.refused(errkind.Internal, token, secrets.Read, "secret/not-allowed", "")
+		}
+	}
+	h.state.Load().audits = nil
+	for token, uses := range map[string]int{few: 3, one: 1, many: 100} {
+		for left := uses - 1; left >= 0; left-- {
+			r, err := h.as(token, secrets.Read, "auth/token/lookup-self", "")
+			if err != nil {
+				t.Fatalf("of %d uses only %d are there: %v", uses, uses-left-1, err)
+			}
+			if n := field(t, r, "num_uses"); fmt.Sprint(n) != fmt.Sprint(left) {
+				t.Errorf("of %d uses %v are left, want %d", uses, n, left)
+			}
+		}
+		h.refused(errkind.Denied, token, secrets.Read, "auth/token/lookup-self", "")
+	}
+}
+
 // fifo is a named pipe whose other end is open and never read.
 func fifo(t *testing.T) string {
 	t.Helper()

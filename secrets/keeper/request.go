@@ -45,7 +45,8 @@ type task struct {
 	view     view
 	holder   *holder         // nil on open paths
 	judged   *policy.Verdict // by the policies; nil: they were not asked
-	last     bool            // this is the last use of its token
+	used     bool            // it took a use of its token
+	last     bool            // and that was the last one
 	newcomer bool            // a login by whom nobody knew: an entity is made
 
 	account account

@@ -77,7 +77,8 @@ const spent = -1
 
 // use counts one use of a token that has a limited number, durably, before the
 // request is judged. The last one leaves a record that opens nothing.
-func (k *Keeper) use(ctx context.Context, t *task) error {
+func (k *Keeper) use(ctx context.Context, t *task) (err error) {
+	defer func() { t.used = err == nil }()
 	hash := t.holder.Hash
 	defer k.uses.take("use\x00" + hash)()
 	k.tree.RLock() // a token that ends meanwhile must not be stored again
@@ -108,6 +109,27 @@ func (k *Keeper) use(ctx context.Context, t *task) error {
 	}
 	t.holder = &holder{Token: tok, acl: t.holder.acl, of: t.holder.of, person: t.holder.person}
 	return nil
+}
+
+// unuse gives a use back: of a request that was not recorded nothing was done, and its client may try again. What cannot be
+// given back is lost, as by a crash.
+func (k *Keeper) unuse(ctx context.Context, t *task) {
+	hash := t.holder.Hash
+	defer k.uses.take("use\x00" + hash)()
+	k.tree.RLock()
+	defer k.tree.RUnlock()
+	tok, err := t.st.book.Find(ctx, hash)
+	switch {
+	case err != nil || tok == nil || t.last != (tok.Uses == spent): // it ended meanwhile
+	case !t.last:
+		k.reserves.put(hash, reserve{here: k.reserves.of(hash) + 1, stored: tok.Uses})
+	default:
+		tok.Uses = 1
+		if k.vault.Commit(ctx, k.epoch, []storage.Op{token.Store(tok)}) == nil {
+			t.last = false // it goes on
+		}
+	}
+	t.used = false
 }
 
 // endLast ends a token after its last use. It opens nothing any more, so a
