@@ -301,7 +301,7 @@ func (e *env) leaveProcess(ctx context.Context, p process, again <-chan os.Signa
 	}
 }
 
-// greet waits until dev has a leader and says how to use it.
+// greet waits until all planes of dev are ready and says how to use it.
 func (e *env) greet(ctx context.Context, cfg *config.Config, planes planeAddrs) {
 	if len(cfg.Listen.HTTP) == 0 || cfg.Ports.HTTP == 0 {
 		return // nowhere to point at; the log says what was opened
@@ -313,7 +313,7 @@ func (e *env) greet(ctx context.Context, cfg *config.Config, planes planeAddrs) 
 	}
 	defer cl.Close()
 	for ctx.Err() == nil {
-		if leader, err := cl.Leader(ctx); err == nil && leader != "" {
+		if err := cl.Ready(ctx); err == nil {
 			fmt.Fprint(e.Out, greeting(cfg, addr, planes))
 			return
 		}

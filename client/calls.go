@@ -184,6 +184,12 @@ func (c *Client) Leader(ctx context.Context) (out string, err error) {
 	return out, err
 }
 
+// Ready returns nil when the agent is ready for work, with all its planes.
+func (c *Client) Ready(ctx context.Context) error {
+	_, err := c.Get(ctx, "/v1/agent/health/ready", Query{}, nil)
+	return err
+}
+
 // Join makes the agent join another; wan means a server of another datacenter.
 func (c *Client) Join(ctx context.Context, addr string, wan bool) error {
 	v := url.Values{}

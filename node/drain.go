@@ -108,6 +108,9 @@ func (p *Process) lacks() []string {
 	if p.mesh != nil && p.mesh.client != nil && p.mesh.client.Newest() == 0 {
 		list = append(list, "the servers have not told what this host's proxies need")
 	}
+	if p.monitor != nil && !p.warmed.Load() { // afterwards each plane speaks for itself
+		list = append(list, p.monitor.starting()...)
+	}
 	return list
 }
 
@@ -140,6 +143,7 @@ func (p *Process) warm(ctx context.Context) error {
 		}
 		t.Reset(warmLook)
 	}
+	p.warmed.Store(true)
 	p.log.Info("ready", "took", p.clock.Since(begin).Round(time.Millisecond))
 	if p.mesh != nil && p.mesh.xds != nil {
 		p.mesh.xds.SetServing(true)

@@ -76,6 +76,7 @@ type monitorPlane struct {
 	tls            atomic.Pointer[monitorTLS] // of both ports; replaced by Reload
 	revoked        *crl.Lists                 // certificates of agents; nil where these log nobody in
 	failed         atomic.Pointer[error]      // why the plane serves nothing any more
+	answered       atomic.Bool                // it was ready once
 }
 
 // buildMonitor makes the plane and opens its ports.
@@ -256,13 +257,19 @@ const (
 	devMonitorPassword = "P@ssw0rd!"
 )
 
+// firstUser is who a new plane is initialized with by itself; "" where an operator does it.
+func (m *monitorPlane) firstUser() (name, password string) {
+	cfg := &m.p.cfg.Monitor
+	if cfg.AdminName == "" && m.p.cfg.Dev {
+		return devMonitorUser, devMonitorPassword
+	}
+	return cfg.AdminName, cfg.AdminSecret
+}
+
 // seed makes a new plane usable where the configuration says by whom.
 func (m *monitorPlane) seed(ctx context.Context) error {
 	cfg := &m.p.cfg.Monitor
-	name, password := cfg.AdminName, cfg.AdminSecret
-	if name == "" && m.p.cfg.Dev {
-		name, password = devMonitorUser, devMonitorPassword
-	}
+	name, password := m.firstUser()
 	pause := backoff.Backoff{Min: 20 * time.Millisecond, Max: time.Second}
 	for name != "" && ctx.Err() == nil && m.resources.View().Get("namespaces", "", "default") == nil {
 		if m.raft.IsLeader() {

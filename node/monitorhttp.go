@@ -33,7 +33,7 @@ type monitorRoute struct {
 func (m *monitorPlane) routes() []monitorRoute {
 	open := sensuapi.Open(sensuapi.OpenConfig{Cluster: m.cluster, Lacks: m.lacks, Version: version.SensuContract, Own: version.Number, Metrics: m.metricsHandler()})
 	return []monitorRoute{
-		{"/health", open}, {"/version", open}, {"/ready", open}, {"/metrics", open}, {"/", m.rest()},
+		{"/health", open}, {"/version", open}, {"/ready", open}, {"/metrics", open}, {"/", m.whenUp(m.rest())},
 		{initPath, http.HandlerFunc(m.serveInit)},
 		{"GET /api/corbel/v1/events/stored", http.HandlerFunc(m.stored)},
 	}

@@ -68,6 +68,7 @@ type Process struct {
 	serverUp   chan struct{}
 	left       chan struct{}   // told when the process left on request: it ends
 	ending     atomic.Bool     // Drain began: not ready any more
+	warmed     atomic.Bool     // it was ready once, with all planes
 	parting    context.Context // ends when parked queries of other processes are to be answered
 	part       context.CancelFunc
 	reload     func(context.Context) error

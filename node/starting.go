@@ -1,0 +1,49 @@
+package node
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+)
+
+// starting tells what the monitor plane waits for after a start before it can answer, nothing when it can. What only an operator
+// can do is not waited for: a plane that has failed, or that nobody has initialized, does not hold the process up.
+func (m *monitorPlane) starting() []string {
+	if m.answered.Load() || m.failed.Load() != nil {
+		return nil
+	}
+	var list []string
+	switch {
+	case m.raft.leaderAddr() == "":
+		list = []string{"no leader is known"}
+	case m.raft.LastContact() > silentLeader:
+		list = []string{"what the leader has is not here yet"}
+	case m.resources.View().Get("namespaces", "", "default") == nil:
+		if name, _ := m.firstUser(); name != "" {
+			list = []string{"the plane is being initialized"}
+		}
+	default:
+		if list = m.spread.Lacks(); len(list) == 0 {
+			m.answered.Store(true)
+		}
+	}
+	for i := range list {
+		list[i] = "monitor: " + list[i]
+	}
+	return list
+}
+
+// whenUp answers 503 until the plane has what it needs to judge a request: before that it knows no users, and would call
+// each password wrong. Afterwards it costs an atomic load.
+func (m *monitorPlane) whenUp(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if lacks := m.starting(); len(lacks) > 0 {
+			w.Header().Set("Retry-After", "1")
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_ = json.NewEncoder(w).Encode(map[string]any{"message": "not ready: " + strings.Join(lacks, "; "), "code": 0}) // a client that left is noticed by the server
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
