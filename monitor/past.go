@@ -67,6 +67,15 @@ func (p *Past) Len() int {
 // Newest returns the newest span, one without runs where there is none.
 func (p *Past) Newest() Span { return p.newest.public() }
 
+// Again returns how many spans before the newest one began in the same second as it did: with it, spans of one second have an order, and the same
+// one wherever the same results were stepped.
+func (p *Past) Again() (n int) {
+	for i := len(p.older) - 1; i >= 0 && p.older[i].first == p.newest.first; i-- {
+		n++
+	}
+	return n
+}
+
 // Older returns the past without its newest span: what changes only when one begins.
 func (p *Past) Older() Past {
 	n := len(p.older)

@@ -2,8 +2,10 @@ package sensurest
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"corbel.dev/corbel/api/httpx"
@@ -41,21 +43,28 @@ func (q *request) changes() error {
 	for _, r := range runs {
 		list = append(list, change{r.At.Unix(), r.Status, r.State, string(r.Output)})
 	}
-	return q.answer(http.StatusOK, map[string]any{"namespace": q.namespace, "entity": entity, "check": check, "changes": list})
+	answer := map[string]any{"namespace": q.namespace, "entity": entity, "check": check, "changes": list}
+	if len(runs) == most { // the last one's microseconds keep changes of one second on both sides of a page's end
+		last := runs[len(runs)-1].At
+		answer["next_before"] = fmt.Sprintf("%d.%06d", last.Unix(), last.Nanosecond()/1000)
+	}
+	return q.answer(http.StatusOK, answer)
 }
 
 // latest is later than any change: PostgreSQL's times and Go's both hold it.
 const latest = 1 << 34
 
-// page reads which part is wanted: changes before a Unix second, 100 of them or at most 1000.
+// page reads which part is wanted: changes before a time in Unix seconds (with up to six decimals), 100 of them or at most 1000.
 func page(before, limit string) (at time.Time, most int, err error) {
 	at, most = time.Unix(latest, 0), 100
 	if before != "" {
-		seconds, err := strconv.ParseInt(before, 10, 64)
-		if err != nil || seconds < 0 || seconds > latest {
-			return at, 0, errors.New("before must be Unix seconds")
+		whole, fraction, _ := strings.Cut(before, ".")
+		seconds, err := strconv.ParseInt(whole, 10, 64)
+		micros, err2 := strconv.ParseUint((fraction + "000000")[:6], 10, 64)
+		if err != nil || err2 != nil || seconds < 0 || seconds > latest {
+			return at, 0, errors.New("before must be Unix seconds, or the next_before of a page")
 		}
-		at = time.Unix(seconds, 0)
+		at = time.Unix(seconds, int64(micros)*1000)
 	}
 	if limit != "" {
 		if most, err = strconv.Atoi(limit); err != nil || most < 1 || most > 1000 {

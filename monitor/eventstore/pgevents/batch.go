@@ -134,7 +134,9 @@ func (b *Batch) Put(n eventstore.Number, r *eventstore.Result, what eventstore.N
 		c.past = b.keep(monitor.AppendPast(nil, &older))
 	}
 	if r.State.Occurrences == 1 {
-		b.runs = append(b.runs, run{*r.Key, b.s.within(r.State.Executed), r.State.Status, r.State.Condition.String(), b.keep(r.Text())})
+		// Results tell seconds. Changes of one second are kept apart, and in order, by microseconds.
+		at := b.s.within(r.State.Executed).Add(time.Duration(r.Past.Again()) * time.Microsecond)
+		b.runs = append(b.runs, run{*r.Key, at, r.State.Status, r.State.Condition.String(), b.keep(r.Text())})
 	}
 }
 

@@ -4,6 +4,7 @@ package pgevents
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -124,6 +125,54 @@ func TestHistoryAfterOutage(t *testing.T) {
 	}
 	if st := s.Stats(); st.HistoryLost != 0 {
 		t.Fatalf("%+v", st)
+	}
+}
+
+// Changes within one second are entries of their own, in their order, also when a statement is tried again.
+func TestChangesWithinASecond(t *testing.T) {
+	s := open(t, Config{DSN: schema(t), Self: "a"}, eventstore.Loaded{Sequence: func(uint16, uint64) {}})
+	c := newTurning(1)
+	c.at = c.at.Add(time.Second)
+	for _, status := range []uint32{2, 0, 2, 1, 2} {
+		c.made++
+		c.put(t, s, status, 0)
+	}
+	c.at = c.at.Add(time.Second)
+	c.made++
+	c.put(t, s, 0, 0)
+	idle(t, s)
+	runs, err := s.History(t.Context(), *c.r.Key, time.Now(), 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []uint32
+	for _, r := range runs { // the newest first
+		got = append(got, r.Status)
+	}
+	if !slices.Equal(got, []uint32{0, 2, 1, 2, 0, 2}) {
+		t.Errorf("the history tells %v", got)
+	}
+	// A page may end within the second.
+	rest, err := s.History(t.Context(), *c.r.Key, runs[2].At, 100)
+	if err != nil || len(rest) != 3 {
+		t.Errorf("%d entries behind the third, %v", len(rest), err)
+	}
+}
+
+// What waits for PostgreSQL is bounded by its bytes too: outputs may be a megabyte each.
+func TestWaitingIsBoundedByBytes(t *testing.T) {
+	s, begin, end := outage(t, Config{WaitingBytes: 1 << 20})
+	c := newTurning(1)
+	c.r.Output = make([]byte, 100<<10)
+	begin()
+	c.turn(t, s, 40)
+	if st := s.Stats(); st.Waiting > 11 || st.HistoryLost < 29 {
+		t.Fatalf("%+v", st)
+	}
+	end()
+	idle(t, s)
+	if n := c.told(t, s); n < 10 {
+		t.Errorf("the history has %d", n)
 	}
 }
 

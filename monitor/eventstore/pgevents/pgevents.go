@@ -43,6 +43,8 @@ type Config struct {
 	Retention time.Duration
 	// Waiting (50000) is how many entries of the history may wait.
 	Waiting int
+	// WaitingBytes (64 MiB) is how much memory the outputs of these may take.
+	WaitingBytes int
 	// Conns (4) is how many connections are open at most.
 	Conns int
 	Log   *slog.Logger
@@ -60,6 +62,9 @@ func (c *Config) complete() (*pgxpool.Config, error) {
 	}
 	if c.Waiting == 0 {
 		c.Waiting = 50000
+	}
+	if c.WaitingBytes == 0 {
+		c.WaitingBytes = 64 << 20
 	}
 	if c.Conns == 0 {
 		c.Conns = 4

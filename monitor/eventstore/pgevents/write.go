@@ -134,7 +134,13 @@ func (s *Store) put(j *job) {
 
 // bound lets go of what there is no room for, the oldest first. The lock is held.
 func (s *Store) bound() {
-	if over := len(s.waiting) - s.cfg.Waiting; over > 0 {
+	over, size := max(len(s.waiting)-s.cfg.Waiting, 0), 0
+	for i := len(s.waiting) - 1; i >= over; i-- {
+		if size += len(s.waiting[i].output); size > s.cfg.WaitingBytes {
+			over = i + 1
+		}
+	}
+	if over > 0 {
 		s.stats.HistoryLost += uint64(over)
 		clear(s.waiting[:over])
 		s.waiting = s.waiting[over:]
