@@ -94,7 +94,7 @@ func (v meshView) Reach(ctx context.Context, node, path string) (int, []byte, er
 	if !ok {
 		return 0, nil, errkind.Errorf(errkind.NotFound, "no member has the name %q", node)
 	}
-	reply, err := v.p.rpc.Call(ctx, memberRPC(m), methodAsk, pack.String(nil, path))
+	reply, err := v.p.members.Call(ctx, memberRPC(m), methodAsk, pack.String(nil, path))
 	if err != nil {
 		return 0, nil, err
 	}

@@ -52,6 +52,7 @@ type base struct {
 	wire     *wire.Wire
 	rpcSrv   *rpc.Server
 	rpc      *rpc.Client
+	members  *rpc.Client // to members that may be agents, whose certificates show no server's name
 	others   *elsewhere
 	pool     *member.Pool
 	scripts  *script.Engine // runs what operators wrote in JavaScript
@@ -134,6 +135,10 @@ func (b *base) openNetwork() error {
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			return b.wire.Dial(ctx, addr, wire.ProtoRPC, 0)
 		}})
+	b.members = rpc.NewClient(rpc.ClientConfig{Timeout: cfg.Limits.RPCClient,
+		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+			return b.wire.DialMember(ctx, addr, wire.ProtoRPC, 0)
+		}})
 	b.others = &elsewhere{client: b.rpc, servers: b.otherServers}
 	profile := member.LAN
 	if cfg.Dev {
@@ -197,6 +202,7 @@ func (b *base) addCommon() {
 	b.parts.Add("wire", b.wire.Run)
 	b.parts.Add("rpc", func(ctx context.Context) error {
 		defer func() { _ = b.rpc.Close() }()
+		defer func() { _ = b.members.Close() }()
 		return b.rpcSrv.Run(ctx, b.rpcListener())
 	})
 	b.parts.Add("gossip", b.pool.Run)

@@ -134,6 +134,22 @@ func (id *identity) client(serverName string) *tls.Config {
 	return c
 }
 
+// anyMember is the config to dial a peer with that has any certificate of a member.
+func (id *identity) anyMember() *tls.Config {
+	now := id.now.Load()
+	c := now.clientTLS.Clone()
+	roots := c.RootCAs
+	c.ServerName, c.InsecureSkipVerify = "", true // verified below
+	c.VerifyConnection = func(s tls.ConnectionState) error {
+		err := verifyChain(&s, roots, x509.ExtKeyUsageAny) // an agent's is often for clients alone
+		if err != nil && now.guests != nil && now.guests.Verify != nil && now.guests.Verify(s) == nil {
+			return nil
+		}
+		return err
+	}
+	return c
+}
+
 // strict is the config to dial a peer with that must show a name, also where names are not checked else.
 func (id *identity) strict(serverName string) *tls.Config {
 	c := id.now.Load().clientTLS.Clone()

@@ -292,6 +292,38 @@ func TestDialNamed(t *testing.T) {
 	_ = conn.Close()
 }
 
+// A server that checks servers' names still reaches agents, whose certificates have none and are often for clients alone; it takes them for servers nowhere else, and
+// strangers never.
+func TestDialMember(t *testing.T) {
+	ca, other := newCA(t, "ca"), newCA(t, "other")
+	id := ca.identity(t, leaf{name: "server.dc1.consul"})
+	id.ServerName = "server.dc1.consul"
+	here, _ := runWire(t, Config{TLS: id})
+	for _, c := range []struct {
+		ca     *authority
+		name   string
+		member bool
+	}{{ca, "client.dc1.consul", true}, {ca, "server.dc1.consul", true}, {other, "client.dc1.consul", false}, {other, "server.dc1.consul", false}} {
+		their := c.ca.identity(t, leaf{name: c.name})
+		their.Server.ClientCAs = id.Server.ClientCAs
+		there, _ := runWire(t, Config{TLS: their})
+		echo(t, there.Listen(ProtoRPC, 0, Anyone), "rpc")
+		for kind, dial := range map[string]func() (net.Conn, error){
+			"member": func() (net.Conn, error) { return here.DialMember(t.Context(), there.Addr().String(), ProtoRPC, 0) },
+			"server": func() (net.Conn, error) { return here.Dial(t.Context(), there.Addr().String(), ProtoRPC, 0) },
+		} {
+			want := c.member && (kind == "member" || c.name == "server.dc1.consul")
+			conn, err := dial()
+			if (err == nil) != want {
+				t.Errorf("%s, of the authority: %v, as a %s: %v", c.name, c.ca == ca, kind, err)
+			}
+			if err == nil {
+				_ = conn.Close()
+			}
+		}
+	}
+}
+
 func TestReloadTakesNewCertificates(t *testing.T) {
 	ca := newCA(t, "ca")
 	server, _ := runWire(t, Config{TLS: ca.identity(t, leaf{name: "a", expired: true})})
