@@ -81,16 +81,11 @@ func (e *env) validate(c *cobra.Command) {
 	c.Flags().StringVar(&format, "config-format", "", "hcl or json, for files of other names")
 	c.Flags().StringVar(&style, "style", e.Program(), "whose defaults hold: corbel (TLS, default-deny), consul, or dev")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		o := config.Options{Style: config.Consul, Format: format}
-		switch style {
-		case "consul":
-		case "dev":
-			o.Dev, o.Server = true, true
-		case "corbel":
-			o.Style, o.Either = config.Corbel, true
-		default:
-			return command.Usagef("--style=%s must be corbel, consul or dev", style)
+		o, err := judgedAs(style)
+		if err != nil {
+			return err
 		}
+		o.Format = format
 		for _, path := range args {
 			info, err := os.Stat(path)
 			switch {
@@ -102,7 +97,7 @@ func (e *env) validate(c *cobra.Command) {
 				o.Files = append(o.Files, path)
 			}
 		}
-		cfg, err := new(config.Config), error(nil)
+		cfg := new(config.Config)
 		if len(o.Dirs)+len(o.Files) > 0 {
 			if cfg, err = config.Load(o); err == nil {
 				err = checkConfig(cfg)
@@ -139,6 +134,21 @@ func (e *env) validate(c *cobra.Command) {
 		}
 		return err
 	}
+}
+
+// judgedAs is how configuration is judged that nothing starts with.
+func judgedAs(style string) (o config.Options, err error) {
+	switch style {
+	case "consul":
+		o.Style = config.Consul
+	case "dev":
+		o.Style, o.Dev, o.Server = config.Consul, true, true
+	case "corbel":
+		o.Style, o.Either = config.Corbel, true
+	default:
+		err = command.Usagef("--style=%s must be corbel, consul or dev", style)
+	}
+	return o, err
 }
 
 // holdsObjects tells a file of the monitor's objects from one of configuration, which is HCL or JSON.
