@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/api/hothttp"
+	"corbel.dev/corbel/api/hothttp/hottest"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/registry"
@@ -33,6 +34,7 @@ type stage struct {
 	stop  func() // ends the hot path, as a shutdown does
 	// declined counts requests that the hot path handed over.
 	declined *counting
+	marked   bool // net/http's answers say so
 }
 
 // counting counts what a Handler declines.
@@ -60,7 +62,12 @@ func (c *counting) count() int {
 
 func newStage(t testing.TB, change func(*Config)) *stage {
 	t.Helper()
-	s := &stage{TB: t, store: newStore()}
+	return (&stage{TB: t, store: newStore()}).begin(change)
+}
+
+func (s *stage) begin(change func(*Config)) *stage {
+	s.Helper()
+	t := s.TB
 	cfg := Config{Identity: Identity{Datacenter: "dc1", NodeName: "n1", Server: true}, Registry: s.store}
 	if change != nil {
 		change(&cfg)
@@ -79,7 +86,7 @@ func newStage(t testing.TB, change func(*Config)) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	back := &http.Server{Handler: s.api, ReadHeaderTimeout: time.Second}
+	back := &http.Server{Handler: s.behind(), ReadHeaderTimeout: time.Second}
 	ctx, cancel := context.WithCancel(context.Background())
 	hotCtx, stop := context.WithCancel(ctx)
 	s.stop = stop
@@ -100,6 +107,14 @@ func newStage(t testing.TB, change func(*Config)) *stage {
 		wg.Wait()
 	})
 	return s
+}
+
+// behind is the API as net/http serves it.
+func (s *stage) behind() http.Handler {
+	if s.marked {
+		return hottest.Mark(s.api)
+	}
+	return s.api
 }
 
 func listen(t testing.TB) net.Listener {

@@ -142,6 +142,9 @@ func WriteText(w http.ResponseWriter, status int, text string) {
 	h["X-Content-Type-Options"] = noSniff
 	delete(h, "Content-Encoding")
 	delete(h, "Content-Length")
+	if len(text) > GzipMinBytes {
+		h["Content-Length"] = []string{strconv.Itoa(len(text))} // net/http sends a long one in pieces otherwise
+	}
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, text)
 }

@@ -32,7 +32,7 @@ func (d *declined) Serve(c *hothttp.Call, r *hothttp.Request) hothttp.Outcome {
 }
 
 // hotDoor serves an API on a port as the product does: hot path first, net/http behind it.
-func hotDoor(t *testing.T, a *API) (addr string, left *declined) {
+func hotDoor(t testing.TB, a *API, wrap ...func(http.Handler) http.Handler) (addr string, left *declined) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -43,7 +43,11 @@ func hotDoor(t *testing.T, a *API) (addr string, left *declined) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	behind := httptest.NewUnstartedServer(a)
+	var h http.Handler = a
+	for _, w := range wrap {
+		h = w(h)
+	}
+	behind := httptest.NewUnstartedServer(h)
 	_ = behind.Listener.Close()
 	behind.Listener = s.Fallback()
 	behind.Start()
