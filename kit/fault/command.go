@@ -40,6 +40,7 @@ const (
 // The values of Command.Do.
 const (
 	DoDisk   = "disk"   // inject a disk rule: Name, Ops, Glob, Skip, Count, Error, Short, Delay, Stall, FlipBit
+	DoPower  = "power"  // let the disk below the folder Glob lose its power: Name is the folder of the journal, for vfs.LosePower; only among EnvBegin
 	DoNet    = "net"    // inject a network rule: Name, Ops (dial, read, write), Glob (peer host:port), Skip, Count, Error, Delay, Stall
 	DoClock  = "clock"  // set the clock: Offset, Rate
 	DoSink   = "sink"   // write every metric of the libraries to a unix socket in line: Name, Glob (its path)

@@ -75,6 +75,18 @@ func newInjector(conn net.Conn, begin string) (*Injector, error) {
 		return nil, fmt.Errorf("%s: %w", EnvBegin, err)
 	}
 	for _, c := range commands {
+		if c.Do == DoPower { // before there is any rule
+			power, err := vfs.NewPower(c.Glob, c.Name)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %s: %w", EnvBegin, c.Do, err)
+			}
+			in.disk = vfs.NewFaulty(power)
+		}
+	}
+	for _, c := range commands {
+		if c.Do == DoPower {
+			continue
+		}
 		if err := in.apply(c); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", EnvBegin, c.Do, err)
 		}

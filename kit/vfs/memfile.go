@@ -65,16 +65,22 @@ func (n *inode) sync() {
 
 // drop is what a failed Sync does to the pending writes: of each sector the disk has the new bytes or the old ones, and
 // no later Sync makes up for that, for the pages count as clean; reads show them until the power is lost. Changes of size stay pending:
-// they are in the file system's own log, which stops all of it when it fails.
+// they are in the file system's own log, which stops all of it when it fails. What a write had added then reads as zeros.
 func (n *inode) drop(rng *rand.Rand) {
 	mood := 2 * rng.IntN(2) // half of the time nothing reached the disk
 	var sizes []change
+	size := int64(len(n.synced))
 	for _, c := range n.changes {
 		if c.data == nil {
+			size = c.off
 			sizes = append(sizes, c)
 			continue
 		}
 		n.synced = c.land(n.synced, rng, mood)
+		if end := c.off + int64(len(c.data)); end > size {
+			size = end
+			sizes = append(sizes, change{off: end})
+		}
 	}
 	n.changes = sizes
 }

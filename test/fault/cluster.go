@@ -29,6 +29,8 @@ type Shape struct {
 	Each func(server int) string
 	// Mesh opens a port for Envoys on each server, Monitor the monitor plane.
 	Mesh, Monitor bool
+	// Power gives the servers disks that lose their power (Server.Crash).
+	Power bool
 	// Net, when set, puts each server into its own network namespace; HTTP is then
 	// reached through a unix socket, which no namespace hides.
 	Net *netns.Net
@@ -90,6 +92,9 @@ func (l *Lab) prepare(shape Shape) (*Cluster, error) {
 		join = append(join, "-retry-join", s.Serf)
 	}
 	for i, s := range c.Servers {
+		if shape.Power {
+			s.powered = s.Dir
+		}
 		args := append(l.arguments(shape, s), join...)
 		if shape.Each != nil {
 			args = append(args, "-hcl", shape.Each(i))

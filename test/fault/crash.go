@@ -23,6 +23,7 @@ type Crash struct {
 // CrashReport tells what a run did.
 type CrashReport struct {
 	Cycles, Acked, Unknown int
+	Powerless              int // of the servers killed, those whose disk lost its power
 	// Starts are the times from start until the cluster answered consistent reads again.
 	Starts []time.Duration
 }
@@ -38,7 +39,7 @@ func (l *Lab) RunCrash(ctx context.Context, cfg Crash, seed uint64) (report Cras
 	if cfg.Load == 0 {
 		cfg.Load = 400 * time.Millisecond
 	}
-	shape := Shape{Servers: cfg.Servers, HCL: []string{linearHCL}}
+	shape := Shape{Servers: cfg.Servers, Power: true, HCL: []string{linearHCL}}
 	if cfg.Snapshots {
 		shape.HCL = append(shape.HCL, snapshotHCL)
 	}
@@ -55,7 +56,7 @@ func (l *Lab) RunCrash(ctx context.Context, cfg Crash, seed uint64) (report Cras
 	load := newWriters(c, book, seed, cfg.Writers)
 	defer load.close()
 	for range cfg.Cycles {
-		took, err := c.crashOnce(ctx, cfg.Load, rng, load, book)
+		took, err := c.crashOnce(ctx, cfg.Load, rng, load, book, &report.Powerless)
 		if err != nil {
 			return report, fmt.Errorf("cycle %d: %w\n%s", report.Cycles+1, errors.Join(err, c.Damage()), c.logs())
 		}
@@ -71,7 +72,7 @@ func (l *Lab) RunCrash(ctx context.Context, cfg Crash, seed uint64) (report Cras
 
 // crashOnce loads, kills at a random instant, restarts, and looks. It returns the
 // time from the start of the processes until consistent reads were answered.
-func (c *Cluster) crashOnce(ctx context.Context, limit time.Duration, rng *rand.Rand, load *writers, book *ledger) (time.Duration, error) {
+func (c *Cluster) crashOnce(ctx context.Context, limit time.Duration, rng *rand.Rand, load *writers, book *ledger, powerless *int) (time.Duration, error) {
 	load.start(ctx)
 	defer load.stop()
 	if err := wait(ctx, limit/8+time.Duration(rng.Int64N(int64(limit-limit/8)))); err != nil {
@@ -86,7 +87,9 @@ func (c *Cluster) crashOnce(ctx context.Context, limit time.Duration, rng *rand.
 		_ = s.Control.Kill() // all at once
 	}
 	for _, s := range victims {
-		s.Kill()
+		if err := s.Crash(rng, powerless); err != nil {
+			return 0, err
+		}
 	}
 	if len(victims) < len(c.Servers) {
 		_ = wait(ctx, time.Duration(rng.IntN(300))*time.Millisecond) // the others go on

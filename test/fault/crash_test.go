@@ -22,8 +22,8 @@ func TestCrash(t *testing.T) {
 				t.Fatal(err)
 			}
 			worst := Quantile(report.Starts, 1)
-			t.Logf("%d cycles, %d acknowledged, %d unknown; start to first consistent read p50 %s, worst %s",
-				report.Cycles, report.Acked, report.Unknown, Quantile(report.Starts, 0.5), worst)
+			t.Logf("%d cycles, %d power losses, %d acknowledged, %d unknown; start to first consistent read p50 %s, worst %s",
+				report.Cycles, report.Powerless, report.Acked, report.Unknown, Quantile(report.Starts, 0.5), worst)
 			if worst > startBound {
 				t.Errorf("a start took %s, more than %s", worst, startBound)
 			}

@@ -21,8 +21,8 @@ func TestMonitorCrash(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%d cycles, %d results, %d lost that were read, %d of them over 50 ms before the kill (worst %s); until all was read p50 %s, worst %s; agents back p50 %s, worst %s",
-				report.Cycles, report.Results, report.Lost, report.LostLate, report.WorstLost, Quantile(report.Starts, 0.5), Quantile(report.Starts, 1),
+			t.Logf("%d cycles, %d power losses, %d results, %d lost that were read, %d of them over 50 ms before the kill (worst %s); until all was read p50 %s, worst %s; agents back p50 %s, worst %s",
+				report.Cycles, report.Powerless, report.Results, report.Lost, report.LostLate, report.WorstLost, Quantile(report.Starts, 0.5), Quantile(report.Starts, 1),
 				Quantile(report.Back, 0.5), Quantile(report.Back, 1))
 		})
 	}

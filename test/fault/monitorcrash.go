@@ -24,6 +24,7 @@ type MonitorCrash struct {
 // been read more than 50 ms before the kill, WorstLost the longest time.
 type MonitorReport struct {
 	Cycles, Results, Lost, LostLate, Missed int
+	Powerless                               int // power losses
 	WorstLost                               time.Duration
 	Starts                                  []time.Duration // until every server answers for everything
 	Back                                    []time.Duration // agents, from the loss of a session to the next one
@@ -38,7 +39,7 @@ func (l *Lab) RunMonitorCrash(ctx context.Context, cfg MonitorCrash, seed uint64
 		cfg.Agents, cfg.Subjects = 6, 8
 	}
 	report := &MonitorReport{}
-	r, err := l.openMonitor(ctx, Shape{Servers: cfg.Servers}, cfg.Agents, cfg.Subjects, scaled, seed)
+	r, err := l.openMonitor(ctx, Shape{Servers: cfg.Servers, Power: true}, cfg.Agents, cfg.Subjects, scaled, seed)
 	if err != nil {
 		return report, err
 	}
@@ -106,7 +107,9 @@ func (r *monitorRun) crash(ctx context.Context, rng *rand.Rand, report *MonitorR
 		_ = s.Control.Kill()
 	}
 	for _, s := range k.victims {
-		s.Kill()
+		if err := s.Crash(rng, &report.Powerless); err != nil {
+			return err
+		}
 	}
 	// Half of the time long enough for the others to take over.
 	_ = wait(ctx, time.Duration(rng.IntN(200)+rng.IntN(2)*3000)*time.Millisecond)

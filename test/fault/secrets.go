@@ -23,7 +23,7 @@ import (
 // Secrets is A4 for the secrets plane: servers that share a storage are killed at random instants under writes, logins,
 // wraps and revocations. They unseal by themselves.
 type Secrets struct {
-	// Storage is "raft" (the default) or "postgresql": a real one, which is killed in turn with the servers.
+	// Storage is "raft" (the default), "file", or "postgresql": a real one, which is killed in turn with the servers.
 	Storage string
 	// Roles has an engine make roles in a real PostgreSQL; always with that storage.
 	Roles   bool
@@ -37,6 +37,7 @@ type Secrets struct {
 // SecretsReport is what a run did.
 type SecretsReport struct {
 	Cycles, Acked, Unknown, Revoked, Logins, Renewed, Unwrapped, Limited, Roles, Fenced int
+	Powerless                                                                           int             // power losses
 	StandbyReads                                                                        int             // that standbys answered, each as new as it said
 	Starts                                                                              []time.Duration // from the start, or the kill, until everything could be read
 }
@@ -142,6 +143,9 @@ func (r *secretsRun) storage(dir, name string) string {
 	if r.cfg.Storage == "postgresql" {
 		return fmt.Sprintf("connection_url = %q\n  ha_enabled = %t", r.pg.URL(""), r.cfg.Servers > 1)
 	}
+	if r.cfg.Storage == "file" {
+		return fmt.Sprintf("path = %q", filepath.Join(dir, name))
+	}
 	keys := fmt.Sprintf("path = %q\n  node_id = %q", filepath.Join(dir, name), name)
 	if len(r.servers) > 0 {
 		keys += fmt.Sprintf("\n  retry_join { leader_api_addr = %q }", "http://"+r.servers[0].HTTP)
@@ -163,6 +167,9 @@ func (r *secretsRun) found(ctx context.Context, binary, dir string) error {
 		}
 		s := &Server{Name: name, Dir: dir, HTTP: fmt.Sprintf("127.0.0.1:%d", ports[2*i]), output: &tail{},
 			command: func() *exec.Cmd { return exec.Command(binary, "vault", "server", "-config", file) }}
+		if r.cfg.Storage != "postgresql" {
+			s.powered = filepath.Join(dir, name)
+		}
 		r.servers = append(r.servers, s)
 		if err := s.Start(); err != nil {
 			return err
@@ -301,7 +308,9 @@ func (r *secretsRun) cycle(ctx context.Context, rng *rand.Rand, n int) error {
 		began, err = time.Now(), r.pg.Start()
 	default:
 		s := r.servers[victim%len(r.servers)]
-		s.Kill()
+		if err := s.Crash(rng, &r.report.Powerless); err != nil {
+			return err
+		}
 		// A lock in PostgreSQL outlives its holder for 15 s: who comes back has it at once, others wait.
 		if len(r.servers) > 1 && r.cfg.Storage == "raft" {
 			err = r.progress(ctx, s)

@@ -16,6 +16,7 @@ func TestSecretsCrash(t *testing.T) {
 		"one":                      {Servers: 1, Cycles: 5},
 		"three":                    {Servers: 3, Cycles: 3},
 		"three, stopped":           {Servers: 3, Cycles: 2, Freeze: true},
+		"file":                     {Storage: "file", Servers: 1, Cycles: 5},
 		"PostgreSQL":               {Storage: "postgresql", Servers: 1, Cycles: 3},
 		"PostgreSQL, two, stopped": {Storage: "postgresql", Servers: 2, Cycles: 2, Freeze: true},
 	} {
@@ -27,8 +28,8 @@ func TestSecretsCrash(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%d cycles, %d acknowledged, %d unknown, %d tokens revoked, %d logins, %d renewed, %d unwrapped, %d uses, %d roles, %d fenced, %d reads of standbys; until everything was read p50 %s, worst %s",
-				report.Cycles, report.Acked, report.Unknown, report.Revoked, report.Logins, report.Renewed, report.Unwrapped, report.Limited, report.Roles, report.Fenced, report.StandbyReads,
+			t.Logf("%d cycles, %d power losses, %d acknowledged, %d unknown, %d tokens revoked, %d logins, %d renewed, %d unwrapped, %d uses, %d roles, %d fenced, %d reads of standbys; until everything was read p50 %s, worst %s",
+				report.Cycles, report.Powerless, report.Acked, report.Unknown, report.Revoked, report.Logins, report.Renewed, report.Unwrapped, report.Limited, report.Roles, report.Fenced, report.StandbyReads,
 				Quantile(report.Starts, 0.5), Quantile(report.Starts, 1))
 		})
 	}

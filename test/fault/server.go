@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/fault"
+	"corbel.dev/corbel/kit/vfs"
 )
 
 // Server is one member: its folder, its addresses and, while it runs, its process.
@@ -23,6 +25,9 @@ type Server struct {
 	HTTP, RPC, Serf, GRPC, Monitor, Agents string
 	// Control is the door for faults; of the last process that ran.
 	Control *fault.Control
+
+	// powered is the folder whose disk can lose its power; "" is none.
+	powered string
 
 	command func() *exec.Cmd
 	output  *tail
@@ -67,6 +72,9 @@ func (s *Server) Start(begin ...fault.Command) error {
 	cmd := s.command()
 	cmd.Stdout, cmd.Stderr = s.output, s.output
 	cmd.SysProcAttr = dieWithParent()
+	if s.powered != "" {
+		begin = append([]fault.Command{{Do: fault.DoPower, Name: s.powered + ".power", Glob: s.powered}}, begin...)
+	}
 	control, err := fault.Spawn(cmd, begin...)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", s.Name, err)
@@ -100,6 +108,27 @@ func (s *Server) Kill() {
 		_ = s.Control.Kill()
 		<-s.ended
 	}
+}
+
+// Crash kills the process, and for a server with a disk that can lose its power lets that happen in two of three cases: at once, or after the
+// next process has read what the machine's memory had, counted it, told it to others, and was killed too.
+func (s *Server) Crash(rng *rand.Rand, count *int) error {
+	s.Kill()
+	if s.powered == "" {
+		return nil
+	}
+	switch rng.IntN(3) {
+	case 0:
+		return nil // the next one finds all of it
+	case 1:
+		if err := s.Start(); err != nil {
+			return err
+		}
+		_ = wait(context.Background(), time.Duration(rng.IntN(600))*time.Millisecond)
+		s.Kill()
+	}
+	*count++
+	return vfs.LosePower(s.powered+".power", rng)
 }
 
 // stopLimit is how long an orderly end may take before it is a kill.

@@ -39,6 +39,8 @@ var rows = []row{
 		crash(faultrun.Crash{Servers: 3, Cycles: 15, Snapshots: true})},
 	{"secrets-one", "A4, secrets plane: kill -9 cycles of one server; time until everything was read", 5, 30 * time.Second, false,
 		secretsCrash(faultrun.Secrets{Servers: 1, Cycles: 25})},
+	{"secrets-file", "A4, secrets plane on a folder: kill -9 and power loss cycles of one server; time until everything was read", 3, 30 * time.Second, false,
+		secretsCrash(faultrun.Secrets{Storage: "file", Servers: 1, Cycles: 25})},
 	{"secrets-three", "A4, secrets plane: kill -9 of one of three servers, or the active one stopped and woken up", 10, 60 * time.Second, false,
 		secretsCrash(faultrun.Secrets{Servers: 3, Cycles: 20, Freeze: true})},
 	{"secrets-pg", "A4, secrets plane on PostgreSQL: kill -9 of the server or of PostgreSQL; time until everything was read", 5, 30 * time.Second, false,
@@ -110,7 +112,7 @@ func secretsLinear(ctx context.Context, l *faultrun.Lab, seed uint64) (done, err
 func crash(cfg faultrun.Crash) func(context.Context, *faultrun.Lab, uint64) (done, error) {
 	return func(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
 		r, err := l.RunCrash(ctx, cfg, seed)
-		return done{map[string]int{"cycles": r.Cycles, "acknowledged": r.Acked}, r.Starts}, err
+		return done{map[string]int{"cycles": r.Cycles, "acknowledged": r.Acked, "power losses": r.Powerless}, r.Starts}, err
 	}
 }
 
@@ -120,7 +122,7 @@ func secretsCrash(cfg faultrun.Secrets) func(context.Context, *faultrun.Lab, uin
 		if r == nil {
 			r = &faultrun.SecretsReport{}
 		}
-		return done{map[string]int{"cycles": r.Cycles, "acknowledged": r.Acked, "tokens revoked": r.Revoked, "logins": r.Logins, "unwrapped": r.Unwrapped,
+		return done{map[string]int{"cycles": r.Cycles, "acknowledged": r.Acked, "power losses": r.Powerless, "tokens revoked": r.Revoked, "logins": r.Logins, "unwrapped": r.Unwrapped,
 			"uses": r.Limited, "roles": r.Roles, "fenced": r.Fenced, "reads of standbys": r.StandbyReads}, r.Starts}, err
 	}
 }
@@ -128,7 +130,7 @@ func secretsCrash(cfg faultrun.Secrets) func(context.Context, *faultrun.Lab, uin
 func monitorCrash(cfg faultrun.MonitorCrash) func(context.Context, *faultrun.Lab, uint64) (done, error) {
 	return func(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
 		r, err := l.RunMonitorCrash(ctx, cfg, seed)
-		return done{map[string]int{"cycles": r.Cycles, "results": r.Results, "lost that were read": r.Lost, "of these over 50 ms before the kill": r.LostLate,
+		return done{map[string]int{"cycles": r.Cycles, "power losses": r.Powerless, "results": r.Results, "lost that were read": r.Lost, "of these over 50 ms before the kill": r.LostLate,
 			"sessions regained": len(r.Back), "dead agents found": r.Missed}, r.Starts}, err
 	}
 }
