@@ -20,7 +20,7 @@ func (f *ForwardedFor) certificate(r *http.Request) error {
 	if f.CertHeader == "" {
 		return nil
 	}
-	r.TLS = &tls.ConnectionState{} // the proxy's own certificate is not the client's
+	r.TLS = &tls.ConnectionState{}
 	text := r.Header.Get(f.CertHeader)
 	if text == "" {
 		return nil

@@ -1,6 +1,7 @@
 package vaultapi
 
 import (
+	"crypto/tls"
 	"maps"
 	"net"
 	"net/http"
@@ -29,14 +30,18 @@ func (f *ForwardedFor) on() bool { return len(f.Authorized) > 0 }
 // apply puts the client's address in the place of the proxy's.
 func (f *ForwardedFor) apply(r *http.Request) error {
 	values := r.Header.Values("X-Forwarded-For")
+	from := remote(r)
+	proxy := slices.ContainsFunc(f.Authorized, func(p netip.Prefix) bool { return p.Contains(from.Addr().Unmap()) })
+	if proxy && r.TLS != nil {
+		r.TLS = &tls.ConnectionState{} // its own certificate is not the client's, whether it says who that is or not
+	}
 	if len(values) == 0 {
 		if f.RejectNotPresent {
 			return withStatus(http.StatusBadRequest, "missing x-forwarded-for header and configured to reject when not present")
 		}
 		return nil
 	}
-	from := remote(r)
-	if !slices.ContainsFunc(f.Authorized, func(p netip.Prefix) bool { return p.Contains(from.Addr().Unmap()) }) {
+	if !proxy {
 		if f.RejectNotAuthorized {
 			return withStatus(http.StatusBadRequest, "client address not authorized for x-forwarded-for and configured to reject connection")
 		}

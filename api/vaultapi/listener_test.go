@@ -141,6 +141,24 @@ func TestNamespaceHeader(t *testing.T) {
 	}
 }
 
+// TestProxyLendsNoCertificate: a proxy's own certificate is nobody else's, whether the proxy says for whom it asks or not.
+func TestProxyLendsNoCertificate(t *testing.T) {
+	f := ForwardedFor{Authorized: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+	for _, c := range []struct {
+		from, header string
+		kept         bool
+	}{{"10.1.2.3:44", "", false}, {"10.1.2.3:44", "1.2.3.4", false}, {"192.0.2.1:44", "", true}} {
+		r := httptest.NewRequest("POST", "/v1/auth/cert/login", nil)
+		r.RemoteAddr, r.TLS = c.from, &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{}}}
+		if c.header != "" {
+			r.Header.Set("X-Forwarded-For", c.header)
+		}
+		if err := f.apply(r); err != nil || (len(r.TLS.PeerCertificates) > 0) != c.kept {
+			t.Errorf("%+v: %d certificates, %v", c, len(r.TLS.PeerCertificates), err)
+		}
+	}
+}
+
 // A proxy that is believed tells the client's certificate, in the forms that proxies have; nobody else does.
 func TestClientCertHeader(t *testing.T) {
 	public, private, err := ed25519.GenerateKey(nil)
