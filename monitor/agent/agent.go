@@ -334,7 +334,7 @@ func (a *Agent) setLink(l *link) {
 // sessions keeps a session: the backends' URLs are shuffled once and gone through round and round, with growing pauses while none answers.
 func (a *Agent) sessions(ctx context.Context) error {
 	var urls []string
-	pause := time.Duration(0)
+	pause, tried := time.Duration(0), 0 // tried: backends since the last session
 	for next := 0; ; next++ {
 		if given := a.cfg.Backends(); !sameSet(urls, given) {
 			urls = slices.Clone(given)
@@ -342,14 +342,18 @@ func (a *Agent) sessions(ctx context.Context) error {
 		}
 		if len(urls) > 0 {
 			target := urls[next%len(urls)]
-			lasted, err := a.session(ctx, target)
+			limit := a.cfg.Timing.Handshake
+			if tried++; tried < len(urls) {
+				limit = min(limit, firstDial)
+			}
+			lasted, err := a.session(ctx, target, limit)
 			if ctx.Err() != nil {
 				return nil
 			}
 			a.counts.failures.Add(1)
 			a.cfg.Log.Warn("no session with a backend", "url", target, "lasted", lasted.Round(time.Millisecond), "error", err)
 			if lasted > a.cfg.Timing.RetryMin {
-				pause = 0
+				pause, tried = 0, 0
 			}
 		}
 		pause = nextPause(pause, &a.cfg.Timing)

@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -41,6 +42,11 @@ type link struct {
 	done chan struct{} // closed when the session ends
 	// ready is set once checks are taken; the link becomes the agent's after the first keepalive, so that no event comes before its entity.
 	ready atomic.Bool
+	// heard counts what came from the backend, sent what it got; silent says that it was given up because nothing came.
+	heard, sent atomic.Uint64
+	silent      atomic.Bool
+	target      string
+	tls         *tls.Config
 
 	mu     sync.Mutex // guards below
 	asked  uint64     // pings that want to be confirmed
@@ -48,10 +54,10 @@ type link struct {
 	wake   chan struct{}
 }
 
-// dial opens a link.
-func (a *Agent) dial(ctx context.Context, target string) (*link, error) {
+// dial opens a link within a limit.
+func (a *Agent) dial(ctx context.Context, target string, limit time.Duration) (*link, error) {
 	t := &a.cfg.Timing
-	ctx, cancel := context.WithTimeout(ctx, t.Handshake)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	r := &http.Request{Header: http.Header{
 		"Sensu-Namespace": {a.cfg.Namespace}, "Sensu-Agentname": {a.cfg.Name}, "Sensu-Subscriptions": {strings.Join(a.cfg.Subscriptions, ",")}, "Accept": {formProtobuf},
@@ -66,7 +72,7 @@ func (a *Agent) dial(ctx context.Context, target string) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &link{conn: conn, done: make(chan struct{}), wake: make(chan struct{})}
+	l := &link{conn: conn, target: target, tls: a.cfg.TLS, done: make(chan struct{}), wake: make(chan struct{})}
 	// Each form is to have a header line of its own; a backend that does not say so gets JSON.
 	l.json = !slices.Contains(answer.Values("Accept"), formProtobuf)
 	conn.OnPong(l.pong)
@@ -88,6 +94,7 @@ func (l *link) send(kind string, body []byte) error {
 	}
 	message := make([]byte, 0, len(kind)+1+len(body))
 	message = append(append(append(message, kind...), '\n'), body...)
+	l.sent.Add(1)
 	if err := l.conn.Write(message); err != nil {
 		return err
 	}
@@ -119,6 +126,7 @@ func (l *link) confirm(ctx context.Context) error {
 	l.asked++
 	want := l.asked
 	l.mu.Unlock()
+	l.sent.Add(1)
 	if err := l.conn.Ping(binary.BigEndian.AppendUint64(nil, want)); err != nil {
 		return err
 	}
@@ -140,6 +148,7 @@ func (l *link) confirm(ctx context.Context) error {
 }
 
 func (l *link) pong(payload []byte) {
+	l.heard.Add(1)
 	if len(payload) != 8 {
 		return // a heartbeat's
 	}
@@ -153,9 +162,9 @@ func (l *link) pong(payload []byte) {
 }
 
 // session connects and serves one session; it returns how long that lasted.
-func (a *Agent) session(ctx context.Context, target string) (lasted time.Duration, err error) {
+func (a *Agent) session(ctx context.Context, target string, limit time.Duration) (lasted time.Duration, err error) {
 	a.cfg.Log.Info("connecting to a backend", "url", target)
-	l, err := a.dial(ctx, target)
+	l, err := a.dial(ctx, target, limit)
 	if err != nil {
 		return 0, err
 	}
@@ -169,6 +178,7 @@ func (a *Agent) session(ctx context.Context, target string) (lasted time.Duratio
 		defer close(l.done)
 		err = a.read(l, configured)
 	})
+	reader.Go(l.watchSilence)
 	why := a.beat(ctx, l, configured)
 	a.setLink(nil)
 	_ = l.conn.CloseWith(ws.CloseGoingAway, why) // the peer may be gone
@@ -185,9 +195,13 @@ func (a *Agent) read(l *link, configured chan struct{}) error {
 	known := false
 	for {
 		in, err := l.conn.Read(nil)
+		if l.silent.Load() {
+			return errSilent
+		}
 		if err != nil {
 			return err
 		}
+		l.heard.Add(1)
 		kind, body, ok := bytes.Cut(in, []byte{'\n'})
 		if !ok {
 			a.cfg.Log.Warn("a message without a type is dropped")
