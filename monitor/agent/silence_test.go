@@ -91,7 +91,9 @@ func TestFrozenBackendIsLeft(t *testing.T) {
 	b := newBackend(t)
 	doors := []*door{newDoor(t, strings.TrimPrefix(b.url, "ws://")), newDoor(t, strings.TrimPrefix(b.url, "ws://"))}
 	a, _ := start(t, b, func(c *Config) {
-		c.Backends = func() []string { return []string{"ws://" + doors[0].l.Addr().String(), "ws://" + doors[1].l.Addr().String()} }
+		c.Backends = func() []string {
+			return []string{"ws://" + doors[0].l.Addr().String(), "ws://" + doors[1].l.Addr().String()}
+		}
 		c.Keepalive = Keepalive{Interval: 1, Warning: 30, Critical: 60}
 	})
 	connected(t, a)

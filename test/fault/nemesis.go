@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -18,7 +19,7 @@ type FaultKind string
 const (
 	FaultKill      FaultKind = "kill"      // kill -9 of one, restart with its data
 	FaultKillAll   FaultKind = "killall"   // kill -9 of all at once
-	FaultFreeze    FaultKind = "freeze"    // SIGSTOP of one
+	FaultFreeze    FaultKind = "freeze"    // SIGSTOP of one for 1 to 20 s, mostly short; at times of another one right after it
 	FaultPartition FaultKind = "partition" // one cut from the others, both ways
 	FaultOneWay    FaultKind = "oneway"    // what one sends to the others is lost
 	FaultClock     FaultKind = "clock"     // wall clock of one jumps by up to an hour
@@ -94,6 +95,32 @@ func (n *nemesis) others(s *Server) []*Server {
 	return slices.DeleteFunc(slices.Clone(n.c.Servers), func(o *Server) bool { return o == s })
 }
 
+// freeze stops one process for 1 to 20 s, half of the time for less than 4.5, and at times another one as soon as it goes on.
+func (n *nemesis) freeze(ctx context.Context, victim *Server) error {
+	for {
+		if err := victim.Freeze(); err != nil {
+			return err
+		}
+		d := time.Duration(float64(time.Second) * math.Pow(20, n.rng.Float64()))
+		n.note("%s stands still for %s", victim.Name, d.Round(time.Millisecond))
+		_ = wait(ctx, d)
+		if n.rng.IntN(3) > 0 || ctx.Err() != nil {
+			return nil // Heal has it go on
+		}
+		if err := victim.Thaw(); err != nil {
+			return err
+		}
+		others := n.others(victim)
+		if len(others) == 0 {
+			return nil
+		}
+		victim = others[n.rng.IntN(len(others))]
+		if !victim.Running() {
+			return nil
+		}
+	}
+}
+
 func (n *nemesis) once(ctx context.Context, kind FaultKind) error {
 	victim := n.victim(ctx)
 	n.note("victim %s", victim.Name)
@@ -112,7 +139,7 @@ func (n *nemesis) once(ctx context.Context, kind FaultKind) error {
 		_ = wait(ctx, n.between(0, 300))
 		return nil
 	case FaultFreeze:
-		err = victim.Freeze()
+		return n.freeze(ctx, victim)
 	case FaultPartition:
 		err = fault.Partition(control, n.c.Peers(victim), n.c.Peers(n.others(victim)...))
 	case FaultOneWay:
