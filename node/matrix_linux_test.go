@@ -15,10 +15,14 @@ import (
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/grants"
+	"corbel.dev/corbel/core/feed"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/mesh"
 	"corbel.dev/corbel/mesh/ca"
 )
 
@@ -196,6 +200,62 @@ tls { internal_rpc {
 	}
 	if got := len(m.wire.Routes()); got != len(routesFor) {
 		t.Errorf("%d protocols of %d: %v", got, len(routesFor), slices.Sorted(maps.Keys(routesFor)))
+	}
+}
+
+// subjectsFor is what a token needs to follow each kind of subject of the feed; "" is nothing but a connection.
+var subjectsFor = map[mesh.SubjectKind]string{
+	mesh.SubjectEndpoints: "read", mesh.SubjectUpstream: "read", mesh.SubjectInstances: "read", mesh.SubjectVirtual: "read",
+	mesh.SubjectService: "write", mesh.SubjectRules: "write", mesh.SubjectRoots: "",
+}
+
+// TestSubjectMatrix is C11 for the subjects of the feed: each kind is followed with the right that the table says, and not with less.
+func TestSubjectMatrix(t *testing.T) {
+	t.Parallel()
+	const root = "11111111-1111-1111-1111-111111111111"
+	m := startServer(t, "matrix", fmt.Sprintf(`
+bootstrap = true
+connect { enabled = true }
+acl { enabled = true, default_policy = "deny", tokens { initial_management = %[1]q, agent = %[1]q } }`, root))
+	polltest.Until(t, func() bool { _, err := m.access.tokens.Grant(t.Context(), root); return err == nil }, "the token")
+	tokens := map[string]string{"": ""}
+	for _, right := range []string{"read", "write"} {
+		name, policy := right, acl.Policy{Name: right, Rules: fmt.Sprintf(`service "db" { policy = %q }`, right)}
+		polltest.NoError(t, time.Minute, func() error {
+			if _, err := m.access.keeper.SetPolicy(t.Context(), policy); err != nil && !strings.Contains(err.Error(), "already") {
+				return err
+			}
+			made, err := m.access.keeper.CreateToken(t.Context(), grants.TokenRequest{Token: acl.Token{Grants: acl.Grants{Policies: []acl.Link{{Name: name}}}}})
+			if err == nil {
+				tokens[right] = made.SecretID
+			}
+			return err
+		}, "a token to %s", right)
+	}
+	level := map[string]int{"": 0, "read": 1, "write": 2}
+	kinds := 0
+	for kind := mesh.SubjectKind(1); ; kind++ {
+		s := mesh.Subject{Kind: kind, Datacenter: "dc1", Service: "db"}
+		if s.String() == "" {
+			break
+		}
+		kinds++
+		want, ok := subjectsFor[kind]
+		if !ok {
+			t.Errorf("%s has no row", s)
+		}
+		for right, token := range tokens {
+			stop, err := m.board.Follow(feed.Identity{Node: "n1", Token: token}, s.String(), func(feed.Value) {}, func(error) {})
+			if err == nil {
+				stop()
+			}
+			if may := level[right] >= level[want]; (err == nil) != may || !may && !errkind.Is(err, errkind.Denied) {
+				t.Errorf("%s with the right %q: %v", s, right, err)
+			}
+		}
+	}
+	if kinds != len(subjectsFor) {
+		t.Errorf("%d kinds of subjects, %d rows", kinds, len(subjectsFor))
 	}
 }
 

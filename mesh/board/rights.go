@@ -33,8 +33,10 @@ func may(g *acl.Grant, s mesh.Subject) error {
 			return g.CheckAny(acl.Service, acl.Write)
 		}
 		return g.Check(acl.Service, s.Service, acl.Write)
+	case mesh.SubjectRoots:
+		return nil // for everybody who may connect
 	}
-	return nil
+	return errkind.Errorf(errkind.Denied, "nobody said who may follow %q", s)
 }
 
 // rightsWindow is the least time between two looks at the rights of all.
