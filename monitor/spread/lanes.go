@@ -21,6 +21,9 @@ import (
 // another owner, or are taken here. So events of an entity that came to one server keep their order. A call whose outcome is unknown is made
 // again under its number, and is taken once; only when its owner died meanwhile may another one take what that one took.
 //
+// An event of a shard that is this server's, and takes nothing at the moment since it is to be handed over, waits on a lane of its own (parked), with those of
+// its shard behind it: neither who brought it waits with other events, nor does a lane with those of other shards.
+//
 // What an owner was sent once of a check and its entity it is not sent again: events go in brief (known). The event itself is kept until it is
 // taken, since the owner may ask for it.
 
@@ -139,7 +142,7 @@ func (l *lanes) take(ctx context.Context, it *item, turn bool) error {
 // routePause is how long an event waits for the table to say who has it, before it is looked again.
 const routePause = 20 * time.Millisecond
 
-// route takes an event here, or queues it for its owner.
+// route queues an event for its owner, this server too.
 func (l *lanes) route(ctx context.Context, it item) error {
 	if err := l.put(ctx, it); err != ingest.ErrElsewhere {
 		return err
@@ -150,11 +153,6 @@ func (l *lanes) route(ctx context.Context, it item) error {
 		changed := l.s.changes()
 		if err := l.put(ctx, it); err != ingest.ErrElsewhere {
 			return err
-		}
-		if l.s.owner(it.shard) == l.s.cfg.Self {
-			if err := l.take(ctx, &it, false); err != ingest.ErrElsewhere {
-				return err
-			}
 		}
 		if !lookAgain(ctx, changed) {
 			l.dropped.Add(1)
@@ -199,7 +197,10 @@ func (l *lanes) lane(server string, shard uint16) *lane {
 	return one
 }
 
-// put queues an event for its owner, behind others of its shard; ErrElsewhere says that there is no such lane. Where much waits already it
+// parked is the server of lanes whose events wait for a shard that takes nothing, or that no server has.
+const parked = ""
+
+// put queues an event for its owner, behind others of its shard; ErrElsewhere says that no server has the shard. Where much waits already it
 // returns when the event leaves the queue, so that what waits is bounded by LaneBytes and one event for each who brings them.
 func (l *lanes) put(ctx context.Context, it item) error {
 	left, err := l.queue(it)
@@ -221,11 +222,14 @@ func (l *lanes) queue(it item) (left chan struct{}, err error) {
 	defer h.mu.Unlock()
 	n := h.lane
 	if h.n == 0 {
-		owner := l.s.owner(it.shard)
-		if owner == "" || owner == l.s.cfg.Self {
+		switch owner := l.s.owner(it.shard); owner {
+		case "":
 			return nil, ingest.ErrElsewhere
+		case l.s.cfg.Self:
+			n = l.lane(parked, it.shard)
+		default:
+			n = l.lane(owner, it.shard)
 		}
-		n = l.lane(owner, it.shard)
 	}
 	n.mu.Lock()
 	if n.bytes >= l.s.cfg.LaneBytes {
@@ -341,7 +345,7 @@ func (n *lane) send(ctx context.Context, l *lanes) {
 			if len(list) == 0 {
 				break
 			}
-			settled := l.deliver(ctx, n, number, list)
+			settled := n.key.server == parked && l.sort(ctx, n, list) || n.key.server != parked && l.deliver(ctx, n, number, list)
 			n.give(list)
 			if !settled {
 				began, pause = time.Now(), routePause
@@ -439,7 +443,8 @@ func (l *lanes) answered(ctx context.Context, n *lane, list []item, refused map[
 }
 
 // sort finds the way of events that a lane's sender holds, in their order: they end, are taken here, move to another lane with all that
-// waits of their shard, or go back to the front of the lane. It reports whether any left the lane.
+// waits of their shard, or go back to the front of the lane. Those that nobody takes now move to the lane of the parked. It reports whether any left
+// the lane.
 func (l *lanes) sort(ctx context.Context, n *lane, list []item) (left bool) {
 	var stay []item
 	staying := map[uint16]bool{}
@@ -450,12 +455,21 @@ func (l *lanes) sort(ctx context.Context, n *lane, list []item) (left bool) {
 		case !l.s.cfg.Now().Before(it.until):
 			l.dropped.Add(1)
 			l.done(&it)
-		case staying[it.shard] || owner == "" || owner == n.key.server || owner == l.s.cfg.Self && !l.here(ctx, it):
+		case staying[it.shard] || owner == n.key.server:
 			stay, staying[it.shard] = append(stay, it), true
 			list = list[1:]
 			continue
-		case owner == l.s.cfg.Self:
+		case owner == l.s.cfg.Self && l.here(ctx, it):
 			l.done(&it)
+		case owner == "" || owner == l.s.cfg.Self:
+			if n.key.server == parked {
+				stay, staying[it.shard] = append(stay, it), true
+				list = list[1:]
+				continue
+			}
+			list = l.move(n, l.lane(parked, it.shard), it.shard, list)
+			left = true
+			continue
 		default:
 			list = l.move(n, l.lane(owner, it.shard), it.shard, list)
 			left = true

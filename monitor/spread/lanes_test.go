@@ -91,3 +91,69 @@ func TestFormerSelf(t *testing.T) {
 		t.Errorf("a server has not answered a ping: %+v", h)
 	}
 }
+
+// TestFrozenShardHoldsUpNobody: while a shard takes nothing since it is to be handed over, who brings an event of it goes on with others, here and on
+// the lanes of other servers, and what waited counts afterwards, in its order.
+func TestFrozenShardHoldsUpNobody(t *testing.T) {
+	c := newCluster(t, 2)
+	c.even(t, 2)
+	here, there := c.servers[0], c.servers[1]
+	frozen, elsewhere := c.entityOf(t, here, 0), c.entityOf(t, there, 0)
+	shard := ingest.ShardOf("default", frozen)
+	other := frozen
+	for e := 0; ingest.ShardOf("default", other) == shard || here.owner(ingest.ShardOf("default", other)) != here.id; e++ {
+		other = fmt.Sprint("other", e)
+	}
+	send := func(entity string, run int64) {
+		t.Helper()
+		if err := here.Frame(t.Context(), "default", failing(entity, run)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	here.in.Freeze(shard) // its release is under way
+	for run := range int64(5) {
+		send(frozen, run+1) // one session brings them one after the other: none of them waits
+		send(other, run+1)
+		send(elsewhere, run+1)
+	}
+	here.has(t, other, 5)
+	there.has(t, elsewhere, 5)
+	if ev, err := here.in.Get("default", frozen, "c"); err == nil {
+		t.Errorf("a frozen shard took results: %+v", ev.Check)
+	}
+	here.in.Own(shard) // it was not handed over after all
+	here.has(t, frozen, 5)
+	send(frozen, 6)
+	here.has(t, frozen, 6)
+}
+
+// TestLaneGoesOnBesideAFrozenShard: events that waited on a lane to another server, whose shard is this server's by now and takes nothing, keep
+// nobody else on that lane.
+func TestLaneGoesOnBesideAFrozenShard(t *testing.T) {
+	c := newCluster(t, 2)
+	c.even(t, 2)
+	here, there := c.servers[0], c.servers[1]
+	frozen, elsewhere := c.entityOf(t, here, 0), c.entityOf(t, there, 0)
+	shard := ingest.ShardOf("default", frozen)
+	here.in.Freeze(shard)
+	n := here.lanes.lane(there.id, ingest.ShardOf("default", elsewhere))
+	event := failing(frozen, 1)
+	it := item{shard: shard, namespace: "default", event: event, memory: new([]byte), until: time.Now().Add(time.Minute)}
+	h := &here.lanes.holds[shard] // as if it had been queued while the shard was the other server's
+	h.mu.Lock()
+	n.mu.Lock()
+	n.queue, n.bytes = append(n.queue, it), n.bytes+it.size()
+	n.mu.Unlock()
+	h.lane, h.n = n, 1
+	here.in.Queue(shard, true)
+	h.mu.Unlock()
+	here.lanes.waiting.Add(int64(it.size()))
+	for run := range int64(3) {
+		if err := here.Frame(t.Context(), "default", failing(elsewhere, run+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	there.has(t, elsewhere, 3)
+	here.in.Own(shard)
+	here.has(t, frozen, 1)
+}
