@@ -7,10 +7,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -447,11 +449,11 @@ func bodyOf(r *http.Request, b []byte) ([]byte, error) {
 		return nil, withStatus(http.StatusBadRequest, "failed to parse the form")
 	}
 	out := []byte{'{'}
-	for name, list := range form {
+	for _, name := range slices.Sorted(maps.Keys(form)) { // what was written once is always stored alike
 		if len(out) > 1 {
 			out = append(out, ',')
 		}
-		out = appendJSON(append(appendJSON(out, name), ':'), strings.Join(list, ","))
+		out = appendJSON(append(appendJSON(out, name), ':'), strings.Join(form[name], ","))
 	}
 	return append(out, '}'), nil
 }
