@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/client/sensu"
 	"corbel.dev/corbel/kit/version"
 	"corbel.dev/corbel/node"
 	"corbel.dev/corbel/node/config"
@@ -164,8 +165,19 @@ func checkObjects(ctx context.Context, files []string) (wrong []error) {
 			wrong = append(wrong, err)
 			continue
 		}
-		for _, err := range node.CheckObjects(ctx, text) {
+		list, err := sensu.ReadResources(text)
+		if err != nil {
 			wrong = append(wrong, fmt.Errorf("%s: %w", file, err))
+		}
+		for _, r := range list {
+			_, _, err := r.Request("default")
+			problems := []error{err}
+			if err == nil {
+				problems = node.CheckObject(ctx, r.APIVersion, r.Type, r.Metadata, r.Spec)
+			}
+			for _, err := range problems {
+				wrong = append(wrong, fmt.Errorf("%s: %s: %w", file, r.String(), err))
+			}
 		}
 	}
 	return wrong

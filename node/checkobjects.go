@@ -6,42 +6,25 @@ import (
 	"fmt"
 	"maps"
 
-	"corbel.dev/corbel/client/sensu"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/review"
 	"corbel.dev/corbel/monitor/script"
 )
 
-// CheckObjects names every mistake in a file of the monitor's objects (YAML documents or JSON) that can be seen without a server: types, values,
-// unknown keys, programs that do not compile. What an object names may be anywhere, and is not looked for.
-func CheckObjects(ctx context.Context, text []byte) (wrong []error) {
-	list, err := sensu.ReadResources(text)
-	if err != nil {
-		return []error{err}
-	}
+// CheckObject names every mistake in one of the monitor's objects, as files have it, that can be seen without a server: values, unknown keys,
+// programs that do not compile. What it names may be anywhere, and is not looked for.
+func CheckObject(ctx context.Context, api, kind string, metadata, spec map[string]any) (wrong []error) {
 	engine := script.New(script.Config{}) // who checks a file runs it for himself
-	for _, r := range list {
-		for _, err := range checkObject(ctx, engine, &r) {
-			wrong = append(wrong, fmt.Errorf("%s: %w", r.String(), err))
-		}
-	}
-	return wrong
-}
-
-func checkObject(ctx context.Context, engine *script.Engine, r *sensu.Resource) (wrong []error) {
-	if _, _, err := r.Request("default"); err != nil {
-		return []error{err}
-	}
-	o := newObject(r.APIVersion, r.Type)
+	o := newObject(api, kind)
 	if o == nil {
 		return nil // an event, a provider: what they hold is for the server to judge
 	}
-	whole := maps.Clone(r.Spec)
-	if r.Metadata != nil {
-		meta := maps.Clone(r.Metadata)
+	whole := maps.Clone(spec)
+	if metadata != nil {
+		meta := maps.Clone(metadata)
 		if meta["namespace"] == nil {
-			if _, scoped := o.(interface{ ObjectMeta() *monitor.Meta }); scoped && scopedKind(r.Type) {
+			if _, scoped := o.(interface{ ObjectMeta() *monitor.Meta }); scoped && scopedKind(kind) {
 				meta["namespace"] = "default"
 			}
 		}
