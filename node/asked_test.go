@@ -3,8 +3,11 @@ package node
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -143,5 +146,49 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+
 		m.awaitAsk("GET", reachPrefix+"first/v1/agent/self?token="+root, "", 200, `"NodeName":"first"`)
 		m.awaitAsk("GET", reachPrefix+"asked/v1/agent/self", "", 403, "Permission denied")
 		m.awaitAsk("GET", reachPrefix+"asked/debug/pprof/cmdline?token="+root, "", 200, "")
+	}
+}
+
+// TestAskedStreamEndsWithItsRight: a log of another member, which a server fetches for a caller, ends when the caller's token does, however much is in it.
+func TestAskedStreamEndsWithItsRight(t *testing.T) {
+	const root, reader = "5ba5c1c6-ea1a-4a9b-9f6e-2a0fbd4a6e14", "0d9ba1a5-6a4a-4c5a-8a6a-7d1a5a2b0c35"
+	acl := `acl { enabled = true, default_policy = "deny", tokens { agent = "` + root + `" } }`
+	first := startServer(t, "first", `bootstrap = true
+acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+root+`" } }`)
+	agent := startMember(t, false, "asked", acl+fmt.Sprintf("\nretry_join = [%q]", first.gossip))
+	agent.awaitAsk("GET", "/v1/agent/self?token="+root, "", 200, "asked")
+	first.awaitAsk("PUT", "/v1/acl/policy?token="+root, `{"Name":"logs","Rules":"agent_prefix \"\" { policy = \"read\" }"}`, 200, "logs")
+	first.awaitAsk("PUT", "/v1/acl/token?token="+root, `{"SecretID":"`+reader+`","Policies":[{"Name":"logs"}]}`, 200, reader)
+	_, body := first.ask("GET", "/v1/acl/token/self?token="+reader, "")
+	var token struct{ AccessorID string }
+	if err := json.Unmarshal([]byte(body), &token); err != nil {
+		t.Fatal(err, body)
+	}
+	const stream = reachPrefix + "asked/v1/agent/monitor?loglevel=debug&token="
+	first.awaitAsk("GET", reachPrefix+"asked/v1/agent/self?token="+reader, "", 200, `"NodeName":"asked"`)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, "GET", "http://"+first.http+stream+reader, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		resp, err := http.DefaultClient.Do(r)
+		if err == nil {
+			_, _ = io.Copy(io.Discard, resp.Body) // how it ends is the server's affair
+			err = resp.Body.Close()
+		}
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		t.Fatalf("the log ended while its reader may read it: %v", err)
+	case <-time.After(3 * time.Second): // more than one judgement
+	}
+	first.awaitAsk("DELETE", "/v1/acl/token/"+token.AccessorID+"?token="+root, "", 200, "true")
+	_ = polltest.Get(t, ended, "the log to end")
+	if ctx.Err() != nil {
+		t.Error("the log went on for a minute after its reader's token was deleted")
 	}
 }

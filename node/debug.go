@@ -13,6 +13,7 @@ import (
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/kit/standing"
 )
 
 // reachPrefix begins the paths that another member of the pool answers:
@@ -87,6 +88,16 @@ func (p *Process) reach(w http.ResponseWriter, r *http.Request) {
 	if m.Status != member.Alive {
 		http.Error(w, "the member "+name+" does not answer: gossip says it is "+m.Status.String(), http.StatusServiceUnavailable)
 		return
+	}
+	if p.cfg.Server && m.Tags["role"] != roleServer { // the agent cannot judge: it does not know who asks
+		held, release := standing.New(p.clock, func() error {
+			if err := p.mayReach(r, res, m.Name); errkind.Is(err, errkind.Denied) {
+				return err
+			}
+			return nil // nothing is known of the token now
+		}).Hold(r.Context())
+		defer release()
+		r = r.WithContext(held)
 	}
 	stream, err := p.reachMember(r, there, m, res)
 	switch {
