@@ -85,13 +85,7 @@ func (p *Power) covers(name string) (string, bool) {
 	return path, err == nil && strings.HasPrefix(path, p.root+"/")
 }
 
-// change puts a record into the journal, before it is done or, for a sync, afterwards.
-func (p *Power) change(r powerRecord) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.changeLocked(r)
-}
-
+// changeLocked puts a record into the journal, before it is done or, for a sync, afterwards.
 func (p *Power) changeLocked(r powerRecord) error {
 	b := r.encode(nil)
 	if _, err := p.log.Write(b); err != nil {

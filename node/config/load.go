@@ -144,7 +144,7 @@ func (l *loader) environment(env []string) {
 
 // clientVariables are read by others (the client package, the commands), not here.
 var clientVariables = []string{"HTTP_ADDR", "TOKEN", "HTTP_TOKEN", "HTTP_TOKEN_FILE", "HTTP_AUTH", "HTTP_SSL", "HTTP_SSL_VERIFY",
-	"CACERT", "CAPATH", "CLIENT_CERT", "CLIENT_KEY", "TLS_SERVER_NAME", "FAULTS", "ALLOW_CORE_DUMPS"}
+	"CACERT", "CAPATH", "CLIENT_CERT", "CLIENT_KEY", "TLS_SERVER_NAME", "FAULT_FD", "FAULT_BEGIN", "ALLOW_CORE_DUMPS"}
 
 // Keys lists every key of the schema in lexical order.
 func Keys() []string { return slices.Sorted(maps.Keys(schemaOf(new(Config)).keys)) }

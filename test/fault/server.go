@@ -181,8 +181,10 @@ func (s *Server) damage() error {
 }
 
 // rssBytes is the resident size of the process; zero where the system does not tell.
-func (s *Server) rssBytes() int64 {
-	data, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(s.Control.PID()), "status"))
+func (s *Server) rssBytes() int64 { return rssOf(fmt.Sprint(s.Control.PID())) }
+
+func rssOf(pid string) int64 {
+	data, err := os.ReadFile(filepath.Join("/proc", pid, "status"))
 	if err != nil {
 		return 0
 	}

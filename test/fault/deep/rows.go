@@ -74,6 +74,7 @@ var rows = []row{
 	{"wiped", "E: a member that lost everything is replaced; time until it votes", 3, 25 * time.Second, false, wiped},
 	{"hostile", "A13: 100 schedules of members that lie by gossip, under a load, with elections, freezes and kills", 4, 12 * time.Minute, false, hostile},
 	{"frozen", "A14: servers stopped for 1-20 s in turns, each second time two of three; time until the next write", 3, 4 * time.Minute, false, frozen},
+	{"tenants", "B13: hostile JavaScript in filters and a mutator for a minute, the catalog beside", 1, 80 * time.Second, false, tenants},
 	{"disk-stall", "A8: the disk of the leader hangs for 1, 5, 30 s; time until the next write", 1, 90 * time.Second, true, stall},
 	{"failover", "E: leader kill -9; time until the first acknowledged write", 1, 25 * time.Second, true, failover},
 	{"transfer", "E: planned change of leader; longest gap between writes", 1, 25 * time.Second, true, transfer},
@@ -107,6 +108,11 @@ func secretsLinear(ctx context.Context, l *faultrun.Lab, seed uint64) (done, err
 		faults += n
 	}
 	return done{Counts: map[string]int{"histories": 1, "operations": r.Operations, "unknown": r.Unknown, "faults": faults}}, err
+}
+
+func tenants(ctx context.Context, l *faultrun.Lab, _ uint64) (done, error) {
+	r, err := l.RunTenants(ctx, time.Minute)
+	return done{Counts: map[string]int{"programs": r.Programs, "writes beside": r.Beside}}, err
 }
 
 func crash(cfg faultrun.Crash) func(context.Context, *faultrun.Lab, uint64) (done, error) {
