@@ -67,6 +67,24 @@ func (s *sink) count() (lines, made int) {
 }
 
 // Events are lines over few connections that stay; when the other side goes, they wait for it and come by new ones.
+// unheard waits until a handler has noticed that the other side ended its connections: what is written before may go nowhere.
+func (w *world) unheard(t *testing.T, name string) {
+	t.Helper()
+	st := w.view.Load().namespaces["default"].handlers[streamName(name)].stream
+	polltest.Until(t, func() bool {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		for _, c := range st.idle {
+			select {
+			case <-c.dead:
+			default:
+				return false
+			}
+		}
+		return true
+	}, "the handler to notice that its connections ended")
+}
+
 func TestTCPStream(t *testing.T) {
 	s := &sink{t: t}
 	l := s.listen("127.0.0.1:0")
@@ -93,6 +111,7 @@ func TestTCPStream(t *testing.T) {
 	}
 	_ = l.Close()
 	s.drop()
+	w.unheard(t, "events")
 	again := make(chan net.Listener, 1)
 	time.AfterFunc(100*time.Millisecond, func() { again <- s.listen(addr) })
 	send(20)
