@@ -25,6 +25,7 @@ type fakeAgent struct {
 	index    uint64
 	keys     map[string]*fakeKey
 	sessions map[string]bool
+	made     int           // sessions
 	changed  chan struct{} // closed and replaced at each change
 	asked    []string
 	answers  map[string]string // other paths
@@ -79,7 +80,8 @@ func (f *fakeAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case strings.HasPrefix(path, "/v1/kv/"):
 		f.kvLocked(w, r, strings.TrimPrefix(path, "/v1/kv/"))
 	case path == "/v1/session/create":
-		id := fmt.Sprintf("s%d", len(f.sessions)+1)
+		f.made++ // not how many there are: who came later would be somebody who is still here
+		id := fmt.Sprintf("s%d", f.made)
 		f.sessions[id] = true
 		fmt.Fprintf(w, `{"ID":%q}`, id)
 	case strings.HasPrefix(path, "/v1/session/destroy/"):
