@@ -30,9 +30,11 @@ var innocents = []innocent{
 		if !ok || busy > 0.85 {
 			return Line{}, false
 		}
-		throttled, _ := v.value("host.cgroup.throttled", "who", "self")
-		if throttled > 0.02 {
+		switch throttled, seen := v.value("host.cgroup.throttled", "who", "self"); {
+		case throttled > 0.02:
 			return Line{}, false
+		case !seen: // what is not measured is never called fine
+			return Line{Key: "host.cpu.busy", Text: fmt.Sprintf("the host's CPU is %.0f %% busy; whether a quota stops this process was not seen", 100*busy)}, true
 		}
 		return Line{Key: "host.cpu.busy", Text: fmt.Sprintf("the CPU is fine: %.0f %% busy, not throttled", 100*busy)}, true
 	}},

@@ -19,6 +19,7 @@ var rules = []rule{
 	{"goroutines-grow", goroutinesGrow},
 	{"garbage-collection", garbageCollection},
 	{"no-leader", noLeader},
+	{"no-spare-voter", noSpareVoter},
 	{"storage-slow", storageSlow},
 	{"storage-amplified", storageAmplified},
 	{"revocation-storm", revocationStorm},

@@ -3,6 +3,7 @@ package doctor
 // Signals are the names of the series that rules read (docs/internals/doctor.md says what each tells). A gatherer follows
 // these and no others, which bounds what evidence weighs.
 var Signals = []string{
+	"autopilot.failed_voters", "autopilot.failure_tolerance", "autopilot.voters",
 	"catalog.register",
 	"drain.new_connections",
 	"expire.num_revoking", "expire.revoke_failed", "expire.revoked",

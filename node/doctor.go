@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -175,12 +177,48 @@ func (d *physician) evidence() []doctor.Evidence {
 	return out
 }
 
-// others are the servers besides this process, those that gossip believes dead included: they are named as silent.
+// others are the servers besides this process: those that gossip believes dead, and those that have a vote though gossip has forgotten them, are named as silent.
 func (d *physician) others() []corbelapi.Member {
 	var out []corbelapi.Member
+	votes := d.votes()
 	for _, m := range serverMembers(d.p.pool) {
-		if m.Name != d.p.cfg.Node.Name && m.Status != member.Left {
+		_, voter := votes[m.Tags["id"]]
+		delete(votes, m.Tags["id"])
+		if m.Name != d.p.cfg.Node.Name && (voter || m.Status != member.Left) {
 			out = append(out, corbelapi.Member{Name: m.Name, Role: doctor.RoleServer})
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(votes)) {
+		if id != d.p.id {
+			out = append(out, corbelapi.Member{Name: "server " + id + " at " + votes[id], Role: doctor.RoleServer})
+		}
+	}
+	return out
+}
+
+// votes are the addresses of the voters of the Raft groups that this process is in, by id.
+func (d *physician) votes() map[string]string {
+	out := map[string]string{}
+	groups := []*raftPlane{d.p.raft}
+	if d.p.monitor != nil {
+		groups = append(groups, d.p.monitor.raft)
+	}
+	for _, one := range groups {
+		if one == nil {
+			continue
+		}
+		g := one.group.Load()
+		if g == nil {
+			continue
+		}
+		servers, _, err := g.Configuration()
+		if err != nil {
+			continue
+		}
+		for _, s := range servers {
+			if s.Voter {
+				out[s.ID] = s.Address
+			}
 		}
 	}
 	return out

@@ -44,6 +44,12 @@ type SinkRecovered struct{ Sink string }
 // FactName implements Fact.
 func (SinkRecovered) FactName() string { return "telemetry.sink_recovered" }
 
+// VoterRemoved says that autopilot took a failed server out of a Raft group, as a replacement has its vote.
+type VoterRemoved struct{ Group, Server, ID string }
+
+// FactName implements Fact.
+func (VoterRemoved) FactName() string { return "autopilot.removed" }
+
 // Record is a published fact. Seq grows by one for each.
 type Record struct {
 	Seq  uint64

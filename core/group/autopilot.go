@@ -11,6 +11,7 @@ import (
 	autopilot "github.com/hashicorp/raft-autopilot"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/telemetry"
 )
 
 // Autopilot keeps the membership healthy while this server leads: it gives members
@@ -278,6 +279,17 @@ func (d delegate) NotifyState(s *autopilot.State) {
 	}
 	d.in.g.cfg.Metrics.Gauge("autopilot.healthy", "group", d.in.g.cfg.Name).Set(healthy)
 	d.in.g.cfg.Metrics.Gauge("autopilot.failure_tolerance", "group", d.in.g.cfg.Name).Set(float64(s.FailureTolerance))
+	voters, failed := 0, 0
+	for _, server := range s.Servers {
+		if server.HasVotingRights() {
+			voters++
+			if !server.Health.Healthy {
+				failed++
+			}
+		}
+	}
+	d.in.g.cfg.Metrics.Gauge("autopilot.voters", "group", d.in.g.cfg.Name).Set(float64(voters))
+	d.in.g.cfg.Metrics.Gauge("autopilot.failed_voters", "group", d.in.g.cfg.Name).Set(float64(failed))
 }
 
 // RemoveFailedServer implements autopilot.ApplicationIntegration: gossip forgets
@@ -294,6 +306,7 @@ func (d delegate) RemoveFailedServer(s *autopilot.Server) {
 			d.in.g.cfg.Log.Warn("autopilot cannot remove a failed server", "server", id, "err", err)
 		} else {
 			d.in.g.cfg.Log.Info("autopilot removed a failed server", "server", id)
+			d.in.g.cfg.Metrics.Publish(telemetry.VoterRemoved{Group: d.in.g.cfg.Name, Server: s.Name, ID: id})
 		}
 	}()
 }

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -19,10 +20,16 @@ func (h *Host) throttled(r *telemetry.Registry) error {
 	if err != nil {
 		return err
 	}
+	if _, err := os.Stat(filepath.Join(self, "cpu.stat")); err != nil {
+		return fmt.Errorf("whether a CPU quota stops this process cannot be seen: %w", err)
+	}
 	for _, g := range append([]group{{"self", self}}, h.envoys...) {
 		periods, stopped, err := h.quotaOf(g.path)
 		if err != nil {
-			continue // no quota is set there, or the group is gone
+			if g.who == "self" { // no quota is set
+				r.Gauge("host.cgroup.throttled", "who", g.who).Set(0)
+			}
+			continue // or the group is gone
 		}
 		all, ok1 := h.grew("periods "+g.path, periods)
 		bad, ok2 := h.grew("throttled "+g.path, stopped)

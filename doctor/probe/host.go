@@ -19,11 +19,12 @@ type Host struct {
 	// Cards gives the counters that the drivers of network cards keep, by card; where it is nil, or gives none, the drivers are asked.
 	Cards func() map[string]map[string]uint64
 
-	before map[string]float64 // counters as they were last seen
-	seen   map[string]bool    // by this sample
-	cpu    [2]float64         // busy and all
-	slow   time.Time          // when what is expensive is looked at next
-	envoys []group
+	before   map[string]float64 // counters as they were last seen
+	seen     map[string]bool    // by this sample
+	cpu      [2]float64         // busy and all
+	slow     time.Time          // when what is expensive is looked at next
+	slowGaps []string           // what the last such look could not see
+	envoys   []group
 }
 
 // slowEvery is how often processes are listed and sockets are asked.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/metrics"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -29,13 +30,15 @@ func (h *Host) sample(r *telemetry.Registry, now time.Time) (gaps []string) {
 	h.conntrack(r)
 	h.collector(r)
 	if now.Before(h.slow) {
-		return gaps
+		return append(gaps, h.slowGaps...)
 	}
 	h.slow = now.Add(slowEvery)
+	before := len(gaps)
 	h.envoys = h.proxies()
 	gap("network cards", h.cards(r))
 	gap("TCP peers", h.peers(r))
 	gap("control group", h.throttled(r))
+	h.slowGaps = slices.Clone(gaps[before:])
 	return gaps
 }
 

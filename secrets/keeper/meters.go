@@ -172,6 +172,9 @@ func (m *meters) done(ctx context.Context, t *task, begin time.Time, r *Reply) {
 	if m.tenants.Turn() {
 		m.tenants.Add(t.asker())
 	}
+	if strings.HasPrefix(t.Path, "sys/pprof") || t.Path == "sys/monitor" { // they last as long as they are asked to
+		return
+	}
 	kind := kindOf(t, r)
 	t.account.spent[telemetry.StageStorage] = time.Duration(t.account.stored.Load())
 	m.costs.Done(ctx, kind, took, &t.account.spent)

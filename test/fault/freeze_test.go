@@ -92,3 +92,12 @@ func TestFederationFreezes(t *testing.T) {
 	}
 	t.Logf("the slowest read took %s", slowest)
 }
+
+// TestFrozenDoctor: the doctor names a frozen server through every process that runs, an agent too, also when gossip has given it up.
+func TestFrozenDoctor(t *testing.T) {
+	slowest, err := lab.RunFrozenDoctor(t.Context(), 15*time.Second) // 5 s are promised; a busy machine's
+	t.Logf("the slowest answer took %s", slowest)
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,114 @@
+package faultrun
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/doctor"
+)
+
+// RunFrozenDoctor freezes one of three servers, the leader first, waits until gossip has given it up, and asks the doctor through every process that runs,
+// a client agent too: each names the frozen server and what it could not reach, says that nothing is left to spare, and answers within limit.
+// It returns the slowest answer.
+func (l *Lab) RunFrozenDoctor(ctx context.Context, limit time.Duration) (slowest time.Duration, err error) {
+	c, err := l.Open(ctx, Shape{Servers: 3})
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	agent, err := l.agent(c)
+	if err != nil {
+		return 0, err
+	}
+	defer agent.Kill()
+	if err := until(ctx, startLimit, "the agent to answer", func() error {
+		if got := c.admin.At(agent.HTTP).Do(ctx, "GET", "/v1/catalog/nodes", nil); got.Status != 200 {
+			return errors.New(got.String())
+		}
+		return nil
+	}); err != nil {
+		return 0, fmt.Errorf("%w\n%s", err, agent.Log())
+	}
+	leader, err := c.AwaitLeader(ctx, startLimit)
+	if err != nil {
+		return 0, err
+	}
+	if err := leader.Freeze(); err != nil {
+		return 0, err
+	}
+	others := append(c.Followers(leader), agent)
+	for _, gaveUp := range []bool{false, true} { // at once, and when gossip counts it as dead
+		for _, s := range others {
+			if gaveUp {
+				if err := until(ctx, 2*time.Minute, s.Name+" to give the frozen server up", func() error { return c.givenUp(ctx, s, leader) }); err != nil {
+					return slowest, err
+				}
+			}
+			err := until(ctx, time.Minute, "the doctor of "+s.Name+" to name the frozen server", func() error {
+				begin := time.Now()
+				report, err := c.doctor(ctx, s)
+				took := time.Since(begin)
+				slowest = max(slowest, took)
+				switch {
+				case err != nil:
+					return err
+				case took > limit:
+					return hopeless{fmt.Errorf("the doctor of %s took %s", s.Name, took)}
+				}
+				return named(report, leader, gaveUp)
+			})
+			if err != nil {
+				return slowest, fmt.Errorf("%w\n%s%s", err, c.logs(), agent.Log())
+			}
+		}
+	}
+	return slowest, errors.Join(leader.Thaw(), c.Damage(), agent.damage())
+}
+
+// givenUp returns nil when gossip, as a process knows it, counts a server as failed.
+func (c *Cluster) givenUp(ctx context.Context, at, frozen *Server) error {
+	got := c.admin.At(at.HTTP).Do(ctx, "GET", "/v1/agent/members", nil)
+	var list []struct {
+		Name   string
+		Status int
+	}
+	if err := json.Unmarshal(got.Body, &list); err != nil {
+		return fmt.Errorf("%s: %w", got, err)
+	}
+	for _, m := range list {
+		if strings.TrimSuffix(m.Name, ".dc1") == frozen.Name && m.Status != 1 {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s is not given up by %s", frozen.Name, at.Name)
+}
+
+// doctor asks a process for its report.
+func (c *Cluster) doctor(ctx context.Context, s *Server) (report doctor.Report, err error) {
+	got := c.admin.At(s.HTTP).Do(ctx, "GET", "/v1/doctor", nil)
+	if got.Status != 200 {
+		return report, errors.New(got.String())
+	}
+	return report, json.Unmarshal(got.Body, &report)
+}
+
+// named returns nil when a report names a frozen server, and with lasting that the group has nothing to spare.
+func named(report doctor.Report, frozen *Server, lasting bool) error {
+	silent := slices.ContainsFunc(report.Findings, func(f doctor.Finding) bool {
+		return f.Code == "member-silent" && strings.Contains(f.Culprit+f.Member, frozen.Name)
+	})
+	spare := slices.ContainsFunc(report.Findings, func(f doctor.Finding) bool { return f.Code == "no-spare-voter" })
+	if silent && (spare || !lasting) {
+		return nil
+	}
+	var all []string
+	for _, f := range report.Findings {
+		all = append(all, f.Code+": "+f.Title)
+	}
+	return fmt.Errorf("the findings are %q; silent: %v", all, report.Silent)
+}
