@@ -180,8 +180,9 @@ func noisyTenant(v *view) []Finding {
 		if who == "others" || s.Now.Rate < 100 || s.Now.Rate/totals[plane] < tenantShare {
 			continue
 		}
-		if totals[plane]-s.Now.Rate < 1 {
-			continue // nobody else asks who could wait for it
+		// Nobody else asks who could wait for it? One request in a window is enough: those who are starved get few through.
+		if (totals[plane]-s.Now.Rate)*v.Window.Seconds() < 1 {
+			continue
 		}
 		if !v.harmed(plane) {
 			continue
