@@ -6,16 +6,25 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	"corbel.dev/corbel/api/consulapi"
 	"corbel.dev/corbel/api/xds"
 	"corbel.dev/corbel/api/xds/side"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/grants"
 	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/core/feed"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/mesh/host"
+)
+
+const (
+	// doubtedGrant is how old an agent's knowledge of a token may be that the servers refused something.
+	doubtedGrant = 500 * time.Millisecond
+	// serverRecheck is how often a server looks at the tokens of its own proxies: it asks nobody for that.
+	serverRecheck = 2 * time.Second
 )
 
 // meshHost is this process's side of the mesh: the values that servers give, the proxies of the host, and the
@@ -53,12 +62,19 @@ func (p *Process) buildMesh() (err error) {
 		}
 		follower = m.client
 	}
-	var grant func(context.Context, string) (*acl.Grant, error)
+	var grant, ask func(context.Context, string) (*acl.Grant, error)
 	if _, open := p.access.tokens.(consulapi.AllowAll); !open {
 		grant = p.access.tokens.Grant
+		ask = func(ctx context.Context, token string) (*acl.Grant, error) {
+			return p.access.tokens.Grant(grants.Fresh(ctx, doubtedGrant), token)
+		}
+	}
+	recheck := time.Duration(0)
+	if p.cfg.Server {
+		recheck = serverRecheck
 	}
 	m.host, err = host.New(host.Config{Node: p.cfg.Node.Name, Datacenter: p.cfg.Node.Datacenter, Follower: follower, Leaves: p.leaves, Directory: m.dir,
-		Grant: grant, Token: func() string { return p.tokens.get(tokenDefault) }, Clock: p.clock, Logger: p.log, Metrics: p.metrics})
+		Grant: grant, Ask: ask, Recheck: recheck, Token: func() string { return p.tokens.get(tokenDefault) }, Clock: p.clock, Logger: p.log, Metrics: p.metrics})
 	if err != nil {
 		return err
 	}

@@ -41,6 +41,8 @@ type Config struct {
 	Directory  Directory
 	// Grant resolves a token; nil allows everything. The same pointer means the same rights.
 	Grant func(ctx context.Context, token string) (*acl.Grant, error)
+	// Ask is Grant of a token whose right is in doubt, as the servers know it now; nil means Grant.
+	Ask func(ctx context.Context, token string) (*acl.Grant, error)
 	// Token is for streams that bring none; nil means none.
 	Token func() string
 
@@ -62,6 +64,9 @@ func (c *Config) complete() error {
 	}
 	if c.Datacenter == "" {
 		c.Datacenter = "dc1"
+	}
+	if c.Ask == nil {
+		c.Ask = c.Grant
 	}
 	if c.Token == nil {
 		c.Token = func() string { return "" }
@@ -93,7 +98,9 @@ type Host struct {
 	cache    *proxy.Cache
 	proxies  map[key]*member
 	subjects map[subjectKey]*subject
-	later    []func() // stops that Run calls
+	later    []func()        // stops that Run calls
+	suspects map[string]bool // tokens that the servers refused something, since Run looked
+	wake     func()          // ends Run's wait; nil while it does not wait
 	stopped  bool
 }
 
@@ -105,7 +112,7 @@ func New(cfg Config) (*Host, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	h := &Host{cfg: cfg, cache: proxy.NewCache(), proxies: map[key]*member{}, subjects: map[subjectKey]*subject{}}
+	h := &Host{cfg: cfg, cache: proxy.NewCache(), proxies: map[key]*member{}, subjects: map[subjectKey]*subject{}, suspects: map[string]bool{}}
 	h.meters = newMeters(h, cfg.Metrics)
 	return h, nil
 }
@@ -117,7 +124,9 @@ func (h *Host) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		wait, cancel := context.WithCancel(ctx)
 		timer := h.cfg.Clock.AfterFunc(h.cfg.Recheck, cancel)
+		h.waits(cancel)
 		next := h.cfg.Directory.Await(wait, version)
+		h.waits(nil)
 		timer.Stop()
 		cancel()
 		h.stopLater()
@@ -129,7 +138,11 @@ func (h *Host) Run(ctx context.Context) error {
 		if h.cfg.Clock.Since(checked) >= h.cfg.Recheck && ctx.Err() == nil {
 			checked = h.cfg.Clock.Now()
 			h.sweep()
-			h.checkRights(ctx)
+			h.checkRights(ctx, nil, h.cfg.Grant)
+		}
+		if list := h.suspected(); len(list) > 0 && ctx.Err() == nil {
+			h.checkRights(ctx, list, h.cfg.Ask)
+			h.pause(ctx)
 		}
 	}
 	h.mu.Lock()
@@ -181,6 +194,36 @@ func (h *Host) lookUp() {
 	h.do(&w)
 }
 
+// waits notes how Run's wait is ended; who was suspected meanwhile is looked at now.
+func (h *Host) waits(end func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.wake = end
+	if end != nil && len(h.suspects) > 0 {
+		end()
+	}
+}
+
+// suspectLocked has Run look at a token now: the servers refused it something, so its stream is not to wait for the next look by the clock.
+func (h *Host) suspectLocked(token string) {
+	h.suspects[token] = true
+	if h.wake != nil {
+		h.wake()
+	}
+}
+
+// suspected takes the tokens that are in doubt.
+func (h *Host) suspected() map[string]bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.suspects) == 0 {
+		return nil
+	}
+	list := h.suspects
+	h.suspects = map[string]bool{}
+	return list
+}
+
 // sweep forgets proxies that nobody has a stream for.
 func (h *Host) sweep() {
 	var w work
@@ -195,19 +238,21 @@ func (h *Host) sweep() {
 	h.do(&w)
 }
 
-// checkRights ends the proxies whose tokens have lost their right.
-func (h *Host) checkRights(ctx context.Context) {
-	if h.cfg.Grant == nil {
+// checkRights ends the proxies whose tokens have lost their right: all tokens', or only some, as ask knows them.
+func (h *Host) checkRights(ctx context.Context, only map[string]bool, ask func(context.Context, string) (*acl.Grant, error)) {
+	if ask == nil {
 		return
 	}
 	h.mu.Lock()
 	tokens := map[string][]*member{}
 	for _, m := range h.proxies {
-		tokens[m.key.token] = append(tokens[m.key.token], m)
+		if only == nil || only[m.key.token] {
+			tokens[m.key.token] = append(tokens[m.key.token], m)
+		}
 	}
 	h.mu.Unlock()
 	for token, list := range tokens {
-		grant, err := h.cfg.Grant(ctx, token)
+		grant, err := ask(ctx, token)
 		if err != nil && errkind.Of(err) != errkind.Denied {
 			continue // nothing is known of the token now
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -37,6 +38,7 @@ type servers struct {
 }
 
 type following struct {
+	failed  func(error)
 	subject string
 	set     func(feed.Value)
 	stopped bool
@@ -83,7 +85,7 @@ func (s *servers) value(subject string) feed.Value {
 func (s *servers) Follow(subject, _ string, set func(feed.Value), failed func(error)) func() {
 	s.mu.Lock()
 	s.follows[subject]++
-	f := &following{subject: subject, set: set}
+	f := &following{subject: subject, set: set, failed: failed}
 	s.open[subject] = append(s.open[subject], f)
 	denied, held := s.denied[subject], s.held[subject]
 	v := s.value(subject)
@@ -112,6 +114,16 @@ func (s *servers) FollowSubject(what leaf.Subject, _ string, set func(leaf.Leaf)
 	s.mu.Unlock()
 	set(leaf.Leaf{CertPEM: fmt.Sprintf("cert %s %d", what.Name, n), PrivateKeyPEM: "key"})
 	return func() {}
+}
+
+// refuse takes the right to a subject from all who follow it.
+func (s *servers) refuse(subject string) {
+	s.mu.Lock()
+	list := slices.Clone(s.open[subject])
+	s.mu.Unlock()
+	for _, f := range list {
+		f.failed(errkind.Errorf(errkind.Denied, "lacks permission for %s", subject))
+	}
 }
 
 func (s *servers) tell(subject string) {
@@ -347,6 +359,33 @@ func TestGrace(t *testing.T) {
 		t.Error("forgotten at once")
 	}
 	polltest.Until(t, func() bool { return r.srv.following() == 0 }, "the proxy to be forgotten")
+}
+
+// TestRightEndsWithItsSubjects: a token that is taken away ends its streams as soon as the servers refuse it something, long before the next look by
+// the clock, however old the agent's own knowledge of it is; a refusal of another kind ends nothing.
+func TestRightEndsWithItsSubjects(t *testing.T) {
+	stale := &tokens{by: map[string]*acl.Grant{"web": rules(`service "web" { policy = "write" }`)}}
+	now := &tokens{by: map[string]*acl.Grant{"web": rules(`service "web" { policy = "write" }`)}}
+	r := newRig(t, func(c *Config) { c.Grant, c.Ask, c.Recheck = stale.Grant, now.Grant, time.Hour }, sidecar("web", "web", 21000, "db"))
+	s := r.bound("web", "web")
+	var upstream string
+	r.srv.mu.Lock()
+	for subject := range r.srv.open {
+		if strings.Contains(subject, "db") {
+			upstream = subject
+		}
+	}
+	r.srv.mu.Unlock()
+	r.srv.refuse(upstream)
+	select {
+	case <-s.Done():
+		t.Fatal("a proxy ended since one of its upstreams is refused")
+	case <-time.After(100 * time.Millisecond):
+	}
+	now.set("web", nil)
+	r.srv.refuse(upstream)
+	polltest.Get(t, s.Done(), "the end of a proxy whose token is gone")
+	s.unbind()
 }
 
 // TestRefused: tokens without the right, unknown ids and what is no proxy are told so.

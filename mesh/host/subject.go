@@ -173,6 +173,9 @@ func (h *Host) give(s *subject, value any, err error) {
 		return
 	}
 	s.value, s.known, s.err = value, true, err
+	if errkind.Is(err, errkind.Denied) {
+		h.suspectLocked(s.key.token)
+	}
 	change := proxy.Change{Subject: s.key.text, Value: value}
 	w.wakes = make([]wake, 0, len(s.members))
 	for _, m := range slices.Clone(s.members) {
