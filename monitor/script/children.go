@@ -156,7 +156,7 @@ func (k *child) gone() bool {
 // run has the child run a task; fit says whether it can run another one.
 func (k *child) run(ctx context.Context, t Task) (out Result, err error, fit bool) {
 	var late atomic.Bool
-	timer := time.AfterFunc(t.limit()+overtime+patience, func() {
+	timer := time.AfterFunc(prepareTime+t.limit()+overtime+patience, func() {
 		late.Store(true)
 		k.kill()
 	})

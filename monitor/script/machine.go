@@ -94,6 +94,9 @@ func (m *machine) run(ctx context.Context, t Task) (Result, error) {
 			return Result{}, err
 		}
 	}
+	if t.begins != nil {
+		t.begins()
+	}
 	out, err := r.run(ctx, p, t)
 	if r.clean() {
 		select {

@@ -70,7 +70,8 @@ type Task struct {
 	Limit   time.Duration // 0 is Limit
 	After   bool
 
-	check bool // compile only
+	check  bool   // compile only
+	begins func() // is told when all is ready and the program's own time begins; nil is nobody
 }
 
 func (t *Task) limit() time.Duration {

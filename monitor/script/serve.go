@@ -17,6 +17,8 @@ import (
 const (
 	// overtime is how long a built-in function may go on after its program should have ended, before the child ends itself.
 	overtime = 50 * time.Millisecond
+	// prepareTime is how long a program and its library may take to be read and made ready.
+	prepareTime = 2 * libraryLimit
 	// maxData is what the kernel grants a child's memory beyond what it has when it begins.
 	maxData = 64 << 20
 	// maxStack bounds the child's own stacks: a text whose brackets nest a million deep ends the child at once.
@@ -63,8 +65,10 @@ func (s *server) task(ctx context.Context, body []byte) (Result, uint64, error) 
 	case !known:
 		return Result{}, unknownText, nil
 	}
-	late := time.AfterFunc(t.limit()+overtime, func() { os.Exit(exitOvertime) })
+	// Reading the program, and making a runtime with its library ready, is not the program's own time.
+	late := time.AfterFunc(prepareTime, func() { os.Exit(exitOvertime) })
 	defer late.Stop()
+	t.begins = func() { late.Reset(t.limit() + overtime) }
 	r, err := s.machine.run(ctx, t)
 	switch {
 	case errors.Is(err, ErrTime):
