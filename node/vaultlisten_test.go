@@ -212,7 +212,7 @@ func TestVaultHTTP2(t *testing.T) {
 		for _, c := range []struct {
 			method, path, body string
 			code               int
-		}{{"GET", "sys/seal-status", "", 200}, {"LIST", "secret", "", 503}, {"PUT", "sys/init", `{"secret_shares":300,"x":"` + strings.Repeat("x", 1<<20) + `"}`, 400}, {"HEAD", "sys/health", "", 501}} {
+		}{{"GET", "sys/seal-status", "", 200}, {"LIST", "secret", "", 503}, {"PUT", "sys/init", `{"secret_shares":300,"x":"` + strings.Repeat("x", 1<<19) + `"}`, 400}, {"HEAD", "sys/health", "", 501}} {
 			req, err := http.NewRequestWithContext(t.Context(), c.method, "https://"+address+"/v1/"+c.path, strings.NewReader(c.body))
 			if err != nil {
 				t.Fatal(err)
