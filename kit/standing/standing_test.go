@@ -15,9 +15,10 @@ var errTaken = errors.New("taken")
 func TestEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var taken atomic.Bool
-		judged := 0
+		var judged atomic.Int32
 		s := New(nil, func() error {
-			if judged++; taken.Load() {
+			judged.Add(1)
+			if taken.Load() {
 				return errTaken
 			}
 			return nil
@@ -29,8 +30,8 @@ func TestEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if judged > 11 {
-			t.Errorf("judged %d times within 10 s", judged)
+		if n := judged.Load(); n > 11 {
+			t.Errorf("judged %d times within 10 s", n)
 		}
 		taken.Store(true)
 		begin := time.Now()
