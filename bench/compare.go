@@ -19,6 +19,8 @@ type CompareOptions struct {
 	Pairs int
 	// LossPercent is the median loss that counts; smaller ones are noise.
 	LossPercent float64
+	// Only measures the figures whose name begins with it; all where it is empty.
+	Only string
 }
 
 // Comparison is one figure of both binaries, larger is better.
@@ -84,7 +86,14 @@ func compareFigures() []figure {
 			r, err := RunDNS(ctx, DNSOptions{Options: o})
 			return perSecond(r, err, 0)
 		}},
+		{"secrets written/s", func(ctx context.Context, o Options) (float64, error) { return compareSecrets(ctx, o, 0) }},
+		{"secrets read/s", func(ctx context.Context, o Options) (float64, error) { return compareSecrets(ctx, o, 1) }},
 	}
+}
+
+func compareSecrets(ctx context.Context, o Options, row int) (float64, error) {
+	r, err := RunSecrets(ctx, KVSecretsOptions{SecretsOptions: SecretsOptions{Options: o, Backend: "raft"}})
+	return perSecond(r, err, row)
 }
 
 // RunCompare measures both binaries in pairs. It returns ErrSlower beside the
@@ -107,11 +116,15 @@ func RunCompare(ctx context.Context, o CompareOptions) (*CompareResult, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
+	figures := slices.DeleteFunc(compareFigures(), func(f figure) bool { return !strings.HasPrefix(f.what, o.Only) })
+	if len(figures) == 0 {
+		return nil, fmt.Errorf("--only: no figure begins with %q", o.Only)
+	}
 	result := &CompareResult{Old: o.Old, New: o.New, Machine: Machine()}
 	quiet := o.Options
 	quiet.Progress = io.Discard
 	lost := false
-	for _, f := range compareFigures() {
+	for _, f := range figures {
 		c := Comparison{What: f.what}
 		for pair := range o.Pairs {
 			ratio, err := onePair(ctx, f, quiet, o.Old, o.New, pair%2 == 1)

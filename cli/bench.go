@@ -182,6 +182,7 @@ func (e *env) benchCompare() *cobra.Command {
 	}
 	c.Flags().IntVar(&o.Pairs, "pairs", 7, "pairs of runs for each figure")
 	c.Flags().Float64Var(&o.LossPercent, "loss-percent", 5, "a median loss that is more than noise")
+	c.Flags().StringVar(&o.Only, "only", "", `figures whose name begins with this, as "secrets" (empty is all)`)
 	e.runs(c, b, func(ctx context.Context) (report, error) {
 		for _, name := range own {
 			if c.Flags().Changed(name) {
