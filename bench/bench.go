@@ -96,7 +96,8 @@ type Row struct {
 	PerSecond float64            `json:"per_second,omitempty"`
 	Millis    map[string]float64 `json:"millis,omitempty"` // p50 p90 p99 p999 max mean
 	RSSBytes  int64              `json:"rss_bytes,omitempty"`
-	// LeaseBytes is the memory that one lease takes: what there is more of it with all leases than without, divided by them.
+	// LeaseBytes is the memory that one lease takes: what there is more of it with all leases than without, divided by
+	// them.
 	LeaseBytes int64  `json:"lease_bytes,omitempty"`
 	Note       string `json:"note,omitempty"`
 	// Ratios compare the row with the one before it.

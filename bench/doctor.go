@@ -12,7 +12,8 @@ import (
 // DoctorOptions are the options of the bench of what the doctor costs.
 type DoctorOptions struct {
 	Options
-	// Pairs is how many pairs of runs are made of each load, one with and one without the doctor. Four of KV and of secrets have servers of their own.
+	// Pairs is how many pairs of runs are made of each load, one with and one without the doctor. Four of KV and of
+	// secrets have servers of their own.
 	Pairs int
 	// Loads are measured one after the other; empty is all of DoctorLoads.
 	Loads []string
@@ -48,11 +49,13 @@ func (o *DoctorOptions) complete() error {
 	return o.Options.complete()
 }
 
-// costOf is what one run cost: microseconds of the servers' CPU for a request, how many there were, and the 99th percentile in milliseconds.
+// costOf is what one run cost: microseconds of the servers' CPU for a request, how many there were, and the 99th
+// percentile in milliseconds.
 type costOf struct{ cpu, requests, p99 float64 }
 
-// PairRatios are with the doctor over without. A pair's run is too short for what the doctor does once a minute (profiles): some runs have all of it, most
-// have nothing. So beside the median of pairs stands the ratio of all runs together, in which it has its part of the time.
+// PairRatios are with the doctor over without. A pair's run is too short for what the doctor does once a minute
+// (profiles): some runs have all of it, most have nothing. So beside the median of pairs stands the ratio of all runs
+// together, in which it has its part of the time.
 type PairRatios struct {
 	CPUMedian float64 `json:"cpu_median"`
 	CPULow    float64 `json:"cpu_low"` // the first and the third quartile of pairs
@@ -83,8 +86,9 @@ func ratiosOf(without, with []costOf) PairRatios {
 	return PairRatios{CPUMedian: median(cpu), CPULow: cpu[(n-1)/4], CPUHigh: cpu[n-1-(n-1)/4], CPUAll: spent[1] / served[1] / (spent[0] / served[0]), P99Median: median(p99), Pairs: n}
 }
 
-// RunDoctor measures what the doctor's stage accounting, probes and profiles cost: runs with and without them alternate, or go on at once, and the
-// rows' ratios are with over without. Twenty pairs of all loads take eleven minutes.
+// RunDoctor measures what the doctor's stage accounting, probes and profiles cost: runs with and without them
+// alternate, or go on at once, and the rows' ratios are with over without. Twenty pairs of all loads take eleven
+// minutes.
 func RunDoctor(ctx context.Context, o DoctorOptions) (*Result, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -99,15 +103,16 @@ func RunDoctor(ctx context.Context, o DoctorOptions) (*Result, error) {
 	return r, nil
 }
 
-// pairsOfServers is how many pairs of runs share two servers. A process keeps its luck for life, where its heap lies and how its maps hash: two that
-// are alike in everything differ by one or two percent, which is as much as what is measured, so that some of them are needed.
+// pairsOfServers is how many pairs of runs share two servers. A process keeps its luck for life, where its heap lies
+// and how its maps hash: two that are alike in everything differ by one or two percent, which is as much as what is
+// measured, so that some of them are needed.
 const pairsOfServers = 4
 
 // pairOf makes a pair of runs of a kind of load. Of what it returns the second has the doctor.
 type pairOf func(ctx context.Context, kind string, n int) ([2]costOf, error)
 
-// doctorPairs runs pairs of each kind of load and adds their rows. Kinds take turns, each open gives two new servers for some of the pairs and is told
-// which of the two comes first.
+// doctorPairs runs pairs of each kind of load and adds their rows. Kinds take turns, each open gives two new servers
+// for some of the pairs and is told which of the two comes first.
 func doctorPairs(ctx context.Context, o *DoctorOptions, r *Result, kinds []string, shared int, open func(ctx context.Context, order []int) (pairOf, func(), error)) error {
 	all := map[string]*[2][]costOf{}
 	for _, kind := range kinds {
@@ -163,7 +168,8 @@ func turn(n int) []int {
 	return []int{0, 1}
 }
 
-// alternating makes pairs of runs one after the other, each time another first. measure's first number is 1 with the doctor, else 0.
+// alternating makes pairs of runs one after the other, each time another first. measure's first number is 1 with the
+// doctor, else 0.
 func alternating(measure func(ctx context.Context, with int, kind string) (costOf, error)) pairOf {
 	return func(ctx context.Context, kind string, n int) (got [2]costOf, err error) {
 		for _, with := range turn(n) {

@@ -135,8 +135,9 @@ func (o *DoctorOptions) openSecrets(ctx context.Context, order []int, file strin
 	}), done, nil
 }
 
-// doctorEvents has two servers take the same 5,000 results a second each at the same time, well below what they take, so that latency is the path's and
-// not a queue's. Both live through all pairs: a server's start, its agents' registration and the doctor's first minute would be most of a short run.
+// doctorEvents has two servers take the same 5,000 results a second each at the same time, well below what they take,
+// so that latency is the path's and not a queue's. Both live through all pairs: a server's start, its agents'
+// registration and the doctor's first minute would be most of a short run.
 func doctorEvents(ctx context.Context, o *DoctorOptions, r *Result) error {
 	var both [2]*plane
 	for with := range both {

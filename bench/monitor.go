@@ -20,7 +20,8 @@ type MonitorOptions struct {
 	User, Password, AgentUser, AgentPassword string
 	// Agents is how many sessions are held.
 	Agents int
-	// Checks are made, each for one of Subscriptions, and run every Interval seconds. An agent has one of the subscriptions.
+	// Checks are made, each for one of Subscriptions, and run every Interval seconds. An agent has one of the
+	// subscriptions.
 	Checks, Interval, Subscriptions int
 	// Keepalive is the seconds between an agent's keepalives.
 	Keepalive int

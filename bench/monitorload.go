@@ -58,7 +58,8 @@ func (p *plane) prepare(ctx context.Context) error {
 	return nil
 }
 
-// checks makes the checks, each for one of the subscriptions. A flood is of checks that nobody asks for; its sample's are asked for each second.
+// checks makes the checks, each for one of the subscriptions. A flood is of checks that nobody asks for; its sample's
+// are asked for each second.
 func (p *plane) checks(ctx context.Context) error {
 	for i := range p.o.Checks {
 		for _, ns := range []string{"default", agents.SampleNamespace} {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Flooded is what ten times too many results did. A result that was offered was sent, or held back by its agent since its server took nothing; one
-// that was sent was stored, or counted as dropped, or is lost (MonitorResult).
+// Flooded is what ten times too many results did. A result that was offered was sent, or held back by its agent since
+// its server took nothing; one that was sent was stored, or counted as dropped, or is lost (MonitorResult).
 type Flooded struct {
 	Limit   float64 `json:"limit_per_second"`   // stored, when one of ten agents sends as fast as it can
 	Offered float64 `json:"offered_per_second"` // during the overload
@@ -18,8 +18,9 @@ type Flooded struct {
 	// Resident bytes of all servers: the most at the limit, and during the overload.
 	RSSBefore int64 `json:"rss_before_bytes"`
 	RSSPeak   int64 `json:"rss_peak_bytes"`
-	// BackSeconds is how long after the overload, with half of the limit offered, nothing was held back, all was stored as it came and no more waited
-	// than before the overload; as long as was waited for it at most, when it did not come.
+	// BackSeconds is how long after the overload, with half of the limit offered, nothing was held back, all was stored
+	// as it came and no more waited than before the overload; as long as was waited for it at most, when it did not
+	// come.
 	BackSeconds float64 `json:"back_seconds"`
 	Back        bool    `json:"back"`
 }
@@ -70,7 +71,8 @@ func (p *plane) look(ctx context.Context, d time.Duration) (s span, err error) {
 	return s, ctx.Err()
 }
 
-// overload finds the limit with a tenth of the agents, has all of them send ten times as much, and then half of the limit.
+// overload finds the limit with a tenth of the agents, has all of them send ten times as much, and then half of the
+// limit.
 func (r *MonitorResult) overload(ctx context.Context, p *plane) error {
 	first, err := p.figures(ctx)
 	if err != nil {

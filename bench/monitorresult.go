@@ -12,7 +12,8 @@ import (
 	"corbel.dev/corbel/bench/agents"
 )
 
-// MonitorResult is what the benches of the monitor plane measured. Rates are of results of checks; keepalives are apart.
+// MonitorResult is what the benches of the monitor plane measured. Rates are of results of checks; keepalives are
+// apart.
 type MonitorResult struct {
 	Bench         string    `json:"bench"`
 	Machine       string    `json:"machine"`
@@ -33,9 +34,9 @@ type MonitorResult struct {
 	HighestPerSecond float64 `json:"highest_per_second"`
 	Keepalives       float64 `json:"keepalives_per_second"`
 
-	// Sent are all results that agents sent from the first to the last, Stored those that are durable, Shed those that servers
-	// say that they dropped or agents held back, and Lost the rest. With --kill, Stored counts for the server that died what it told last, and Lost what was on its way
-	// to it or from it.
+	// Sent are all results that agents sent from the first to the last, Stored those that are durable, Shed those that
+	// servers say that they dropped or agents held back, and Lost the rest. With --kill, Stored counts for the server
+	// that died what it told last, and Lost what was on its way to it or from it.
 	Sent   int64 `json:"sent"`
 	Stored int64 `json:"stored"`
 	Shed   int64 `json:"shed"`
@@ -48,8 +49,9 @@ type MonitorResult struct {
 	Durable    map[string]float64 `json:"stored_ms"`
 	Handled    map[string]float64 `json:"handler_ms"`
 
-	// Resident bytes of all servers beyond EmptyRSS, by sessions: when the last session was ready, and after they kept alive for two intervals. Empty is
-	// when the servers had started and nobody was connected. What the kernel keeps of sockets is no process's, and not in these.
+	// Resident bytes of all servers beyond EmptyRSS, by sessions: when the last session was ready, and after they kept
+	// alive for two intervals. Empty is when the servers had started and nobody was connected. What the kernel keeps of
+	// sockets is no process's, and not in these.
 	EmptyRSS        int64 `json:"empty_rss_bytes"`
 	RampBytes       int64 `json:"ramp_bytes_per_session"`
 	BytesPerSession int64 `json:"bytes_per_session"`

@@ -8,13 +8,15 @@ import (
 	"time"
 )
 
-// Reads beside logins are so many a second: they tell how long a read takes while hashes want all cores, not how many reads there are.
+// Reads beside logins are so many a second: they tell how long a read takes while hashes want all cores, not how many
+// reads there are.
 const (
 	readers        = 16
 	readsPerSecond = 2000
 )
 
-// RunLogins measures logins by password, of which bcrypt is most, and what they do to reads: those are measured first without, then beside them.
+// RunLogins measures logins by password, of which bcrypt is most, and what they do to reads: those are measured first
+// without, then beside them.
 func RunLogins(ctx context.Context, o SecretsOptions) (*Result, error) {
 	return runRows(ctx, "logins", &o, func(c *vaultCluster) ([]Row, error) {
 		s := &storm{vaultCluster: c, o: &LeasesOptions{SecretsOptions: o}, r: &Result{}}

@@ -14,7 +14,8 @@ func RunTokens(ctx context.Context, o SecretsOptions) (*Result, error) {
 	})
 }
 
-// RunPKI measures certificates issued with new EC P-256 keys, by a CA with such a key: of a role that keeps none, and of one that keeps all.
+// RunPKI measures certificates issued with new EC P-256 keys, by a CA with such a key: of a role that keeps none, and
+// of one that keeps all.
 func RunPKI(ctx context.Context, o SecretsOptions) (*Result, error) {
 	return runRows(ctx, "pki", &o, func(c *vaultCluster) (rows []Row, err error) {
 		if err := c.enable(ctx, "mounts", "pki"); err != nil {

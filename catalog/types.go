@@ -47,7 +47,8 @@ const (
 	// ServiceDrainPrefix begins the ID of the check that marks an instance as draining: it is
 	// to get no new work, and what it has is to end in its own time.
 	ServiceDrainPrefix = "_service_drain:"
-	// MonitorPrefix begins the IDs of checks that have the status of a check of the monitor plane: no agent's anti-entropy removes them.
+	// MonitorPrefix begins the IDs of checks that have the status of a check of the monitor plane: no agent's
+	// anti-entropy removes them.
 	MonitorPrefix     = "monitor:"
 	ServerServiceName = "consul"
 	ServerServiceID   = "consul"

@@ -110,7 +110,8 @@ func (e *env) wrongCall(cmd *cobra.Command, err error) int {
 	return e.codeOfWrongCall(cmd)
 }
 
-// codeOfWrongCall is 2; in the command lines of others 1, and in Consul's and Vault's 127 where there is no such command.
+// codeOfWrongCall is 2; in the command lines of others 1, and in Consul's and Vault's 127 where there is no such
+// command.
 func (e *env) codeOfWrongCall(cmd *cobra.Command) int {
 	switch {
 	case !e.Consul && e.Vault == "" && e.Sensu == "":

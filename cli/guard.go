@@ -9,8 +9,8 @@ import (
 // allowDumps is the variable under which a process may be dumped and debugged by others of its user.
 const allowDumps = "CORBEL_ALLOW_CORE_DUMPS"
 
-// guard keeps the memory of a process that goes on to serve from dumps and from other processes, and with lock from swap. What cannot be done is a warning:
-// whether swap is on, and what may be locked, is the host's to say.
+// guard keeps the memory of a process that goes on to serve from dumps and from other processes, and with lock from
+// swap. What cannot be done is a warning: whether swap is on, and what may be locked, is the host's to say.
 func (e *env) guard(lock bool) {
 	if e.Getenv(allowDumps) != "" {
 		fmt.Fprintf(e.Err, "warning: %s is set: core dumps and other processes of this user get tokens and keys\n", allowDumps)

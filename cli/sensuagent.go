@@ -25,7 +25,8 @@ var sensuAgentLine = commandLine{
 	},
 }
 
-// givenFlag is a flag of sensu-agent as pflag fills it: its text goes to agentconf, which knows the kinds and names all mistakes at once.
+// givenFlag is a flag of sensu-agent as pflag fills it: its text goes to agentconf, which knows the kinds and names
+// all mistakes at once.
 type givenFlag struct {
 	setting agentconf.Setting
 	values  []string

@@ -16,7 +16,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// vaultServer runs the secrets plane alone: in dev mode, in memory and unsealed, or as a configuration in Vault's words says.
+// vaultServer runs the secrets plane alone: in dev mode, in memory and unsealed, or as a configuration in Vault's
+// words says.
 func (e *env) vaultServer(c *cobra.Command) {
 	var cfg node.SecretsDev
 	var dev, noStore, v1, check, tls, alone bool
@@ -74,7 +75,8 @@ func (e *env) vaultServer(c *cobra.Command) {
 	}
 }
 
-// runVaultServer runs until SIGINT or SIGTERM. SIGHUP reads the configuration again, SIGUSR2 writes all stacks to the log.
+// runVaultServer runs until SIGINT or SIGTERM. SIGHUP reads the configuration again, SIGUSR2 writes all stacks to the
+// log.
 func (e *env) runVaultServer(c *cobra.Command, paths []string, level string, check bool) error {
 	load := func() (*vaultconf.Config, error) {
 		cfg, err := vaultconf.Load(paths, e.Getenv)

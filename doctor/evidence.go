@@ -22,7 +22,8 @@ type Silent struct {
 	Reason string `json:"reason"`
 }
 
-// NoWindow is the gap of a process whose first window has not ended: what it does not report is not known to be in order.
+// NoWindow is the gap of a process whose first window has not ended: what it does not report is not known to be in
+// order.
 const NoWindow = "no window has ended yet: the process started a few seconds ago"
 
 // Role is what a process is.
@@ -161,7 +162,8 @@ const (
 // Stack is what samples that have their place and their purpose in common add up to.
 type Stack struct {
 	Kind StackKind `json:"kind"`
-	// Plane and Stage are what the goroutine is for; Package is where it spends, the innermost one of ours or of a library that is not the runtime's.
+	// Plane and Stage are what the goroutine is for; Package is where it spends, the innermost one of ours or of a
+	// library that is not the runtime's.
 	Plane   string `json:"plane,omitempty"`
 	Stage   string `json:"stage,omitempty"`
 	Package string `json:"package"`

@@ -107,7 +107,8 @@ func (r reach) covers(member, plane, stage string) bool {
 	return (r.member == "" || r.member == member) && (r.plane == "" || plane == "" || r.plane == plane) && (r.stage == "" || stage == "" || r.stage == stage)
 }
 
-// rank orders findings: severity, then how much they explain, then code and member, so that equal evidence gives an equal report.
+// rank orders findings: severity, then how much they explain, then code and member, so that equal evidence gives an
+// equal report.
 func rank(all []Finding) {
 	slices.SortStableFunc(all, func(a, b Finding) int {
 		return cmp.Or(

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// innocent says, for one member, what a suspect was measured to be when it is in order; "" when it was not measured or is not.
+// innocent says, for one member, what a suspect was measured to be when it is in order; "" when it was not measured
+// or is not.
 type innocent struct {
 	// codes are the findings that would accuse the suspect.
 	codes []string
@@ -61,8 +62,8 @@ var innocents = []innocent{
 	}},
 }
 
-// exonerate says what a finding is not: suspects on the members that it concerns that were measured and are in order, and loads that go
-// on beside it without being the cause.
+// exonerate says what a finding is not: suspects on the members that it concerns that were measured and are in order,
+// and loads that go on beside it without being the cause.
 func exonerate(f *Finding, causes []Finding, views []*view) []Line {
 	var out []Line
 	members := []string{f.Member}

@@ -98,7 +98,8 @@ func within(reaches []reach, v *view) (out []reach) {
 	return out
 }
 
-// score gives each cause its part of the time lost, with the symptoms that it explains as evidence; it returns which are explained.
+// score gives each cause its part of the time lost, with the symptoms that it explains as evidence; it returns which
+// are explained.
 func score(causes []Finding, symptoms []symptom, views []*view) []bool {
 	explained := make([]bool, len(symptoms))
 	total := 0.0
@@ -151,7 +152,8 @@ func dependsOn(d Dependency, on *view) bool {
 // everywhere begins the subjects of findings that are the same whichever member reports them.
 const everywhere = "cluster:"
 
-// merge joins findings of one code and subject that several members report, such as a dead peer: the first keeps the words.
+// merge joins findings of one code and subject that several members report, such as a dead peer: the first keeps the
+// words.
 func merge(all []Finding) []Finding {
 	var out []Finding
 	for _, f := range all {
@@ -217,14 +219,14 @@ func fold(all []Finding, views []*view) []Finding {
 	return out
 }
 
-// excused reports whether a symptom needs no finding: a machine whose CPU is used up by work keeps up as well as it can,
-// and is slow by itself only far beyond the limits.
+// excused reports whether a symptom needs no finding: a machine whose CPU is used up by work keeps up as well as it
+// can, and is slow by itself only far beyond the limits.
 func excused(v *view, y *symptom) bool {
 	return v.cpuScarce() && y.series.Now.Mean < 5*y.limit
 }
 
-// cpuScarce reports whether work on this machine waits for its CPU: nearly all of it is in use, or some work waited for it most of the last ten
-// seconds, which the kernel knows from the first moment on.
+// cpuScarce reports whether work on this machine waits for its CPU: nearly all of it is in use, or some work waited
+// for it most of the last ten seconds, which the kernel knows from the first moment on.
 func (v *view) cpuScarce() bool {
 	busy, _ := v.value("host.cpu.busy")
 	waited, _ := v.value("host.psi", "resource", "cpu", "kind", "some")

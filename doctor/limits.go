@@ -10,7 +10,8 @@ const (
 	secretsLimit = 10
 	// eventLimit is the p99 from an event's arrival to its being stored.
 	eventLimit = 100
-	// changeLimit is the mean from a change's commit to its being acknowledged by a proxy. It is taken by the clocks of two hosts.
+	// changeLimit is the mean from a change's commit to its being acknowledged by a proxy. It is taken by the clocks of
+	// two hosts.
 	changeLimit = 1000
 	// requestLimit is the mean of any other request that does not block on purpose.
 	requestLimit = 50
@@ -26,7 +27,8 @@ const (
 	offsetLimit = 500
 	// cpuUsedUp is which part of a machine's CPU is in use when work waits for it.
 	cpuUsedUp = 0.9
-	// cpuWaited is in which part of the time, in percent, some work waits for the CPU of a machine that is short of it (PSI).
+	// cpuWaited is in which part of the time, in percent, some work waits for the CPU of a machine that is short of it
+	// (PSI).
 	cpuWaited = 60
 	// fewest is from how many observations in a window on a mean is believed.
 	fewest = 5

@@ -234,7 +234,8 @@ func some(names []string, most int) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
-// allowanceExceeded finds limits of a cloud's network that drop or queue packets: the driver counts them, nothing else shows them.
+// allowanceExceeded finds limits of a cloud's network that drop or queue packets: the driver counts them, nothing
+// else shows them.
 func allowanceExceeded(v *view) []Finding {
 	var out []Finding
 	for _, s := range v.all("host.nic.exceeded") {

@@ -5,13 +5,15 @@ import (
 	"strings"
 )
 
-// sinkBlocks finds code that should only look on and is waited for: a sink of metrics, logs or traces that is called on the way
-// of requests. Two proofs: time that callers spent in it, as it was timed at the seam; and stacks that wait in a package of that purpose.
+// sinkBlocks finds code that should only look on and is waited for: a sink of metrics, logs or traces that is called
+// on the way of requests. Two proofs: time that callers spent in it, as it was timed at the seam; and stacks that
+// wait in a package of that purpose.
 func sinkBlocks(v *view) []Finding {
 	var out []Finding
 	for _, s := range v.all("telemetry.tap") {
 		waited := s.Now.Sum / 1000 / max(v.Window.Seconds(), 1) // seconds of callers' time in each second
-		// A call that takes long now and then, as any that the scheduler interrupts, blocks nobody: what counts is the sum, or the mean of several.
+		// A call that takes long now and then, as any that the scheduler interrupts, blocks nobody: what counts is the sum,
+		// or the mean of several.
 		if waited < 0.05 && (s.Now.Mean < 1 || s.Now.Count < fewest) || s.Now.Max < 2 {
 			continue
 		}
@@ -95,9 +97,10 @@ func (v *view) leads() []string {
 	return out
 }
 
-// lockContended finds a lock that requests wait for most of the time, while they are slow: requests that must follow each other by their nature (logins
-// with one secret id) wait at a lock too, as many as a client has connections, and keep their limits. A queue at a lock is where other things show
-// as well, from a stalled disk below it to a flood above it, so it stands under any of them.
+// lockContended finds a lock that requests wait for most of the time, while they are slow: requests that must follow
+// each other by their nature (logins with one secret id) wait at a lock too, as many as a client has connections, and
+// keep their limits. A queue at a lock is where other things show as well, from a stalled disk below it to a flood
+// above it, so it stands under any of them.
 func lockContended(v *view) []Finding {
 	var out []Finding
 	for _, st := range v.Stacks {

@@ -113,8 +113,9 @@ func storageSteps(d Dependency) []string {
 	}
 }
 
-// amplifiedFrom is from how many storage operations a request on a kind costs too much. One batch is enough for nearly all; what makes
-// something outside needs two, an intent before it and the result after it (a role of a database with its lease).
+// amplifiedFrom is from how many storage operations a request on a kind costs too much. One batch is enough for
+// nearly all; what makes something outside needs two, an intent before it and the result after it (a role of a
+// database with its lease).
 const amplifiedFrom = 2.5
 
 // storageAmplified finds a kind of request that costs more storage operations than it needs.
@@ -324,8 +325,8 @@ func configRefused(v *view) []Finding {
 		Do:       []string{"Read Envoy's own words: corbel mesh status lists refusals, corbel mesh proxy NAME shows the last one."}}}
 }
 
-// Goroutines are too many from growsFrom on when they become so many more a second over the longest history kept: growsSlowly (a thousand in
-// five minutes) far beyond what is usual, growsFast where nobody knows yet what that is.
+// Goroutines are too many from growsFrom on when they become so many more a second over the longest history kept:
+// growsSlowly (a thousand in five minutes) far beyond what is usual, growsFast where nobody knows yet what that is.
 const (
 	growsFrom   = 10_000
 	growsSlowly = 1000.0 / 300

@@ -1,7 +1,7 @@
 package doctor
 
-// Signals are the names of the series that rules read (docs/internals/doctor.md says what each tells). A gatherer follows
-// these and no others, which bounds what evidence weighs.
+// Signals are the names of the series that rules read (docs/internals/doctor.md says what each tells). A gatherer
+// follows these and no others, which bounds what evidence weighs.
 var Signals = []string{
 	"autopilot.failed_voters", "autopilot.failure_tolerance", "autopilot.voters",
 	"catalog.register",

@@ -2,7 +2,8 @@ package doctor
 
 import "fmt"
 
-// eventsReachNobody finds checks and handlers that name where events are to go, and from which none gets anywhere: nobody would be paged.
+// eventsReachNobody finds checks and handlers that name where events are to go, and from which none gets anywhere:
+// nobody would be paged.
 func eventsReachNobody(v *view) []Finding {
 	count, _ := v.value("monitor.unreached")
 	if count < 1 {
@@ -23,7 +24,8 @@ func eventsReachNobody(v *view) []Finding {
 	return []Finding{f}
 }
 
-// sinkDeaf finds a sink of metrics or traces that takes nothing: dashboards and alerts that read from it are blind, and do not say so.
+// sinkDeaf finds a sink of metrics or traces that takes nothing: dashboards and alerts that read from it are blind,
+// and do not say so.
 func sinkDeaf(v *view) []Finding {
 	var out []Finding
 	for _, s := range v.all("telemetry.sink.deaf") {

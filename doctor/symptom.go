@@ -15,7 +15,8 @@ type symptom struct {
 	share  float64
 	series *Series
 	limit  float64
-	// lost is the time beyond the limit, as a part of the time that passes: many requests somewhat late weigh as much as a few very late.
+	// lost is the time beyond the limit, as a part of the time that passes: many requests somewhat late weigh as much as
+	// a few very late.
 	lost float64
 }
 
@@ -74,7 +75,8 @@ func requestLimitOf(plane, kind string) float64 {
 	}
 }
 
-// longest is the stage of a kind of request in which most of the time goes. Its own computing is what no stage accounts for.
+// longest is the stage of a kind of request in which most of the time goes. Its own computing is what no stage
+// accounts for.
 func (v *view) longest(plane, kind string, mean float64) (stage string, share float64) {
 	var sum, most float64
 	total := 0.0

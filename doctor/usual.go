@@ -18,8 +18,8 @@ type Usual struct {
 // usualWindows is from how many windows on a level is believed: five minutes at ten seconds.
 const usualWindows = 30
 
-// Steps of learning, relative and for each window of ten seconds. A value far from the level counts for a tenth: what is
-// wrong for half an hour moves it by less than a half, and a new kind of load is usual after some hours.
+// Steps of learning, relative and for each window of ten seconds. A value far from the level counts for a tenth: what
+// is wrong for half an hour moves it by less than a half, and a new kind of load is usual after some hours.
 const (
 	usualStep = 0.02
 	farStep   = 0.002
@@ -79,7 +79,8 @@ func toward(old, v, step float64) float64 {
 // Known reports whether enough was seen to say what is usual.
 func (u *Usual) Known() bool { return u != nil && u.Windows >= usualWindows }
 
-// times is how many times its usual level a timing's mean, a gauge's value or a counter's rate is; 0 when that is not known.
+// times is how many times its usual level a timing's mean, a gauge's value or a counter's rate is; 0 when that is not
+// known.
 func (s *Series) times() float64 {
 	if !s.Usual.Known() || s.Usual.Level <= 0 {
 		return 0

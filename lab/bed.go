@@ -101,7 +101,8 @@ func (b *bed) open(ctx context.Context) (err error) {
 	return err
 }
 
-// cluster starts servers that make a cluster, and waits until all serve. It returns those that were made also with an error.
+// cluster starts servers that make a cluster, and waits until all serve. It returns those that were made also with an
+// error.
 func (b *bed) cluster(ctx context.Context, name string, size int, hcl ...string) ([]*server, error) {
 	var all []*server
 	var join []string
@@ -236,7 +237,8 @@ func (b *bed) follower(ctx context.Context) (*server, error) {
 // askTime is how long a member may take to answer for all; it gives the others two seconds.
 const askTime = 5 * time.Second
 
-// ask gets a report from the first server that answers; with another cluster beside it as a person would: by corbel doctor --also.
+// ask gets a report from the first server that answers; with another cluster beside it as a person would: by corbel
+// doctor --also.
 func (b *bed) ask(ctx context.Context) (*doctor.Report, error) {
 	var errs []error
 	for _, s := range b.servers {

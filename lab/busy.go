@@ -52,7 +52,8 @@ func busySecrets(args ...string) func(context.Context, *bed) error {
 // noLoad is for scenarios whose load is a bench.
 func noLoad(*bed) []stream { return nil }
 
-// bench starts one and waits for its servers, where the bed has none. Where it has, the bench is started again whenever it has ended.
+// bench starts one and waits for its servers, where the bed has none. Where it has, the bench is started again
+// whenever it has ended.
 func (b *bed) bench(ctx context.Context, args []string) error {
 	printed := &output{}
 	again := len(b.servers) > 0

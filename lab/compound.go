@@ -7,7 +7,8 @@ import (
 	"corbel.dev/corbel/kit/fault"
 )
 
-// The numbers of the incident in which secrets lay in the service catalog: enough leases and tokens to be a load of their own.
+// The numbers of the incident in which secrets lay in the service catalog: enough leases and tokens to be a load of
+// their own.
 const (
 	stormLeases = 2500
 	herdTokens  = 48
@@ -35,7 +36,8 @@ func secretsWithStorm(ctx context.Context, b *bed) error {
 	return b.certificates(ctx, stormLeases)
 }
 
-// blockStorageSink blocks the sink of the storage's leader, lets a mass revocation begin and a herd of tokens be renewed.
+// blockStorageSink blocks the sink of the storage's leader, lets a mass revocation begin and a herd of tokens be
+// renewed.
 func blockStorageSink(ctx context.Context, b *bed) (want, error) {
 	leader, err := leaderOf(ctx, b.others)
 	if err != nil {
@@ -80,7 +82,8 @@ func mendSink(ctx context.Context, b *bed) (want, error) {
 	return want{first: stalled(b.sick)}, b.sick.control.Lift(ctx, "dogstatsd")
 }
 
-// loseQuorum kills two of the three servers that secrets lie in, and asks the secrets' own cluster alone, as its operators do at first.
+// loseQuorum kills two of the three servers that secrets lie in, and asks the secrets' own cluster alone, as its
+// operators do at first.
 func loseQuorum(ctx context.Context, b *bed) (want, error) {
 	at, err := leaderOf(ctx, b.others)
 	if err != nil {

@@ -13,8 +13,8 @@ const (
 	leakEach        = 40
 )
 
-// leakRequests has a client ask again and again on new connections, each time for what it asks already, and never hang up: every question waits in a
-// goroutine of its own.
+// leakRequests has a client ask again and again on new connections, each time for what it asks already, and never
+// hang up: every question waits in a goroutine of its own.
 func leakRequests(ctx context.Context, b *bed) (string, error) {
 	s := b.servers[0]
 	resp, err := s.client.Do(ctx, "GET", "/v1/config/service-defaults", nil, nil)

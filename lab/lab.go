@@ -1,11 +1,12 @@
 // Package lab injects one fault into a real cluster under load and asks the doctor what is wrong.
 //
-// A Scenario starts `corbel server` processes that are armed with kit/fault, loads them through the front door, lets them learn what is
-// usual, and injects; then the cluster's own GET /v1/doctor is asked until its first finding is the expected one and names the culprit, for
-// Patience at most. The expected finding must not be there before. Each run of a fault has a cluster of its own, so nothing of the run before can count;
-// runs whose fault and load leave the machine alone (Shares) may go on side by side. Healthy scenarios inject nothing, any finding fails them, and
-// their runs are stretches of time of one cluster. Faults are made where they happen: no evidence is written.
-// Nothing outlives a run: processes die with it, folders are removed.
+// A Scenario starts `corbel server` processes that are armed with kit/fault, loads them through the front door, lets
+// them learn what is usual, and injects; then the cluster's own GET /v1/doctor is asked until its first finding is
+// the expected one and names the culprit, for Patience at most. The expected finding must not be there before. Each
+// run of a fault has a cluster of its own, so nothing of the run before can count; runs whose fault and load leave
+// the machine alone (Shares) may go on side by side. Healthy scenarios inject nothing, any finding fails them, and
+// their runs are stretches of time of one cluster. Faults are made where they happen: no evidence is written. Nothing
+// outlives a run: processes die with it, folders are removed.
 package lab
 
 import (
@@ -28,7 +29,8 @@ const (
 	Patience = 30 * time.Second
 	// learning is how long a cluster runs under load before the fault.
 	learning = 3 * time.Second
-	// calm is for how long a healthy cluster is watched in its first run, calmNext in each further one: as long as the doctor's own window.
+	// calm is for how long a healthy cluster is watched in its first run, calmNext in each further one: as long as the
+	// doctor's own window.
 	calm, calmNext = 15 * time.Second, 10 * time.Second
 	// askEvery is the pause between two questions.
 	askEvery = 500 * time.Millisecond
@@ -40,7 +42,8 @@ const (
 type Options struct {
 	// Binary is the corbel to start; empty is this program.
 	Binary string
-	// Learn is how long the cluster runs under load before the fault, at least: every member has ended a window. Zero is 3 s.
+	// Learn is how long the cluster runs under load before the fault, at least: every member has ended a window. Zero is
+	// 3 s.
 	Learn time.Duration
 	// Run is the run's number, Runs how many there are; zero is one.
 	Run, Runs int
@@ -65,7 +68,8 @@ func (o *Options) complete() (err error) {
 type Outcome struct {
 	Name string `json:"name"`
 	Run  int    `json:"run"`
-	// Diagnosed: after each step the first finding was the expected one and named the culprit; of a healthy scenario, that there was no finding.
+	// Diagnosed: after each step the first finding was the expected one and named the culprit; of a healthy scenario,
+	// that there was no finding.
 	Diagnosed bool `json:"diagnosed"`
 	// Seconds from the onset to the diagnosis, of the slowest step; of a healthy scenario, for how long it was watched.
 	Seconds float64 `json:"seconds"`
@@ -103,8 +107,8 @@ func newOutcome(s *Scenario, run int) Outcome {
 	return Outcome{Name: s.Name, Run: run, Others: []string{}, Not: []string{}}
 }
 
-// Run runs a scenario once; a healthy one as often as Options.Runs says, in one cluster. The error of a scenario that cannot run here stands in the
-// outcome. It may be called from several goroutines at once for scenarios that share.
+// Run runs a scenario once; a healthy one as often as Options.Runs says, in one cluster. The error of a scenario that
+// cannot run here stands in the outcome. It may be called from several goroutines at once for scenarios that share.
 func Run(ctx context.Context, s *Scenario, o Options) []Outcome {
 	err := o.complete()
 	out := newOutcome(s, o.Run)

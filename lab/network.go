@@ -14,7 +14,8 @@ import (
 // agentsOfLab is how many hosts the network scenarios have beside the server.
 const agentsOfLab = 3
 
-// hosts starts a server and agents, each on a host of its own in a network of namespaces. Their APIs are reached through unix sockets.
+// hosts starts a server and agents, each on a host of its own in a network of namespaces. Their APIs are reached
+// through unix sockets.
 func hosts(ctx context.Context, b *bed) error {
 	if err := netns.Available(); err != nil {
 		return fmt.Errorf("this scenario needs network namespaces: %w", err)
@@ -77,8 +78,8 @@ func amplify(ctx context.Context, b *bed) (string, error) {
 	return "secrets write", err
 }
 
-// floodConnections are enough that others wait longer than the limit on any machine: with 300 a cluster on two cores kept its limits, and
-// somebody who takes much and harms nobody is no finding.
+// floodConnections are enough that others wait longer than the limit on any machine: with 300 a cluster on two cores
+// kept its limits, and somebody who takes much and harms nobody is no finding.
 const floodConnections = 2000
 
 // flood is one client that asks as fast as it can, with many connections.

@@ -18,7 +18,8 @@ type Scenario struct {
 	Name, About string
 	// Code is the finding that is expected, "" when there must be none.
 	Code string
-	// alone: its load or fault takes the machine, or shows in what every process on it reads; other scenarios share it with further runs.
+	// alone: its load or fault takes the machine, or shows in what every process on it reads; other scenarios share it
+	// with further runs.
 	alone bool
 	// single is a cluster of one server; others have three.
 	single bool
@@ -28,7 +29,8 @@ type Scenario struct {
 	load func(*bed) []stream
 	// prepare starts the clusters where one of equal servers is not enough; nil is that.
 	prepare func(context.Context, *bed) error
-	// inject makes the fault and returns what the finding's culprit must contain; nil in a healthy scenario and in one with steps.
+	// inject makes the fault and returns what the finding's culprit must contain; nil in a healthy scenario and in one
+	// with steps.
 	inject func(context.Context, *bed) (culprit string, err error)
 	// steps are changes one after the other, each with what the doctor must say then.
 	steps []step
@@ -52,8 +54,8 @@ type want struct {
 // finding is a code and what its culprit must contain.
 type finding struct{ code, culprit string }
 
-// Shares reports whether several runs, of this and of others that share, may go on side by side on one machine: each is a cluster of its own with
-// little load, and its fault is inside its own processes.
+// Shares reports whether several runs, of this and of others that share, may go on side by side on one machine: each
+// is a cluster of its own with little load, and its fault is inside its own processes.
 func (s *Scenario) Shares() bool { return s.Code != "" && !s.alone }
 
 func (s *Scenario) servers() int {
@@ -80,7 +82,8 @@ const (
 	cpuBusy = 0.8
 )
 
-// lacks says what of w a report does not say, "" when it says everything. busy is which part of this machine's CPU was in use.
+// lacks says what of w a report does not say, "" when it says everything. busy is which part of this machine's CPU
+// was in use.
 func (w *want) lacks(r *doctor.Report, busy float64) string {
 	if len(r.Findings) == 0 {
 		return "there is no finding"

@@ -15,8 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syncs hold the calls of a foreign program, and of all that it starts, with which it makes files durable: the kernel stops each and asks (seccomp's user
-// notifications, Linux 5.5). It needs no rights, no device and no mount, and what the program writes is on the real disk. Nothing is held until Delay.
+// syncs hold the calls of a foreign program, and of all that it starts, with which it makes files durable: the kernel
+// stops each and asks (seccomp's user notifications, Linux 5.5). It needs no rights, no device and no mount, and what
+// the program writes is on the real disk. Nothing is held until Delay.
 type syncs struct {
 	delay atomic.Int64 // of each call, in nanoseconds
 	held  sync.WaitGroup
@@ -34,8 +35,8 @@ const (
 	allow         = 0x7fff0000
 )
 
-// startSlowable starts a program whose syncs can be held; wait is done when it ended. The program ends with the thread that started it, which is
-// kept for it: filters and the signal at a parent's death belong to threads.
+// startSlowable starts a program whose syncs can be held; wait is done when it ended. The program ends with the
+// thread that started it, which is kept for it: filters and the signal at a parent's death belong to threads.
 func startSlowable(cmd *exec.Cmd) (s *syncs, wait <-chan error, err error) {
 	s = &syncs{}
 	done, started := make(chan error, 1), make(chan error, 1)

@@ -38,7 +38,8 @@ func secretsHCL(storage string) (hcl, addr string, err error) {
 }`, storage, addr, ports[1], addr), addr, nil
 }
 
-// withSecrets starts a server of one with a secrets plane on a storage, initialized and unsealed, as the cluster that is asked.
+// withSecrets starts a server of one with a secrets plane on a storage, initialized and unsealed, as the cluster that
+// is asked.
 func (b *bed) withSecrets(ctx context.Context, storage string) error {
 	hcl, addr, err := secretsHCL(storage)
 	if err != nil {
@@ -177,8 +178,8 @@ func (v *vault) calls(ctx context.Context, all ...ask) error {
 	return nil
 }
 
-// certificates makes leases that cost the storage alone when they are revoked. They are over after a moment, and kept from being revoked:
-// as before the end of a maintenance.
+// certificates makes leases that cost the storage alone when they are revoked. They are over after a moment, and kept
+// from being revoked: as before the end of a maintenance.
 func (b *bed) certificates(ctx context.Context, n int) error {
 	err := b.vault.calls(ctx, ask{"POST", "sys/mounts/pki", map[string]string{"type": "pki"}},
 		ask{"POST", "pki/root/generate/internal", map[string]string{"common_name": "lab", "key_type": "ed25519", "ttl": "24h"}},

@@ -11,7 +11,8 @@ import (
 )
 
 // The bodies of the subjects' values. That of endpoints is the Body of its
-// resource, which ReadResource reads; that of rules is the bodies of its two; the others are JSON. Equal views give equal bytes.
+// resource, which ReadResource reads; that of rules is the bodies of its two; the others are JSON. Equal views give
+// equal bytes.
 
 // Encode is what ReadService reads.
 func (v *Service) Encode() ([]byte, error) { return encodeValue("service", v) }

@@ -18,7 +18,8 @@ import (
 type Linked struct {
 	Name     string
 	Protocol string
-	// What the gateway proves itself with to the service, and verifies it by: files of the gateway's host. No CAFile: no TLS.
+	// What the gateway proves itself with to the service, and verifies it by: files of the gateway's host. No CAFile: no
+	// TLS.
 	CAFile, CertFile, KeyFile, SNI string `json:",omitempty"`
 	// KeepHost: requests to a service with a name keep the host that the caller named.
 	KeepHost bool                `json:",omitempty"`
@@ -125,7 +126,8 @@ func (m *Maker) Instances(s Subject) *Instances {
 	return v
 }
 
-// connecting yields what connects to a service through the mesh: its proxies, and the terminating gateways that stand for it.
+// connecting yields what connects to a service through the mesh: its proxies, and the terminating gateways that stand
+// for it.
 func (m *Maker) connecting(service string) func(yield func(*catalog.Service) bool) {
 	return func(yield func(*catalog.Service) bool) {
 		for s := range m.State.ConnectInstances(service) {

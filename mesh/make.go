@@ -111,7 +111,8 @@ func (m *Maker) Rules(service string) *Rules {
 	return &Rules{Service: service, TrustDomain: m.TrustDomain, Intentions: m.intentions(service), DefaultAllow: m.DefaultAllow}
 }
 
-// intentions lists those for a destination, if it is one, and those for every one, in the order in which they are looked at.
+// intentions lists those for a destination, if it is one, and those for every one, in the order in which they are
+// looked at.
 func (m *Maker) intentions(service string) []Intention {
 	destinations := []string{"*"}
 	if service != "" {

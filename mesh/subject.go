@@ -37,8 +37,8 @@ var subjectWords = map[string]SubjectKind{"endpoints": SubjectEndpoints, "servic
 //	instances/<dc>/<service>/<subset>
 //	virtual/<dc>/<service>
 //
-// Segments behind a service may be empty, and that of rules: they are then of all services that no intention names. The last three of an upstream are what the
-// one who calls it sets for itself: they are spelled out, so that all who
+// Segments behind a service may be empty, and that of rules: they are then of all services that no intention names.
+// The last three of an upstream are what the one who calls it sets for itself: they are spelled out, so that all who
 // set the same (nothing, mostly) share one value, and a server needs to know nothing of them.
 type Subject struct {
 	Kind       SubjectKind

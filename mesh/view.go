@@ -45,7 +45,8 @@ type Endpoint struct {
 type Endpoints struct {
 	Cluster string // the resource's name: the target's name in the mesh, as chain.Target.Name
 	List    []Endpoint
-	// LeftOut counts the instances that proxies cannot be given, since their address is no IP address or their port is none.
+	// LeftOut counts the instances that proxies cannot be given, since their address is no IP address or their port is
+	// none.
 	LeftOut int
 }
 

@@ -14,10 +14,12 @@ type Virtual struct {
 	Addresses []string // in order
 }
 
-// virtualTags are the tagged addresses that are a whole service's: the first is given by operators, the second by platforms.
+// virtualTags are the tagged addresses that are a whole service's: the first is given by operators, the second by
+// platforms.
 var virtualTags = []string{"consul-virtual", "virtual"}
 
-// Virtual lists the addresses of a virtual subject, as the service's instances and their proxies are registered with them.
+// Virtual lists the addresses of a virtual subject, as the service's instances and their proxies are registered with
+// them.
 func (m *Maker) Virtual(s Subject) *Virtual {
 	v := &Virtual{Service: s.Service, Addresses: []string{}}
 	add := func(text string) {

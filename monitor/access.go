@@ -80,8 +80,9 @@ func (b *bound) allows(verb, resource, name string) bool {
 	return false
 }
 
-// Allows reports whether c may do verb to resource in a namespace ("" is outside of all), to the object called name where that is told.
-// Every user may read and change what is its own ("localselfuser"), whatever group its login put it into.
+// Allows reports whether c may do verb to resource in a namespace ("" is outside of all), to the object called name
+// where that is told. Every user may read and change what is its own ("localselfuser"), whatever group its login put
+// it into.
 func (a *Access) Allows(c Caller, verb, resource, namespace, name string) bool {
 	if resource == "localselfuser" && c.User != "" && (verb == "get" || verb == "update") {
 		return true

@@ -2,7 +2,8 @@ package monitor
 
 // The annotations by which a check drives the health of what the catalog knows.
 const (
-	// CatalogService names the service, or one instance by its ID, whose instances on the entity's node have the check's status.
+	// CatalogService names the service, or one instance by its ID, whose instances on the entity's node have the check's
+	// status.
 	CatalogService = "corbel.dev/catalog-service"
 	// CatalogNode set to "node" gives the status to the entity's node, and so to all its services.
 	CatalogNode = "corbel.dev/catalog"

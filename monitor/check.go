@@ -37,7 +37,8 @@ type CheckConfig struct {
 	Extra              tagproto.Extra     `json:"-"`
 }
 
-// Check is a check as an event tells of it: its configuration when it ran, the result, and what its former results make of it.
+// Check is a check as an event tells of it: its configuration when it ran, the result, and what its former results
+// make of it.
 type Check struct {
 	Command            string         `json:"command,omitempty" pb:"1"`
 	Handlers           []string       `json:"handlers" pb:"3"`

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestTimesThatCannotBeAddedAreRefused: a silence or a check's ttl whose end is no number any more would be over at once.
+// TestTimesThatCannotBeAddedAreRefused: a silence or a check's ttl whose end is no number any more would be over at
+// once.
 func TestTimesThatCannotBeAddedAreRefused(t *testing.T) {
 	for _, n := range []int64{math.MaxInt64, math.MaxInt64 - 1_700_000_000, 1 << 60, maxSeconds + 1} {
 		for name, s := range map[string]*Silenced{"expire": {Expire: n}, "begin": {Begin: n, Expire: 60}, "expire_at": {ExpireAt: n}, "before 1970": {Begin: -n}} {

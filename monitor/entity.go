@@ -90,7 +90,8 @@ type EntityConfig struct {
 	Extra             tagproto.Extra `json:"-"`
 }
 
-// Share has c keep once what many entities have in common: their namespace, class, user, subscriptions and list of what is hidden.
+// Share has c keep once what many entities have in common: their namespace, class, user, subscriptions and list of
+// what is hidden.
 func (c *EntityConfig) Share() {
 	for _, text := range []*string{&c.Namespace, &c.Class, &c.User} {
 		*text = unique.Make(*text).Value()

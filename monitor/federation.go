@@ -9,16 +9,17 @@ import (
 	"corbel.dev/corbel/kit/tagproto"
 )
 
-// DefaultReplication is how many seconds pass between two looks at a source that its replicator does not say anything about (the contract's).
+// DefaultReplication is how many seconds pass between two looks at a source that its replicator does not say anything
+// about (the contract's).
 const DefaultReplication = 30
 
-// Replicator is a source of objects: those of one type, in one namespace or in all, are copied from another cluster into this one
-// (federation/v1 EtcdReplicator; there is no etcd here, so URL is the other cluster's API).
+// Replicator is a source of objects: those of one type, in one namespace or in all, are copied from another cluster
+// into this one (federation/v1 EtcdReplicator; there is no etcd here, so URL is the other cluster's API).
 type Replicator struct {
 	Meta `json:"metadata,omitempty" pb:"1"`
 	URL  string `json:"url" pb:"2"` // https://host:8080, or http:// with Insecure
-	// CACert, Cert, Key and APIKeyFile are files on the servers of this cluster: the authority to trust, a certificate to show, and an API key
-	// of a user of the other cluster.
+	// CACert, Cert, Key and APIKeyFile are files on the servers of this cluster: the authority to trust, a certificate
+	// to show, and an API key of a user of the other cluster.
 	CACert     string         `json:"ca_cert,omitempty" pb:"3"`
 	Cert       string         `json:"cert,omitempty" pb:"4"`
 	KeyFile    string         `json:"key,omitempty" pb:"5"`
@@ -64,8 +65,9 @@ func (r *Replicator) Validate() error {
 // Type is the type of what is replicated, where there is one that may be.
 func (r *Replicator) Type() (Type, bool) { return ReplicatedType(r.APIVersion, r.Resource) }
 
-// ReplicatedType returns the type of that name in files, where it may be replicated: sources themselves may not, since a copy of one would
-// have clusters copy from each other without anybody having said so, and no description of a database, which is this cluster's own.
+// ReplicatedType returns the type of that name in files, where it may be replicated: sources themselves may not,
+// since a copy of one would have clusters copy from each other without anybody having said so, and no description of
+// a database, which is this cluster's own.
 func ReplicatedType(version, kind string) (Type, bool) {
 	for _, t := range Types {
 		named := t.Kind == kind && t.APIVersion == version || t.Name == "entities" && kind == "Entity" && version == "core/v2" ||

@@ -42,7 +42,8 @@ func (id *ID) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// MarshalJSON writes the check with empty lists of subscriptions, handlers and pipelines where there are none, not null: clients walk them.
+// MarshalJSON writes the check with empty lists of subscriptions, handlers and pipelines where there are none, not
+// null: clients walk them.
 func (c *Check) MarshalJSON() ([]byte, error) {
 	type plain Check
 	shown := plain(*c)

@@ -23,7 +23,8 @@ type Lifetime struct {
 	Fail int64  // from then on it is critical; 0 is never
 }
 
-// LifetimeOf returns how long results of a check hold: a keepalive's by its timeout and time to live, another one's by its time to live.
+// LifetimeOf returns how long results of a check hold: a keepalive's by its timeout and time to live, another one's
+// by its time to live.
 func LifetimeOf(c *Check) Lifetime {
 	switch {
 	case c.Name == KeepaliveCheck && c.Timeout == 0:

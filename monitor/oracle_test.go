@@ -132,7 +132,8 @@ func sameJSON(t *testing.T, name string, ours, theirs any) {
 	}
 }
 
-// A million results in random order of status and time, with thresholds that are drawn: the step says what the reference's merge says.
+// A million results in random order of status and time, with thresholds that are drawn: the step says what the
+// reference's merge says.
 func TestStepAgainstTheReference(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	const sequences, length = 10_000, 100

@@ -13,8 +13,9 @@ type Span struct {
 	Runs   int64  `json:"runs"`
 }
 
-// Past is what a check went through, as spans in the order of arrival: weeks in which nothing changes are one of them. The newest span is kept
-// apart, so a check that never changed takes 40 bytes, and one that did 16 for each span. The zero value is empty.
+// Past is what a check went through, as spans in the order of arrival: weeks in which nothing changes are one of
+// them. The newest span is kept apart, so a check that never changed takes 40 bytes, and one that did 16 for each
+// span. The zero value is empty.
 //
 // A copy stays as it is while the original goes on; of two copies only one may be added to.
 type Past struct {
@@ -45,7 +46,8 @@ func (p *Past) Add(status uint32, executed int64) bool {
 	return true
 }
 
-// Trim lets the oldest spans go, such as are more than most, or ended before oldest (Unix seconds). The newest one stays.
+// Trim lets the oldest spans go, such as are more than most, or ended before oldest (Unix seconds). The newest one
+// stays.
 func (p *Past) Trim(most int, oldest int64) {
 	drop := max(len(p.older)+1-max(most, 1), 0)
 	for drop < len(p.older) && int64(p.older[drop].last) < oldest {
@@ -67,8 +69,8 @@ func (p *Past) Len() int {
 // Newest returns the newest span, one without runs where there is none.
 func (p *Past) Newest() Span { return p.newest.public() }
 
-// Again returns how many spans before the newest one began in the same second as it did: with it, spans of one second have an order, and the same
-// one wherever the same results were stepped.
+// Again returns how many spans before the newest one began in the same second as it did: with it, spans of one second
+// have an order, and the same one wherever the same results were stepped.
 func (p *Past) Again() (n int) {
 	for i := len(p.older) - 1; i >= 0 && p.older[i].first == p.newest.first; i-- {
 		n++

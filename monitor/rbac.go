@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// VerbReplicate lets objects be read as they are stored, hashes of passwords too, by who copies them into another cluster. The contract does not have it:
-// no role has it of itself but those with all verbs.
+// VerbReplicate lets objects be read as they are stored, hashes of passwords too, by who copies them into another
+// cluster. The contract does not have it: no role has it of itself but those with all verbs.
 const VerbReplicate = "replicate"
 
 // verbs are what a rule may allow; "*" is all of them.
@@ -98,7 +98,8 @@ func validBinding(what string, ref RoleRef, subjects []BoundTo, roles ...string)
 	return nil
 }
 
-// Allows reports whether the rule allows a verb on a kind of object, or on the one called name ("" for none in particular).
+// Allows reports whether the rule allows a verb on a kind of object, or on the one called name ("" for none in
+// particular).
 func (r *Rule) Allows(verb, resource, name string) bool {
 	if !has(r.Verbs, verb) || !has(r.Resources, resource) {
 		return false

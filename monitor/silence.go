@@ -37,8 +37,8 @@ func (s *Silenced) Active(now int64) bool {
 	return s.Begin <= now && (s.ExpireAt == 0 || s.ExpireAt > now)
 }
 
-// Complete fills in what a new silence, or one that replaces old (nil is none), leaves open: its name, who made it, when it
-// begins and when it ends. now is in Unix seconds.
+// Complete fills in what a new silence, or one that replaces old (nil is none), leaves open: its name, who made it,
+// when it begins and when it ends. now is in Unix seconds.
 //
 // Whoever writes back what was read brings the seconds that were left then and the former end: the end stays, unless
 // the seconds were changed. What comes from a dump keeps its end too.

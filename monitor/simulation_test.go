@@ -31,9 +31,9 @@ const (
 	simWindow = 1200   // what the loss of a server may cost, with the way to the replica
 )
 
-// fleet is servers that own shards of events and follow others, agents whose results reach them over a network that delays, loses and
-// repeats, and servers that are killed and come back, some of them with an empty disk. monitor.Step and shards.Plan are the product's;
-// how they are fed is the model's. All that is random comes from one seed.
+// fleet is servers that own shards of events and follow others, agents whose results reach them over a network that
+// delays, loses and repeats, and servers that are killed and come back, some of them with an empty disk. monitor.Step
+// and shards.Plan are the product's; how they are fed is the model's. All that is random comes from one seed.
 type fleet struct {
 	rng     *rand.Rand
 	now     int
@@ -195,7 +195,8 @@ func (f *fleet) fed(s *simServer, a *simAgent, by string) bool {
 	return of.Owner == s.id && s.fed[followed{a.n, by}].epoch == of.Epoch && (of.Replica == by || of.Next == by)
 }
 
-// plan is the leader's: the next table or, where there is none, orderly moves, before which the owner gives the replica all that it has.
+// plan is the leader's: the next table or, where there is none, orderly moves, before which the owner gives the
+// replica all that it has.
 func (f *fleet) plan() {
 	var list []shards.Server
 	fresh := map[string]bool{}
@@ -388,7 +389,8 @@ func (f *fleet) acknowledge(a *simAgent, n int64) {
 	}
 }
 
-// copy sends who follows what the owner has of an agent now. A copy does not say that they have everything; follow does.
+// copy sends who follows what the owner has of an agent now. A copy does not say that they have everything; follow
+// does.
 func (f *fleet) copy(s *simServer, a *simAgent) {
 	of, r := f.table[a.shard], s.disk[a.n]
 	if of.Owner != s.id {
@@ -422,7 +424,8 @@ func (f *fleet) write(to *simServer, a *simAgent, r record) {
 	})
 }
 
-// follow gives a follower that is new, or was started anew, everything, and learns that it has it. That it was started anew is found out in a while.
+// follow gives a follower that is new, or was started anew, everything, and learns that it has it. That it was
+// started anew is found out in a while.
 func (f *fleet) follow(s *simServer, a *simAgent, by string) {
 	of := f.table[a.shard]
 	to, key := f.server(by), followed{a.n, by}
@@ -454,7 +457,8 @@ func (f *fleet) follow(s *simServer, a *simAgent, by string) {
 	})
 }
 
-// spare reports whether each shard of a server is elsewhere too, with a replica that the table says has everything, whatever anybody knows of it.
+// spare reports whether each shard of a server is elsewhere too, with a replica that the table says has everything,
+// whatever anybody knows of it.
 func (f *fleet) spare(s *simServer) bool {
 	return !slices.ContainsFunc(f.agents, func(a *simAgent) bool {
 		of := f.table[a.shard]
@@ -463,8 +467,8 @@ func (f *fleet) spare(s *simServer) bool {
 	})
 }
 
-// fault kills a server and lets it come back, with its disk or, only while all others live and have what it owns, without: often before anybody
-// can have missed it.
+// fault kills a server and lets it come back, with its disk or, only while all others live and have what it owns,
+// without: often before anybody can have missed it.
 func (f *fleet) fault() {
 	if f.now > simTime {
 		return
@@ -504,8 +508,9 @@ func (f *fleet) start(s *simServer, empty bool) {
 	}
 }
 
-// judge says what is wrong at the end: everybody has the same, made by Step in an order that never went back, nothing that was acknowledged is
-// lost but shortly before a kill, and what is known of the check is what an obvious count of its results says.
+// judge says what is wrong at the end: everybody has the same, made by Step in an order that never went back, nothing
+// that was acknowledged is lost but shortly before a kill, and what is known of the check is what an obvious count of
+// its results says.
 func (f *fleet) judge() error {
 	if f.err != nil {
 		return f.err
@@ -555,7 +560,8 @@ func (f *fleet) count(a *simAgent, r *record) error {
 	return nil
 }
 
-// TestFleet is RELIABILITY's A10 for the event step and the table of owners. A failing seed is repeated by -monitor.seed.
+// TestFleet is RELIABILITY's A10 for the event step and the table of owners. A failing seed is repeated by
+// -monitor.seed.
 func TestFleet(t *testing.T) {
 	run := func(seed uint64) {
 		f := newFleet(seed)

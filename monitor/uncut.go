@@ -6,7 +6,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Append is the reverse of Cut: it appends the event that f was cut from, with fields in another order. f is not changed.
+// Append is the reverse of Cut: it appends the event that f was cut from, with fields in another order. f is not
+// changed.
 func (f *Frame) Append(b []byte) []byte {
 	b = appendUint(b, eventTimestamp, uint64(f.Timestamp))
 	b = appendText(b, eventEntity, f.Entity)

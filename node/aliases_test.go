@@ -8,7 +8,8 @@ import (
 	"corbel.dev/corbel/kit/polltest"
 )
 
-// TestAliasesReadWithTheirTokens: an alias of another service, here or on another node, shows what its registration's token may read.
+// TestAliasesReadWithTheirTokens: an alias of another service, here or on another node, shows what its registration's
+// token may read.
 func TestAliasesReadWithTheirTokens(t *testing.T) {
 	const root, web = "5ba5c1c6-ea1a-4a9b-9f6e-2a0fbd4a6e15", "0d9ba1a5-6a4a-4c5a-8a6a-7d1a5a2b0c35"
 	m := startServer(t, "aliases", `bootstrap = true

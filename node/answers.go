@@ -2,8 +2,8 @@ package node
 
 import "corbel.dev/corbel/core/wire"
 
-// answerRPC registers what every process answers, and what servers do for agents and for each other. The parts of a process that have
-// methods of their own register them where they are built.
+// answerRPC registers what every process answers, and what servers do for agents and for each other. The parts of a
+// process that have methods of their own register them where they are built.
 func (p *Process) answerRPC(servers *catalogServers) {
 	p.knowServers()
 	p.rpcSrv.Handle(wire.Servers, methodAsk, p.serveAsked)

@@ -11,9 +11,10 @@ import (
 	"corbel.dev/corbel/kit/pack"
 )
 
-// What servers ask of other members: how their proxies stand, and diagnostics of their process. A server judges its caller
-// and asks on its own behalf, so that no caller's token is shown to an agent. Members take these calls from servers alone,
-// and answer nothing else that comes over the network as an HTTP request, unless they are servers themselves.
+// What servers ask of other members: how their proxies stand, and diagnostics of their process. A server judges its
+// caller and asks on its own behalf, so that no caller's token is shown to an agent. Members take these calls from
+// servers alone, and answer nothing else that comes over the network as an HTTP request, unless they are servers
+// themselves.
 const (
 	methodAsk       = "ask"        // the answer in one message
 	methodAskStream = "ask.stream" // an answer of any length
@@ -25,7 +26,8 @@ type pathRight struct {
 	res  acl.Resource
 }
 
-// diagnostics are the paths that may be asked of another member by its name: what tells about its process, and changes nothing.
+// diagnostics are the paths that may be asked of another member by its name: what tells about its process, and
+// changes nothing.
 var diagnostics = []pathRight{
 	{"/v1/agent/self", acl.Agent}, {"/v1/agent/host", acl.Operator}, {"/v1/agent/version", acl.Agent}, {"/v1/agent/metrics", acl.Agent},
 	{"/v1/agent/metrics/stream", acl.Agent}, {"/v1/agent/monitor", acl.Agent}, {"/v1/doctor", acl.Operator}, {"/v1/doctor/evidence", acl.Operator},

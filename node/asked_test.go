@@ -120,7 +120,8 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+
 	}
 }
 
-// TestAgentsAnswerServersAlone: an agent takes no requests from the network but the questions of servers, which are about its proxies and its process.
+// TestAgentsAnswerServersAlone: an agent takes no requests from the network but the questions of servers, which are
+// about its proxies and its process.
 func TestAgentsAnswerServersAlone(t *testing.T) {
 	const root = "5ba5c1c6-ea1a-4a9b-9f6e-2a0fbd4a6e13"
 	acl := `acl { enabled = true, default_policy = "deny", tokens { agent = "` + root + `" } }`
@@ -149,7 +150,8 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+
 	}
 }
 
-// TestAskedStreamEndsWithItsRight: a log of another member, which a server fetches for a caller, ends when the caller's token does, however much is in it.
+// TestAskedStreamEndsWithItsRight: a log of another member, which a server fetches for a caller, ends when the
+// caller's token does, however much is in it.
 func TestAskedStreamEndsWithItsRight(t *testing.T) {
 	const root, reader = "5ba5c1c6-ea1a-4a9b-9f6e-2a0fbd4a6e14", "0d9ba1a5-6a4a-4c5a-8a6a-7d1a5a2b0c35"
 	acl := `acl { enabled = true, default_policy = "deny", tokens { agent = "` + root + `" } }`

@@ -17,7 +17,8 @@ const (
 	mostBudget  = 4 << 30
 )
 
-// newByteBudget makes the budget of a process and exports it. bytes is the configuration's: 0 is by the memory, below 0 is none.
+// newByteBudget makes the budget of a process and exports it. bytes is the configuration's: 0 is by the memory, below
+// 0 is none.
 func newByteBudget(bytes int, metrics *telemetry.Registry) *limit.Bytes {
 	most := int64(bytes)
 	if most < 0 {

@@ -12,8 +12,8 @@ import (
 	"corbel.dev/corbel/monitor/script"
 )
 
-// CheckObject names every mistake in one of the monitor's objects, as files have it, that can be seen without a server: values, unknown keys,
-// programs that do not compile. What it names may be anywhere, and is not looked for.
+// CheckObject names every mistake in one of the monitor's objects, as files have it, that can be seen without a
+// server: values, unknown keys, programs that do not compile. What it names may be anywhere, and is not looked for.
 func CheckObject(ctx context.Context, api, kind string, metadata, spec map[string]any) (wrong []error) {
 	engine := script.New(script.Config{}) // who checks a file runs it for himself
 	o := newObject(api, kind)

@@ -17,7 +17,8 @@ import (
 	"corbel.dev/corbel/telemetry"
 )
 
-// The RPCs that bring the coordinates of nodes to a server: from agents, whose tokens are judged, and to the leader from servers that judged them.
+// The RPCs that bring the coordinates of nodes to a server: from agents, whose tokens are judged, and to the leader
+// from servers that judged them.
 const (
 	methodCoordinate  = "coordinate.update"
 	methodCoordinates = "coordinate.judged"

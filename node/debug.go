@@ -50,7 +50,8 @@ func (p *Process) withProfiles(api http.Handler) http.Handler {
 	})
 }
 
-// mayProfile: enable_debug opens profiles to all who reach the port; otherwise ACLs must be on and the token may read operator.
+// mayProfile: enable_debug opens profiles to all who reach the port; otherwise ACLs must be on and the token may read
+// operator.
 func (p *Process) mayProfile(r *http.Request) bool {
 	if p.current().Logging.EnableDebug {
 		return true
@@ -113,8 +114,8 @@ func (p *Process) reach(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// reachMember asks a member for what r wants of it, which is there. Servers judge the caller's token themselves; it goes to no
-// agent: of those a server asks on its own behalf, and an agent asks a server to do so.
+// reachMember asks a member for what r wants of it, which is there. Servers judge the caller's token themselves; it
+// goes to no agent: of those a server asks on its own behalf, and an agent asks a server to do so.
 func (p *Process) reachMember(r, there *http.Request, m member.Member, res acl.Resource) (*rpc.Stream, error) {
 	addr, ask, hops := memberRPC(m), there, journeyOf(r.Context()).hops+1
 	switch {
@@ -159,8 +160,8 @@ func (p *Process) mayReach(r *http.Request, res acl.Resource, name string) error
 	return grant.Check(res, name, acl.Read)
 }
 
-// withoutToken is a URL's path and query as an agent may see them. Its doctor reports about itself: it would need the token
-// to ask others.
+// withoutToken is a URL's path and query as an agent may see them. Its doctor reports about itself: it would need the
+// token to ask others.
 func withoutToken(u *url.URL) string {
 	query := u.Query()
 	query.Del("token")

@@ -136,7 +136,8 @@ func (d *physician) ports() []int {
 	return out
 }
 
-// peer names the member at an address: by address and port where it is dialed, by address alone where it is the only one there.
+// peer names the member at an address: by address and port where it is dialed, by address alone where it is the only
+// one there.
 func (d *physician) peer(ip string, port int) string {
 	name := ""
 	for _, m := range d.p.pool.Members() {
@@ -177,7 +178,8 @@ func (d *physician) evidence() []doctor.Evidence {
 	return out
 }
 
-// others are the servers besides this process: those that gossip believes dead, and those that have a vote though gossip has forgotten them, are named as silent.
+// others are the servers besides this process: those that gossip believes dead, and those that have a vote though
+// gossip has forgotten them, are named as silent.
 func (d *physician) others() []corbelapi.Member {
 	var out []corbelapi.Member
 	votes := d.votes()

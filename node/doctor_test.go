@@ -24,7 +24,8 @@ func (m *testMember) report() (r doctor.Report, problem string) {
 	return r, ""
 }
 
-// TestDoctorOfACluster: any member reports about all servers, an agent's findings reach the servers, and a server that is gone is named.
+// TestDoctorOfACluster: any member reports about all servers, an agent's findings reach the servers, and a server
+// that is gone is named.
 func TestDoctorOfACluster(t *testing.T) {
 	servers := startCluster(t, 3, aclOff)
 	agent := startMember(t, false, "web-7", aclOff+`retry_join = ["`+servers[0].gossip+`"]`)

@@ -12,9 +12,10 @@ const (
 	tagAway = "away"
 )
 
-// Drain takes the process out of use before it ends: it is not ready any more; with drain_wait the services of this host
-// take no new work, and what they have is waited for; a server sends agents elsewhere and hands leadership over. What is
-// asked meanwhile is answered. It returns early when ctx ends. leaves says that the process leaves the cluster afterwards.
+// Drain takes the process out of use before it ends: it is not ready any more; with drain_wait the services of this
+// host take no new work, and what they have is waited for; a server sends agents elsewhere and hands leadership over.
+// What is asked meanwhile is answered. It returns early when ctx ends. leaves says that the process leaves the
+// cluster afterwards.
 func (p *Process) Drain(ctx context.Context, leaves bool) {
 	p.ending.Store(true)
 	if p.mesh != nil && p.mesh.xds != nil {
@@ -114,7 +115,8 @@ func (p *Process) lacks() []string {
 	return list
 }
 
-// warmLook is how often it is looked whether the process is ready, warmSay after how long the log tells what it waits for.
+// warmLook is how often it is looked whether the process is ready, warmSay after how long the log tells what it waits
+// for.
 const (
 	warmLook = 100 * time.Millisecond
 	warmSay  = 30 * time.Second

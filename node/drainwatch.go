@@ -10,15 +10,16 @@ import (
 )
 
 const (
-	// drainLook is how often connections of draining services are looked at. One counts that is there at two looks: checks of this
-	// agent take less.
+	// drainLook is how often connections of draining services are looked at. One counts that is there at two looks:
+	// checks of this agent take less.
 	drainLook = 500 * time.Millisecond
 	// drainAsk is how often the servers are asked whether all proxies know.
 	drainAsk = 2 * time.Second
 )
 
-// drainWatch counts connections that are made to draining instances after every proxy knew that they go: drain.new_connections{service}, by the
-// instance's id. Whoever makes them does not go through the catalog, or does not listen to it.
+// drainWatch counts connections that are made to draining instances after every proxy knew that they go:
+// drain.new_connections{service}, by the instance's id. Whoever makes them does not go through the catalog, or does
+// not listen to it.
 type drainWatch struct {
 	p    *Process
 	each map[string]*drained
@@ -88,7 +89,8 @@ func (w *drainWatch) look(ctx context.Context) {
 	}
 }
 
-// newer takes the connections that there are, and says how many began after the first look and were there at the last one too.
+// newer takes the connections that there are, and says how many began after the first look and were there at the last
+// one too.
 func (d *drained) newer(list []sockets.Conn) (n int) {
 	young := map[connection]bool{}
 	first := d.old == nil

@@ -8,7 +8,8 @@ import (
 	"corbel.dev/corbel/kit/sockets"
 )
 
-// TestNewConnectionsOfDrained: what was there at first, and what is there for one look alone, does not count; each other connection does once.
+// TestNewConnectionsOfDrained: what was there at first, and what is there for one look alone, does not count; each
+// other connection does once.
 func TestNewConnectionsOfDrained(t *testing.T) {
 	conn := func(port int) sockets.Conn {
 		return sockets.Conn{Local: netip.MustParseAddrPort("10.0.0.1:80"), Remote: netip.MustParseAddrPort(fmt.Sprintf("10.0.0.2:%d", port))}

@@ -68,7 +68,8 @@ func (e *elsewhere) earn() {
 	}
 }
 
-// read asks addr for something that may be asked twice, and another server too when that takes long. The first good answer counts.
+// read asks addr for something that may be asked twice, and another server too when that takes long. The first good
+// answer counts.
 func (e *elsewhere) read(ctx context.Context, addr, method string, req []byte) ([]byte, error) {
 	e.earn()
 	ctx, cancel := context.WithCancel(ctx)

@@ -67,8 +67,8 @@ func (e *enrolled) identity(b *config.TLSBlock, cfg *config.Config) (*wire.TLS, 
 	return withNames(&wire.TLS{Server: server, Client: client}, cfg), nil
 }
 
-// welcome has a server give certificates to agents that have none, and let in those that have one. auto_encrypt gives them for
-// an ACL token, auto_config for a JWT.
+// welcome has a server give certificates to agents that have none, and let in those that have one. auto_encrypt gives
+// them for an ACL token, auto_config for a JWT.
 func (p *Process) welcome() {
 	srv := rpc.NewServer(rpc.ServerConfig{Log: p.log, MaxMessageBytes: 128 << 10})
 	srv.Handle(wire.Anyone, methodTrustDomain, p.serveTrustDomain)

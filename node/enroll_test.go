@@ -99,7 +99,8 @@ tls { defaults { ca_file = "%s/ca.pem" verify_outgoing = true verify_server_host
 	}
 }
 
-// TestStrangersWhereAgentsEnrol is C7 for servers that let in agents with certificates of the mesh: nobody else gets in, and no agent to Raft.
+// TestStrangersWhereAgentsEnrol is C7 for servers that let in agents with certificates of the mesh: nobody else gets
+// in, and no agent to Raft.
 func TestStrangersWhereAgentsEnrol(t *testing.T) {
 	a, other := newAuthority(t), newAuthority(t)
 	m, _, _, _ := secured(t, a, "}\n} auto_encrypt { allow_tls = true } tls { defaults {")

@@ -145,7 +145,8 @@ func (p *Process) applyFleet(ctx context.Context, txn *catalog.Txn) (refused int
 	return refused, nil
 }
 
-// handleFleet serves methodFleet on every server: the catalog's leader may have no monitor plane. Only the plane's own checks may come this way.
+// handleFleet serves methodFleet on every server: the catalog's leader may have no monitor plane. Only the plane's
+// own checks may come this way.
 func (p *Process) handleFleet(srv *rpc.Server) {
 	srv.Handle(wire.Servers, methodFleet, func(ctx context.Context, req []byte) ([]byte, error) {
 		c, err := catalog.DecodeCommand(req)

@@ -88,7 +88,8 @@ func TestMonitorDrivesCatalog(t *testing.T) {
 	}, "the check of a service that came later")
 }
 
-// TestCatalogFailureIsEvent: a host that dies is an event of the entity of its name, from any server, and one that is back a resolution.
+// TestCatalogFailureIsEvent: a host that dies is an event of the entity of its name, from any server, and one that is
+// back a resolution.
 func TestCatalogFailureIsEvent(t *testing.T) {
 	t.Parallel()
 	servers := startCluster(t, 3, monitorOn)

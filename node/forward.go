@@ -94,8 +94,8 @@ func (f *forwarder) Forward(w http.ResponseWriter, r *http.Request, toLeader boo
 	return writeReply(w, reply)
 }
 
-// order says how a request may travel: to the leader alone or to any server, whether it may be asked twice, and whether it
-// expects to wait.
+// order says how a request may travel: to the leader alone or to any server, whether it may be asked twice, and
+// whether it expects to wait.
 type order struct{ toLeader, reads, waits bool }
 
 func (f *forwarder) send(ctx context.Context, req []byte, o order) ([]byte, error) {
@@ -148,8 +148,8 @@ func earlier(a, b time.Time) time.Time {
 
 var errReignEnded = errkind.New(errkind.Unknown, "the leader changed before it answered: outcome unknown")
 
-// uncertain tells the client of a write what it can do. A write is not sent again on its behalf: the first may be carried out
-// late, by a server that was frozen, and would then undo what others wrote after the second.
+// uncertain tells the client of a write what it can do. A write is not sent again on its behalf: the first may be
+// carried out late, by a server that was frozen, and would then undo what others wrote after the second.
 func uncertain(addr string, err error) error {
 	if errors.Is(err, errReignEnded) {
 		return err
@@ -258,8 +258,8 @@ func decodePassedOn(ctx context.Context, p []byte) (*http.Request, error) {
 	return r, err
 }
 
-// passedOnFrom is where a request comes from that an agent passes on: a client that it calls local is on its host, and not on
-// this one. Servers are believed: what they pass on may come from an agent, or from a client of theirs.
+// passedOnFrom is where a request comes from that an agent passes on: a client that it calls local is on its host,
+// and not on this one. Servers are believed: what they pass on may come from an agent, or from a client of theirs.
 func passedOnFrom(said, agent string) string {
 	at, err := netip.ParseAddrPort(agent)
 	if err != nil || at.Addr().Unmap().IsLoopback() {
@@ -280,8 +280,8 @@ func blocks(r *http.Request) bool {
 
 var errParting = errkind.New(errkind.Unavailable, "this server stops: ask another one")
 
-// serveForwarded answers a forwarded request with the process's own API. Once parting ends, queries that wait are answered
-// as if their time was over; those that a process that ends could not answer are for another server.
+// serveForwarded answers a forwarded request with the process's own API. Once parting ends, queries that wait are
+// answered as if their time was over; those that a process that ends could not answer are for another server.
 func serveForwarded(api http.Handler, parting context.Context, ending *atomic.Bool) rpc.Handler {
 	return func(ctx context.Context, p []byte) ([]byte, error) {
 		r, err := decodePassedOn(ctx, p)

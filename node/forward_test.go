@@ -81,7 +81,8 @@ func FuzzForwardFrames(f *testing.F) {
 	})
 }
 
-// TestParkedQueriesPart: a query of another process that waits is answered when this one is about to stop, or left for another server.
+// TestParkedQueriesPart: a query of another process that waits is answered when this one is about to stop, or left
+// for another server.
 func TestParkedQueriesPart(t *testing.T) {
 	for _, c := range []struct {
 		path   string
@@ -115,7 +116,8 @@ func TestParkedQueriesPart(t *testing.T) {
 	}
 }
 
-// TestForwardedRequestsGoOnTheTrace: while the trace of a request is exported, its span here is the parent of the one there; else the header goes on as it came.
+// TestForwardedRequestsGoOnTheTrace: while the trace of a request is exported, its span here is the parent of the one
+// there; else the header goes on as it came.
 func TestForwardedRequestsGoOnTheTrace(t *testing.T) {
 	const came = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	metrics := telemetry.New(telemetry.Config{})

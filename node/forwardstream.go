@@ -64,8 +64,8 @@ func (f *forwarder) ForwardStream(w http.ResponseWriter, r *http.Request, toLead
 // errAnsweredBefore says that the request was answered by its head alone.
 var errAnsweredBefore = errors.New("the body is not wanted")
 
-// upload sends the body ahead when it is long, and returns what it can be asked for by. Whether it is wanted is asked first: who
-// may not ask is told so, on w, and what follows was not sent anywhere.
+// upload sends the body ahead when it is long, and returns what it can be asked for by. Whether it is wanted is asked
+// first: who may not ask is told so, on w, and what follows was not sent anywhere.
 func (f *forwarder) upload(w http.ResponseWriter, r *http.Request, addr string, j journey) (string, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return "", nil
@@ -112,8 +112,9 @@ func (f *forwarder) upload(w http.ResponseWriter, r *http.Request, addr string, 
 	}
 }
 
-// offer asks a server whether it wants the body of a request, and returns the name that it gave to it; it makes no room when
-// somebody else only asks for it. What the server answers otherwise is written to w; the error is errAnsweredBefore then.
+// offer asks a server whether it wants the body of a request, and returns the name that it gave to it; it makes no
+// room when somebody else only asks for it. What the server answers otherwise is written to w; the error is
+// errAnsweredBefore then.
 func (f *forwarder) offer(w http.ResponseWriter, r *http.Request, addr string, j journey, onlyAsks bool) (string, error) {
 	head := r.Clone(r.Context())
 	head.Body = http.NoBody
@@ -159,8 +160,8 @@ func (o *offered) Read([]byte) (int, error) {
 // Close implements io.Closer.
 func (o *offered) Close() error { return nil }
 
-// serveOffer implements methodHTTPOffer: the process's own API handles the head, and when it comes as far as to read the body,
-// that gets a name and a place.
+// serveOffer implements methodHTTPOffer: the process's own API handles the head, and when it comes as far as to read
+// the body, that gets a name and a place.
 func serveOffer(api http.Handler, u *uploads) rpc.Handler {
 	return func(ctx context.Context, p []byte) ([]byte, error) {
 		rd := pack.Read(p)

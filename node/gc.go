@@ -30,7 +30,8 @@ const (
 	headroomStep = 10
 )
 
-// gcPercent is the collector's setting for a live heap of which a part may have pointers, and the garbage that is made in a second.
+// gcPercent is the collector's setting for a live heap of which a part may have pointers, and the garbage that is
+// made in a second.
 func gcPercent(liveBytes, scanBytes, perSecond uint64) int {
 	const least = 4 << 20
 	liveBytes = max(liveBytes, least)
@@ -44,7 +45,8 @@ func gcPercent(liveBytes, scanBytes, perSecond uint64) int {
 	return int((garbage*100 + liveBytes/2) / liveBytes)
 }
 
-// garbage follows how much is allocated in a second: it rises with what is, and falls by half in some seconds, so that bursts find room.
+// garbage follows how much is allocated in a second: it rises with what is, and falls by half in some seconds, so
+// that bursts find room.
 type garbage struct {
 	total     uint64
 	perSecond float64

@@ -10,8 +10,8 @@ import (
 	"corbel.dev/corbel/kit/loud"
 )
 
-// TestAnotherUserIsNoMember: on a plain loopback cluster a process of another user that listens and states an id becomes no
-// member: the leader sees whose listener it is, and does not take its word.
+// TestAnotherUserIsNoMember: on a plain loopback cluster a process of another user that listens and states an id
+// becomes no member: the leader sees whose listener it is, and does not take its word.
 func TestAnotherUserIsNoMember(t *testing.T) {
 	if os.Geteuid() != 0 {
 		loud.Skip(t, "only root can be another user")

@@ -91,8 +91,8 @@ func keepMembers(t *testing.T, servers []*testMember) {
 const quickPilot = aclOff + `autopilot { server_stabilization_time = "500ms" }
 `
 
-// TestHostileGossip: two processes without certificate, key or token claim the followers' addresses and ids by gossip, and come and
-// go. Nobody loses a vote, the members stay who they are, and the log does not grow.
+// TestHostileGossip: two processes without certificate, key or token claim the followers' addresses and ids by
+// gossip, and come and go. Nobody loses a vote, the members stay who they are, and the log does not grow.
 func TestHostileGossip(t *testing.T) {
 	servers := startCluster(t, 3, quickPilot)
 	keepMembers(t, servers)

@@ -15,7 +15,8 @@ import (
 	"corbel.dev/corbel/kit/archive"
 )
 
-// golden is an archive that the first version of the format wrote. It is never written anew: later versions must read it.
+// golden is an archive that the first version of the format wrote. It is never written anew: later versions must read
+// it.
 const golden = "testdata/snapshot-v1.tgz"
 
 var writeGolden = flag.Bool("golden", false, "write the archive of a new version of the format, when there is none")

@@ -27,7 +27,8 @@ import (
 	"corbel.dev/corbel/node/config"
 )
 
-// methodIntroduce is the RPC by which an agent that has a JWT alone gets what it needs to be one of the cluster (auto_config).
+// methodIntroduce is the RPC by which an agent that has a JWT alone gets what it needs to be one of the cluster
+// (auto_config).
 const methodIntroduce = "agent.introduce"
 
 // introRequest is what an agent says of itself. JSON: it is asked once in an agent's life.
@@ -131,8 +132,8 @@ func introduced(fsys vfs.FS, cfg *config.Config) (*config.Config, *introduction,
 	return in.over(cfg), in, nil
 }
 
-// Introduce has a server introduce this agent where its configuration wants that (auto_config) and it was not introduced
-// before; New needs the result, which lies in data_dir. It tries the servers until ctx ends.
+// Introduce has a server introduce this agent where its configuration wants that (auto_config) and it was not
+// introduced before; New needs the result, which lies in data_dir. It tries the servers until ctx ends.
 func Introduce(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	if !cfg.AutoConfig.Enabled {
 		return nil
@@ -252,8 +253,8 @@ func introduceAt(ctx context.Context, client *rpc.Client, cfg *config.Config, ad
 	return in, nil
 }
 
-// askAsIntroduced gets the next certificate of an agent that was introduced: over RPC with its present one and its token, or, where these
-// open nothing any more, by being introduced again.
+// askAsIntroduced gets the next certificate of an agent that was introduced: over RPC with its present one and its
+// token, or, where these open nothing any more, by being introduced again.
 func (p *Process) askAsIntroduced(ctx context.Context, client *rpc.Client) (*tls.Certificate, error) {
 	in, err := readIntroduction(p.fs, p.cfg.DataDir)
 	if err != nil {

@@ -146,7 +146,8 @@ func (i *introducer) judge(ctx context.Context, r *introRequest) error {
 	return nil
 }
 
-// introduce makes what the agent gets. The certificate comes first: a request that cannot be signed leaves no token behind.
+// introduce makes what the agent gets. The certificate comes first: a request that cannot be signed leaves no token
+// behind.
 func (i *introducer) introduce(ctx context.Context, from string, r *introRequest) (*introduction, error) {
 	p, c := i.p, i.p.current()
 	domain, err := ca.TrustDomainOf(p.registry.State())

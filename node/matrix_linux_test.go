@@ -27,14 +27,16 @@ import (
 )
 
 // The role matrix of internal messages (C11): whom each RPC method and each protocol of the wire is for. What a
-// server registers must be here, and nothing else: a new method without a row fails the test, one without roles does not compile.
+// server registers must be here, and nothing else: a new method without a row fails the test, one without roles does
+// not compile.
 var methodsFor = map[wire.Roles][]string{
 	wire.Servers: {
 		methodMonitorPropose, methodMonitorReplicators, "monitor.results", "monitor.replicate", "monitor.ping", "monitor.release", "monitor.ask",
 		"monitor.follow", "monitor.execute", "monitor.rounds.tell", "monitor.rounds.begin", "monitor.rounds.note", "monitor.rounds.hand",
 		methodFleet, methodCoordinates, methodAsk, methodAskStream, methodIntroduce,
 	},
-	// The token of each of these is judged by what it is to do; methodClock and methodTrustDomain tell what every client may know.
+	// The token of each of these is judged by what it is to do; methodClock and methodTrustDomain tell what every client
+	// may know.
 	wire.Members: {methodApply, methodNode, methodResolve, methodCoordinate, methodTell, methodDNS, "mesh.sign", methodClock, methodTrustDomain},
 	// The requests in the first four carry tokens of their own.
 	wire.Federation: {methodHTTP, methodHTTPStream, methodHTTPOffer, methodHTTPUpload, methodPing},
@@ -52,7 +54,8 @@ type matrixCaller struct {
 	role wire.Role
 }
 
-// outcome says whether a caller got as far as a method's handler. What the handler made of a message that means nothing does not matter.
+// outcome says whether a caller got as far as a method's handler. What the handler made of a message that means
+// nothing does not matter.
 func outcome(t *testing.T, c *rpc.Client, addr string, m rpc.Method) (in bool) {
 	t.Helper()
 	polltest.NoError(t, 2*time.Minute, func() error {
@@ -144,7 +147,8 @@ func publicKey(t *testing.T, a *authority) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 }
 
-// TestRoleMatrix is C11 with TLS, where no names are checked when dialling, and with every part that registers something.
+// TestRoleMatrix is C11 with TLS, where no names are checked when dialling, and with every part that registers
+// something.
 func TestRoleMatrix(t *testing.T) {
 	t.Parallel()
 	a, other := newAuthority(t), newAuthority(t)
@@ -209,7 +213,8 @@ var subjectsFor = map[mesh.SubjectKind]string{
 	mesh.SubjectService: "write", mesh.SubjectRules: "write", mesh.SubjectRoots: "",
 }
 
-// TestSubjectMatrix is C11 for the subjects of the feed: each kind is followed with the right that the table says, and not with less.
+// TestSubjectMatrix is C11 for the subjects of the feed: each kind is followed with the right that the table says,
+// and not with less.
 func TestSubjectMatrix(t *testing.T) {
 	t.Parallel()
 	const root = "11111111-1111-1111-1111-111111111111"

@@ -20,7 +20,8 @@ const (
 	roleAgent  = "node"
 )
 
-// tags describe this process to the pool in the contract's words, and in added ones. The caller holds tagMu, or is alone.
+// tags describe this process to the pool in the contract's words, and in added ones. The caller holds tagMu, or is
+// alone.
 func (b *base) tags() map[string]string {
 	cfg := b.cfg
 	t := map[string]string{

@@ -40,11 +40,11 @@ import (
 	"corbel.dev/corbel/telemetry"
 )
 
-// monitorPlane is the monitor plane of a server. It fails alone: no error of its parts ends the process, and what it lacks makes its own
-// ports unready, not the others.
+// monitorPlane is the monitor plane of a server. It fails alone: no error of its parts ends the process, and what it
+// lacks makes its own ports unready, not the others.
 //
-// Where the parts meet: routes (in monitorhttp.go) is what the API's port answers; wants and publish (in monitorpipe.go) are where
-// stored events go; parts is what runs.
+// Where the parts meet: routes (in monitorhttp.go) is what the API's port answers; wants and publish (in
+// monitorpipe.go) are where stored events go; parts is what runs.
 type monitorPlane struct {
 	p              *Process
 	log            *slog.Logger
@@ -287,8 +287,9 @@ func (m *monitorPlane) seed(ctx context.Context) error {
 	return nil
 }
 
-// agentsPort serves agents. Their sessions take over their connections, so it is a server of its own: without a limit of
-// connections for each client, since agents come through proxies, and with sockets that can be waited on without a buffer.
+// agentsPort serves agents. Their sessions take over their connections, so it is a server of its own: without a limit
+// of connections for each client, since agents come through proxies, and with sockets that can be waited on without a
+// buffer.
 type agentsPort struct {
 	http   *http.Server
 	agents *sensuapi.Agents

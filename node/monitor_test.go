@@ -65,7 +65,8 @@ func (m *testMember) open(path string) (int, string) {
 	return resp.StatusCode, string(b)
 }
 
-// TestMonitorPlane: a server that is told to serves agents, is initialized once, keeps events over a restart, and says how it is.
+// TestMonitorPlane: a server that is told to serves agents, is initialized once, keeps events over a restart, and
+// says how it is.
 func TestMonitorPlane(t *testing.T) {
 	m := startServer(t, "mon", monitorOn+"bootstrap = true")
 	conn := m.agent("web-1")

@@ -15,8 +15,8 @@ import (
 	"corbel.dev/corbel/node/agentconf"
 )
 
-// buildMonitorAgent makes the monitor plane's agent of this host. Its entity has the node's name, so that the catalog and the plane
-// mean one thing by it.
+// buildMonitorAgent makes the monitor plane's agent of this host. Its entity has the node's name, so that the catalog
+// and the plane mean one thing by it.
 func (p *Process) buildMonitorAgent() error {
 	cfg := &p.cfg.Monitor.Agent
 	if !cfg.Enabled {
@@ -53,7 +53,8 @@ func (p *Process) buildMonitorAgent() error {
 	return nil
 }
 
-// agentAssets unpacks assets in the data folder; without one, in dev, in a folder of the system's that goes with the process.
+// agentAssets unpacks assets in the data folder; without one, in dev, in a folder of the system's that goes with the
+// process.
 func (p *Process) agentAssets(c *agent.Config) (*asset.Fetcher, error) {
 	if c.DisableAssets || c.CacheDir != "" {
 		return newAssets(c, p.scripts, asset.DefaultPerSecond, asset.DefaultBurst)
@@ -69,7 +70,8 @@ func (p *Process) agentAssets(c *agent.Config) (*asset.Fetcher, error) {
 	return asset.New(asset.Config{Dir: filepath.Join(dir, "assets"), Scripts: p.scripts, Log: c.Log})
 }
 
-// monitorBackends are those that are configured, else the servers that have the plane: this process, and those that the pool knows.
+// monitorBackends are those that are configured, else the servers that have the plane: this process, and those that
+// the pool knows.
 func (p *Process) monitorBackends() []string {
 	if given := p.cfg.Monitor.Agent.Backends; len(given) > 0 {
 		out := make([]string, len(given))

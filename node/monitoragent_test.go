@@ -10,7 +10,8 @@ import (
 	"corbel.dev/corbel/monitor/objects"
 )
 
-// TestHostsRunChecksNatively: a server and a client agent, which finds it by gossip, run a check as entities of their nodes' names.
+// TestHostsRunChecksNatively: a server and a client agent, which finds it by gossip, run a check as entities of their
+// nodes' names.
 func TestHostsRunChecksNatively(t *testing.T) {
 	const on = "monitor { agent { enabled = true, subscriptions = [\"linux\"], labels { role = \"db\" } } }\n"
 	s := startServer(t, "mon-s", monitorOn+on+"bootstrap = true")

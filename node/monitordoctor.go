@@ -9,9 +9,9 @@ import (
 	"corbel.dev/corbel/telemetry"
 )
 
-// monitorKinds are what the monitor's requests are counted as: a batch of results of one shard from the arrival of its first one until it is
-// durable, the handing of one event to a handler, and before these a result's way to its shard: one in sixteen of those taken here, and of those that
-// another server owns the oldest of each call.
+// monitorKinds are what the monitor's requests are counted as: a batch of results of one shard from the arrival of
+// its first one until it is durable, the handing of one event to a handler, and before these a result's way to its
+// shard: one in sixteen of those taken here, and of those that another server owns the oldest of each call.
 var monitorKinds = []string{"event", "handler", "result", "forwarded"}
 
 const (
@@ -21,8 +21,8 @@ const (
 	monitorForwarded
 )
 
-// durable makes what the event store's batches are told to: monitor.stored, the stages of the plane, and, where events lie in PostgreSQL,
-// what the doctor knows of a storage.
+// durable makes what the event store's batches are told to: monitor.stored, the stages of the plane, and, where
+// events lie in PostgreSQL, what the doctor knows of a storage.
 func (m *monitorPlane) durable() func(took, store time.Duration) {
 	m.costs = m.metrics.Stages("monitor", monitorKinds...)
 	whole := m.metrics.Timing("monitor.stored")
@@ -61,8 +61,8 @@ func (m *monitorPlane) handled(took time.Duration) {
 	m.costs.Observe(monitorHandler, telemetry.StageHandler, took)
 }
 
-// tellPostgres tells the doctor about the PostgreSQL that events lie in. While it is away events are taken all the same, so its calls tell
-// nothing: how long it has been away does. One goroutine calls it.
+// tellPostgres tells the doctor about the PostgreSQL that events lie in. While it is away events are taken all the
+// same, so its calls tell nothing: how long it has been away does. One goroutine calls it.
 func (m *monitorPlane) tellPostgres() {
 	if m.postgres == nil {
 		return

@@ -42,15 +42,17 @@ func newMonitorRaft(p *Process, machine *resources.Resources) *raftPlane {
 	return r
 }
 
-// foundersKey is the record of the catalog, of kind RecordSystem, that says with which servers the monitor's group began. The plane may be
-// switched on years after the cluster was founded, on one server after the other: the catalog decides, once, who begins it, and whoever
-// is not among them joins.
+// foundersKey is the record of the catalog, of kind RecordSystem, that says with which servers the monitor's group
+// began. The plane may be switched on years after the cluster was founded, on one server after the other: the catalog
+// decides, once, who begins it, and whoever is not among them joins.
 const foundersKey = "monitor-founders"
 
-// gatherFounders is how long the catalog's leader waits for all servers to have the plane before it begins with those that do.
+// gatherFounders is how long the catalog's leader waits for all servers to have the plane before it begins with those
+// that do.
 const gatherFounders = 5 * time.Second
 
-// monitorFounders says with whom to begin the plane's group; an empty list joins one that exists or goes on with the state on disk.
+// monitorFounders says with whom to begin the plane's group; an empty list joins one that exists or goes on with the
+// state on disk.
 func (p *Process) monitorFounders(ctx context.Context, r *raftPlane) ([]group.Server, bool) {
 	if r.joined() {
 		return nil, true
@@ -78,8 +80,8 @@ func (p *Process) monitorFounders(ctx context.Context, r *raftPlane) ([]group.Se
 	}
 }
 
-// readFounders returns with whom the group begins, an empty list where this server is none of them. A record of servers that are all
-// gone, as a restored snapshot of another cluster has, says nothing.
+// readFounders returns with whom the group begins, an empty list where this server is none of them. A record of
+// servers that are all gone, as a restored snapshot of another cluster has, says nothing.
 func (p *Process) readFounders() ([]group.Server, bool) {
 	record := p.registry.State().Record(catalog.RecordSystem, foundersKey)
 	if record == nil {

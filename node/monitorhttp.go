@@ -39,7 +39,8 @@ func (m *monitorPlane) routes() []monitorRoute {
 	}
 }
 
-// stored tells which shards this server has, and the newest sequence of each that is durable here: what a crash cannot lose.
+// stored tells which shards this server has, and the newest sequence of each that is durable here: what a crash
+// cannot lose.
 func (m *monitorPlane) stored(w http.ResponseWriter, r *http.Request) {
 	body, err := json.Marshal(map[string]any{"server": m.p.cfg.Node.Name, "id": m.p.id, "shards": m.spread.Stored()})
 	if err != nil {
@@ -52,7 +53,8 @@ func (m *monitorPlane) stored(w http.ResponseWriter, r *http.Request) {
 // door is an open port.
 type door struct{ listener net.Listener }
 
-// openPorts opens the API's port and the agents'. In dev a port that is in use is replaced by a free one, unless it was asked for.
+// openPorts opens the API's port and the agents'. In dev a port that is in use is replaced by a free one, unless it
+// was asked for.
 func (m *monitorPlane) openPorts() error {
 	cfg := m.p.cfg
 	t, err := m.p.monitorPorts(cfg)

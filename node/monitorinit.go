@@ -10,7 +10,8 @@ import (
 	"corbel.dev/corbel/monitor/users"
 )
 
-// initPath is where an empty plane is initialized. It takes no login, since nobody can have one: whoever comes first is the administrator.
+// initPath is where an empty plane is initialized. It takes no login, since nobody can have one: whoever comes first
+// is the administrator.
 const initPath = "POST /api/corbel/v1/monitor/init"
 
 // maxInit bounds its body.

@@ -32,8 +32,8 @@ func (m *testMember) again(hcl string) {
 	go func() { m.done <- m.Run(ctx) }()
 }
 
-// A server that starts while its PostgreSQL is away takes events, shows them, and says what is wrong; once PostgreSQL is back it has what that held, and
-// writes what came meanwhile, without a restart.
+// A server that starts while its PostgreSQL is away takes events, shows them, and says what is wrong; once PostgreSQL
+// is back it has what that held, and writes what came meanwhile, without a restart.
 func TestMonitorStartsWithoutPostgres(t *testing.T) {
 	t.Parallel()
 	if _, err := pgtest.Bin(); err != nil {

@@ -55,7 +55,8 @@ func (m *monitorPlane) openPipelines() (err error) {
 	return err
 }
 
-// wants says whether anything waits for a result's event, and publish is given those that something waits for, once they are stored.
+// wants says whether anything waits for a result's event, and publish is given those that something waits for, once
+// they are stored.
 func (m *monitorPlane) wants(namespace string, kind *monitor.Kind, out monitor.Outcome) bool {
 	return m.pipes.eventLog != nil || m.pipes.Wants(namespace, kind, out)
 }
@@ -106,7 +107,8 @@ func (m *monitorPlane) meterPipes() {
 	}
 }
 
-// tellHandlers tells the doctor about handlers and about PostgreSQL, in the registry of the process. One goroutine calls it.
+// tellHandlers tells the doctor about handlers and about PostgreSQL, in the registry of the process. One goroutine
+// calls it.
 func (m *monitorPlane) tellHandlers() {
 	m.tellPostgres()
 	m.tellUnreached()

@@ -24,7 +24,8 @@ func (m *testMember) write(typ string, o monitor.Object) {
 	polltest.NoError(m.t, time.Minute, func() error { return m.monitor.resources.Write(m.t.Context(), op) }, "%s %s to be written", typ, name)
 }
 
-// TestMonitorHandlers: what an agent reports reaches a handler once it is stored, filtered by what was configured, and is counted.
+// TestMonitorHandlers: what an agent reports reaches a handler once it is stored, filtered by what was configured,
+// and is counted.
 func TestMonitorHandlers(t *testing.T) {
 	sink, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

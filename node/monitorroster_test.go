@@ -92,7 +92,8 @@ func everySecond(name string, subscriptions ...string) *monitor.CheckConfig {
 	return &monitor.CheckConfig{Meta: monitor.Meta{Name: name}, Command: "true", Interval: 1, Publish: true, Subscriptions: subscriptions}
 }
 
-// TestMonitorSchedules: a check that is written reaches agents over their sessions, once though two subscriptions match; subdued or deleted it does not.
+// TestMonitorSchedules: a check that is written reaches agents over their sessions, once though two subscriptions
+// match; subdued or deleted it does not.
 func TestMonitorSchedules(t *testing.T) {
 	t.Parallel()
 	m := startServer(t, "mon", monitorOn+"bootstrap = true")
@@ -127,8 +128,8 @@ func TestMonitorSchedules(t *testing.T) {
 	silent("deleted")
 }
 
-// TestMonitorClusterRounds: agents of three servers share a check that goes round, also after the leader has gone, and a check that is
-// executed on request reaches all.
+// TestMonitorClusterRounds: agents of three servers share a check that goes round, also after the leader has gone,
+// and a check that is executed on request reaches all.
 func TestMonitorClusterRounds(t *testing.T) {
 	t.Parallel()
 	servers := startCluster(t, 3, monitorOn)
@@ -206,7 +207,8 @@ func (m *testMember) rest(method, path, body string) (int, string) {
 	return ask(method, path, body, func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+login.Token) })
 }
 
-// TestMonitorChecksOverREST: what sensuctl does to have a check run: write it with its asset and hook, deal its entities out, execute it.
+// TestMonitorChecksOverREST: what sensuctl does to have a check run: write it with its asset and hook, deal its
+// entities out, execute it.
 func TestMonitorChecksOverREST(t *testing.T) {
 	t.Parallel()
 	m := startServer(t, "mon", monitorOn+"bootstrap = true")

@@ -73,8 +73,8 @@ func awaitReplicas(t *testing.T, servers []*testMember) {
 	}, "the replicas to have everything")
 }
 
-// TestMonitorShards: three servers share the events; each takes and tells of all of them, and those of one that goes are
-// where they were, with their past, at the others.
+// TestMonitorShards: three servers share the events; each takes and tells of all of them, and those of one that goes
+// are where they were, with their past, at the others.
 func TestMonitorShards(t *testing.T) {
 	t.Parallel()
 	servers := startCluster(t, 3, monitorOn)

@@ -17,7 +17,8 @@ import (
 	"corbel.dev/corbel/secrets/storage/pgstore/pgtest"
 )
 
-// TestMonitorPostgres: a server keeps its events in PostgreSQL, goes on while that is gone, says so, and has them after a restart.
+// TestMonitorPostgres: a server keeps its events in PostgreSQL, goes on while that is gone, says so, and has them
+// after a restart.
 func TestMonitorPostgres(t *testing.T) {
 	t.Parallel()
 	if _, err := pgtest.Bin(); err != nil {

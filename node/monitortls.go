@@ -13,8 +13,8 @@ import (
 // monitorTLS is the TLS of the plane's two ports; nil is none.
 type monitorTLS struct{ api, agents *tls.Config }
 
-// monitorPorts builds the TLS of the plane's ports. That of the agents' is the API's, unless it has a certificate of its own or agents are known by
-// theirs.
+// monitorPorts builds the TLS of the plane's ports. That of the agents' is the API's, unless it has a certificate of
+// its own or agents are known by theirs.
 func (p *Process) monitorPorts(cfg *config.Config) (t monitorTLS, err error) {
 	block, own := cfg.TLS.Monitor, &cfg.Monitor
 	if block.Enabled() && !cfg.TLS.Disabled {

@@ -11,8 +11,8 @@ const (
 	maxUnreached, maxUnreachedNames = 10, 100
 )
 
-// tellUnreached tells the doctor of checks and handlers whose events reach nobody. The plane's leader alone does: all servers know the same. One
-// goroutine calls it.
+// tellUnreached tells the doctor of checks and handlers whose events reach nobody. The plane's leader alone does: all
+// servers know the same. One goroutine calls it.
 func (m *monitorPlane) tellUnreached() {
 	var list []pipeline.Unreached
 	if m.raft.LeaseHeld() {

@@ -8,7 +8,8 @@ import (
 	"corbel.dev/corbel/core/member"
 )
 
-// operator is the catalog's Raft group as its operators see it; others are the groups of other planes, without which no server may be taken away either.
+// operator is the catalog's Raft group as its operators see it; others are the groups of other planes, without which
+// no server may be taken away either.
 type operator struct {
 	raft   *raftPlane
 	others func() []*raftPlane
@@ -101,8 +102,8 @@ func (o operator) TransferLeader(ctx context.Context, id string) error {
 	return g.TransferLeadership(ctx, id)
 }
 
-// AutopilotHealth implements consulapi.Operator. Healthy and FailureTolerance are of all groups: who waits for them before the next server is taken
-// away, or its disk, must not take the quorum of another plane's group.
+// AutopilotHealth implements consulapi.Operator. Healthy and FailureTolerance are of all groups: who waits for them
+// before the next server is taken away, or its disk, must not take the quorum of another plane's group.
 func (o operator) AutopilotHealth() consulapi.AutopilotHealth {
 	pilot := o.raft.autopilot.Load()
 	if pilot == nil {
@@ -127,7 +128,8 @@ func (o operator) AutopilotHealth() consulapi.AutopilotHealth {
 	return h
 }
 
-// votes says of a group, as this member of it sees it, whether all living servers that are to vote do, and how many voters may fail before it has no quorum.
+// votes says of a group, as this member of it sees it, whether all living servers that are to vote do, and how many
+// voters may fail before it has no quorum.
 func (p *raftPlane) votes() (whole bool, tolerance int, known bool) {
 	g := p.group.Load()
 	if g == nil {

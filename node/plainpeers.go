@@ -19,7 +19,8 @@ func (p *Process) knowServers() {
 }
 
 // isServer tells whether a server of the group has the address. A server that is no member yet, or has lost the leader,
-// cannot know who became one meanwhile: there it listens to Raft from whom the pool calls a server, or it would be left behind for ever.
+// cannot know who became one meanwhile: there it listens to Raft from whom the pool calls a server, or it would be
+// left behind for ever.
 func (p *raftPlane) isServer(addr netip.Addr, proto wire.Protocol) bool {
 	g := p.group.Load()
 	if g != nil {

@@ -152,7 +152,8 @@ func (p *raftPlane) firstPilot() group.AutopilotConfig {
 	return groupPilot(p.pilotConfig(p.registry.State()))
 }
 
-// forget takes a failed server out of the pool. Gossip must not wait for a disk or a quorum: a failed member is forgotten by name.
+// forget takes a failed server out of the pool. Gossip must not wait for a disk or a quorum: a failed member is
+// forgotten by name.
 func (p *raftPlane) forget(id string) {
 	for _, m := range serverMembers(p.b.pool) {
 		if m.Tags["id"] == id {

@@ -17,8 +17,9 @@ import (
 // removeTimeout bounds the removal from one group.
 const removeTimeout = 10 * time.Second
 
-// RemovePeer implements consulapi.Operator: it takes the server out of the catalog's group and out of the monitor plane's,
-// wherever that has its leader. What is half done can be repeated: a group that the server is not in any more is done.
+// RemovePeer implements consulapi.Operator: it takes the server out of the catalog's group and out of the monitor
+// plane's, wherever that has its leader. What is half done can be repeated: a group that the server is not in any
+// more is done.
 func (o operator) RemovePeer(ctx context.Context, r consulapi.PeerRemoval) error {
 	if r.Group != "" {
 		return o.removeFrom(ctx, r)

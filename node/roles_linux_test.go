@@ -91,7 +91,8 @@ func callerAs(t *testing.T, open opener, proto wire.Protocol) *rpc.Client {
 	return c
 }
 
-// monitorOverTLS is a server with the monitor plane whose RPC port demands certificates of a. verify_server_hostname is as given.
+// monitorOverTLS is a server with the monitor plane whose RPC port demands certificates of a. verify_server_hostname
+// is as given.
 func monitorOverTLS(t *testing.T, a *authority, verifyNames bool) *testMember {
 	t.Helper()
 	dir := t.TempDir()
@@ -118,7 +119,8 @@ func makeAdmin(c *rpc.Client, m *testMember, name string) error {
 	return err
 }
 
-// refusedAdmin fails when the caller made an administrator of the monitor plane, whose handlers run commands on its servers.
+// refusedAdmin fails when the caller made an administrator of the monitor plane, whose handlers run commands on its
+// servers.
 func refusedAdmin(t *testing.T, c *rpc.Client, m *testMember, who string) {
 	t.Helper()
 	err := makeAdmin(c, m, "mallory")
@@ -133,8 +135,9 @@ func refusedAdmin(t *testing.T, c *rpc.Client, m *testMember, who string) {
 	}
 }
 
-// TestAgentCertificateMakesNoAdministrator: what servers ask of each other is not for agents, whatever verify_server_hostname says.
-// A certificate that was good for agents alone made a monitor administrator, and so ran commands as the server's user.
+// TestAgentCertificateMakesNoAdministrator: what servers ask of each other is not for agents, whatever
+// verify_server_hostname says. A certificate that was good for agents alone made a monitor administrator, and so ran
+// commands as the server's user.
 func TestAgentCertificateMakesNoAdministrator(t *testing.T) {
 	t.Parallel()
 	for _, verifyNames := range []bool{true, false} {
@@ -176,7 +179,8 @@ func TestAnotherUserMakesNoAdministrator(t *testing.T) {
 	}
 }
 
-// TestInternalMethodsJudgeTokens: a method that agents may call does what the call's token allows, and no constant stands in its place.
+// TestInternalMethodsJudgeTokens: a method that agents may call does what the call's token allows, and no constant
+// stands in its place.
 func TestInternalMethodsJudgeTokens(t *testing.T) {
 	t.Parallel()
 	const root = "11111111-1111-1111-1111-111111111111"

@@ -7,7 +7,8 @@ import (
 	"corbel.dev/corbel/monitor/script"
 )
 
-// ScriptChild is the only argument of a process that runs operators' JavaScript for the server or agent that started it.
+// ScriptChild is the only argument of a process that runs operators' JavaScript for the server or agent that started
+// it.
 const ScriptChild = script.ChildCommand
 
 // ScriptCommand starts such a process: this binary.

@@ -121,8 +121,8 @@ func (p *secretsPlane) run(ctx context.Context) error {
 	return p.http.Run(ctx)
 }
 
-// begin joins the cluster that the configuration names, and unseals where nobody is needed for it. What an operator seals
-// later stays sealed.
+// begin joins the cluster that the configuration names, and unseals where nobody is needed for it. What an operator
+// seals later stays sealed.
 func (p *secretsPlane) begin(ctx context.Context) {
 	pause := backoff.Backoff{Min: 50 * time.Millisecond, Max: 2 * time.Second}
 	for n := 0; ctx.Err() == nil && !p.began(ctx, n); n++ {
@@ -164,7 +164,8 @@ func (p *secretsPlane) began(ctx context.Context, tries int) bool {
 	return !p.keeper.Sealed() // not initialized: another server may do it
 }
 
-// join asks the servers that the configuration names, one after another, and passes by this one, which may be among them.
+// join asks the servers that the configuration names, one after another, and passes by this one, which may be among
+// them.
 func (p *secretsPlane) join(ctx context.Context, raft *cluster.Node, tell slog.Level) bool {
 	for _, target := range p.store.retry {
 		if p.cluster != nil && strings.TrimSuffix(target.APIAddr, "/") == strings.TrimSuffix(p.cluster.Self().APIAddr, "/") {
@@ -192,7 +193,8 @@ func secretsOf(cfg *config.Config) (*vaultconf.Config, error) {
 	return own, nil
 }
 
-// LocksMemory tells whether a server's memory is to be kept out of swap: it has keys, and disable_mlock does not say otherwise.
+// LocksMemory tells whether a server's memory is to be kept out of swap: it has keys, and disable_mlock does not say
+// otherwise.
 func LocksMemory(cfg *config.Config) bool {
 	if len(cfg.Secrets) == 0 {
 		return false
@@ -201,7 +203,8 @@ func LocksMemory(cfg *config.Config) bool {
 	return err == nil && !own.DisableMlock // New tells what is wrong with it
 }
 
-// buildSecrets makes the plane that the configuration asks for, with a cluster port of its own, or dev's, and opens its ports.
+// buildSecrets makes the plane that the configuration asks for, with a cluster port of its own, or dev's, and opens
+// its ports.
 func (p *Process) buildSecrets() error {
 	if len(p.cfg.Secrets) > 0 {
 		own, err := secretsOf(p.cfg)

@@ -21,7 +21,8 @@ import (
 	"corbel.dev/corbel/telemetry"
 )
 
-// turnTime is how long a storage that several servers share is waited for: while one of them is active it is not copied.
+// turnTime is how long a storage that several servers share is waited for: while one of them is active it is not
+// copied.
 const turnTime = 40 * time.Second
 
 // MigrateSecrets copies all records of the secrets plane from one storage to another, as a file in Vault's words says

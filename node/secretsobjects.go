@@ -28,8 +28,8 @@ type ownBucket interface {
 	Close()
 }
 
-// remoteObjects is a storage over a bucket, whose service is asked first whether it keeps to conditions, where it could do
-// otherwise. Its lock is named by the wire's address, as others reach this server.
+// remoteObjects is a storage over a bucket, whose service is asked first whether it keeps to conditions, where it
+// could do otherwise. Its lock is named by the wire's address, as others reach this server.
 func remoteObjects(h *secretsHost, bucket ownBucket, ha bool) remoteStorage {
 	return remoteStorage{open: func(ctx context.Context) (storage.Backend, storage.Lock, error) {
 		if service, ok := bucket.(interface{ Check(context.Context) error }); ok {

@@ -26,8 +26,8 @@ type remoteStorage struct {
 // remoteFirst is how long a server waits for such a storage before it opens its ports without it.
 const remoteFirst = 5 * time.Second
 
-// openRemote opens a storage that is somewhere else. A server whose storage is away comes up without it, refuses what needs
-// it, and finds it when it is back; what is wrong with the configuration is an error all the same.
+// openRemote opens a storage that is somewhere else. A server whose storage is away comes up without it, refuses what
+// needs it, and finds it when it is back; what is wrong with the configuration is an error all the same.
 func openRemote(ctx context.Context, h *secretsHost, b vaultconf.Block, configure func(*secretsHost, *vaultconf.Keys) (remoteStorage, error)) (s secretsStore, err error) {
 	r, err := configure(h, b.Keys)
 	if err == nil {

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// starting tells what the monitor plane waits for after a start before it can answer, nothing when it can. What only an operator
-// can do is not waited for: a plane that has failed, or that nobody has initialized, does not hold the process up.
+// starting tells what the monitor plane waits for after a start before it can answer, nothing when it can. What only
+// an operator can do is not waited for: a plane that has failed, or that nobody has initialized, does not hold the
+// process up.
 func (m *monitorPlane) starting() []string {
 	if m.answered.Load() || m.failed.Load() != nil {
 		return nil
@@ -33,8 +34,8 @@ func (m *monitorPlane) starting() []string {
 	return list
 }
 
-// whenUp answers 503 until the plane has what it needs to judge a request: before that it knows no users, and would call
-// each password wrong. Afterwards it costs an atomic load.
+// whenUp answers 503 until the plane has what it needs to judge a request: before that it knows no users, and would
+// call each password wrong. Afterwards it costs an atomic load.
 func (m *monitorPlane) whenUp(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if lacks := m.starting(); len(lacks) > 0 {

@@ -8,8 +8,9 @@ import (
 	"corbel.dev/corbel/kit/polltest"
 )
 
-// TestReadyMeansAllPlanes: from the first answer of its port on, the monitor plane never calls the right password wrong: it says 503,
-// with when to come again, until it knows its users. When the process calls itself ready, a login works at the first attempt.
+// TestReadyMeansAllPlanes: from the first answer of its port on, the monitor plane never calls the right password
+// wrong: it says 503, with when to come again, until it knows its users. When the process calls itself ready, a login
+// works at the first attempt.
 func TestReadyMeansAllPlanes(t *testing.T) {
 	t.Parallel()
 	m := startServer(t, "s0", monitorOn+"bootstrap = true")

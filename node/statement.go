@@ -128,15 +128,15 @@ func (p *raftPlane) expected(self group.Server) []group.Server {
 	return list
 }
 
-// A server that gossip names is asked again after confirmAgain, and a new cluster begins without one that does not state its
-// id for confirmFor.
+// A server that gossip names is asked again after confirmAgain, and a new cluster begins without one that does not
+// state its id for confirmFor.
 const (
 	confirmAgain = 250 * time.Millisecond
 	confirmFor   = 10 * time.Second
 )
 
-// confirmed returns the first members when all of them have stated their ids, without those that have been silent for too
-// long; nil is to ask again. All servers must begin with the same list, so nobody is left out in haste.
+// confirmed returns the first members when all of them have stated their ids, without those that have been silent for
+// too long; nil is to ask again. All servers must begin with the same list, so nobody is left out in haste.
 func (p *raftPlane) confirmed(ctx context.Context, list []group.Server, silent map[string]time.Time) []group.Server {
 	var out []group.Server
 	wrong := make([]bool, len(list))

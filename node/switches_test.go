@@ -10,7 +10,8 @@ import (
 	"corbel.dev/corbel/kit/polltest"
 )
 
-// TestSwitchesReachTheirParts: keys that tests of their parts set by hand count when they come from a configuration too.
+// TestSwitchesReachTheirParts: keys that tests of their parts set by hand count when they come from a configuration
+// too.
 func TestSwitchesReachTheirParts(t *testing.T) {
 	m := startServer(t, "switched", aclOff+`
 bootstrap = true

@@ -129,7 +129,8 @@ func show(c *tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certificat
 	}
 }
 
-// knock reports whether a connection is served that shows c: one for Raft that is not closed within patience is, as it waits for a message.
+// knock reports whether a connection is served that shows c: one for Raft that is not closed within patience is, as
+// it waits for a message.
 func knock(t *testing.T, m *testMember, a *authority, c *tls.Certificate, proto wire.Protocol, group byte, patience time.Duration) bool {
 	t.Helper()
 	conn, err := net.DialTimeout("tcp", m.wire.Addr().String(), 30*time.Second)
@@ -196,7 +197,8 @@ func TestStrangersOfRPC(t *testing.T) {
 	}
 }
 
-// TestStrangersOfXDS is C7 for the port that Envoys come to: nobody without a valid certificate of the right authority gets a byte of the protocol.
+// TestStrangersOfXDS is C7 for the port that Envoys come to: nobody without a valid certificate of the right
+// authority gets a byte of the protocol.
 func TestStrangersOfXDS(t *testing.T) {
 	a, other := newAuthority(t), newAuthority(t)
 	dir := t.TempDir()

@@ -28,8 +28,8 @@ func (b *slowBody) Read(p []byte) (int, error) {
 	return 0, io.ErrUnexpectedEOF
 }
 
-// TestUploadIsJudgedByItsHead: a snapshot that comes through an agent is judged before a piece of it is stored, and who may not
-// restore takes no place of who may.
+// TestUploadIsJudgedByItsHead: a snapshot that comes through an agent is judged before a piece of it is stored, and
+// who may not restore takes no place of who may.
 func TestUploadIsJudgedByItsHead(t *testing.T) {
 	const root = "5ba5c1c6-ea1a-4a9b-9f6e-2a0fbd4a6e14"
 	acl := `acl { enabled = true, default_policy = "deny", tokens { initial_management = "` + root + `", default = "" } }`

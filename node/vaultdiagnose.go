@@ -41,8 +41,9 @@ type vaultDiagnosis struct {
 	running bool // a server answers at one of the listeners
 }
 
-// DiagnoseVault checks what a server of the secrets plane needs, as `vault operator diagnose` does, whether one runs or not. It writes
-// nothing anywhere and opens no storage; what it asks of others ends within ten seconds each. It binds addresses for an instant.
+// DiagnoseVault checks what a server of the secrets plane needs, as `vault operator diagnose` does, whether one runs
+// or not. It writes nothing anywhere and opens no storage; what it asks of others ends within ten seconds each. It
+// binds addresses for an instant.
 func DiagnoseVault(ctx context.Context, c DiagnoseConfig) *diagnosis.Check {
 	d := &vaultDiagnosis{DiagnoseConfig: c, now: time.Now()}
 	root := diagnosis.New("Vault Diagnose", "")

@@ -16,8 +16,8 @@ import (
 	"corbel.dev/corbel/secrets/cluster"
 )
 
-// vaultDoctor is the doctor of a process that runs the secrets plane alone, at /v1/sys/doctor. It asks the other servers of the storage
-// over their wire.
+// vaultDoctor is the doctor of a process that runs the secrets plane alone, at /v1/sys/doctor. It asks the other
+// servers of the storage over their wire.
 type vaultDoctor struct {
 	*examiner
 	s *VaultServer
@@ -40,7 +40,8 @@ func (d *vaultDoctor) plane(s *VaultServer, c secretsConfig) (_ *secretsPlane, e
 	return newSecretsPlane(c)
 }
 
-// name is a server's id where the configuration gave one, else its address: an id that was drawn says nothing to anybody.
+// name is a server's id where the configuration gave one, else its address: an id that was drawn says nothing to
+// anybody.
 func (d *vaultDoctor) name(id, address string) string {
 	const drawn = 36 // a UUID's length
 	if (id == "" || len(id) == drawn) && address != "" {

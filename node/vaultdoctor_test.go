@@ -37,7 +37,8 @@ func (v *vaultTest) report(token string, header ...string) (code int, r doctor.R
 	return resp.StatusCode, r
 }
 
-// TestVaultDoctor: any server of secrets reports about all; the active one judges tokens, and one that cannot answers its own host alone.
+// TestVaultDoctor: any server of secrets reports about all; the active one judges tokens, and one that cannot answers
+// its own host alone.
 func TestVaultDoctor(t *testing.T) {
 	list, _, root := threeVaults(t, "")
 	a, b, c := list[0], list[1], list[2]

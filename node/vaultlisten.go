@@ -67,8 +67,8 @@ func (s *VaultServer) rules(l *vaultconf.Listener) (out vaultapi.Listener, err e
 	return out, err
 }
 
-// handedRules are those of what other servers hand on, whose listeners have judged it: a listener's limits have been kept, and open is
-// only what all open here.
+// handedRules are those of what other servers hand on, whose listeners have judged it: a listener's limits have been
+// kept, and open is only what all open here.
 func handedRules(list []secretsPort) vaultapi.Listener {
 	out := vaultapi.Listener{OpenRekey: true, OpenGenerateRoot: true}
 	for i := range list {

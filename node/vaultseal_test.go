@@ -37,8 +37,8 @@ seal "static" {
 }
 `
 
-// TestVaultStaticSeal: a start unseals by itself, also after a change of the key; recovery shares make a root token; a seal
-// by hand stays until recovery shares open it.
+// TestVaultStaticSeal: a start unseals by itself, also after a change of the key; recovery shares make a root token;
+// a seal by hand stays until recovery shares open it.
 func TestVaultStaticSeal(t *testing.T) {
 	v := startVault(t, "a", staticSeal)
 	v.must(400, "PUT", "sys/init", "", obj{"secret_shares": 1, "secret_threshold": 1})

@@ -67,7 +67,8 @@ func NewVaultServer(cfg *vaultconf.Config, out io.Writer) (*VaultServer, error) 
 	return s, err
 }
 
-// newVaultServer makes one; where d is nil it is part of a process, which runs the faults, and whose budget of bytes it shares.
+// newVaultServer makes one; where d is nil it is part of a process, which runs the faults, and whose budget of bytes
+// it shares.
 func newVaultServer(cfg *vaultconf.Config, out io.Writer, d *vaultDoctor, faults *fault.Injector, shared *limit.Bytes) (s *VaultServer, err error) {
 	s = &VaultServer{cfg: cfg, doctor: d, faults: faults}
 	if err := s.openLogs(out); err != nil {

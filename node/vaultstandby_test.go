@@ -51,8 +51,9 @@ func (v *vaultTest) awaitRead(code int, path, token string) (here bool) {
 	return here
 }
 
-// TestVaultStandbyReads: standbys answer reads of secrets by themselves and say how old they may be; whoever sends the index of
-// what it wrote reads that; what a standby does not have or allow is the active server's to judge; what is revoked ends there too.
+// TestVaultStandbyReads: standbys answer reads of secrets by themselves and say how old they may be; whoever sends
+// the index of what it wrote reads that; what a standby does not have or allow is the active server's to judge; what
+// is revoked ends there too.
 func TestVaultStandbyReads(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "audit")
 	list, shares, root := threeVaults(t, "standby_reads = true\nenable_response_header_raft_node_id = true\nunsafe_allow_api_audit_creation = true\n")

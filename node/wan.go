@@ -87,8 +87,8 @@ func acceptWAN(m member.Member) error {
 	return nil
 }
 
-// dial reaches a server of another datacenter. Gossip alone says that it is one, and it gets clients' tokens: where there is TLS its
-// certificate names a server of that datacenter, whatever verify_server_hostname says.
+// dial reaches a server of another datacenter. Gossip alone says that it is one, and it gets clients' tokens: where
+// there is TLS its certificate names a server of that datacenter, whatever verify_server_hostname says.
 func (w *wan) dial(ctx context.Context, addr string) (net.Conn, error) {
 	dc := w.paths.datacenterOf(addr)
 	if dc == "" {

@@ -12,8 +12,8 @@ import (
 	"corbel.dev/corbel/node/config"
 )
 
-// TestDatacentersAreProven: gossip says who is a server of a datacenter; clients' tokens go there when its certificate says so too,
-// also where names are not checked (verify_server_hostname = false).
+// TestDatacentersAreProven: gossip says who is a server of a datacenter; clients' tokens go there when its
+// certificate says so too, also where names are not checked (verify_server_hostname = false).
 func TestDatacentersAreProven(t *testing.T) {
 	a := newAuthority(t)
 	start := func(name string) *wire.Wire {

@@ -229,8 +229,8 @@ func (f *Fields) Duration(name string, def time.Duration) time.Duration {
 	return d
 }
 
-// MaxDuration is the longest lifetime that is taken: 146 years. From now on it ends before the last moment that has a number
-// of nanoseconds since 1970, by which ends are kept and compared; a longer one would be over at once.
+// MaxDuration is the longest lifetime that is taken: 146 years. From now on it ends before the last moment that has a
+// number of nanoseconds since 1970, by which ends are kept and compared; a longer one would be over at once.
 const MaxDuration = 1_280_000 * time.Hour
 
 // ParseDuration reads seconds, Go's form, or days as in "2d"; none longer than MaxDuration.

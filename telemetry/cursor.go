@@ -69,8 +69,8 @@ func (c *Cursor) Each(f func(*Reading)) {
 	}
 }
 
-// EachOf is Each for the series that want names, whatever the naming lets through: what Naming hides from exporters is still there.
-// Series that it does not want are not read at all. Reading.Name is empty.
+// EachOf is Each for the series that want names, whatever the naming lets through: what Naming hides from exporters
+// is still there. Series that it does not want are not read at all. Reading.Name is empty.
 func (c *Cursor) EachOf(want func(*Series) bool, f func(*Reading)) {
 	list := c.r.Series()
 	defer c.drop(list)

@@ -12,8 +12,9 @@ const (
 	leastLag = time.Second
 )
 
-// Laggards tell who does not take what is written for them, for owners that look at all their subscribers from time to time:
-// subscriber.lag_ms{kind,who} and subscriber.cut{kind,who}. Who never was late has no series. Safe for concurrent use; a nil one does nothing.
+// Laggards tell who does not take what is written for them, for owners that look at all their subscribers from time
+// to time: subscriber.lag_ms{kind,who} and subscriber.cut{kind,who}. Who never was late has no series. Safe for
+// concurrent use; a nil one does nothing.
 type Laggards struct {
 	r    *Registry
 	kind string

@@ -72,8 +72,9 @@ func (r *slowRing) list(now time.Time) []Slow {
 	return slices.Clone(r.all)
 }
 
-// Done records that a request of a kind ended: request.total{plane,kind}, request.stage for what it spent, and itself when it is one of
-// the slowest. spent may be nil. ctx is the request's: it has the caller's trace (WithTrace), and the span that this is a part of (WithRequest).
+// Done records that a request of a kind ended: request.total{plane,kind}, request.stage for what it spent, and itself
+// when it is one of the slowest. spent may be nil. ctx is the request's: it has the caller's trace (WithTrace), and
+// the span that this is a part of (WithRequest).
 func (s *Stages) Done(ctx context.Context, kind int, took time.Duration, spent *Spent) {
 	if s == nil || uint(kind) >= uint(len(s.totals)) {
 		return

@@ -15,7 +15,8 @@ const (
 	spansQueued = 1024
 	// spanParts bounds the accounts of one request that are told apart.
 	spanParts = 32
-	// Requests a second that are taken up because their caller asked for it, and because they were slow; and how many at once.
+	// Requests a second that are taken up because their caller asked for it, and because they were slow; and how many at
+	// once.
 	sampledRate, sampledBurst = 100, 200
 	slowRate, slowBurst       = 20, 64
 )
@@ -37,10 +38,12 @@ type Span struct {
 	Took          time.Duration
 }
 
-// Traces is where the spans of a process go, if anywhere: to one queue, or nowhere. Its registries share it. A nil one goes nowhere.
+// Traces is where the spans of a process go, if anywhere: to one queue, or nowhere. Its registries share it. A nil
+// one goes nowhere.
 type Traces struct{ queue atomic.Pointer[SpanQueue] }
 
-// SpanQueue keeps spans of finished requests for an exporter, a bounded number; what comes beyond is dropped and counted.
+// SpanQueue keeps spans of finished requests for an exporter, a bounded number; what comes beyond is dropped and
+// counted.
 type SpanQueue struct {
 	// C gives the spans of one request at a time.
 	C chan []Span
@@ -96,8 +99,8 @@ type Request struct {
 	ended bool
 }
 
-// Begin takes up a request at its door; nil when no traces are exported. traceparent is the header's value, "" is none: then the
-// request begins a trace of its own. End it.
+// Begin takes up a request at its door; nil when no traces are exported. traceparent is the header's value, "" is
+// none: then the request begins a trace of its own. End it.
 func (t *Traces) Begin(plane, method, traceparent string) *Request {
 	q := t.on()
 	if q == nil {
@@ -122,8 +125,8 @@ func knownMethod(method string) string {
 	return "_OTHER"
 }
 
-// End sends the request's spans when it was slow or its caller asked for them. route is a pattern, never a path; status is what was
-// answered, 0 when nothing was.
+// End sends the request's spans when it was slow or its caller asked for them. route is a pattern, never a path;
+// status is what was answered, 0 when nothing was.
 func (r *Request) End(route string, status int) {
 	if r == nil {
 		return
@@ -173,8 +176,8 @@ func requestOf(ctx context.Context) *Request {
 	return r
 }
 
-// PassedOn is the traceparent of a request that is handed to another server: the request's own span is the parent where it will be sent
-// for certain; else it is what the caller sent.
+// PassedOn is the traceparent of a request that is handed to another server: the request's own span is the parent
+// where it will be sent for certain; else it is what the caller sent.
 func PassedOn(ctx context.Context, traceparent string) string {
 	if r := requestOf(ctx); r != nil && r.sent {
 		return "00-" + r.root.Trace.String() + "-" + r.root.ID.String() + "-01"

@@ -42,8 +42,8 @@ func (s Stage) String() string {
 
 // Stages accounts for what each kind of request costs: how long each stage takes,
 // and how many storage operations, bytes and fsyncs it causes. It exports
-// request.total{plane,kind}, request.stage{plane,kind,stage}, request.shed{plane}, request.storage_ops, request.storage_bytes and
-// request.fsyncs{plane,kind}. A nil *Stages does nothing.
+// request.total{plane,kind}, request.stage{plane,kind,stage}, request.shed{plane}, request.storage_ops,
+// request.storage_bytes and request.fsyncs{plane,kind}. A nil *Stages does nothing.
 type Stages struct {
 	plane   string
 	kinds   []string

@@ -438,7 +438,8 @@ func nth(values []int64, n int) int64 {
 	return sorted[n]
 }
 
-// TestSlowest: the slowest requests of late are kept with their stages, faster ones cost nothing, and old ones make room.
+// TestSlowest: the slowest requests of late are kept with their stages, faster ones cost nothing, and old ones make
+// room.
 func TestSlowest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Config{})

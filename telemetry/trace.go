@@ -42,8 +42,8 @@ type Traceparent struct {
 	Sampled bool
 }
 
-// ParseTraceparent reads a traceparent header (W3C Trace Context, version 00 and later ones that begin alike); false when there is none
-// or it is malformed.
+// ParseTraceparent reads a traceparent header (W3C Trace Context, version 00 and later ones that begin alike); false
+// when there is none or it is malformed.
 func ParseTraceparent(header string) (t Traceparent, ok bool) {
 	parts := strings.SplitN(header, "-", 5)
 	if len(parts) < 4 || len(parts[0]) != 2 || parts[0] == "ff" || len(parts[1]) != 32 || len(parts[2]) != 16 || len(parts[3]) != 2 {

@@ -124,7 +124,8 @@ func TestWhichRequestsAreTraced(t *testing.T) {
 	})
 }
 
-// TestTracesAreBounded: what comes faster than the rate, or than the exporter takes, is dropped and counted; nobody waits.
+// TestTracesAreBounded: what comes faster than the rate, or than the exporter takes, is dropped and counted; nobody
+// waits.
 func TestTracesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Config{})

@@ -217,8 +217,8 @@ func agentServiceRegister(q *request, l Local) error {
 	return q.replyEmpty()
 }
 
-// mayRegister asks for write on a service that a registration brings or displaces, or with "" on the node. What those are
-// catalog/local says: ids and names are derived.
+// mayRegister asks for write on a service that a registration brings or displaces, or with "" on the node. What those
+// are catalog/local says: ids and names are derived.
 func (q *request) mayRegister(service string) error {
 	if service == "" {
 		return q.allow(ResNode, q.api.cfg.Identity.NodeName, Write)

@@ -197,8 +197,8 @@ func (q *request) authorizeAgain() error {
 	return nil
 }
 
-// standing is the right of a stream: its token is judged again by the clock, on an agent by a server. While that does not
-// answer acl.down_policy decides, as for requests.
+// standing is the right of a stream: its token is judged again by the clock, on an agent by a server. While that does
+// not answer acl.down_policy decides, as for requests.
 func (q *request) standing() *standing.Standing {
 	ctx, token, rights := grants.Fresh(q.r.Context(), freshGrant), q.token(), slices.Clone(q.rights)
 	return standing.New(q.api.cfg.Clock, func() error {

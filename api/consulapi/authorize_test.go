@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// What came from another process is judged by the token that it brought: this process's default token is for its own clients.
+// What came from another process is judged by the token that it brought: this process's default token is for its own
+// clients.
 func TestForwardedRequestsHaveNoDefaultToken(t *testing.T) {
 	r := newRig(t, func(c *Config) {
 		c.Authorizer, c.DefaultACLPolicy = readers(), "deny"

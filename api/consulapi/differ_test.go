@@ -71,8 +71,9 @@ var differConfigs = []struct {
 	}},
 }
 
-// TestShortPathAnswersAsTheLongOne (C13) asks both paths the same random questions of two states that began alike: status, headers and
-// body must be the same. A million: go test ./api/consulapi -run TestShortPathAnswersAsTheLongOne -differ.requests 1000000 -timeout 0
+// TestShortPathAnswersAsTheLongOne (C13) asks both paths the same random questions of two states that began alike:
+// status, headers and body must be the same. A million: go test ./api/consulapi -run TestShortPathAnswersAsTheLongOne
+// -differ.requests 1000000 -timeout 0
 func TestShortPathAnswersAsTheLongOne(t *testing.T) {
 	for i, cfg := range differConfigs {
 		t.Run(cfg.name, func(t *testing.T) {

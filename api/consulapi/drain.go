@@ -68,8 +68,8 @@ func (q *request) duration(name string, def, most time.Duration) (time.Duration,
 	return d, nil
 }
 
-// agentServiceDrain marks an instance as draining, so that it gets no new work, and waits until nobody sends it any: every
-// proxy has acknowledged, and no connection is in use. ?enable=false takes the mark away.
+// agentServiceDrain marks an instance as draining, so that it gets no new work, and waits until nobody sends it any:
+// every proxy has acknowledged, and no connection is in use. ?enable=false takes the mark away.
 func agentServiceDrain(q *request, l Local) error {
 	if q.rest == "" {
 		return invalidf("Missing service ID")
@@ -174,7 +174,8 @@ func (d *draining) look(ctx context.Context, quiet time.Duration) {
 // HasServices tells whether this host registered any.
 func (a *API) HasServices() bool { return len(a.cfg.Local.View().Services) > 0 }
 
-// serversAnswer tells whether a server that knows a leader answers: without one nobody can be told that an instance drains.
+// serversAnswer tells whether a server that knows a leader answers: without one nobody can be told that an instance
+// drains.
 func (a *API) serversAnswer(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, serversWait)
 	defer cancel()
@@ -188,7 +189,8 @@ func (a *API) serversAnswer(ctx context.Context) error {
 	return nil
 }
 
-// Told tells, of an instance that drains, which ports of this host it and its sidecar have, and whether every proxy knows that it goes.
+// Told tells, of an instance that drains, which ports of this host it and its sidecar have, and whether every proxy
+// knows that it goes.
 func (a *API) Told(ctx context.Context, id string) (ports []uint16, told bool) {
 	s := a.cfg.Local.View().Services[id]
 	if s == nil {
@@ -200,7 +202,8 @@ func (a *API) Told(ctx context.Context, id string) (ports []uint16, told bool) {
 
 // DrainAll marks every instance of this host as draining, as long as the process runs, and waits until none has work
 // left or ctx ends. said hears, by an instance's id, what is waited for, whenever that changes; "" is that nothing is.
-// It returns those that still have work. When no server answers, at the beginning or later, it gives up: kind Unavailable.
+// It returns those that still have work. When no server answers, at the beginning or later, it gives up: kind
+// Unavailable.
 func (a *API) DrainAll(ctx context.Context, reason string, said func(id, waiting string)) ([]string, error) {
 	var ids []string
 	var left []*draining
@@ -339,7 +342,8 @@ func meshSettled(q *request) error {
 	return q.replyValue(out)
 }
 
-// meshSettle gathers from all hosts with proxies whether they know that an instance drains, and their proxies have acknowledged it.
+// meshSettle gathers from all hosts with proxies whether they know that an instance drains, and their proxies have
+// acknowledged it.
 func meshSettle(q *request) error {
 	service := q.rest
 	if !q.mayReadProxy(service) {

@@ -36,7 +36,8 @@ type Mesh interface {
 	Alive() []string
 	// Servers are those of them that are servers.
 	Servers() []string
-	// Reach asks a member with GET, as a server: it gets everything, and who asked is judged here. No token travels to a member.
+	// Reach asks a member with GET, as a server: it gets everything, and who asked is judged here. No token travels to a
+	// member.
 	Reach(ctx context.Context, node, path string) (status int, body []byte, err error)
 }
 
@@ -126,8 +127,8 @@ const (
 // silent is a member that did not answer.
 type silent struct{ Node, Error string }
 
-// gather asks the members and gives each answer to take, one at a time. What they answer is not filtered: the caller sees
-// of it what q may read.
+// gather asks the members and gives each answer to take, one at a time. What they answer is not filtered: the caller
+// sees of it what q may read.
 func (q *request) gather(nodes []string, path string, take func(body []byte) error) []silent {
 	ctx, cancel := context.WithTimeout(q.r.Context(), gatherTime)
 	defer cancel()

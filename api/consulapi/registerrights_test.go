@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestRegistrationIsJudgedByWhatItResultsIn: ids, names and checks of a registration are derived, and all of them are judged.
+// TestRegistrationIsJudgedByWhatItResultsIn: ids, names and checks of a registration are derived, and all of them are
+// judged.
 func TestRegistrationIsJudgedByWhatItResultsIn(t *testing.T) {
 	r := newRig(t, func(c *Config) {
 		c.Authorizer = tokens{"theirs": rules(`service_prefix "" { policy = "write" } node_prefix "" { policy = "write" }`),

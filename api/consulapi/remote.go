@@ -104,7 +104,8 @@ func (a *API) Known() []string {
 
 // ExecuteRemote sends GET path (with its query, "/v1/query/db/execute?limit=3") to a server of another
 // datacenter in the name of token, and returns the status and the body of its answer. It is the way of
-// prepared queries that fail over; ctx is the incoming request's, so that what came from another datacenter goes no further.
+// prepared queries that fail over; ctx is the incoming request's, so that what came from another datacenter goes no
+// further.
 func (a *API) ExecuteRemote(ctx context.Context, dc, path, token string) (status int, body []byte, err error) {
 	if a.cfg.Remote == nil {
 		return 0, nil, errNoPath

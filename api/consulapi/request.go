@@ -221,7 +221,8 @@ func (q *request) body(limit int64) ([]byte, error) {
 // ErrFull refuses a body for which the budget of bytes has no room.
 var ErrFull error = &statusError{status: http.StatusServiceUnavailable, text: errkind.Text(limits.ErrBytes), retry: true}
 
-// mayBeLarge refuses a large body, before it is read, of a caller whose rights let it write nothing. A forwarded one has been read.
+// mayBeLarge refuses a large body, before it is read, of a caller whose rights let it write nothing. A forwarded one
+// has been read.
 func (q *request) mayBeLarge() error {
 	if q.route.tokenless() {
 		return nil // these bodies are bounded by their rows

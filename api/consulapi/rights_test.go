@@ -34,8 +34,8 @@ func (ceaseless) Stream(ctx context.Context, w io.Writer, flush func()) error {
 
 func (ceaseless) ServeHTTP(http.ResponseWriter, *http.Request) {}
 
-// TestRightsEnd: each stream ends, or shows nothing any more, within 5 s of when the right to it was taken, though an item comes each
-// 10 ms and never a pause (row C12).
+// TestRightsEnd: each stream ends, or shows nothing any more, within 5 s of when the right to it was taken, though an
+// item comes each 10 ms and never a pause (row C12).
 func TestRightsEnd(t *testing.T) {
 	const may = `agent_prefix "" { policy = "read" } key_prefix "" { policy = "write" }`
 	for _, path := range []string{"/v1/agent/monitor", "/v1/agent/metrics/stream", "/v1/watch"} {

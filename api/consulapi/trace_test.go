@@ -28,7 +28,8 @@ func (c *slowClock) Now() time.Time {
 // Since implements clock.Clock.
 func (c *slowClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// TestSlowReadsKeepTheirTrace: a slow read is kept with the trace of its caller and the time that its token took; what waits on purpose is not slow.
+// TestSlowReadsKeepTheirTrace: a slow read is kept with the trace of its caller and the time that its token took;
+// what waits on purpose is not slow.
 func TestSlowReadsKeepTheirTrace(t *testing.T) {
 	metrics := telemetry.New(telemetry.Config{})
 	rig := newRig(t, func(c *Config) {
@@ -53,7 +54,8 @@ func TestSlowReadsKeepTheirTrace(t *testing.T) {
 	}
 }
 
-// TestRequestsHaveSpans: a span names the route and never the path, the status is that of the answer, and what is done for the request is below it.
+// TestRequestsHaveSpans: a span names the route and never the path, the status is that of the answer, and what is
+// done for the request is below it.
 func TestRequestsHaveSpans(t *testing.T) {
 	metrics := telemetry.New(telemetry.Config{})
 	rig := newRig(t, func(c *Config) { c.Metrics = metrics })

@@ -105,7 +105,8 @@ func TestStreamsAreCompressedFromTheirFirstByte(t *testing.T) {
 	}
 }
 
-// TestConsistentQueryEndsWithTheReign: a parked consistent query is told when the leader is lost, not when its wait is over.
+// TestConsistentQueryEndsWithTheReign: a parked consistent query is told when the leader is lost, not when its wait
+// is over.
 func TestConsistentQueryEndsWithTheReign(t *testing.T) {
 	lost := make(chan struct{})
 	r := newRig(t, func(c *Config) { c.LeaderChanges = func() <-chan struct{} { return lost } })

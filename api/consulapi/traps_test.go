@@ -273,7 +273,8 @@ func TestMaxStaleRetriesAsDefault(t *testing.T) {
 	}
 }
 
-// TestLeaderTellsItsAge: a leader that was just elected replays its log, and may lack what its predecessor acknowledged.
+// TestLeaderTellsItsAge: a leader that was just elected replays its log, and may lack what its predecessor
+// acknowledged.
 func TestLeaderTellsItsAge(t *testing.T) {
 	r := newRig(t, nil)
 	for contact, want := range map[time.Duration]string{

@@ -4,8 +4,8 @@
 //	GET /v1/doctor/evidence   what this process knows, and what agents told it of late; ?cluster for what all servers know
 //	GET /v1/doctor/profile    the newest profile, ?kind=cpu, blocked, mutex, waiting or heap; for pprof, or ?format=svg as a flame graph
 //
-// All need operator:read. Answers are JSON; errors are text, as in the catalog's contract. The report is there within GatherTimeout
-// and a little, whatever state the members are in: who has not answered by then is named in it.
+// All need operator:read. Answers are JSON; errors are text, as in the catalog's contract. The report is there within
+// GatherTimeout and a little, whatever state the members are in: who has not answered by then is named in it.
 package corbelapi
 
 import (

@@ -34,7 +34,8 @@ func report(t *testing.T, w *httptest.ResponseRecorder) (r doctor.Report) {
 	return r
 }
 
-// TestGather: members that answer are judged together, those that refuse or hang are named, and nobody waits longer than GatherTimeout for them.
+// TestGather: members that answer are judged together, those that refuse or hang are named, and nobody waits longer
+// than GatherTimeout for them.
 func TestGather(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := time.Now()

@@ -63,8 +63,9 @@ type Config struct {
 	IdleTimeout time.Duration
 	// AcceptFailed is called when a connection could not be accepted for want of descriptors; nil is nobody.
 	AcceptFailed func()
-	// Waits is called when a client does not take an answer at once, with the bytes that are left, and what it returns when it did,
-	// or was cut off; nil is nobody. Where the bytes may not be held, it says so, and the connection is closed.
+	// Waits is called when a client does not take an answer at once, with the bytes that are left, and what it returns
+	// when it did, or was cut off; nil is nobody. Where the bytes may not be held, it says so, and the connection is
+	// closed.
 	Waits func(remote netip.AddrPort, bytes int) (end func(cut bool), ok bool)
 	// HandoverQueue bounds connections waiting for net/http to accept them; zero is 1024.
 	HandoverQueue int

@@ -218,7 +218,8 @@ func decimal(value []byte, out *int) bool {
 	return true
 }
 
-// given is a header's value, not nil even when it is empty: what is there twice is net/http's to judge, the empty one first too.
+// given is a header's value, not nil even when it is empty: what is there twice is net/http's to judge, the empty one
+// first too.
 func given(value []byte) []byte {
 	if value == nil {
 		return []byte{}

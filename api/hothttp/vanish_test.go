@@ -10,8 +10,9 @@ import (
 	"corbel.dev/corbel/kit/polltest"
 )
 
-// TestClientsThatPipelineAndLeaveAreNoticed parks requests of 500 clients that send more behind them, up to what the connection's own
-// buffer cannot take, and leave. Bytes that nobody has read yet must not hide that: each call's onGone runs, and no connection stays.
+// TestClientsThatPipelineAndLeaveAreNoticed parks requests of 500 clients that send more behind them, up to what the
+// connection's own buffer cannot take, and leave. Bytes that nobody has read yet must not hide that: each call's
+// onGone runs, and no connection stays.
 func TestClientsThatPipelineAndLeaveAreNoticed(t *testing.T) {
 	const clients = 500
 	h, addr := start(t)

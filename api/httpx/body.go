@@ -161,7 +161,8 @@ func (e *TooLarge) Error() string {
 // smaller one to the collector, and what is made of it is as large again.
 const heldTimes = 3
 
-// MayBeLarge tells whether a request's body may need room in the budget. Who may not send one is to be told before it is read.
+// MayBeLarge tells whether a request's body may need room in the budget. Who may not send one is to be told before it
+// is read.
 func MayBeLarge(r *http.Request) bool {
 	return r.ContentLength < 0 || r.ContentLength > limit.FreeBytes
 }

@@ -40,8 +40,8 @@ func serveBounded(t *testing.T, cfg ServerConfig) string {
 	return s.Addrs()[0].String()
 }
 
-// TestClientsThatPipelineAndLeaveAreNoticed parks requests of 500 clients that send one more behind them and leave. net/http alone
-// keeps their descriptors until the requests end by themselves.
+// TestClientsThatPipelineAndLeaveAreNoticed parks requests of 500 clients that send one more behind them and leave.
+// net/http alone keeps their descriptors until the requests end by themselves.
 func TestClientsThatPipelineAndLeaveAreNoticed(t *testing.T) {
 	const clients = 500
 	var parked, ended atomic.Int32
@@ -74,8 +74,9 @@ func TestClientsThatPipelineAndLeaveAreNoticed(t *testing.T) {
 	_ = conns[0].Close()
 }
 
-// TestBodiesBeyondTheBudgetAreRefused has 32 clients send 1 MiB each to a server that may hold 8 MiB, all at once and none to its end.
-// What does not fit is told so with 503, small requests pass meanwhile, and at the end nothing is held.
+// TestBodiesBeyondTheBudgetAreRefused has 32 clients send 1 MiB each to a server that may hold 8 MiB, all at once and
+// none to its end. What does not fit is told so with 503, small requests pass meanwhile, and at the end nothing is
+// held.
 func TestBodiesBeyondTheBudgetAreRefused(t *testing.T) {
 	budget := limit.NewBytes(16<<20, nil)
 	addr := serveBounded(t, ServerConfig{Bytes: budget, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

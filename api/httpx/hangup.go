@@ -103,7 +103,8 @@ func (h *hangUps) run(ctx context.Context) {
 	}
 }
 
-// sweep ends the requests of clients that had left at the last sweep too: one that has just sent all it has to say gets its answer.
+// sweep ends the requests of clients that had left at the last sweep too: one that has just sent all it has to say
+// gets its answer.
 func (h *hangUps) sweep() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

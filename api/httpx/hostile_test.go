@@ -126,7 +126,8 @@ func steady(t *testing.T, addr string) {
 	}
 }
 
-// TestWriteTimeout: who does not take an answer within the write timeout loses it; others are served on the same listener.
+// TestWriteTimeout: who does not take an answer within the write timeout loses it; others are served on the same
+// listener.
 func TestWriteTimeout(t *testing.T) {
 	cut := make(chan error, 1)
 	s, _, _ := serve(t, ServerConfig{Name: "t", WriteTimeout: 300 * time.Millisecond, Listen: []Listen{{Address: "127.0.0.1:0"}},

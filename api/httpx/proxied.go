@@ -10,8 +10,8 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
-// Proxied says whose PROXY protocol header (version 1 or 2) tells where a connection comes from. A connection without one
-// is from where it comes.
+// Proxied says whose PROXY protocol header (version 1 or 2) tells where a connection comes from. A connection without
+// one is from where it comes.
 type Proxied struct {
 	// Any believes everybody. Else those in From are believed, and
 	Any  bool
@@ -26,8 +26,8 @@ const headerWithin = 5 * time.Second
 // maxUnheard bounds connections whose header has not come; beyond it new ones are closed.
 const maxUnheard = 1024
 
-// proxiedListener gives connections once their header was read. Headers are read beside each other, so that nobody who is
-// slow with his keeps others out.
+// proxiedListener gives connections once their header was read. Headers are read beside each other, so that nobody
+// who is slow with his keeps others out.
 type proxiedListener struct {
 	net.Listener
 	who   *Proxied

@@ -55,7 +55,8 @@ type ServerConfig struct {
 	// BodyGrace is how long a body may take to come, beside a second for each KiB [30 s].
 	BodyGrace time.Duration
 	// WriteTimeout is how long a request may take from its header to the last byte of its answer; zero: as long as its
-	// handler does. On connections that Hot serves it bounds how long an answer may wait for a slow client, zero being 30 s.
+	// handler does. On connections that Hot serves it bounds how long an answer may wait for a slow client, zero being
+	// 30 s.
 	WriteTimeout   time.Duration
 	MaxHeaderBytes int // [1 MiB]
 	// DrainGrace is how long requests in flight may still work undisturbed when

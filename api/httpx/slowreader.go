@@ -19,8 +19,8 @@ const (
 	slowReaderEvery = time.Second
 )
 
-// slowReaders follows clients of the hot path and of TLS listeners that do not take their answers, and tells subscriber.lag_ms{kind,who} and
-// subscriber.cut{kind,who}, by the client's address. Safe for concurrent use.
+// slowReaders follows clients of the hot path and of TLS listeners that do not take their answers, and tells
+// subscriber.lag_ms{kind,who} and subscriber.cut{kind,who}, by the client's address. Safe for concurrent use.
 type slowReaders struct {
 	metrics *telemetry.Registry
 	bytes   *limit.Bytes // of answers that wait
@@ -40,7 +40,8 @@ func newSlowReaders(m *telemetry.Registry, bytes *limit.Bytes) *slowReaders {
 	return &slowReaders{metrics: m, bytes: bytes, waits: map[*slowWait]struct{}{}, names: map[netip.Addr]bool{}, open: map[*watchedConn]struct{}{}}
 }
 
-// begin notes that a client does not take an answer at once; what it returns ends that. False: the budget has no room for the answer.
+// begin notes that a client does not take an answer at once; what it returns ends that. False: the budget has no room
+// for the answer.
 func (s *slowReaders) begin(remote netip.AddrPort, bytes int) (end func(cut bool), ok bool) {
 	hold := s.bytes.Hold(remote.Addr())
 	if bytes > limit.FreeBytes && hold.Add(int64(bytes)) != nil {

@@ -6,9 +6,10 @@ import (
 	"corbel.dev/corbel/telemetry"
 )
 
-// Trace takes up a request at its door: its context has the caller's trace (the header traceparent, W3C Trace Context) for whoever keeps slow
-// requests, and, while traces are exported, the span that all that is done for it belongs to. end closes that; route is a pattern that
-// the path fits, which must hold nothing that a client wrote. With neither, w and r are given back as they are.
+// Trace takes up a request at its door: its context has the caller's trace (the header traceparent, W3C Trace
+// Context) for whoever keeps slow requests, and, while traces are exported, the span that all that is done for it
+// belongs to. end closes that; route is a pattern that the path fits, which must hold nothing that a client wrote.
+// With neither, w and r are given back as they are.
 func Trace(to *telemetry.Traces, plane string, w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request, func(route string)) {
 	header := r.Header.Get("Traceparent")
 	span := to.Begin(plane, r.Method, header)

@@ -27,7 +27,8 @@ const (
 	jsonForm = "application/json"
 )
 
-// notFound is the name of the configuration that an agent gets of which nothing is known: it has a space, and is no valid name.
+// notFound is the name of the configuration that an agent gets of which nothing is known: it has a space, and is no
+// valid name.
 const notFound = "not found"
 
 // managedBy is the label of an entity whose agent decides on its configuration itself.
@@ -86,8 +87,9 @@ func NewAgents(cfg AgentsConfig) (*Agents, error) {
 // takeTime bounds how long a message waits for room in the store before it is dropped.
 const takeTime = 30 * time.Second
 
-// openingMost bounds how many first keepalives are decoded and written to the plane's group at once: as many as fill its commits. When all
-// agents come at once the others wait with what came of them and no more; what thousands of them would have made there leaves holes in the heap that stay.
+// openingMost bounds how many first keepalives are decoded and written to the plane's group at once: as many as fill
+// its commits. When all agents come at once the others wait with what came of them and no more; what thousands of
+// them would have made there leaves holes in the heap that stay.
 const openingMost = 128
 
 // Run serves sessions until ctx ends, then ends them all (1001) and returns when they have.
@@ -255,7 +257,8 @@ func (a *Agents) configure(s *hub.Session) error {
 	return s.Send(hub.NewMessage(hub.KindEntityConfig, c))
 }
 
-// Changed tells of changes of the configuration (resources.Resources.Watch): agents get theirs anew, and those whose entity is gone are closed.
+// Changed tells of changes of the configuration (resources.Resources.Watch): agents get theirs anew, and those whose
+// entity is gone are closed.
 func (a *Agents) Changed(ops []objects.Op) {
 	for _, op := range ops {
 		if op.Type != "entities" {

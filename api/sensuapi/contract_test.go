@@ -122,8 +122,8 @@ func TestKeepalivesAreEvents(t *testing.T) {
 	}
 }
 
-// A stored entity keeps its configuration, but for that of an agent that manages it, whose first keepalive of each session counts; the class of one that has
-// an agent is agent (SA-20, SA-21).
+// A stored entity keeps its configuration, but for that of an agent that manages it, whose first keepalive of each
+// session counts; the class of one that has an agent is agent (SA-20, SA-21).
 func TestStoredConfiguration(t *testing.T) {
 	b := newBackend(t)
 	stored := func() *monitor.EntityConfig {

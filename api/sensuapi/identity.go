@@ -9,11 +9,12 @@ import (
 	"corbel.dev/corbel/monitor/users"
 )
 
-// TrustCertificates has agents log in by certificates that TLS has verified, as the user that the common name says (contract SA-8); revoked
-// returns an error for those that do not count. It is for before the first request.
+// TrustCertificates has agents log in by certificates that TLS has verified, as the user that the common name says
+// (contract SA-8); revoked returns an error for those that do not count. It is for before the first request.
 func (a *Agents) TrustCertificates(revoked func(*x509.Certificate) error) { a.revoked = revoked }
 
-// identify finds out who asks: by the certificate where there is one that may log in, else by name and password. status is 0, or what is answered.
+// identify finds out who asks: by the certificate where there is one that may log in, else by name and password.
+// status is 0, or what is answered.
 func (a *Agents) identify(r *http.Request) (who monitor.Caller, certified bool, status int, text string) {
 	if a.revoked != nil && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		c := r.TLS.PeerCertificates[0]

@@ -46,7 +46,8 @@ func certificate(t *testing.T, name string, serial int64, parent *tls.Certificat
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// The common name of a certificate that TLS verified is the agent's user: no password is needed, and one does not help a certificate that is refused.
+// The common name of a certificate that TLS verified is the agent's user: no password is needed, and one does not
+// help a certificate that is refused.
 func TestAgentsByCertificate(t *testing.T) {
 	b := newBackend(t)
 	ca := certificate(t, "ca", 1, nil)

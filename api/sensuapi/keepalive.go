@@ -18,9 +18,9 @@ import (
 	"corbel.dev/corbel/monitor/objects"
 )
 
-// Nearly all keepalives of a session say what the one before said, at another time. So a session remembers a keyed digest of what it
-// took and validated last; what has the same digest is passed on as it came, with its check put in from what all
-// agents with the same settings share. Everything else is decoded.
+// Nearly all keepalives of a session say what the one before said, at another time. So a session remembers a keyed
+// digest of what it took and validated last; what has the same digest is passed on as it came, with its check put in
+// from what all agents with the same settings share. Everything else is decoded.
 
 // beats is what a session remembers of its keepalives.
 type beats struct {
@@ -73,7 +73,8 @@ type beat struct {
 
 var beatPool = sync.Pool{New: func() any { return new(beat) }}
 
-// keepalive takes a sign of life: it makes the agent's entity when there is none, and is a result of the check keepalive.
+// keepalive takes a sign of life: it makes the agent's entity when there is none, and is a result of the check
+// keepalive.
 func (s *session) keepalive(ctx context.Context, payload []byte) error {
 	if s.beats.check == nil && !s.agents.knows(&s.Session) {
 		if err := s.agents.open(ctx); err != nil {
@@ -186,8 +187,8 @@ func (s *session) whole(ctx context.Context, e *monitor.Event, b []byte) ([]byte
 	return b, s.agents.cfg.Events.Frame(ctx, s.Namespace, b)
 }
 
-// register stores the configuration of an entity that is new, or that its agent manages. One that has an agent is of the class agent, whatever
-// somebody made it.
+// register stores the configuration of an entity that is new, or that its agent manages. One that has an agent is of
+// the class agent, whatever somebody made it.
 func (s *session) register(ctx context.Context, e *monitor.Event) error {
 	a := s.agents
 	own := e.Entity.Labels[managedBy] == managedByAgent && !s.managed && e.Sequence == 1

@@ -24,7 +24,8 @@ func (c *catcher) Frame(_ context.Context, _ string, b []byte) error {
 
 func (c *catcher) Announce(*monitor.Event) error { return nil }
 
-// TestAKeepaliveThatIsPassedOnIsAsADecodedOne sends keepalives to a session that remembers and to one that must decode each.
+// TestAKeepaliveThatIsPassedOnIsAsADecodedOne sends keepalives to a session that remembers and to one that must
+// decode each.
 func TestAKeepaliveThatIsPassedOnIsAsADecodedOne(t *testing.T) {
 	b := newBackend(t)
 	var got, want catcher
@@ -143,7 +144,8 @@ func BenchmarkKeepalive(b *testing.B) {
 	}
 }
 
-// Agents that are new wait for their turn when very many are, as long as their time lets them; those that are known do not.
+// Agents that are new wait for their turn when very many are, as long as their time lets them; those that are known
+// do not.
 func TestNewAgentsTakeTurns(t *testing.T) {
 	b := newBackend(t)
 	var c catcher

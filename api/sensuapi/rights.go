@@ -9,8 +9,8 @@ import (
 	"corbel.dev/corbel/monitor/objects"
 )
 
-// rightsEvery is how often sessions are looked at: what is promised is that one ends within 5 s of its right. Each has no goroutine or timer
-// for that (kit/standing), since there are very many.
+// rightsEvery is how often sessions are looked at: what is promised is that one ends within 5 s of its right. Each
+// has no goroutine or timer for that (kit/standing), since there are very many.
 const rightsEvery = 3 * standing.Every
 
 // judged is by what sessions were judged last.
@@ -34,7 +34,8 @@ func (a *Agents) keepRights(ctx context.Context) {
 	}
 }
 
-// judgeSessions looks at all sessions where roles or a user have changed, and at all that a certificate says the user of.
+// judgeSessions looks at all sessions where roles or a user have changed, and at all that a certificate says the user
+// of.
 func (a *Agents) judgeSessions(last judged) judged {
 	view := a.cfg.Resources.View()
 	now := judged{view.Access(), map[string]*objects.Item{}}

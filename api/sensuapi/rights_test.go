@@ -19,8 +19,8 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// TestSessionRightsEnd: an agent that sends something each 10 ms, and never pauses, has no session any more within 5 s of when the
-// right to one was taken (row C12). Another agent's goes on.
+// TestSessionRightsEnd: an agent that sends something each 10 ms, and never pauses, has no session any more within 5
+// s of when the right to one was taken (row C12). Another agent's goes on.
 func TestSessionRightsEnd(t *testing.T) {
 	ca := certificate(t, "ca", 1, nil)
 	for name, take := range map[string]func(t *testing.T, b *backend, revoked *atomic.Bool){

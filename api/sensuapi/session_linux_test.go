@@ -47,8 +47,8 @@ func rawAgent(t testing.TB, url, name string) (fd int) {
 	return fd
 }
 
-// BenchmarkSessionBytes holds sessions at rest, and tells what is alive of each in the server: the session, its entity's
-// configuration and state, its keepalive, on a server of its own; and how many goroutines.
+// BenchmarkSessionBytes holds sessions at rest, and tells what is alive of each in the server: the session, its
+// entity's configuration and state, its keepalive, on a server of its own; and how many goroutines.
 func BenchmarkSessionBytes(b *testing.B) {
 	const sessions = 500
 	back := newBackend(b)

@@ -126,7 +126,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.serve(w, r.WithContext(ctx))
 }
 
-// routeOf is what a span says of a path: no name of a mount, and nothing below one, since both may be secrets by mistake.
+// routeOf is what a span says of a path: no name of a mount, and nothing below one, since both may be secrets by
+// mistake.
 func routeOf(path string) string {
 	for _, route := range []string{"/v1/sys/", "/v1/auth/"} {
 		if strings.HasPrefix(path, route) {
@@ -435,7 +436,8 @@ func (a *API) body(r *http.Request) ([]byte, error) {
 	return bodyOf(r, b)
 }
 
-// bodyOf is a write's body of what was read: JSON whatever the content type says, but for forms that do not look like JSON.
+// bodyOf is a write's body of what was read: JSON whatever the content type says, but for forms that do not look like
+// JSON.
 func bodyOf(r *http.Request, b []byte) ([]byte, error) {
 	trimmed := bytes.TrimSpace(b)
 	if len(trimmed) == 0 || trimmed[0] == '{' || trimmed[0] == '[' {

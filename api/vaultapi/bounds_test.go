@@ -15,7 +15,8 @@ import (
 	"corbel.dev/corbel/kit/limit"
 )
 
-// announce sends the head of a request and nothing of its body; the status of the answer, 0: there is none, the body is waited for.
+// announce sends the head of a request and nothing of its body; the status of the answer, 0: there is none, the body
+// is waited for.
 func announce(t *testing.T, addr, path, token, length string) int {
 	t.Helper()
 	nc, err := net.Dial("tcp", addr)
@@ -37,8 +38,8 @@ func announce(t *testing.T, addr, path, token, length string) int {
 	return resp.StatusCode
 }
 
-// TestTokenIsJudgedBeforeALargeBody announces large bodies and sends none of them: who may not send one is told so at once. 60
-// connections that each sent 31 MiB without a token took the process to 1.9 GB.
+// TestTokenIsJudgedBeforeALargeBody announces large bodies and sends none of them: who may not send one is told so at
+// once. 60 connections that each sent 31 MiB without a token took the process to 1.9 GB.
 func TestTokenIsJudgedBeforeALargeBody(t *testing.T) {
 	d := openDoor(t)
 	if code, body := d.do("POST", "sys/auth/userpass", `{"type":"userpass"}`); code != 204 {

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// CertDecoders are what a proxy may have done to the client's certificate: escaped it as in a URL, written it as PEM, put it
-// between colons (RFC 9440). What is left in the end is DER in base64.
+// CertDecoders are what a proxy may have done to the client's certificate: escaped it as in a URL, written it as PEM,
+// put it between colons (RFC 9440). What is left in the end is DER in base64.
 var CertDecoders = []string{"URL", "PEM", "RFC9440"}
 
 // certificate puts the client's certificate in the place of the proxy's. Whose request it is was judged before.

@@ -49,8 +49,8 @@ func (a *API) redirect(w http.ResponseWriter, r *http.Request, leader cluster.Se
 // neverHanded is whether a path means this server and no other.
 func neverHanded(path string) bool { return path == "sys/seal" }
 
-// localHere answers a path that tells of one server: by itself where this standby can judge who asks, else by telling the client
-// where the active server is, which then tells of itself.
+// localHere answers a path that tells of one server: by itself where this standby can judge who asks, else by telling
+// the client where the active server is, which then tells of itself.
 func (a *API) localHere(w http.ResponseWriter, r *http.Request, path string) {
 	q, _, err := a.decode(r, path)
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 
 // See the tests of the same kind in secrets/keeper: what was found in Vault or OpenBao must not be found here.
 
-// CVE-2025-4656, CVE-2025-52894, CVE-2026-5807: whoever reached the port could cancel a rekey or the making of a root token, without a token.
+// CVE-2025-4656, CVE-2025-52894, CVE-2026-5807: whoever reached the port could cancel a rekey or the making of a root
+// token, without a token.
 func TestCVE_2025_4656_NobodyCancelsARekey(t *testing.T) {
 	d := openDoor(t)
 	for _, path := range []string{"sys/rekey/init", "sys/rekey/verify", "sys/rekey/backup", "sys/rekey-recovery-key/init", "sys/generate-root/attempt", "sys/rotate/root/init"} {

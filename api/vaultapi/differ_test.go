@@ -67,8 +67,9 @@ func differing(t testing.TB, listener Listener) *hottest.Pair {
 	return p
 }
 
-// TestShortPathAnswersAsTheLongOne (C13) asks both paths the same random questions of two states that began alike: status, headers and
-// body must be the same. A million: go test ./api/vaultapi -run TestShortPathAnswersAsTheLongOne -differ.requests 1000000 -timeout 0
+// TestShortPathAnswersAsTheLongOne (C13) asks both paths the same random questions of two states that began alike:
+// status, headers and body must be the same. A million: go test ./api/vaultapi -run TestShortPathAnswersAsTheLongOne
+// -differ.requests 1000000 -timeout 0
 func TestShortPathAnswersAsTheLongOne(t *testing.T) {
 	for i, cfg := range []struct {
 		name     string

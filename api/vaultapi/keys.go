@@ -9,8 +9,8 @@ import (
 	"corbel.dev/corbel/secrets/keeper"
 )
 
-// keyPaths are those of rekey and generate-root: the active server's, without an envelope. Without a token they are open
-// where the configuration says so; else they ask for the sudo capability.
+// keyPaths are those of rekey and generate-root: the active server's, without an envelope. Without a token they are
+// open where the configuration says so; else they ask for the sudo capability.
 var keyPaths = map[string]struct {
 	serve func(a *API, w http.ResponseWriter, r *http.Request, f *secrets.Fields) (any, error)
 	root  bool // generate-root's, not rekey's

@@ -19,8 +19,8 @@ type ForwardedFor struct {
 	HopSkips   int // how many addresses at the end are of proxies in between
 	// RejectNotPresent refuses requests without the header, RejectNotAuthorized those with one from somebody else.
 	RejectNotPresent, RejectNotAuthorized bool
-	// CertHeader names the header in which a proxy tells the client's certificate; "": none is believed. CertDecoders say what it
-	// went through, in turn: see CertDecoders.
+	// CertHeader names the header in which a proxy tells the client's certificate; "": none is believed. CertDecoders
+	// say what it went through, in turn: see CertDecoders.
 	CertHeader   string
 	CertDecoders []string
 }
@@ -71,8 +71,8 @@ type ResponseHeaders struct {
 	exact   map[int]map[string]string
 }
 
-// NewResponseHeaders reads headers by "default", "2xx" or "200", and adds the server's own, by name, to all answers; nil when
-// there are none.
+// NewResponseHeaders reads headers by "default", "2xx" or "200", and adds the server's own, by name, to all answers;
+// nil when there are none.
 func NewResponseHeaders(by map[string]map[string]string, own map[string]string) (*ResponseHeaders, error) {
 	if len(by)+len(own) == 0 {
 		return nil, nil
@@ -159,8 +159,8 @@ func (w *headed) Flush() {
 // Unwrap is for http.ResponseController.
 func (w *headed) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// checkNamespace refuses a request that is meant for another namespace than the root one: there are no others, and what is
-// meant for one must not come to be elsewhere.
+// checkNamespace refuses a request that is meant for another namespace than the root one: there are no others, and
+// what is meant for one must not come to be elsewhere.
 func checkNamespace(r *http.Request) error {
 	name := strings.Trim(r.Header.Get("X-Vault-Namespace"), "/ ")
 	if name == "" || name == "root" {

@@ -141,7 +141,8 @@ func TestNamespaceHeader(t *testing.T) {
 	}
 }
 
-// TestProxyLendsNoCertificate: a proxy's own certificate is nobody else's, whether the proxy says for whom it asks or not.
+// TestProxyLendsNoCertificate: a proxy's own certificate is nobody else's, whether the proxy says for whom it asks or
+// not.
 func TestProxyLendsNoCertificate(t *testing.T) {
 	f := ForwardedFor{Authorized: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 	for _, c := range []struct {

@@ -25,8 +25,8 @@ func (a *API) openMetrics(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, []string{contentType}, body)
 }
 
-// insight answers sys/pprof and sys/in-flight-req to everybody, where the listener does. They tell of this server, also while it
-// is sealed or a standby.
+// insight answers sys/pprof and sys/in-flight-req to everybody, where the listener does. They tell of this server,
+// also while it is sealed or a standby.
 func (a *API) insight(w http.ResponseWriter, r *http.Request, path string) bool {
 	name, profile := strings.CutPrefix(path, "sys/pprof")
 	profile = profile && a.cfg.OpenProfiles && (name == "" || name[0] == '/')

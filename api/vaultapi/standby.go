@@ -20,8 +20,8 @@ const (
 	lagHeader     = "X-Corbel-LastContact" // of a standby's answer: it is at most so many milliseconds old
 )
 
-// staleMost is how old a standby's copy may be for it to answer. One that hears of no leader for longer hands reads on again, so a
-// token that was revoked opens nothing there for longer than that.
+// staleMost is how old a standby's copy may be for it to answer. One that hears of no leader for longer hands reads
+// on again, so a token that was revoked opens nothing there for longer than that.
 const staleMost = 5 * time.Second
 
 func (a *API) standbyReads() bool { return a.cfg.Cluster != nil && a.cfg.Cluster.StandbyReads() }
@@ -53,8 +53,8 @@ func (a *API) readHere(w http.ResponseWriter, r *http.Request, path string) bool
 	return true
 }
 
-// stateAt is an index in the form of Vault's clients, which compare the numbers and check no more: "v1", cluster, index, and a
-// second index and a mark that mean nothing here.
+// stateAt is an index in the form of Vault's clients, which compare the numbers and check no more: "v1", cluster,
+// index, and a second index and a mark that mean nothing here.
 func (a *API) stateAt(index uint64) string {
 	state := "v1:" + a.cfg.Keeper.Cluster().ID + ":" + strconv.FormatUint(index, 10) + ":0"
 	sum := sha256.Sum256([]byte(state))

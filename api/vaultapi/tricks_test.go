@@ -45,7 +45,8 @@ var smuggled = []string{"X-Original-URL: /v1/secret/top/x", "X-Rewrite-URL: /v1/
 	"Transfer-Encoding: chunked", "Content-Length: 5", "Content-Length: 0\r\nContent-Length: 44", "Transfer-Encoding: xchunked", "Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABkAAQAAP__",
 	"Connection: X-Vault-Token", ":path: /v1/secret/top/x", "X-Vault-Wrap-TTL: 1h"}
 
-// RELIABILITY C3: no spelling of a path, and no header, opens what the token's policy does not, by the hot path or by net/http.
+// RELIABILITY C3: no spelling of a path, and no header, opens what the token's policy does not, by the hot path or by
+// net/http.
 func TestPathTricksOpenNothing(t *testing.T) {
 	const planted = "the-planted-secret"
 	d := openDoor(t)

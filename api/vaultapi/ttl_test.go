@@ -9,8 +9,8 @@ import (
 // endless are lifetimes whose end has no number of nanoseconds since 1970, and such that are no lifetimes at all.
 var endless = []string{"8000000000", "8e9", `"8000000000"`, `"8000000000s"`, "9223372036", "9223372037", "18446744073709551616", "1e300", `"2562047h"`, `"1280001h"`, `"60000d"`, `"1e300d"`, `"NaN"`, `"Inf"`}
 
-// TestLifetimesThatCannotBeToldAreRefused gives each input of a lifetime one that ends after time does. Such a wrap answered 200
-// with a token that was over at once, and the wrapped answer was lost.
+// TestLifetimesThatCannotBeToldAreRefused gives each input of a lifetime one that ends after time does. Such a wrap
+// answered 200 with a token that was over at once, and the wrapped answer was lost.
 func TestLifetimesThatCannotBeToldAreRefused(t *testing.T) {
 	d := openDoor(t)
 	for _, made := range [][2]string{{"sys/auth/userpass", `{"type":"userpass"}`}, {"sys/auth/approle", `{"type":"approle"}`}, {"sys/mounts/pki", `{"type":"pki"}`},

@@ -10,8 +10,8 @@ import (
 	"corbel.dev/corbel/mesh"
 )
 
-// TestTokenIsJudgedFirst: of a stream's first message only the node is looked at before its token is judged, and what comes
-// meanwhile is bounded.
+// TestTokenIsJudgedFirst: of a stream's first message only the node is looked at before its token is judged, and what
+// comes meanwhile is bounded.
 func TestTokenIsJudgedFirst(t *testing.T) {
 	plane := newTable()
 	plane.gate = make(chan struct{})

@@ -1,9 +1,10 @@
-// Package agents simulates Sensu agents by the thousand: each has a WebSocket session of its own with a server, logs in, waits for
-// its configuration, keeps alive, pings, and answers each check request with an event in protobuf as large as a real one.
+// Package agents simulates Sensu agents by the thousand: each has a WebSocket session of its own with a server, logs
+// in, waits for its configuration, keeps alive, pings, and answers each check request with an event in protobuf as
+// large as a real one.
 //
-// What a simulated agent costs is not what is measured, so one loop over epoll serves all sessions of a process: events are
-// copies of a frame that was encoded once for each check, with the agent's name, times and number put in, and
-// masked with zeros. A session is a few hundred bytes, without a goroutine, a timer or a buffer of its own.
+// What a simulated agent costs is not what is measured, so one loop over epoll serves all sessions of a process:
+// events are copies of a frame that was encoded once for each check, with the agent's name, times and number put in,
+// and masked with zeros. A session is a few hundred bytes, without a goroutine, a timer or a buffer of its own.
 //
 // The loop owns its sessions; counters alone are read by others. A session that ends is opened again on the next server
 // after a second, as agents do. An agent whose socket takes nothing holds back its events and counts them; nothing is
@@ -70,7 +71,8 @@ type Counts struct {
 type Pace struct {
 	// Rate is how many events a second are offered by all sessions together, whether they are taken or not; 0 is none.
 	Rate int64 `json:"rate"`
-	// Flood has each so many-th session send as fast as its events are taken, whatever Rate says: what is not sent of Rate then is held back. 0 is none.
+	// Flood has each so many-th session send as fast as its events are taken, whatever Rate says: what is not sent of
+	// Rate then is held back. 0 is none.
 	Flood int64 `json:"flood"`
 }
 

@@ -29,7 +29,8 @@ type Reference struct {
 	Partition   string `json:",omitempty"`
 }
 
-// Status says how an entry stands to those that it names. It is worked out when the entry is read; what is written is not kept.
+// Status says how an entry stands to those that it names. It is worked out when the entry is read; what is written is
+// not kept.
 type Status struct {
 	Conditions []Condition
 }

@@ -72,7 +72,8 @@ func Exposes(get entry.Getter, g *entry.Ingress, service string) bool {
 	return false
 }
 
-// Terminating yields the names of the terminating gateways that stand for a service, in order. get reads config entries.
+// Terminating yields the names of the terminating gateways that stand for a service, in order. get reads config
+// entries.
 func Terminating(st *catalog.State, get entry.Getter, service string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		const prefix = entry.TerminatingGateway + "/"
@@ -97,7 +98,8 @@ func links(st *catalog.State, g *entry.Terminating, service string) bool {
 	return wildcard && Outside(st, service)
 }
 
-// Outside tells whether a service is there, and nothing of the mesh stands before any of its instances: a wildcard of a terminating gateway means those.
+// Outside tells whether a service is there, and nothing of the mesh stands before any of its instances: a wildcard of
+// a terminating gateway means those.
 func Outside(st *catalog.State, service string) bool {
 	for range st.ConnectInstances(service) {
 		return false

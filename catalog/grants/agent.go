@@ -159,7 +159,8 @@ func (a *Agent) Run(ctx context.Context) error {
 
 func (a *Agent) fresh(t *told) bool { return a.cfg.Clock.Since(t.at) < a.cfg.TTL }
 
-// Fresh has an agent trust what a server said for at most so long, however long TTL is: for streams, which a revoked token is to lose soon.
+// Fresh has an agent trust what a server said for at most so long, however long TTL is: for streams, which a revoked
+// token is to lose soon.
 func Fresh(ctx context.Context, age time.Duration) context.Context {
 	return context.WithValue(ctx, freshKey{}, age)
 }

@@ -87,7 +87,8 @@ func changesNode(old *catalog.Node, c *catalog.Register) bool {
 	return !same
 }
 
-// MayDeregister is nil when g may remove what c names: write on the service for an instance or its check, else on the node.
+// MayDeregister is nil when g may remove what c names: write on the service for an instance or its check, else on the
+// node.
 func MayDeregister(g *acl.Grant, st *catalog.State, c *catalog.Deregister) error {
 	node := c.Node
 	if n := st.Node(c.Node); n != nil {

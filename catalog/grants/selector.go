@@ -78,7 +78,8 @@ func selects(selector string, claims map[string]any) (bool, error) {
 	return e.Evaluate(claims)
 }
 
-// CheckAssertion refuses an assertion about what a credential says that cannot be read, is empty, or speaks of claims that there are not.
+// CheckAssertion refuses an assertion about what a credential says that cannot be read, is empty, or speaks of claims
+// that there are not.
 func CheckAssertion(assertion string, claims map[string]any) error {
 	if strings.TrimSpace(assertion) == "" {
 		return fmt.Errorf("it is empty")

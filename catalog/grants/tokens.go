@@ -275,7 +275,8 @@ func (k *Keeper) builtins(st *catalog.State) (ops []catalog.RecordOp) {
 	return ops
 }
 
-// EnsureBuiltins makes the built-in policies, the anonymous token, and the initial management token, as far as they are missing.
+// EnsureBuiltins makes the built-in policies, the anonymous token, and the initial management token, as far as they
+// are missing.
 func (k *Keeper) EnsureBuiltins(ctx context.Context) error {
 	err := k.change(ctx, func(st *catalog.State) ([]catalog.RecordOp, error) { return k.builtins(st), nil })
 	if err != nil || k.cfg.InitialManagement == "" {

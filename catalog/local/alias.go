@@ -11,8 +11,8 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 )
 
-// An alias shows the state and the output of what it looks at, to all who may read the alias's own service. So it sees no more
-// than who registered it may read.
+// An alias shows the state and the output of what it looks at, to all who may read the alias's own service. So it
+// sees no more than who registered it may read.
 
 // aliasInterval is how often the rights of the aliases of this host are asked for again.
 const aliasInterval = 5 * time.Second
@@ -24,8 +24,8 @@ type sight struct {
 	service string
 }
 
-// sightLocked is what an alias of this host needs to see its target, which has the name; false when it needs nothing: it looks at
-// its own service, or at one that was registered with the same token.
+// sightLocked is what an alias of this host needs to see its target, which has the name; false when it needs nothing:
+// it looks at its own service, or at one that was registered with the same token.
 func (b *board) sightLocked(d *CheckDefinition, name string, target *ServiceDefinition) (sight, bool) {
 	if b.cfg.MayRead == nil || target != nil && (d.ServiceID == d.AliasService || d.Token == target.Token && d.file == target.file) {
 		return sight{}, false
@@ -123,7 +123,8 @@ func (l *Local) ask(ctx context.Context, all map[sight]bool) map[sight]bool {
 	return all
 }
 
-// reads is the token with whose rights a check looks at others: its own. What a file brought without one is the operator's.
+// reads is the token with whose rights a check looks at others: its own. What a file brought without one is the
+// operator's.
 func (t Tokens) reads(registered string, fromFile bool) string {
 	token := t.of(registered, fromFile)
 	if fromFile {

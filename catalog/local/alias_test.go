@@ -35,7 +35,8 @@ func (r *readers) set(token string, services ...string) {
 	r.may[token] = services
 }
 
-// TestAliasSeesWhatItsTokenMayRead: an alias shows the output of what it looks at, so it looks with the rights of who registered it.
+// TestAliasSeesWhatItsTokenMayRead: an alias shows the output of what it looks at, so it looks with the rights of who
+// registered it.
 func TestAliasSeesWhatItsTokenMayRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rights := &readers{may: map[string][]string{"friend": {"theirs", ""}}}

@@ -136,7 +136,8 @@ type Local struct {
 	met      metrics
 }
 
-// Synced tells whether the catalog was read since the start: what is registered here and what is not has been compared with it.
+// Synced tells whether the catalog was read since the start: what is registered here and what is not has been
+// compared with it.
 func (l *Local) Synced() bool { return l.synced.Load() }
 
 // New builds a Local and loads what was registered before from DataDir.

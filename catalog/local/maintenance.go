@@ -50,8 +50,8 @@ func (d *CheckDefinition) of(s *Service) {
 	d.ServiceID, d.Token, d.file = s.Service.ID, s.Definition.Token, s.Definition.file
 }
 
-// DrainServices marks services as draining until the process ends: a restart forgets the marks. Services that are gone are
-// left out, and marks that are there stay as they are.
+// DrainServices marks services as draining until the process ends: a restart forgets the marks. Services that are
+// gone are left out, and marks that are there stay as they are.
 func (l *Local) DrainServices(ctx context.Context, ids []string, reason string) error {
 	newest := uint64(0)
 	for _, id := range ids {

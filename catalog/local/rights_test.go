@@ -96,7 +96,8 @@ func TestCheckOfItsOwnIsJudgedByWhatItBelongsTo(t *testing.T) {
 	})
 }
 
-// TestRefusedWhileItIsWritten: what comes between the first look and the change is judged too, and nothing of it stays on disk.
+// TestRefusedWhileItIsWritten: what comes between the first look and the change is judged too, and nothing of it
+// stays on disk.
 func TestRefusedWhileItIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, stop := running(t, Config{Servers: newFake(), FS: vfs.NewMem(), DataDir: "/d"})

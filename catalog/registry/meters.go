@@ -90,9 +90,10 @@ func costKind(op catalog.Op) int {
 	return 0
 }
 
-// charge books what a batch cost this member. Operations are booked where commands are proposed, beside the requests that they are compared with: who
-// applies what others proposed, or leads since a moment, has many for few requests. Fsyncs are the log's: a batch shares them, so
-// its first command's kind pays, which keeps the sums right. Commands of a batch share their times too, so neighbours of one kind are booked at once.
+// charge books what a batch cost this member. Operations are booked where commands are proposed, beside the requests
+// that they are compared with: who applies what others proposed, or leads since a moment, has many for few requests.
+// Fsyncs are the log's: a batch shares them, so its first command's kind pays, which keeps the sums right. Commands
+// of a batch share their times too, so neighbours of one kind are booked at once.
 func (m *meters) charge(commands []catalog.Command, bytes []int, fsyncs uint64, apply, notify time.Duration) {
 	if m.costs == nil {
 		return

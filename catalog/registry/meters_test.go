@@ -8,7 +8,8 @@ import (
 	"corbel.dev/corbel/telemetry"
 )
 
-// TestChargeBooksEachCommand: what is booked for neighbours of one kind at once counts as if each had been booked by itself.
+// TestChargeBooksEachCommand: what is booked for neighbours of one kind at once counts as if each had been booked by
+// itself.
 func TestChargeBooksEachCommand(t *testing.T) {
 	reg := telemetry.New(telemetry.Config{})
 	m := &meters{costs: reg.Stages("catalog", costKinds...)}

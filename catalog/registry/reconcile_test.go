@@ -303,8 +303,8 @@ func TestIndexHistory(t *testing.T) {
 	}
 }
 
-// TestReconcileOverwritesNoNewNode: an agent that registered its node after the comparison read the state, and before the
-// command of that comparison is applied, keeps what it said of itself.
+// TestReconcileOverwritesNoNewNode: an agent that registered its node after the comparison read the state, and before
+// the command of that comparison is applied, keeps what it said of itself.
 func TestReconcileOverwritesNoNewNode(t *testing.T) {
 	commands := Reconcile(catalog.Empty(), []Member{member("a", "id-a", "10.0.0.1", MemberAlive)}, ReconcileOptions{Self: "self", Datacenter: "dc1"})
 	own := gossiped("a", "id-a", "10.0.0.1", catalog.Critical)

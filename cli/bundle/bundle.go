@@ -93,7 +93,8 @@ type run struct {
 	err   error // the sink's first
 }
 
-// Gather asks all nodes and writes the index last. Its error is the sink's or the end of ctx: members that fail are in the index.
+// Gather asks all nodes and writes the index last. Its error is the sink's or the end of ctx: members that fail are
+// in the index.
 func Gather(ctx context.Context, cfg Config) (*Index, error) {
 	r := &run{cfg: cfg, redact: NewRedactor(cfg.Secrets)}
 	r.index = Index{Kind: "corbel-debug", Version: 1, Began: time.Now().UTC(), Duration: cfg.Duration.String(), Interval: cfg.Interval.String(),
@@ -197,7 +198,8 @@ func (r *run) metrics(ctx context.Context, at jobMaker) {
 	}
 }
 
-// profiles takes a trace, then the processor's profile, which exclude each other in their cost, with the others before and after.
+// profiles takes a trace, then the processor's profile, which exclude each other in their cost, with the others
+// before and after.
 func (r *run) profiles(ctx context.Context, at jobMaker) {
 	still := func(when string) {
 		for _, name := range []string{"heap", "goroutine", "mutex", "block", "allocs", "threadcreate"} {

@@ -57,7 +57,8 @@ func agent(t *testing.T, refuse string) *client.Client {
 	return cl
 }
 
-// TestGather: each member gives what it has; one that is gone and one that refuses are in the index, and nothing secret is in a file.
+// TestGather: each member gives what it has; one that is gone and one that refuses are in the index, and nothing
+// secret is in a file.
 func TestGather(t *testing.T) {
 	gone, err := client.New(client.Config{Address: "127.0.0.1:1"})
 	if err != nil {

@@ -19,12 +19,12 @@ import (
 	"corbel.dev/corbel/doctor"
 )
 
-// askTime bounds how long anybody is waited for, so that the report is there within five seconds, whatever state the members are in:
-// the one that is asked gives others two.
+// askTime bounds how long anybody is waited for, so that the report is there within five seconds, whatever state the
+// members are in: the one that is asked gives others two.
 const askTime = 4 * time.Second
 
-// cluster gathers the evidence of the member that is asked and of those of --also, side by side, or reads it. Who does not answer is
-// named in it; only when nobody does, that is an error.
+// cluster gathers the evidence of the member that is asked and of those of --also, side by side, or reads it. Who
+// does not answer is named in it; only when nobody does, that is an error.
 func (o *options) cluster(ctx context.Context) (*doctor.Cluster, error) {
 	if o.from != "" {
 		return read(o.from)
@@ -68,8 +68,8 @@ func (o *options) cluster(ctx context.Context) (*doctor.Cluster, error) {
 	return all, nil
 }
 
-// join adds what another member gathered. Members that are known already are left out; those of another cluster carry its address, and
-// where one is called as one here, before its name too.
+// join adds what another member gathered. Members that are known already are left out; those of another cluster carry
+// its address, and where one is called as one here, before its name too.
 func join(all, more *doctor.Cluster, addr string) {
 	known := func(e *doctor.Evidence) (name, same bool) {
 		for i := range all.Members {
@@ -136,7 +136,8 @@ func (o *options) ask(ctx context.Context, cfg client.Config) (*doctor.Cluster, 
 // isSecrets tells from its refusal that a server speaks the contract of the secrets store, whose errors are JSON.
 func isSecrets(e *client.Error) bool { return strings.Contains(e.Error(), `{"errors":`) }
 
-// secrets is the client of a server of the secrets plane at cfg's address, with the token of Vault's environment or its file.
+// secrets is the client of a server of the secrets plane at cfg's address, with the token of Vault's environment or
+// its file.
 func (o *options) secrets(cfg client.Config) (*vault.Client, error) {
 	v, err := vault.FromEnv(o.env.Getenv)
 	if err != nil {

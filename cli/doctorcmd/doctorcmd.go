@@ -1,8 +1,8 @@
 // Package doctorcmd holds `corbel doctor`: the whole cluster on one screen, worst first.
 //
-// It asks one member, which asks all servers; with --also members of other clusters that this one stores in; with --from it reads what
-// `corbel debug` gathered, and needs no server at all. Judging is done here, by package doctor, so that evidence of several clusters is
-// judged together and an archive is judged as it would be judged live.
+// It asks one member, which asks all servers; with --also members of other clusters that this one stores in; with
+// --from it reads what `corbel debug` gathered, and needs no server at all. Judging is done here, by package doctor,
+// so that evidence of several clusters is judged together and an archive is judged as it would be judged live.
 package doctorcmd
 
 import (

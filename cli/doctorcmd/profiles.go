@@ -19,7 +19,8 @@ import (
 // maxProfile bounds a file of a profile.
 const maxProfile = 16 << 20
 
-// saveProfiles writes what the member of the first finding, or the one that was asked, profiled last: for pprof, and as flame graphs.
+// saveProfiles writes what the member of the first finding, or the one that was asked, profiled last: for pprof, and
+// as flame graphs.
 func (o *options) saveProfiles(ctx context.Context, r *doctor.Report) error {
 	cl, err := o.dial.Client()
 	if err != nil {

@@ -98,8 +98,8 @@ func (o *options) run(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// runAll runs the chosen scenarios: one after the other those that need the machine, then the others side by side. Outcomes come in the order of
-// the scenarios and runs.
+// runAll runs the chosen scenarios: one after the other those that need the machine, then the others side by side.
+// Outcomes come in the order of the scenarios and runs.
 func (o *options) runAll(ctx context.Context, chosen []*lab.Scenario) ([]lab.Outcome, error) {
 	type job struct{ scenario, run int }
 	var alone, shared []job

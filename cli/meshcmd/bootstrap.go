@@ -202,7 +202,8 @@ func (b *bootstrap) agent() object {
 	return cluster
 }
 
-// clusterParts are the parts of a cluster's name, in order: the tag that each gives, its pattern before, the pattern of its value, its pattern after.
+// clusterParts are the parts of a cluster's name, in order: the tag that each gives, its pattern before, the pattern
+// of its value, its pattern after.
 var clusterParts = []struct{ tag, before, value, after string }{
 	{"custom_hash", `(?:`, `[^.]+`, `~)?`},
 	{"service_subset", `(?:`, `[^.]+`, `\.)?`},
@@ -222,7 +223,8 @@ var upstreamParts = []struct{ tag, before, value, after string }{
 	{"datacenter", `\.`, `[^.]+`, `\.`},
 }
 
-// tags turn the names of Envoy's figures into labels. In each pattern the first group is cut out of the name and the second is the value.
+// tags turn the names of Envoy's figures into labels. In each pattern the first group is cut out of the name and the
+// second is the value.
 func (b *bootstrap) tags() []any {
 	out := []any{}
 	pattern := func(name, start string, parts []struct{ tag, before, value, after string }, i int) {

@@ -70,7 +70,8 @@ func (r *run) key(ctx context.Context, p, have *client.KVPair) {
 	r.note(it)
 }
 
-// catalog brings the nodes that have no agent. An agent registers its node and services itself when it is pointed at the target.
+// catalog brings the nodes that have no agent. An agent registers its node and services itself when it is pointed at
+// the target.
 func (r *run) catalog(ctx context.Context) error {
 	nodes, err := list(ctx, r.cfg.From, "/v1/catalog/nodes")
 	if err != nil {
@@ -162,7 +163,8 @@ func (r *run) node(ctx context.Context, node object) error {
 	return nil
 }
 
-// register writes the node, then each service, then the checks: each call stands for itself, so a run that broke off goes on.
+// register writes the node, then each service, then the checks: each call stands for itself, so a run that broke off
+// goes on.
 func (r *run) register(ctx context.Context, n *registered) error {
 	base := object{"Node": n.Node["Node"], "Address": n.Node["Address"]}
 	for from, to := range map[string]string{"ID": "ID", "TaggedAddresses": "TaggedAddresses", "Meta": "NodeMeta"} {

@@ -196,7 +196,8 @@ func missing(err error) bool {
 var volatile = []string{"CreateIndex", "ModifyIndex", "Hash", "CreateTime", "Namespace", "Partition", "CreatedAt", "UpdatedAt",
 	"LegacyID", "LegacyMeta", "LegacyCreateTime", "LegacyUpdateTime", "Precedence", "Legacy", "RaftIndex"}
 
-// clean is v without what belongs to one cluster and without empty values, which versions print or leave out as they like.
+// clean is v without what belongs to one cluster and without empty values, which versions print or leave out as they
+// like.
 func clean(v any) any {
 	switch v := v.(type) {
 	case object:
@@ -250,7 +251,8 @@ func plain(v any) any {
 	return out
 }
 
-// place writes one object unless the target has it. want and have are compared cleaned; have is nil when it is not there.
+// place writes one object unless the target has it. want and have are compared cleaned; have is nil when it is not
+// there.
 func (r *run) place(kind, name string, want, have any, write func() error) {
 	it := Item{Kind: kind, Name: name, Result: Created}
 	switch {

@@ -64,7 +64,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// play is a server that answers with its name (serve NETWORK ADDRESS NAME), or who asks as some user (ask UID NETWORK ADDRESS).
+// play is a server that answers with its name (serve NETWORK ADDRESS NAME), or who asks as some user (ask UID NETWORK
+// ADDRESS).
 func play(role string, args []string) error {
 	if role == "ask" {
 		var uid int

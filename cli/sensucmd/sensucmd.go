@@ -1,5 +1,5 @@
-// Package sensucmd is the monitor's command line: events, checks, entities, silence, create. Corbel's own, that is: sensuctl
-// works too.
+// Package sensucmd is the monitor's command line: events, checks, entities, silence, create. Corbel's own, that is:
+// sensuctl works too.
 package sensucmd
 
 import (

@@ -104,7 +104,8 @@ func (d *debugging) write(name string, compress bool) error {
 	return d.c.success("Bundle written to: %s", name)
 }
 
-// gather takes everything. What the server refuses is named in index.json; an interrupt ends it early and keeps what there is.
+// gather takes everything. What the server refuses is named in index.json; an interrupt ends it early and keeps what
+// there is.
 func (d *debugging) gather(name string) error {
 	if _, err := d.c.do("GET", "sys/seal-status", nil); err != nil {
 		return doing("asking the server", err)

@@ -10,7 +10,8 @@ import (
 	"corbel.dev/corbel/kit/pgp"
 )
 
-// pgpKey reads a public key for a flag: a file, with or without '@' before its name, that is armoured, in base64 or binary.
+// pgpKey reads a public key for a flag: a file, with or without '@' before its name, that is armoured, in base64 or
+// binary.
 func pgpKey(flag, name string) (string, error) {
 	name = strings.TrimSpace(name)
 	if strings.HasPrefix(name, "keybase:") {

@@ -17,8 +17,8 @@ import (
 // helperWithin bounds what a token helper does: it may ask a person.
 const helperWithin = 5 * time.Minute
 
-// tokenHelper is the program that keeps tokens in the place of ~/.vault-token, as the file ~/.vault (VAULT_CONFIG_PATH) names it
-// with token_helper; "" is none.
+// tokenHelper is the program that keeps tokens in the place of ~/.vault-token, as the file ~/.vault
+// (VAULT_CONFIG_PATH) names it with token_helper; "" is none.
 func (c *call) tokenHelper() (string, error) {
 	path := c.Getenv("VAULT_CONFIG_PATH")
 	if path == "" {
@@ -48,8 +48,8 @@ func (c *call) tokenHelper() (string, error) {
 	return helper, nil
 }
 
-// help has the token helper get, store or erase. It gets the server's address in VAULT_ADDR, and a token to store on its
-// standard input.
+// help has the token helper get, store or erase. It gets the server's address in VAULT_ADDR, and a token to store on
+// its standard input.
 func (c *call) help(helper, what, token string) (string, error) {
 	ctx, cancel := context.WithTimeout(c.ctx(), helperWithin)
 	defer cancel()

@@ -22,7 +22,8 @@ type Resource struct {
 	Spec       map[string]any `json:"spec"`
 }
 
-// ReadResources reads YAML documents, or JSON objects one behind the other. Errors tell which of them is wrong, and where.
+// ReadResources reads YAML documents, or JSON objects one behind the other. Errors tell which of them is wrong, and
+// where.
 func ReadResources(text []byte) (out []Resource, err error) {
 	add := func(r Resource) error {
 		if r.Type == "" {
@@ -174,8 +175,8 @@ func (r *Resource) place(namespace string) (path, name string, err error) {
 	return ObjectPath(p.path, p.scoped, namespace, name), name, nil
 }
 
-// ObjectPath is the path of an object, or with an empty name that of their list. api is its API and its type: core/v2/checks.
-// An event's name has two parts.
+// ObjectPath is the path of an object, or with an empty name that of their list. api is its API and its type:
+// core/v2/checks. An event's name has two parts.
 func ObjectPath(api string, scoped bool, namespace, name string) string {
 	at := strings.LastIndexByte(api, '/')
 	path := "/api/" + api[:at]

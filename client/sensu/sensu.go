@@ -1,8 +1,8 @@
 // Package sensu is the client of the monitor's REST API, which is Sensu Go's contract, so it works against either.
 //
-// A Client may be used from any goroutine. It logs in at its first request, where it has a name and a password, and again when its
-// token has run out. Every call has a deadline: the context's, or Config.Timeout; following events lasts as long as its
-// context. Errors of the server are *Error.
+// A Client may be used from any goroutine. It logs in at its first request, where it has a name and a password, and
+// again when its token has run out. Every call has a deadline: the context's, or Config.Timeout; following events
+// lasts as long as its context. Errors of the server are *Error.
 package sensu
 
 import (
@@ -29,7 +29,8 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 )
 
-// Config says which server to talk to, and as whom: a user with a password, an API key, or an access token. The zero address is http://127.0.0.1:8080.
+// Config says which server to talk to, and as whom: a user with a password, an API key, or an access token. The zero
+// address is http://127.0.0.1:8080.
 type Config struct {
 	Address     string // http://… or https://…
 	User        string
@@ -41,8 +42,9 @@ type Config struct {
 	Timeout     time.Duration // default 60 s
 }
 
-// FromEnv fills a Config from CORBEL_MONITOR_ADDR, CORBEL_MONITOR_USERNAME, CORBEL_MONITOR_PASSWORD and CORBEL_MONITOR_API_KEY, or
-// from those that sensuctl knows: SENSU_API_URL, SENSU_API_KEY, SENSU_ACCESS_TOKEN, SENSU_TRUSTED_CA_FILE, SENSU_INSECURE_SKIP_TLS_VERIFY.
+// FromEnv fills a Config from CORBEL_MONITOR_ADDR, CORBEL_MONITOR_USERNAME, CORBEL_MONITOR_PASSWORD and
+// CORBEL_MONITOR_API_KEY, or from those that sensuctl knows: SENSU_API_URL, SENSU_API_KEY, SENSU_ACCESS_TOKEN,
+// SENSU_TRUSTED_CA_FILE, SENSU_INSECURE_SKIP_TLS_VERIFY.
 func FromEnv(getenv func(string) string) Config {
 	first := func(names ...string) string {
 		for _, n := range names {
@@ -123,7 +125,8 @@ func NotFound(err error) bool {
 // maxAnswer bounds an answer in memory.
 const maxAnswer = 1 << 30
 
-// Warnings are what a server wants known about a write that it took: the texts of the answer's Warning headers (RFC 7234, 5.5).
+// Warnings are what a server wants known about a write that it took: the texts of the answer's Warning headers (RFC
+// 7234, 5.5).
 func Warnings(h http.Header) (out []string) {
 	for _, w := range h.Values("Warning") {
 		if _, quoted, ok := strings.Cut(w, `"`); ok {
@@ -330,8 +333,9 @@ func (c *Client) Lines(ctx context.Context, path string, query url.Values) iter.
 	}
 }
 
-// Follow shows events as they are stored. A stream that breaks is yielded as an error, then opened again after a growing pause; what came
-// between is not seen. The loop ends with ctx, when the consumer stops, or when the server refuses.
+// Follow shows events as they are stored. A stream that breaks is yielded as an error, then opened again after a
+// growing pause; what came between is not seen. The loop ends with ctx, when the consumer stops, or when the server
+// refuses.
 func (c *Client) Follow(ctx context.Context, query url.Values) iter.Seq2[json.RawMessage, error] {
 	return func(yield func(json.RawMessage, error) bool) {
 		retry := backoff.Backoff{Min: 200 * time.Millisecond, Max: 10 * time.Second}

@@ -23,8 +23,8 @@ const (
 	retryMax  = 1500 * time.Millisecond
 )
 
-// send sends a request, as often as the configuration says. A body is sent again as a whole, whatever the method: as with
-// Vault's client a write whose answer got lost may be done twice.
+// send sends a request, as often as the configuration says. A body is sent again as a whole, whatever the method: as
+// with Vault's client a write whose answer got lost may be done twice.
 func (c *Client) send(req *http.Request) (*http.Response, error) {
 	for n := 0; ; n++ {
 		resp, err := c.once(req)
@@ -65,12 +65,14 @@ func (c *Client) once(req *http.Request) (*http.Response, error) {
 	return c.http.Do(req)
 }
 
-// lasting is whether an error of the way is one that no second try mends: one that was made here, or a certificate that is not believed.
+// lasting is whether an error of the way is one that no second try mends: one that was made here, or a certificate
+// that is not believed.
 func lasting(err error) bool {
 	return !errors.As(err, new(*url.Error)) || errors.As(err, new(*tls.CertificateVerificationError)) || errors.As(err, new(tls.RecordHeaderError))
 }
 
-// parseRate reads RATE or RATE:BURST, requests per second and how many at once; without a burst it is the rate, at least 1.
+// parseRate reads RATE or RATE:BURST, requests per second and how many at once; without a burst it is the rate, at
+// least 1.
 func parseRate(text string) (perSecond float64, burst int, err error) {
 	before, after, two := strings.Cut(text, ":")
 	perSecond, err = strconv.ParseFloat(before, 64)

@@ -43,9 +43,11 @@ type Config struct {
 	WrapTTL    string
 	Timeout    time.Duration // default 60 s
 	MFA        []string      // METHOD[:PASSCODE] each, sent along
-	// Retries is how often a request is sent again after an answer of 412, 429 or 5xx but 501, or none at all, with a pause before.
+	// Retries is how often a request is sent again after an answer of 412, 429 or 5xx but 501, or none at all, with a
+	// pause before.
 	Retries int
-	// RateLimit bounds the requests per second, those that are sent again too; 0 is no bound. RateBurst (1) is how many may go at once.
+	// RateLimit bounds the requests per second, those that are sent again too; 0 is no bound. RateBurst (1) is how many
+	// may go at once.
 	RateLimit float64
 	RateBurst int
 	// Proxy is where requests go through; "" is as the environment says for all programs.

@@ -33,10 +33,10 @@ type Identity struct {
 // Source is what a server takes values from.
 type Source interface {
 	// Follow calls set with the subject's value of now before it returns (or as soon as the
-	// source knows one, when it has only just begun), and then after each change, in order and never twice at once, until stop is called;
-	// after stop has returned it is not called again. set does not block.
-	// An error of kind Denied says that the identity may not follow the subject.
-	// When a right ends later, denied is called once, and set no more; stop is called nevertheless.
+	// source knows one, when it has only just begun), and then after each change, in order and never twice at once,
+	// until stop is called; after stop has returned it is not called again. set does not block. An error of kind Denied
+	// says that the identity may not follow the subject. When a right ends later, denied is called once, and set no
+	// more; stop is called nevertheless.
 	Follow(who Identity, subject string, set func(Value), denied func(error)) (stop func(), err error)
 	// Newest is the index of the newest write that all values called out so far take into account, and its generation.
 	Newest() (generation, index uint64)

@@ -313,7 +313,8 @@ func (blank) Follow(Identity, string, func(Value), func(error)) (func(), error) 
 
 func (blank) Newest() (uint64, uint64) { return 0, 0 }
 
-// TestFollowedBeforeALeaderIsHeard: values that came while the server heard no leader count once it does, although it does not send them again by itself.
+// TestFollowedBeforeALeaderIsHeard: values that came while the server heard no leader count once it does, although it
+// does not send them again by itself.
 func TestFollowedBeforeALeaderIsHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, p := newSite(t), newPress()

@@ -171,7 +171,8 @@ func (s *Server) serve(conn net.Conn) {
 	s.served.Go(c.read)
 }
 
-// refuse tells a connection that is not taken in to go elsewhere: a few bytes into an empty socket, which wait for nobody.
+// refuse tells a connection that is not taken in to go elsewhere: a few bytes into an empty socket, which wait for
+// nobody.
 func (s *Server) refuse(conn net.Conn, err error) {
 	s.meters.refused.Add(1)
 	_ = conn.SetDeadline(time.Now().Add(100 * time.Millisecond))
@@ -206,7 +207,8 @@ func (s *Server) stop() {
 	s.served.Wait()
 }
 
-// dismiss tells all agents to go elsewhere. They wait up to ClientConfig.Jitter, so that they do not come to another server all at once.
+// dismiss tells all agents to go elsewhere. They wait up to ClientConfig.Jitter, so that they do not come to another
+// server all at once.
 func (s *Server) dismiss(bye error) {
 	s.mu.Lock()
 	s.draining = true
@@ -217,8 +219,8 @@ func (s *Server) dismiss(bye error) {
 	}
 }
 
-// Drain tells all agents to go elsewhere, also those that come from now on, and returns once they have gone or ctx ended,
-// with how many are left.
+// Drain tells all agents to go elsewhere, also those that come from now on, and returns once they have gone or ctx
+// ended, with how many are left.
 func (s *Server) Drain(ctx context.Context) int {
 	s.dismiss(errDraining)
 	timer := s.cfg.Clock.NewTimer(0)

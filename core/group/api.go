@@ -117,9 +117,9 @@ func (g *Group) VerifyLeader(ctx context.Context) error {
 	term := in.ready.Load()
 	commit := in.raft.CommitIndex()
 	for {
-		// The library counts answers that come now to messages that were sent before it was asked. In a process that was stopped
-		// meanwhile such an answer is as old as the stop, and another leader may have written since: ask again until a
-		// quorum has answered what was sent after began.
+		// The library counts answers that come now to messages that were sent before it was asked. In a process that was
+		// stopped meanwhile such an answer is as old as the stop, and another leader may have written since: ask again
+		// until a quorum has answered what was sent after began.
 		began := in.peers.now()
 		if err := in.await(ctx, in.raft.VerifyLeader()); err != nil {
 			return verifyError(err)

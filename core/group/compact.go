@@ -12,8 +12,9 @@ import (
 const compactEvery = 250 * time.Millisecond
 
 // compactor has a snapshot written when what was applied since the last one has grown so long that a start would
-// read it for seconds. The library counts entries, looks seldom, and an entry may have a few bytes or half a MiB: with many
-// clients a minute's log took longer to apply than the whole state takes to load. One goroutine; its disk may hang.
+// read it for seconds. The library counts entries, looks seldom, and an entry may have a few bytes or half a MiB:
+// with many clients a minute's log took longer to apply than the whole state takes to load. One goroutine; its disk
+// may hang.
 //
 // The log that a start applies is thus about as long as the state that it loads, or SnapshotBytes where that is more,
 // and what is written for snapshots is at most about what is written for the log.

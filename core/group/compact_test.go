@@ -8,7 +8,8 @@ import (
 	"corbel.dev/corbel/kit/polltest"
 )
 
-// A log that grows by bytes is compacted long before its entries are many, on a follower too, and never shorter than the state.
+// A log that grows by bytes is compacted long before its entries are many, on a follower too, and never shorter than
+// the state.
 func TestCompactionByBytes(t *testing.T) {
 	nodes := cluster(t, 2, func(_ int, n *node) {
 		n.adjust = func(c *Config) { c.SnapshotBytes, c.SnapshotInterval = 64<<10, time.Hour }

@@ -170,7 +170,8 @@ func failOnce(t *testing.T, site int) {
 }
 
 // TestPowerLossAtEveryOperation is A5 at the level of the group: the power fails before each disk operation of the same
-// life, with what was not synced lost, kept, or torn at the borders of sectors. It starts again with all that was acknowledged.
+// life, with what was not synced lost, kept, or torn at the borders of sectors. It starts again with all that was
+// acknowledged.
 func TestPowerLossAtEveryOperation(t *testing.T) {
 	mem := vfs.NewMem()
 	faulty := vfs.NewFaulty(mem)

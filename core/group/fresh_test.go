@@ -10,7 +10,8 @@ import (
 	"corbel.dev/corbel/kit/polltest"
 )
 
-// TestFresh: a message counts from the arrival of the one whose answer its sender had, and once the machine has what it tells of.
+// TestFresh: a message counts from the arrival of the one whose answer its sender had, and once the machine has what
+// it tells of.
 func TestFresh(t *testing.T) {
 	applied, term := uint64(0), uint64(3)
 	f := &fresh{reached: func(index uint64) bool { return applied >= index }, term: func() uint64 { return term }}

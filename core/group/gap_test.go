@@ -22,8 +22,8 @@ import (
 	"corbel.dev/corbel/kit/vfs"
 )
 
-// TestEntriesThatNobodyElseHasGiveWay: a former leader's log ends behind the snapshot that it is sent, with entries of its own.
-// The installation drops them, and the library would go on as if they were there.
+// TestEntriesThatNobodyElseHasGiveWay: a former leader's log ends behind the snapshot that it is sent, with entries
+// of its own. The installation drops them, and the library would go on as if they were there.
 func TestEntriesThatNobodyElseHasGiveWay(t *testing.T) {
 	installation{trailing: 1, from: ahead, look: func(t *testing.T, victim *simNode) {
 		if !strings.Contains(victim.log.String(), "begins anew with that") {
@@ -67,7 +67,8 @@ func TestInstallationThatWasCutOff(t *testing.T) {
 	}
 }
 
-// TestGapBehindTheSnapshot: a disk as earlier versions left it, whose log begins two entries behind the newest snapshot. No start succeeded.
+// TestGapBehindTheSnapshot: a disk as earlier versions left it, whose log begins two entries behind the newest
+// snapshot. No start succeeded.
 func TestGapBehindTheSnapshot(t *testing.T) {
 	makeGap := func(t *testing.T, disks []*vfs.Mem) {
 		copyFolder(t, disks[0], disks[2], "/data/snapshots")
@@ -170,8 +171,8 @@ func TestRestoredSnapshotIsRefusedByTheDisk(t *testing.T) {
 	})
 }
 
-// TestGuardOfTheLog: an entry that would leave a gap is refused, and one that is missing where the machine needs it ends the
-// goroutine that asks and takes the instance out of service. The library panics of both.
+// TestGuardOfTheLog: an entry that would leave a gap is refused, and one that is missing where the machine needs it
+// ends the goroutine that asks and takes the instance out of service. The library panics of both.
 func TestGuardOfTheLog(t *testing.T) {
 	store := raft.NewInmemStore()
 	snaps := &snapStore{}

@@ -34,7 +34,8 @@ type guard struct {
 	snapshot *atomic.Pointer[position]
 	// installing is the place of the snapshot that a leader's message installs right now, else nil.
 	installing atomic.Pointer[position]
-	// due reports whether an entry is committed and not applied: if the log lacks it, nobody may go on as if that were nothing.
+	// due reports whether an entry is committed and not applied: if the log lacks it, nobody may go on as if that were
+	// nothing.
 	due func(index uint64) bool
 }
 

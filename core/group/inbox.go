@@ -67,10 +67,11 @@ func boundCommit(m *raft.AppendEntriesRequest) {
 	m.LeaderCommitIndex = min(m.LeaderCommitIndex, last)
 }
 
-// install has a snapshot installed that this member needs. Messages and answers get lost, come twice or late: one that it
-// has already, in its log or in a snapshot, is only acknowledged. The library would install it again, and drop every
-// entry behind it from the log while it goes on as if they were there. Whether it is needed says the library,
-// asked as by an append of nothing behind the snapshot; no other message comes between question and installation.
+// install has a snapshot installed that this member needs. Messages and answers get lost, come twice or late: one
+// that it has already, in its log or in a snapshot, is only acknowledged. The library would install it again, and
+// drop every entry behind it from the log while it goes on as if they were there. Whether it is needed says the
+// library, asked as by an append of nothing behind the snapshot; no other message comes between question and
+// installation.
 func (b *inbox) install(rpc raft.RPC, m *raft.InstallSnapshotRequest, stop <-chan struct{}) {
 	question := &raft.AppendEntriesRequest{RPCHeader: m.RPCHeader, Term: m.Term,
 		PrevLogEntry: m.LastLogIndex, PrevLogTerm: m.LastLogTerm, LeaderCommitIndex: m.LastLogIndex}
@@ -116,9 +117,9 @@ func (b *inbox) ask(rpc raft.RPC, stop <-chan struct{}) (raft.RPCResponse, bool)
 	}
 }
 
-// spare takes away from an append what the newest snapshot has: the library compares an append's predecessor with its last
-// entry or with its log, which a snapshot may have emptied, and refuses what it cannot compare. The leader then goes
-// back to what it has no entries of any more, and sends a snapshot again. A leader that has the snapshot's last
+// spare takes away from an append what the newest snapshot has: the library compares an append's predecessor with its
+// last entry or with its log, which a snapshot may have emptied, and refuses what it cannot compare. The leader then
+// goes back to what it has no entries of any more, and sends a snapshot again. A leader that has the snapshot's last
 // entry has the same before it; and what it says is committed counts for nothing new when it is acknowledged.
 func (g *guard) spare(m *raft.AppendEntriesRequest) {
 	snap := g.snapshot.Load()

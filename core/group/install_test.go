@@ -435,7 +435,8 @@ func (s *simulated) happen(h happening, victim *simNode, rng *rand.Rand) {
 	}
 }
 
-// judge looks at what is left: everything that was acknowledged, no install without need, few files, and disks that start.
+// judge looks at what is left: everything that was acknowledged, no install without need, few files, and disks that
+// start.
 func (s *simulated) judge(c *courier, victim *simNode) {
 	t := s.t
 	all := func() bool {
@@ -472,17 +473,19 @@ func (s *simulated) judge(c *courier, victim *simNode) {
 	s.stop()
 }
 
-// TestAnswerOfTheFirstAppendIsLost: a member installs a snapshot, stores the entries behind it, and the answer is lost. The library
-// could not compare the predecessor of what was sent again, so the leader sent the snapshot again, which emptied the log and not the
-// library's memory of it: thousands of times, until the process died of an entry that was not found.
+// TestAnswerOfTheFirstAppendIsLost: a member installs a snapshot, stores the entries behind it, and the answer is
+// lost. The library could not compare the predecessor of what was sent again, so the leader sent the snapshot again,
+// which emptied the log and not the library's memory of it: thousands of times, until the process died of an entry
+// that was not found.
 func TestAnswerOfTheFirstAppendIsLost(t *testing.T) {
 	for n := 1; n <= 6; n++ {
 		installation{trailing: 1, losses: map[int]loss{n: unanswered}}.run(t)
 	}
 }
 
-// TestEveryMessageOfAnInstallation is A15: each message and each answer of a snapshot's installation and of the appends around it
-// is lost, repeated or late once, while something else happens in turns: changes of leader, restarts, power losses.
+// TestEveryMessageOfAnInstallation is A15: each message and each answer of a snapshot's installation and of the
+// appends around it is lost, repeated or late once, while something else happens in turns: changes of leader,
+// restarts, power losses.
 func TestEveryMessageOfAnInstallation(t *testing.T) {
 	for _, trailing := range []int{0, 1, 30} {
 		for from := range starts {
@@ -506,7 +509,8 @@ var (
 	firstSeed = flag.Uint64("group.seed", 1, "the first one's seed")
 )
 
-// TestRandomInstallations is A15's deep form: many things go wrong in one installation. Each schedule follows from its seed.
+// TestRandomInstallations is A15's deep form: many things go wrong in one installation. Each schedule follows from
+// its seed.
 //
 //	go test ./core/group -run TestRandomInstallations -group.schedules 10000 -timeout 0
 func TestRandomInstallations(t *testing.T) {

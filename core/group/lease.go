@@ -203,8 +203,9 @@ func (p *peers) of(id string) (peerSeen, bool) {
 	return peerSeen{}, false
 }
 
-// standing returns the peers that for limit answered, each time within alive, and whose log has all the while lacked something of what ends at last and not
-// grown; their time begins anew. It is called often: a peer that had everything for long does not stand still when it lacks what is on its way.
+// standing returns the peers that for limit answered, each time within alive, and whose log has all the while lacked
+// something of what ends at last and not grown; their time begins anew. It is called often: a peer that had
+// everything for long does not stand still when it lacks what is on its way.
 func (p *peers) standing(last uint64, alive, limit time.Duration) map[string]peerSeen {
 	p.mu.Lock()
 	defer p.mu.Unlock()

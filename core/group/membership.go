@@ -13,8 +13,8 @@ import (
 )
 
 // Membership lets gossip suggest changes of a group's members, and lets the servers themselves decide them. Anybody who
-// gossips can claim any name, id and address. So before the leader adds, moves or removes a member, it asks at the address,
-// over the group's own protocol, who is there:
+// gossips can claim any name, id and address. So before the leader adds, moves or removes a member, it asks at the
+// address, over the group's own protocol, who is there:
 //
 //   - A server joins, or moves to another address, when it states its own id there.
 //   - A voter that still answers under its id at its address is neither moved nor removed, whatever gossip says.
@@ -22,8 +22,8 @@ import (
 //     autopilot's business, which removes no voter without a replacement.
 //   - Two servers with one address: the one that answers there is the member, and the other one is not.
 //
-// Each decision rests on answers of the present term, so what gossip said before decides nothing. At most one change is made
-// for an address within the stabilisation time, so that no quarrel fills the log. Use it from one goroutine.
+// Each decision rests on answers of the present term, so what gossip said before decides nothing. At most one change
+// is made for an address within the stabilisation time, so that no quarrel fills the log. Use it from one goroutine.
 type Membership struct {
 	g *Group
 	// ask is Group.Ask; tests replace it.
@@ -119,8 +119,8 @@ func (m *Membership) forget(list []Suggestion, now time.Time) {
 	}
 }
 
-// due picks the suggestions that would change something and whose time has come: those about members first, then others, in
-// random order, so that many false ones do not keep an honest one out for ever.
+// due picks the suggestions that would change something and whose time has come: those about members first, then
+// others, in random order, so that many false ones do not keep an honest one out for ever.
 func (m *Membership) due(list []Suggestion, servers []Server, now time.Time) (due []Suggestion, wait time.Duration) {
 	rank := map[Suggestion]int{}
 	for _, s := range list {

@@ -125,8 +125,8 @@ func impostorOf(t testing.TB, id, dc string) string {
 	return l.Addr().String()
 }
 
-// TestRebuiltHostSettles: a server came back with nothing, so as somebody new, at the address that it had. Gossip calls both
-// alive for as long as it likes; the one that answers is the member, after two changes and no more.
+// TestRebuiltHostSettles: a server came back with nothing, so as somebody new, at the address that it had. Gossip
+// calls both alive for as long as it likes; the one that answers is the member, after two changes and no more.
 func TestRebuiltHostSettles(t *testing.T) {
 	t.Parallel()
 	nodes := cluster(t, 3, nil)
@@ -154,8 +154,8 @@ func TestRebuiltHostSettles(t *testing.T) {
 	polltest.Until(t, func() bool { return rebuilt.machine.has("written") }, "the rebuilt server to have the log")
 }
 
-// TestLeavingServerSaysSo: the leader removes a voter that states that it leaves, and keeps one that gossip calls gone and that
-// does not answer: autopilot removes it when there is a replacement.
+// TestLeavingServerSaysSo: the leader removes a voter that states that it leaves, and keeps one that gossip calls
+// gone and that does not answer: autopilot removes it when there is a replacement.
 func TestLeavingServerSaysSo(t *testing.T) {
 	t.Parallel()
 	leaving := make(chan struct{})

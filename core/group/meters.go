@@ -59,7 +59,8 @@ func (m meters) bind(g *Group) {
 		}
 		return 0
 	}, "group", m.name)
-	// The last moment at which a reader of this gauge found a leader known, in nanoseconds since now; it is as exact as it is read often.
+	// The last moment at which a reader of this gauge found a leader known, in nanoseconds since now; it is as exact as
+	// it is read often.
 	var led atomic.Int64
 	begun := time.Now()
 	m.registry.GaugeFunc("group.leaderless_ms", func() float64 {

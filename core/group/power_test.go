@@ -105,8 +105,9 @@ func TestFailedSyncOfASnapshotIsNotForgotten(t *testing.T) {
 	}
 }
 
-// TestKilledThenPowerLoss: the process is killed before each operation on the disk of a short life; its successor starts on what
-// the machine's memory has, takes a write, and then the power is lost. All that either of them acknowledged is there.
+// TestKilledThenPowerLoss: the process is killed before each operation on the disk of a short life; its successor
+// starts on what the machine's memory has, takes a write, and then the power is lost. All that either of them
+// acknowledged is there.
 func TestKilledThenPowerLoss(t *testing.T) {
 	mem := vfs.NewMem()
 	faulty := vfs.NewFaulty(mem)

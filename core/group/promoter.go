@@ -60,8 +60,9 @@ func (p promoter) confirms(s *autopilot.Server, replica bool) bool {
 // hearsay is the Ext of servers that are known from gossip.
 const hearsay = "hearsay"
 
-// FilterFailedServerRemovals implements autopilot.Promoter: of those that gossip calls failed, or does not know, it leaves
-// the ones that have not answered this leader either for the stabilisation time, as far as the voters can spare them.
+// FilterFailedServerRemovals implements autopilot.Promoter: of those that gossip calls failed, or does not know, it
+// leaves the ones that have not answered this leader either for the stabilisation time, as far as the voters can
+// spare them.
 func (p promoter) FilterFailedServerRemovals(c *autopilot.Config, s *autopilot.State, failed *autopilot.FailedServers) *autopilot.FailedServers {
 	if s == nil {
 		return new(autopilot.FailedServers)
@@ -88,10 +89,10 @@ func (p promoter) FilterFailedServerRemovals(c *autopilot.Config, s *autopilot.S
 	return failed
 }
 
-// spared reports whether one of the voters that are dead may be removed. It may when that makes the group no weaker: when
-// as many failures are survived with one voter less, which is so when a replacement has its vote already. Three voters of
-// which one is frozen stay three, and it takes two answers to commit as before; with two voters left, the next one that
-// freezes would stop all writes, though two of three servers run. Operators may remove whom they like.
+// spared reports whether one of the voters that are dead may be removed. It may when that makes the group no weaker:
+// when as many failures are survived with one voter less, which is so when a replacement has its vote already. Three
+// voters of which one is frozen stay three, and it takes two answers to commit as before; with two voters left, the
+// next one that freezes would stop all writes, though two of three servers run. Operators may remove whom they like.
 func spared(voters, healthy, minQuorum int) bool {
 	survives := func(voters int) int { return (voters - 1) / 2 }
 	return healthy < voters && healthy > voters/2 && voters-1 >= minQuorum && survives(voters-1) >= survives(voters)

@@ -32,8 +32,8 @@ func replicates(m *raft.AppendEntriesRequest) bool {
 	return m.PrevLogEntry != 0 || m.LeaderCommitIndex != 0 || len(m.Entries) > 0
 }
 
-// wanted reports whether this server still leads in term and has the member at the address. One that moved is not wanted
-// where it was: the library knows its new address, and takes it for the next attempt.
+// wanted reports whether this server still leads in term and has the member at the address. One that moved is not
+// wanted where it was: the library knows its new address, and takes it for the next attempt.
 func (r *reach) wanted(term uint64, id raft.ServerID, addr raft.ServerAddress) bool {
 	lib := r.in.live.Load()
 	if lib == nil || r.in.streams.shut.Load() || r.in.streams.ended() || lib.State() != raft.Leader || lib.CurrentTerm() != term {

@@ -24,8 +24,8 @@ func (g *Group) rebuildPath() string { return filepath.Join(g.cfg.Dir, rebuildNa
 
 // openLog opens the log. A damaged one is moved aside when other members can give it back.
 func (g *Group) openLog(s *stores) error {
-	// Names may be in the machine's memory alone, left by a process that was killed before this fsync: of a log that was moved
-	// aside, of the mark of a rebuild, of the members, of a peers.json that was followed.
+	// Names may be in the machine's memory alone, left by a process that was killed before this fsync: of a log that was
+	// moved aside, of the mark of a rebuild, of the members, of a peers.json that was followed.
 	if err := g.cfg.FS.SyncDir(g.cfg.Dir); err != nil {
 		return err
 	}
@@ -79,7 +79,8 @@ func (g *Group) tryLog(s *stores) error {
 }
 
 // fitLog makes sure that the log goes on where the newest snapshot ends. It completes an installation that
-// was cut off between the two: a log that ends before the snapshot, or whose entries are not those that the snapshot has, gives way.
+// was cut off between the two: a log that ends before the snapshot, or whose entries are not those that the snapshot
+// has, gives way.
 func (g *Group) fitLog(s *stores, disk *logstore.Store, lost bool) error {
 	first, _ := disk.FirstIndex()
 	last, _ := disk.LastIndex()
@@ -92,7 +93,8 @@ func (g *Group) fitLog(s *stores, disk *logstore.Store, lost bool) error {
 	}
 	switch {
 	case first == 0:
-		// An empty log counts too, unless it was just begun anew: all that this member acknowledged may have been in the snapshot.
+		// An empty log counts too, unless it was just begun anew: all that this member acknowledged may have been in the
+		// snapshot.
 		if s.snaps.broken && !lost {
 			return missing("a snapshot in %s was damaged and the log is empty", s.snaps.dir)
 		}

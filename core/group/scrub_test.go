@@ -93,7 +93,8 @@ func TestScrubReplacesARottenSnapshot(t *testing.T) {
 	}
 }
 
-// TestLeaderReplacesASnapshotThatItCannotSend: a member that is far behind is helped although the leader's only snapshot is damaged.
+// TestLeaderReplacesASnapshotThatItCannotSend: a member that is far behind is helped although the leader's only
+// snapshot is damaged.
 func TestLeaderReplacesASnapshotThatItCannotSend(t *testing.T) {
 	t.Parallel()
 	nodes := cluster(t, 3, func(_ int, n *node) { n.adjust = func(c *Config) { c.TrailingLogs = 1 } })

@@ -17,7 +17,8 @@ import (
 	"corbel.dev/corbel/kit/vfs"
 )
 
-// simulated is a group of three for a synctest bubble: network, disks and time are simulated, all else is as it is served.
+// simulated is a group of three for a synctest bubble: network, disks and time are simulated, all else is as it is
+// served.
 type simulated struct {
 	t        *testing.T
 	net      *wire.Memory

@@ -35,7 +35,8 @@ type snapStore struct {
 
 	mu    sync.Mutex
 	metas []*raft.SnapshotMeta // verified, newest first
-	// newest is the last entry that the newest one has; nil when there is none. It is read without the lock, under which a disk may hang.
+	// newest is the last entry that the newest one has; nil when there is none. It is read without the lock, under which
+	// a disk may hang.
 	newest atomic.Pointer[position]
 	// broken is set when a snapshot did not verify: the log must then reach further back.
 	broken bool
@@ -43,20 +44,22 @@ type snapStore struct {
 	// wanted has an element when one was set aside while running: without a new one a
 	// leader could not help a member whose log is behind its own.
 	wanted chan struct{}
-	// restoring is set while an operator's snapshot replaces the state: the library then panics when it cannot open what it just wrote.
+	// restoring is set while an operator's snapshot replaces the state: the library then panics when it cannot open what
+	// it just wrote.
 	restoring atomic.Bool
 }
 
 // position is an entry's place in the log: one term has written it there.
 type position struct{ index, term uint64 }
 
-// openSnapStore verifies what is there. What cannot be read counts as damaged only when replaceable: when others have it.
+// openSnapStore verifies what is there. What cannot be read counts as damaged only when replaceable: when others have
+// it.
 func openSnapStore(fsys vfs.FS, dir string, log *slog.Logger, replaceable bool) (*snapStore, error) {
 	if err := fsys.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	// What is listed counts, and the log may be cut on the word of it. Its name may be in the machine's memory alone, left by a
-	// process that was killed before this fsync.
+	// What is listed counts, and the log may be cut on the word of it. Its name may be in the machine's memory alone,
+	// left by a process that was killed before this fsync.
 	if err := fsys.SyncDir(dir); err != nil {
 		return nil, err
 	}
@@ -327,7 +330,8 @@ func (k *snapSink) Close() error {
 
 func (k *snapSink) commit() error {
 	s := k.store
-	// The library may write its own one while a leader installs a newer one, and would then take the older one for its newest.
+	// The library may write its own one while a leader installs a newer one, and would then take the older one for its
+	// newest.
 	if newest := s.newest.Load(); newest != nil && k.meta.Index < newest.index {
 		return errkind.Errorf(errkind.Unavailable, "a snapshot up to index %d came too late: there is one up to %d", k.meta.Index, newest.index)
 	}
@@ -362,8 +366,8 @@ func (k *snapSink) commit() error {
 	return nil
 }
 
-// remove deletes a snapshot that is not needed any more. Its meta file is gone for good before its state goes: after a power loss
-// between them it would look damaged.
+// remove deletes a snapshot that is not needed any more. Its meta file is gone for good before its state goes: after
+// a power loss between them it would look damaged.
 func (s *snapStore) remove(id string) error {
 	if err := s.fs.Remove(s.path(id + ".meta")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

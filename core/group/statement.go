@@ -127,8 +127,8 @@ func answer(conn net.Conn, s Statement) {
 // answerSlots bounds the connections that are answered at once while there is no group.
 const answerSlots = 32
 
-// Answer tells whoever asks who this server is, until the listener is closed: the servers of a new cluster ask each other
-// before one of them has a group.
+// Answer tells whoever asks who this server is, until the listener is closed: the servers of a new cluster ask each
+// other before one of them has a group.
 func Answer(l net.Listener, statement func() Statement) {
 	slots := make(chan struct{}, answerSlots)
 	defer func() {

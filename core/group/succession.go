@@ -34,7 +34,8 @@ type succession struct {
 	gone atomic.Pointer[reign]
 	// yielding is until when this member asks nobody for a pre-vote: nanoseconds of peers.now.
 	yielding atomic.Int64
-	// held counts the requests for votes and pre-votes that wait for this member's own judgement, or for a lease time since its start.
+	// held counts the requests for votes and pre-votes that wait for this member's own judgement, or for a lease time
+	// since its start.
 	held atomic.Int32
 }
 
@@ -130,9 +131,10 @@ func (in *instance) pause(d time.Duration) bool {
 
 var errEarly = errkind.New(errkind.Unavailable, "this server has just started, and votes in a moment")
 
-// early holds requests for votes back until a lease time after the start, and reports whether this is one. The process before
-// may have answered a leader just before it ended, and that leader's lease stands on nobody voting for another one; who it
-// was, this process does not know. A leader that gives its place away has given its lease up first.
+// early holds requests for votes back until a lease time after the start, and reports whether this is one. The
+// process before may have answered a leader just before it ended, and that leader's lease stands on nobody voting for
+// another one; who it was, this process does not know. A leader that gives its place away has given its lease up
+// first.
 func (s *succession) early(rpc raft.RPC, pass func()) bool {
 	switch req := rpc.Command.(type) {
 	case *raft.RequestVoteRequest:

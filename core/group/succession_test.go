@@ -112,8 +112,8 @@ func TestLivingLeaderIsKept(t *testing.T) {
 	}
 }
 
-// TestNoVoteWithinALeaseOfTheStart: a leader whose lease stands on the answer of a member that was restarted since is not replaced with
-// that member's vote while the lease lasts.
+// TestNoVoteWithinALeaseOfTheStart: a leader whose lease stands on the answer of a member that was restarted since is
+// not replaced with that member's vote while the lease lasts.
 func TestNoVoteWithinALeaseOfTheStart(t *testing.T) {
 	t.Parallel()
 	nodes := cluster(t, 3, func(_ int, n *node) { n.adjust = func(c *Config) { c.unit = 2 * time.Second } })

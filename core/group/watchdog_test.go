@@ -9,8 +9,8 @@ import (
 	"corbel.dev/corbel/kit/clock"
 )
 
-// TestStanding: only who answers all the while and gets nothing, though there is something, stands still; not who lacks for a moment what was written
-// after a long silence, and not who was away.
+// TestStanding: only who answers all the while and gets nothing, though there is something, stands still; not who
+// lacks for a moment what was written after a long silence, and not who was away.
 func TestStanding(t *testing.T) {
 	c := clock.NewFake(time.Time{})
 	p := &peers{clock: c, base: c.Now(), self: "a", lease: time.Second, seen: map[string]*peerSeen{}, voters: func() []string { return []string{"a", "b", "c"} }}

@@ -10,7 +10,8 @@ import (
 	"corbel.dev/corbel/kit/vfs/powertest"
 )
 
-// powerLog is a log whose step n appends entry n. At times it compacts, or throws away what another leader had put there.
+// powerLog is a log whose step n appends entry n. At times it compacts, or throws away what another leader had put
+// there.
 type powerLog struct{ *Store }
 
 func openPowerLog(fsys vfs.FS) (powertest.Store, error) {
@@ -85,7 +86,8 @@ func (v powerVotes) Have() (int, error) {
 	return int(n), err
 }
 
-// TestPower: what a log counts as its own is on the disk, whatever fsync failed and whenever the process was killed before the power loss.
+// TestPower: what a log counts as its own is on the disk, whatever fsync failed and whenever the process was killed
+// before the power loss.
 func TestPower(t *testing.T) {
 	t.Run("log", func(t *testing.T) { powertest.Run(t, powertest.Kind{Open: openPowerLog, Steps: 20}) })
 	t.Run("votes", func(t *testing.T) {

@@ -64,7 +64,8 @@ func (s *Store) recover() error {
 
 // settle makes durable what stands behind the mark, which is set only after an fsync. It may be in the machine's memory
 // alone: the process was killed before the fsync, or the fsync failed, and then the kernel shows the bytes, counts
-// them as written, and the next fsync says nothing. So they are written again. Whoever asks for the last index counts it as stored.
+// them as written, and the next fsync says nothing. So they are written again. Whoever asks for the last index counts
+// it as stored.
 func (s *Store) settle() error {
 	last := s.lastLocked()
 	if last <= s.mark.last {

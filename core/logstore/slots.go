@@ -42,7 +42,8 @@ func decodeSlot(b []byte) (uint64, []byte, bool) {
 	return binary.LittleEndian.Uint64(b[8:]), b[slotHeadBytes : slotHeadBytes+n], true
 }
 
-// openSlots opens or makes the file with first in both slots; it returns the newest sound payload and how many slots are sound.
+// openSlots opens or makes the file with first in both slots; it returns the newest sound payload and how many slots
+// are sound.
 func openSlots(fsys vfs.FS, path string, expected bool, first []byte) (vfs.File, uint64, []byte, int, error) {
 	f, err := fsys.OpenFile(path, os.O_RDWR, 0)
 	if missing(err) || (err == nil && !expected) {

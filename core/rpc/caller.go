@@ -33,7 +33,8 @@ type caller struct{ *wire.Peer }
 // AuthType implements credentials.AuthInfo.
 func (caller) AuthType() string { return "wire" }
 
-// Caller is the process that calls, inside a handler. nil, which is a stranger, elsewhere and where the server's listener is none of a wire.
+// Caller is the process that calls, inside a handler. nil, which is a stranger, elsewhere and where the server's
+// listener is none of a wire.
 func Caller(ctx context.Context) *wire.Peer {
 	if p, ok := peer.FromContext(ctx); ok {
 		if c, ok := p.AuthInfo.(caller); ok {

@@ -83,7 +83,8 @@ func headers(name, value string) []byte {
 	return b.Bytes()
 }
 
-// TestHostilePeers: what a peer sends before it makes a call is bounded in time and memory, and others are served meanwhile.
+// TestHostilePeers: what a peer sends before it makes a call is bounded in time and memory, and others are served
+// meanwhile.
 func TestHostilePeers(t *testing.T) {
 	addr, _ := serve(t, echoServer(), "127.0.0.1:0")
 	c := client(t, ClientConfig{})

@@ -13,7 +13,8 @@ import (
 
 // A frozen process, a paused machine and a cut network leave a connection open and silent. How long a call takes says
 // nothing of that: a blocking query waits for minutes. So while something waits for an answer and nothing at all comes,
-// the other side is asked for a sign of life, and a connection on which that stays out too is given up with all who wait.
+// the other side is asked for a sign of life, and a connection on which that stays out too is given up with all who
+// wait.
 //
 // A sign of life is a call without a method: a server that does not know it answers that it does not. While nothing
 // waits nothing is sent.
@@ -79,7 +80,8 @@ func (l *live) watch(t *target) {
 	}
 }
 
-// attend asks for signs of life until nobody has waited for a while, and then returns true. False: none came, or the connection ended.
+// attend asks for signs of life until nobody has waited for a while, and then returns true. False: none came, or the
+// connection ended.
 func (l *live) attend() bool {
 	tick := time.NewTicker(pulseStep)
 	defer tick.Stop()

@@ -13,8 +13,8 @@ import (
 	"corbel.dev/corbel/kit/polltest"
 )
 
-// relay passes connections on to a server, until it stands still: as a process that was stopped, whose kernel goes on to
-// take connections and bytes.
+// relay passes connections on to a server, until it stands still: as a process that was stopped, whose kernel goes on
+// to take connections and bytes.
 type relay struct {
 	l     net.Listener
 	to    string
@@ -168,8 +168,8 @@ func TestFrozenServerIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestSlowIsNotSilent: a call that takes long is waited for, and while all who wait are parked hardly anything is asked;
-// at rest nothing at all.
+// TestSlowIsNotSilent: a call that takes long is waited for, and while all who wait are parked hardly anything is
+// asked; at rest nothing at all.
 func TestSlowIsNotSilent(t *testing.T) {
 	t.Parallel()
 	s := patient()

@@ -123,8 +123,8 @@ func (p *Peer) String() string {
 	return fmt.Sprintf("%s is %s: %s", p.Addr, p.Role(), p.Why)
 }
 
-// PeerOf is who is at the other end of a connection of RPC, Raft or enrolment that was accepted, or dialled; nil, which is
-// a stranger, for every other connection.
+// PeerOf is who is at the other end of a connection of RPC, Raft or enrolment that was accepted, or dialled; nil,
+// which is a stranger, for every other connection.
 func PeerOf(conn net.Conn) *Peer {
 	if c, ok := conn.(interface{ Peer() *Peer }); ok {
 		return c.Peer()
@@ -132,8 +132,8 @@ func PeerOf(conn net.Conn) *Peer {
 	return nil
 }
 
-// KnowServers says which addresses of a plain network are those of servers, for a protocol: a member of the cluster knows
-// them by its Raft configuration. Without it no address is. It is asked at each call that is for servers alone.
+// KnowServers says which addresses of a plain network are those of servers, for a protocol: a member of the cluster
+// knows them by its Raft configuration. Without it no address is. It is asked at each call that is for servers alone.
 func (w *Wire) KnowServers(known func(addr netip.Addr, proto Protocol) bool) { w.servers.Store(&known) }
 
 func (w *Wire) isServer(addr netip.Addr, proto Protocol) bool {
@@ -142,7 +142,8 @@ func (w *Wire) isServer(addr netip.Addr, proto Protocol) bool {
 }
 
 // plainPeer works out who is at the other end of a connection without TLS. A local process is known by its user, as the
-// kernel tells it: that of the socket which dialled us, or of the listener that we dialled. Nothing proves who is at the other end of a network.
+// kernel tells it: that of the socket which dialled us, or of the listener that we dialled. Nothing proves who is at
+// the other end of a network.
 func (w *Wire) plainPeer(raw net.Conn, dialled bool) *Peer {
 	p := &Peer{Addr: raw.RemoteAddr().String(), UID: -1, role: Stranger, wire: w}
 	if _, inMemory := raw.RemoteAddr().(memoryAddr); inMemory {

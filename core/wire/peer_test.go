@@ -80,7 +80,8 @@ func TestListenersTakeTheirRolesAlone(t *testing.T) {
 	w.Listen(ProtoRPC, 99, 0)
 }
 
-// TestPlainPeers: a local process is known by its user; a network proves nothing, and its servers are known by their addresses of now.
+// TestPlainPeers: a local process is known by its user; a network proves nothing, and its servers are known by their
+// addresses of now.
 func TestPlainPeers(t *testing.T) {
 	w, _ := runWire(t, Config{})
 	client, _ := runWire(t, Config{})

@@ -13,8 +13,8 @@ import (
 // maxResetPeers bounds the peers that have counters of their own; the rest is others.
 const maxResetPeers = 64
 
-// resets counts, by the peer's address, connections that broke while they were in use: reset from outside, or nothing was acknowledged any more.
-// The process at the other end did neither: it says goodbye, or its kernel closes for it.
+// resets counts, by the peer's address, connections that broke while they were in use: reset from outside, or nothing
+// was acknowledged any more. The process at the other end did neither: it says goodbye, or its kernel closes for it.
 type resets struct {
 	metrics *telemetry.Registry
 

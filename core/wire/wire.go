@@ -397,8 +397,8 @@ func (w *Wire) DialServer(ctx context.Context, addr, serverName string, proto Pr
 	return w.dialAs(ctx, addr, proto, group, func(id *identity) *tls.Config { return id.strict(serverName) })
 }
 
-// DialMember is Dial to a peer that may be an agent: its certificate must be of the authority, or one that servers gave out, whatever name it shows.
-// Nothing that a server alone may know goes there.
+// DialMember is Dial to a peer that may be an agent: its certificate must be of the authority, or one that servers
+// gave out, whatever name it shows. Nothing that a server alone may know goes there.
 func (w *Wire) DialMember(ctx context.Context, addr string, proto Protocol, group uint8) (net.Conn, error) {
 	return w.dialAs(ctx, addr, proto, group, (*identity).anyMember)
 }

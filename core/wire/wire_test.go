@@ -292,8 +292,8 @@ func TestDialNamed(t *testing.T) {
 	_ = conn.Close()
 }
 
-// A server that checks servers' names still reaches agents, whose certificates have none and are often for clients alone; it takes them for servers nowhere else, and
-// strangers never.
+// A server that checks servers' names still reaches agents, whose certificates have none and are often for clients
+// alone; it takes them for servers nowhere else, and strangers never.
 func TestDialMember(t *testing.T) {
 	ca, other := newCA(t, "ca"), newCA(t, "other")
 	id := ca.identity(t, leaf{name: "server.dc1.consul"})

@@ -10,7 +10,8 @@ import (
 	"corbel.dev/corbel/telemetry"
 )
 
-// With the control groups hidden nothing says that no quota throttles this process, and the gap is told in each look, not in every fifth.
+// With the control groups hidden nothing says that no quota throttles this process, and the gap is told in each look,
+// not in every fifth.
 func TestHiddenControlGroups(t *testing.T) {
 	proc, sys := t.TempDir(), t.TempDir()
 	if err := os.MkdirAll(filepath.Join(proc, "self"), 0o700); err != nil {

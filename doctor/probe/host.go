@@ -7,8 +7,8 @@ import (
 	"corbel.dev/corbel/telemetry"
 )
 
-// Host is the machine's side of the evidence. Its zero values are the machine that this process runs on; tests and the fault lab give
-// other folders and counters. Sample is called by one goroutine.
+// Host is the machine's side of the evidence. Its zero values are the machine that this process runs on; tests and
+// the fault lab give other folders and counters. Sample is called by one goroutine.
 type Host struct {
 	// Proc and Sys are where the kernel shows itself, /proc and /sys.
 	Proc, Sys string
@@ -16,7 +16,8 @@ type Host struct {
 	Ports func() []int
 	// Peer names who is at an address, "" when it is nobody known.
 	Peer func(ip string, port int) string
-	// Cards gives the counters that the drivers of network cards keep, by card; where it is nil, or gives none, the drivers are asked.
+	// Cards gives the counters that the drivers of network cards keep, by card; where it is nil, or gives none, the
+	// drivers are asked.
 	Cards func() map[string]map[string]uint64
 
 	before   map[string]float64 // counters as they were last seen
@@ -38,7 +39,8 @@ type group struct {
 	who, path string
 }
 
-// add counts what a kernel counter grew by since it was last seen; the first sight and a counter that fell count nothing.
+// add counts what a kernel counter grew by since it was last seen; the first sight and a counter that fell count
+// nothing.
 func (h *Host) add(r *telemetry.Registry, now float64, name string, labels ...string) {
 	key := name + "\x00" + strings.Join(labels, "\x00")
 	before, known := h.before[key]

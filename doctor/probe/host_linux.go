@@ -121,7 +121,8 @@ func (h *Host) listenQueues(r *telemetry.Registry) error {
 	})
 }
 
-// softnet sums packets that the kernel dropped because its backlog was full: the second column, in hex, a line for each core.
+// softnet sums packets that the kernel dropped because its backlog was full: the second column, in hex, a line for
+// each core.
 func (h *Host) softnet(r *telemetry.Registry) error {
 	b, err := os.ReadFile(h.Proc + "/net/softnet_stat")
 	if err != nil {

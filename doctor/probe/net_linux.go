@@ -44,7 +44,8 @@ func (h *Host) cards(r *telemetry.Registry) error {
 	return err
 }
 
-// transmitQueues are how drivers call the packets that one transmit queue sent: ena and virtio, mlx5, ixgbe and i40e, gve.
+// transmitQueues are how drivers call the packets that one transmit queue sent: ena and virtio, mlx5, ixgbe and i40e,
+// gve.
 var transmitQueues = regexp.MustCompile(`^(?:queue_(\d+)_tx_cnt|tx_queue_(\d+)_packets|tx(\d+)_packets|tx-(\d+)\.packets|tx_packets\[(\d+)\])$`)
 
 func transmitQueue(name string) (string, bool) {
@@ -148,7 +149,8 @@ func (h *Host) peers(r *telemetry.Registry) error {
 	return nil
 }
 
-// countSocket adds what one connection sent since it was last seen; sockets come and go, so their own totals are followed.
+// countSocket adds what one connection sent since it was last seen; sockets come and go, so their own totals are
+// followed.
 func (h *Host) countSocket(counts map[string]*peerCount, s *sockets.Socket) {
 	name, ip := "", s.Remote.Addr().String()
 	if h.Peer != nil {
@@ -191,8 +193,8 @@ func (h *Host) tellPeers(r *telemetry.Registry, counts map[string]*peerCount) {
 	}
 }
 
-// portRange are the ports that the kernel gives to those who dial; zeros where it does not say. They run out for each address that is
-// dialed on its own.
+// portRange are the ports that the kernel gives to those who dial; zeros where it does not say. They run out for each
+// address that is dialed on its own.
 func (h *Host) portRange() (low, high int) {
 	b, err := os.ReadFile(h.Proc + "/sys/net/ipv4/ip_local_port_range")
 	if err != nil {

@@ -62,7 +62,8 @@ func (p *past) list() []doctor.Past {
 	return out
 }
 
-// judge looks at this process alone after each tick: for the log, the gauges doctor.findings{code}, and the memory of what was.
+// judge looks at this process alone after each tick: for the log, the gauges doctor.findings{code}, and the memory of
+// what was.
 func (p *Probe) judge() {
 	e := p.Evidence()
 	report := doctor.Judge(&doctor.Cluster{At: e.At, Members: []doctor.Evidence{e}})

@@ -45,13 +45,15 @@ type Config struct {
 	Metrics *telemetry.Registry
 	// Others are followed beside it: planes that count in registries of their own.
 	Others []*telemetry.Registry
-	// Fresh is called before each tick reads, for owners that count only when they are asked; nil is nobody. It must not block.
+	// Fresh is called before each tick reads, for owners that count only when they are asked; nil is nobody. It must not
+	// block.
 	Fresh func()
 	// Slow gives the slowest requests of late; nil is none.
 	Slow func() []doctor.Slow
 	// Stacks gives what profiles say; nil is none.
 	Stacks func() []doctor.Stack
-	// Look is called after each tick at which something was found: a closer look is worth its cost; nil looks at nothing. It must not block.
+	// Look is called after each tick at which something was found: a closer look is worth its cost; nil looks at
+	// nothing. It must not block.
 	Look func()
 	// Host is read for series of the machine; nil reads none.
 	Host *Host
@@ -337,7 +339,8 @@ func (p *Probe) save() error {
 	return vfs.WriteFileAtomic(p.cfg.FS, p.file(), b, 0o600)
 }
 
-// measureFloors finds out what the disk can do when little else is asked of it: at the start, for a tenth of a second at most.
+// measureFloors finds out what the disk can do when little else is asked of it: at the start, for a tenth of a second
+// at most.
 func (p *Probe) measureFloors() {
 	if p.cfg.Dir == "" {
 		return

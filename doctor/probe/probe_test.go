@@ -33,7 +33,8 @@ func seriesOf(e doctor.Evidence, key string) *doctor.Series {
 	return nil
 }
 
-// TestWindows: what was observed shows after a tick, is joined over two, and goes after them; what is usual is learned and departures are dated.
+// TestWindows: what was observed shows after a tick, is joined over two, and goes after them; what is usual is
+// learned and departures are dated.
 func TestWindows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, r := newTestProbe(t, "")

@@ -151,8 +151,8 @@ func (t *track) depart(now time.Time, level float64, quiet bool) {
 	}
 }
 
-// slope is the change per second between the first and the last quarter of what is kept, or of its second half where that rose less: what rose
-// once, when its users came, and stays is not what goes on rising.
+// slope is the change per second between the first and the last quarter of what is kept, or of its second half where
+// that rose less: what rose once, when its users came, and stays is not what goes on rising.
 func (t *track) slope() float64 {
 	if t.filled < 4 {
 		return 0
@@ -160,7 +160,8 @@ func (t *track) slope() float64 {
 	return min(t.slopeOf(t.filled), t.slopeOf((t.filled+1)/2))
 }
 
-// slopeOf is the change per second between the first and the last quarter of the newest levels, of which there are two at least.
+// slopeOf is the change per second between the first and the last quarter of the newest levels, of which there are
+// two at least.
 func (t *track) slopeOf(newest int) float64 {
 	quarter := max(newest/4, 1)
 	at := func(i int) float64 { return float64(t.levels[(t.next-newest+i+2*kept)%kept]) }

@@ -38,7 +38,8 @@ func (f *frame) child(name string) *frame {
 	return c
 }
 
-// Flame draws a compressed profile as a flame graph: an SVG that any browser shows, whose frames tell their share when pointed at.
+// Flame draws a compressed profile as a flame graph: an SVG that any browser shows, whose frames tell their share
+// when pointed at.
 func Flame(w io.Writer, compressed []byte, title string) error {
 	p, err := profile.ParseData(compressed)
 	if err != nil {

@@ -18,14 +18,16 @@ const (
 	// every is how often a CPU profile is taken, cpuTime how long it lasts: a thirtieth of the time, at about one percent.
 	every   = time.Minute
 	cpuTime = 2 * time.Second
-	// looks is how often goroutines are looked at when something is slow, lookEvery the time between, and restEvery the least between two rounds.
+	// looks is how often goroutines are looked at when something is slow, lookEvery the time between, and restEvery the
+	// least between two rounds.
 	looks     = 10
 	lookEvery = 200 * time.Millisecond
 	restEvery = 20 * time.Second
 	// maxGoroutines bounds the stop of the world of a look to some ten milliseconds.
 	maxGoroutines = 20000
-	// blockRate and mutexRate are the runtime's: one event for each ten milliseconds blocked, one contention of a hundred. While blockRate is set
-	// each wait costs two looks at the clock and some a stack, 0.7 % of a write's CPU; the mutexes' is paid by one in a hundred of those that had to wait.
+	// blockRate and mutexRate are the runtime's: one event for each ten milliseconds blocked, one contention of a
+	// hundred. While blockRate is set each wait costs two looks at the clock and some a stack, 0.7 % of a write's CPU;
+	// the mutexes' is paid by one in a hundred of those that had to wait.
 	blockRate = 10_000_000
 	mutexRate = 100
 	// staleAfter is for how long what was seen tells about now.

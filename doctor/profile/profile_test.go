@@ -60,7 +60,8 @@ func TestSummarize(t *testing.T) {
 	}
 }
 
-// TestLookSeesAWaitInASystemCall: a goroutine that hangs in a socket is found where it hangs, which no profile of blocking shows.
+// TestLookSeesAWaitInASystemCall: a goroutine that hangs in a socket is found where it hangs, which no profile of
+// blocking shows.
 func TestLookSeesAWaitInASystemCall(t *testing.T) {
 	a, b := net.Pipe()
 	defer a.Close()
@@ -88,7 +89,8 @@ func TestLookSeesAWaitInASystemCall(t *testing.T) {
 // waitsForSomebody is blocked for longer than blockRate, which is always counted.
 func waitsForSomebody() { <-time.After(3 * blockRate) }
 
-// TestBlockedCountedWhileWatched: nobody pays for counting who is blocked while nobody watches, and what is told is of the time that was watched.
+// TestBlockedCountedWhileWatched: nobody pays for counting who is blocked while nobody watches, and what is told is
+// of the time that was watched.
 func TestBlockedCountedWhileWatched(t *testing.T) {
 	var c counted
 	c.read(doctor.StackBlocked)

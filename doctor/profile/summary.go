@@ -15,8 +15,8 @@ const most = 8
 // own is this package, which is always at work when it looks.
 const own = "corbel.dev/corbel/doctor/profile"
 
-// purposes say what a goroutine is for, by a function that is on its stack: the outermost that fits decides. The plane "" is that of
-// the group or request, which a stack does not tell.
+// purposes say what a goroutine is for, by a function that is on its stack: the outermost that fits decides. The
+// plane "" is that of the group or request, which a stack does not tell.
 var purposes = []struct{ function, plane, stage string }{
 	{"github.com/hashicorp/raft.(*Raft).runFSM", "", "apply"},
 	{"github.com/hashicorp/raft.(*Raft).leaderLoop", "", "commit"},
@@ -137,8 +137,9 @@ func purpose(s *profile.Sample) (plane, stage string) {
 	return "", ""
 }
 
-// idle reports whether a goroutine waits for work rather than in it. Who writes, locks or syncs is at work. Who receives, selects, reads
-// or sleeps is at work only when it was called for it: a loop that stands there by itself has at most three functions of ours on its stack.
+// idle reports whether a goroutine waits for work rather than in it. Who writes, locks or syncs is at work. Who
+// receives, selects, reads or sleeps is at work only when it was called for it: a loop that stands there by itself
+// has at most three functions of ours on its stack.
 func idle(s *profile.Sample) bool {
 	ours, inner := 0, true
 	for _, l := range s.Location {

@@ -1,4 +1,5 @@
-// Package text words a report of the doctor for a person. It is pure: what `corbel doctor` and `corbel lab` print is made here.
+// Package text words a report of the doctor for a person. It is pure: what `corbel doctor` and `corbel lab` print is
+// made here.
 package text
 
 import (

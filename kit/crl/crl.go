@@ -1,8 +1,8 @@
 // Package crl says which certificates their authorities have revoked.
 //
-// Lists are files or URLs, read at the start and every few minutes. A list counts only when one of the trusted authorities signed it. What was
-// read last holds while a source does not answer; a source of which nothing was ever read makes Check refuse every certificate, since
-// it cannot say who is still trusted.
+// Lists are files or URLs, read at the start and every few minutes. A list counts only when one of the trusted
+// authorities signed it. What was read last holds while a source does not answer; a source of which nothing was ever
+// read makes Check refuse every certificate, since it cannot say who is still trusted.
 //
 // Check is a look-up in memory, from any goroutine. Run owns the reading.
 package crl

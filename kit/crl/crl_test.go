@@ -68,7 +68,8 @@ func (a authority) list(t *testing.T, serials ...int64) []byte {
 	return der
 }
 
-// Nobody is trusted before each list was read; then those that are on none are. A list that another authority signed does not count.
+// Nobody is trusted before each list was read; then those that are on none are. A list that another authority signed
+// does not count.
 func TestLists(t *testing.T) {
 	ca, other := newAuthority(t, "ca"), newAuthority(t, "ca")
 	file := filepath.Join(t.TempDir(), "list.crl")

@@ -73,7 +73,8 @@ type Command struct {
 	// Offset moves the wall clock; Rate is how fast time passes, zero meaning 1.
 	Offset time.Duration `json:"offset,omitempty"`
 	Rate   float64       `json:"rate,omitempty"`
-	// Cards are counters of network cards by card and name, as drivers call them. They stand until the next ones, or until DoClear.
+	// Cards are counters of network cards by card and name, as drivers call them. They stand until the next ones, or
+	// until DoClear.
 	Cards map[string]map[string]uint64 `json:"cards,omitempty"`
 }
 

@@ -129,7 +129,8 @@ func (in *Injector) Sink() *Sink {
 	return in.sink
 }
 
-// Cards returns the counters of network cards that the parent gave, nil when it gave none: the machine's own then count.
+// Cards returns the counters of network cards that the parent gave, nil when it gave none: the machine's own then
+// count.
 func (in *Injector) Cards() map[string]map[string]uint64 {
 	if in == nil {
 		return nil

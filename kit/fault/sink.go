@@ -6,8 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// Sink stands for a metrics sink that is called in line, as libraries do it that write to a socket where they observe: while the parent has
-// set one (DoSink), every line is written to its unix socket before the caller goes on, however long its reader takes.
+// Sink stands for a metrics sink that is called in line, as libraries do it that write to a socket where they
+// observe: while the parent has set one (DoSink), every line is written to its unix socket before the caller goes on,
+// however long its reader takes.
 type Sink struct {
 	line atomic.Pointer[sinkLine]
 }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dumps has the kernel write no core dump of this process, and give its memory (/proc/PID/mem, ptrace) to no other process without
-// CAP_SYS_PTRACE, also not to those of the same user. The process itself goes on reading /proc/self.
+// Dumps has the kernel write no core dump of this process, and give its memory (/proc/PID/mem, ptrace) to no other
+// process without CAP_SYS_PTRACE, also not to those of the same user. The process itself goes on reading /proc/self.
 func Dumps() error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_CORE, &limit); err != nil {
@@ -30,8 +30,9 @@ func Dumps() error {
 // errLimited says that memory cannot be locked.
 var errLimited = errors.New("the limit of locked memory is too low")
 
-// Lock keeps all memory of this process, that of now and of later, out of swap. It changes nothing and fails where the process may not lock without limit:
-// with a limit that memory reaches later the Go runtime would get no more memory, and the process would end.
+// Lock keeps all memory of this process, that of now and of later, out of swap. It changes nothing and fails where
+// the process may not lock without limit: with a limit that memory reaches later the Go runtime would get no more
+// memory, and the process would end.
 func Lock() error {
 	if err := unlimited(); err != nil {
 		return fmt.Errorf("%w: give the process LimitMEMLOCK=infinity (ulimit -l unlimited) or CAP_IPC_LOCK", err)

@@ -115,8 +115,8 @@ func child(t *testing.T, as string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestMemoryIsKept: a process of the same user reads the memory of one that is not guarded, and not of one that is; that one can be dumped by no limit, and goes
-// on reading what it needs of itself.
+// TestMemoryIsKept: a process of the same user reads the memory of one that is not guarded, and not of one that is;
+// that one can be dumped by no limit, and goes on reading what it needs of itself.
 func TestMemoryIsKept(t *testing.T) {
 	for _, kind := range []string{"open", "guarded"} {
 		cmd := child(t, kind)

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// AllowedMemory is how many bytes this process may use: the machine's, or the least that its control groups allow. 0: unknown.
+// AllowedMemory is how many bytes this process may use: the machine's, or the least that its control groups allow. 0:
+// unknown.
 func AllowedMemory() uint64 { return allowedMemory("/") }
 
 func allowedMemory(root string) uint64 {

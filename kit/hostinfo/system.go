@@ -127,7 +127,8 @@ func virtual() (system, role string) {
 	return "", ""
 }
 
-// Cloud tells whose cloud the firmware says that this machine is in: EC2, GCP, Azure, or nothing. It asks nobody over the network.
+// Cloud tells whose cloud the firmware says that this machine is in: EC2, GCP, Azure, or nothing. It asks nobody over
+// the network.
 func Cloud() string {
 	vendor := firstLine("/sys/class/dmi/id/sys_vendor")
 	const azureTag = "7783-7084-3265-9085-8269-3286-77"

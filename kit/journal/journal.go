@@ -248,8 +248,8 @@ func (j *Journal) Segments() []Segment {
 // Sequence returns that of the newest durable frame.
 func (j *Journal) Sequence() uint64 { return j.sequence }
 
-// Drop removes the segments that hold no frame after sequence; the one being written stays. Each is gone for good before the next one goes:
-// a power loss must not bring an older one back without those behind it.
+// Drop removes the segments that hold no frame after sequence; the one being written stays. Each is gone for good
+// before the next one goes: a power loss must not bring an older one back without those behind it.
 func (j *Journal) Drop(sequence uint64) error {
 	for {
 		if j.dropping {

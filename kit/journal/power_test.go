@@ -53,7 +53,8 @@ func (p *powerJournal) Have() (int, error) {
 	return int(p.Sequence()), nil
 }
 
-// TestPower: what a journal replays is on the disk, whatever fsync failed and whenever the process was killed before the power loss.
+// TestPower: what a journal replays is on the disk, whatever fsync failed and whenever the process was killed before
+// the power loss.
 func TestPower(t *testing.T) {
 	powertest.Run(t, powertest.Kind{Open: openPowerJournal, Steps: 24})
 }

@@ -57,9 +57,9 @@ func (j *Journal) read(before uint64, last bool, replay func(uint64, []byte) err
 	return nil
 }
 
-// settle makes the newest frame durable, and cuts what follows it. The frame may be in the machine's memory alone: the process was
-// killed before the fsync, or the fsync failed, and then the kernel counts the bytes as written and the next fsync says
-// nothing. So it is written again. The frames before it were fsynced before it was begun.
+// settle makes the newest frame durable, and cuts what follows it. The frame may be in the machine's memory alone:
+// the process was killed before the fsync, or the fsync failed, and then the kernel counts the bytes as written and
+// the next fsync says nothing. So it is written again. The frames before it were fsynced before it was begun.
 func (j *Journal) settle(frame []byte, at int64) error {
 	if _, err := j.file.WriteAt(frame, at); err != nil {
 		return err

@@ -55,7 +55,8 @@ func client(ca string) *http.Client {
 	}
 }
 
-// Ask sends a request to another system and decodes the JSON that comes back. ca is as in Source. Errors are of kind Unavailable.
+// Ask sends a request to another system and decodes the JSON that comes back. ca is as in Source. Errors are of kind
+// Unavailable.
 func Ask(ctx context.Context, ca string, r *http.Request, into any) error {
 	_, err := AskStatus(ctx, ca, r, into)
 	return err

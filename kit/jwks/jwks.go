@@ -2,9 +2,10 @@
 // address serves (JWKS, OIDC discovery), which are kept for a while and asked for again when a token names one
 // that is not among them.
 //
-// Of others only asymmetric algorithms are taken, from a list that the caller gives; Own is for tokens that this program hands out itself. Each question to the outside has a
-// deadline and a bound on its answer; those who need the same keys share one question. Keys is safe
-// for concurrent use and starts no goroutine. This package is the door to go-jose.
+// Of others only asymmetric algorithms are taken, from a list that the caller gives; Own is for tokens that this
+// program hands out itself. Each question to the outside has a deadline and a bound on its answer; those who need the
+// same keys share one question. Keys is safe for concurrent use and starts no goroutine. This package is the door to
+// go-jose.
 package jwks
 
 import (

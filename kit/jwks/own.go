@@ -29,8 +29,9 @@ func NewSecret(secret []byte) (*Own, error) {
 	return newOwn(jose.HS256, secret, secret)
 }
 
-// NewEC returns an Own that signs with a private EC key in PEM, by ES256, ES384 or ES512 as its curve has it. public, where it is
-// given, is what tokens are checked with in place of the private key's other half; with it alone nothing can be signed.
+// NewEC returns an Own that signs with a private EC key in PEM, by ES256, ES384 or ES512 as its curve has it. public,
+// where it is given, is what tokens are checked with in place of the private key's other half; with it alone nothing
+// can be signed.
 func NewEC(private, public []byte) (*Own, error) {
 	var key *ecdsa.PrivateKey
 	var check *ecdsa.PublicKey
@@ -108,7 +109,8 @@ func (o *Own) Sign(claims any) (string, error) {
 	return signed.CompactSerialize()
 }
 
-// Check reads what a token of ours says. Whether its times hold is for the caller to find out. Errors are of kind Denied.
+// Check reads what a token of ours says. Whether its times hold is for the caller to find out. Errors are of kind
+// Denied.
 func (o *Own) Check(token string, claims any) error {
 	if len(token) > MaxBytes {
 		return errkind.Errorf(errkind.Denied, "a token of %d bytes", len(token))

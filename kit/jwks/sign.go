@@ -17,7 +17,8 @@ import (
 // Published are the algorithms that NewKey makes keys for.
 var Published = []Algorithm{jose.RS256, jose.RS384, jose.RS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA}
 
-// NewKey draws a private key for one of the Published algorithms, as PKCS 8. An RSA key takes some 100 ms of one processor.
+// NewKey draws a private key for one of the Published algorithms, as PKCS 8. An RSA key takes some 100 ms of one
+// processor.
 func NewKey(alg Algorithm) ([]byte, error) {
 	var key any
 	var err error

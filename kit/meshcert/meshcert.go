@@ -13,8 +13,9 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 )
 
-// Verify returns the identity that a peer's chain proves: its first certificate leads to one of the roots, is valid now, for
-// both sides of a connection, is no authority's, and holds exactly one URI. Wrong identities have kind Denied.
+// Verify returns the identity that a peer's chain proves: its first certificate leads to one of the roots, is valid
+// now, for both sides of a connection, is no authority's, and holds exactly one URI. Wrong identities have kind
+// Denied.
 func Verify(roots *x509.CertPool, now time.Time, chain []*x509.Certificate) (*url.URL, error) {
 	if len(chain) == 0 {
 		return nil, errors.New("the peer shows no certificate")

@@ -1,9 +1,10 @@
 // Package password hashes passwords with bcrypt, and lets short work through meanwhile.
 //
-// A hash takes tens of milliseconds. Go's scheduler leaves a computation on its core for ten of them, and the kernel lets it go on for
-// some when something else wakes up; with a hash on each core a read of some microseconds would wait for
-// milliseconds. Each hash therefore has a slot of Go's scheduler beside those of the cores (slots.go), and a thread of
-// a lower priority. How many are made at once is the caller's to bound. What comes out is golang.org/x/crypto/bcrypt's, bit by bit, in either direction.
+// A hash takes tens of milliseconds. Go's scheduler leaves a computation on its core for ten of them, and the kernel
+// lets it go on for some when something else wakes up; with a hash on each core a read of some microseconds would
+// wait for milliseconds. Each hash therefore has a slot of Go's scheduler beside those of the cores (slots.go), and a
+// thread of a lower priority. How many are made at once is the caller's to bound. What comes out is
+// golang.org/x/crypto/bcrypt's, bit by bit, in either direction.
 //
 // Source: Provos and Mazières, "A Future-Adaptable Password Scheme" (USENIX 1999).
 package password
@@ -34,7 +35,8 @@ const (
 
 var encoding = base64.NewEncoding("./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789").WithPadding(base64.NoPadding)
 
-// Hash returns the bcrypt hash of password with 2^cost rounds (4 to 31) and a new salt. Errors: ErrTooLong; a wrong cost; ctx's end.
+// Hash returns the bcrypt hash of password with 2^cost rounds (4 to 31) and a new salt. Errors: ErrTooLong; a wrong
+// cost; ctx's end.
 func Hash(ctx context.Context, password []byte, cost int) ([]byte, error) {
 	if len(password) > Longest {
 		return nil, ErrTooLong
@@ -52,8 +54,8 @@ func Hash(ctx context.Context, password []byte, cost int) ([]byte, error) {
 	return encoding.AppendEncode(encoding.AppendEncode(out, salt[:]), sum), nil
 }
 
-// Matches says whether hash is that of password; what is no bcrypt hash matches nothing. Of a password longer than Longest the first
-// bytes count, as in the library. The error is ctx's.
+// Matches says whether hash is that of password; what is no bcrypt hash matches nothing. Of a password longer than
+// Longest the first bytes count, as in the library. The error is ctx's.
 func Matches(ctx context.Context, hash, password []byte) (bool, error) {
 	cost, err := bcrypt.Cost(hash)
 	if err != nil || len(hash) < saltText+sumText {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// slots lets hashes run beside as many goroutines as there are cores: while some are made GOMAXPROCS is higher, by the most that were made at once.
-// To change it stops all goroutines for some microseconds, so it stays for a while.
+// slots lets hashes run beside as many goroutines as there are cores: while some are made GOMAXPROCS is higher, by
+// the most that were made at once. To change it stops all goroutines for some microseconds, so it stays for a while.
 type slots struct {
 	mu     sync.Mutex
 	usual  int // GOMAXPROCS without hashes

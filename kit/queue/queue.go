@@ -31,7 +31,8 @@ type Stats struct {
 	Depth, Capacity int
 	// Policy is "wait", "shed" or "newest": the label of the queue's metrics.
 	Policy string
-	// In counts accepted values, Out those taken, Dropped those refused because full, Merged those replaced by a newer one.
+	// In counts accepted values, Out those taken, Dropped those refused because full, Merged those replaced by a newer
+	// one.
 	In, Out, Dropped, Merged uint64
 	// Waited is the time that all taken values spent queued, together; MaxWait the longest.
 	Waited, MaxWait time.Duration

@@ -1,11 +1,13 @@
-// Package safetemplate runs templates that others wrote, in the language of text/template, within steps, bytes and time.
+// Package safetemplate runs templates that others wrote, in the language of text/template, within steps, bytes and
+// time.
 //
 // A template of text/template is a program: loops and templates that call each other run for as long as they like, and
-// printf makes megabytes of a few characters. Here every turn of a loop and every call of a template is a step; what functions make
-// is paid from a budget before it is made; and the clock is looked at with each. So a template costs at most Limits,
-// whatever it says, and its caller may run it in a process that has other work.
+// printf makes megabytes of a few characters. Here every turn of a loop and every call of a template is a step; what
+// functions make is paid from a budget before it is made; and the clock is looked at with each. So a template costs
+// at most Limits, whatever it says, and its caller may run it in a process that has other work.
 //
-// Functions that a caller adds must pay for what they make: see Budget. A Template may be run by any number of goroutines.
+// Functions that a caller adds must pay for what they make: see Budget. A Template may be run by any number of
+// goroutines.
 package safetemplate
 
 import (
@@ -52,7 +54,8 @@ type Template struct {
 // step is the function that is called at the begin of each turn and of each template.
 const step = "_step"
 
-// Parse reads a template. name stands in errors; funcs may be nil. Errors: TooLarge, and Invalid for what is no template.
+// Parse reads a template. name stands in errors; funcs may be nil. Errors: TooLarge, and Invalid for what is no
+// template.
 func Parse(name, text string, funcs Functions, limits Limits) (*Template, error) {
 	limits.complete()
 	if len(text) > limits.TextBytes {
@@ -107,8 +110,8 @@ func lead(list *parse.ListNode, marker parse.Node) {
 	list.Nodes = append([]parse.Node{marker.Copy()}, list.Nodes...)
 }
 
-// Execute runs the template over data. With strict, a key of a map that is missing is an error. Errors are of kind Invalid; errors.Is finds ErrLimit where
-// a limit ended it.
+// Execute runs the template over data. With strict, a key of a map that is missing is an error. Errors are of kind
+// Invalid; errors.Is finds ErrLimit where a limit ended it.
 func (t *Template) Execute(data any, strict bool) (string, error) {
 	run, err := t.t.Clone()
 	if err != nil {

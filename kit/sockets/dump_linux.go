@@ -16,7 +16,8 @@ type Socket struct {
 	Local, Remote netip.AddrPort
 	Established   bool
 	Cookie        uint64 // names the socket as long as the machine runs
-	// The figures are zero where they were not asked for, and where the kernel keeps none, as for those that only wait for their end.
+	// The figures are zero where they were not asked for, and where the kernel keeps none, as for those that only wait
+	// for their end.
 	SentMillis, ReceivedMillis uint32 // since data last went out, and came in
 	DataIn, DataOut            uint32 // segments with data
 	Out, Resent                uint32 // segments that were sent, and that were sent again
@@ -33,8 +34,8 @@ const (
 	allStates        = 0xfff
 )
 
-// Which says of which sockets to tell. The kernel picks them: asking for the figures of each costs it microseconds, for which it
-// locks the socket, and a busy server has a hundred thousand.
+// Which says of which sockets to tell. The kernel picks them: asking for the figures of each costs it microseconds,
+// for which it locks the socket, and a busy server has a hundred thousand.
 type Which struct {
 	// From and To bound the local port; zeros are all.
 	From, To uint16
@@ -54,8 +55,8 @@ func Each(which Which, f func(*Socket)) error {
 	return nil
 }
 
-// The conditions that the kernel knows (linux/inet_diag.h): each is a code, how far it is to what follows when it holds, and when it does not,
-// and a port. Who comes to the end is told of, and who gets past it is not.
+// The conditions that the kernel knows (linux/inet_diag.h): each is a code, how far it is to what follows when it
+// holds, and when it does not, and a port. Who comes to the end is told of, and who gets past it is not.
 const (
 	condJump, condLocalAtLeast, condLocalAtMost, condRemoteAtLeast, condRemoteAtMost = 1, 2, 3, 4, 5
 

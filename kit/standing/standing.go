@@ -1,8 +1,10 @@
-// Package standing ends what lives long when the right to it is taken: streams of events, logs and metrics, watches, sessions.
+// Package standing ends what lives long when the right to it is taken: streams of events, logs and metrics, watches,
+// sessions.
 //
-// Such a stream was authorised when it began. It asks its Standing before each item, which costs a look at the clock, and what
-// waits without items holds a context that ends with the right. Both judge again by the clock, however much or little is going on: a
-// token, user, role, policy, group or certificate that is taken away ends the stream within Every.
+// Such a stream was authorised when it began. It asks its Standing before each item, which costs a look at the clock,
+// and what waits without items holds a context that ends with the right. Both judge again by the clock, however much
+// or little is going on: a token, user, role, policy, group or certificate that is taken away ends the stream within
+// Every.
 package standing
 
 import (
@@ -26,8 +28,8 @@ type Standing struct {
 	err  error
 }
 
-// New returns a right that was judged just now, and that judge judges again. judge is called by one goroutine at a time; its error is final.
-// It must not wait for long: the stream waits meanwhile.
+// New returns a right that was judged just now, and that judge judges again. judge is called by one goroutine at a
+// time; its error is final. It must not wait for long: the stream waits meanwhile.
 func New(clk clock.Clock, judge func() error) *Standing {
 	if clk == nil {
 		clk = clock.Real{}
@@ -49,7 +51,8 @@ func (s *Standing) Err() error {
 	return s.err
 }
 
-// Hold returns a context that ends with the right, whose error is then its cause, and otherwise with ctx or release, which must be called.
+// Hold returns a context that ends with the right, whose error is then its cause, and otherwise with ctx or release,
+// which must be called.
 func (s *Standing) Hold(ctx context.Context) (held context.Context, release func()) {
 	held, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})

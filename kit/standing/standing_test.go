@@ -11,7 +11,8 @@ import (
 
 var errTaken = errors.New("taken")
 
-// TestEnds: while something is asked for all the time, and while nothing is, a right that is taken ends within Every, and for good.
+// TestEnds: while something is asked for all the time, and while nothing is, a right that is taken ends within Every,
+// and for good.
 func TestEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var taken atomic.Bool

@@ -43,8 +43,8 @@ type review struct {
 	} `json:"status,omitzero"`
 }
 
-// Ask gives the account of a token, which must be for one of the audiences where some are named. The error is of kind Denied
-// where the cluster does not vouch for it, Unavailable where it cannot be asked.
+// Ask gives the account of a token, which must be for one of the audiences where some are named. The error is of kind
+// Denied where the cluster does not vouch for it, Unavailable where it cannot be asked.
 func Ask(ctx context.Context, c Cluster, token string, audiences ...string) (*Account, error) {
 	r := review{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"}
 	r.Spec.Token, r.Spec.Audiences = token, audiences

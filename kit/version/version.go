@@ -50,5 +50,6 @@ var Of = sync.OnceValue(func() Build {
 // VaultContract is the version of the Vault contract that is spoken: clients read it as a semantic version.
 const VaultContract = "1.20.0"
 
-// SensuContract is the version of the Sensu Go contract that is spoken: sensuctl and dashboards read it as a semantic version.
+// SensuContract is the version of the Sensu Go contract that is spoken: sensuctl and dashboards read it as a semantic
+// version.
 const SensuContract = "6.12.0"

@@ -64,8 +64,9 @@ func (n *inode) sync() {
 }
 
 // drop is what a failed Sync does to the pending writes: of each sector the disk has the new bytes or the old ones, and
-// no later Sync makes up for that, for the pages count as clean; reads show them until the power is lost. Changes of size stay pending:
-// they are in the file system's own log, which stops all of it when it fails. What a write had added then reads as zeros.
+// no later Sync makes up for that, for the pages count as clean; reads show them until the power is lost. Changes of
+// size stay pending: they are in the file system's own log, which stops all of it when it fails. What a write had
+// added then reads as zeros.
 func (n *inode) drop(rng *rand.Rand) {
 	mood := 2 * rng.IntN(2) // half of the time nothing reached the disk
 	var sizes []change

@@ -39,8 +39,9 @@ func reserve(f *os.File, sizeBytes int64) error {
 	return err
 }
 
-// Locked reports whether a process holds the lock of a name; a name that is not there is held by none. It makes nothing. It asks
-// by taking the lock together with others for an instant: who takes it in just that instant is refused.
+// Locked reports whether a process holds the lock of a name; a name that is not there is held by none. It makes
+// nothing. It asks by taking the lock together with others for an instant: who takes it in just that instant is
+// refused.
 func (OS) Locked(name string) (bool, error) {
 	f, err := os.Open(name)
 	if errors.Is(err, os.ErrNotExist) {

@@ -13,12 +13,13 @@ import (
 	"sync"
 )
 
-// Power is the machine's file system below a folder, with a plug that can be pulled: it keeps in a journal of its own, beside the
-// folder, what stood on the disk before each change that no fsync covers yet. The journal outlives the process: after a kill -9 either a new Power
-// takes it over, and the process finds what the machine's memory has, or LosePower puts back what a power loss would leave. It exists for fault runs.
+// Power is the machine's file system below a folder, with a plug that can be pulled: it keeps in a journal of its
+// own, beside the folder, what stood on the disk before each change that no fsync covers yet. The journal outlives
+// the process: after a kill -9 either a new Power takes it over, and the process finds what the machine's memory has,
+// or LosePower puts back what a power loss would leave. It exists for fault runs.
 //
-// As in Mem a failed Sync drops what was written: no later Sync makes up for that, only writing again does. It drops what was cut off, too.
-// Folders are durable at once, made or moved, as are files that nobody opened through it.
+// As in Mem a failed Sync drops what was written: no later Sync makes up for that, only writing again does. It drops
+// what was cut off, too. Folders are durable at once, made or moved, as are files that nobody opened through it.
 // Operations on one file go one after the other: a write waits for a Sync.
 type Power struct {
 	OS
@@ -47,9 +48,9 @@ func NewPower(root, side string) (*Power, error) {
 	return p, p.rewriteLocked()
 }
 
-// LosePower puts back what a power loss leaves of all that was done below root through a Power with that side folder and
-// not synced: half of the time nothing, else each sector of what was written stays or goes on its own, and the names last changed go.
-// No process may use the files.
+// LosePower puts back what a power loss leaves of all that was done below root through a Power with that side folder
+// and not synced: half of the time nothing, else each sector of what was written stays or goes on its own, and the
+// names last changed go. No process may use the files.
 func LosePower(side string, rng *rand.Rand) error {
 	st, err := readPower(side)
 	if err != nil {

@@ -28,7 +28,8 @@ func (f *number) Have() (int, error) { return f.have, nil }
 // Close implements powertest.Store.
 func (f *number) Close() error { return nil }
 
-// TestPower: what ReadDurable returns stays, whatever fsync failed and whenever the process was killed before the power loss.
+// TestPower: what ReadDurable returns stays, whatever fsync failed and whenever the process was killed before the
+// power loss.
 func TestPower(t *testing.T) {
 	powertest.Run(t, powertest.Kind{Steps: 5, Open: func(fsys vfs.FS) (powertest.Store, error) {
 		if err := fsys.MkdirAll("/d", 0o700); err != nil {

@@ -93,7 +93,8 @@ func (w *plugged) openOne(name string, flag int) {
 	}
 }
 
-// TestPowerIsLikeMem: a power loss on the real disk leaves what one in memory does, whatever was done before, by however many processes.
+// TestPowerIsLikeMem: a power loss on the real disk leaves what one in memory does, whatever was done before, by
+// however many processes.
 func TestPowerIsLikeMem(t *testing.T) {
 	base := t.TempDir()
 	if shm, err := os.MkdirTemp("/dev/shm", "vfs"); err == nil { // without a disk a sync costs nothing

@@ -236,7 +236,8 @@ func (p *Power) rewriteLocked() error {
 	return nil
 }
 
-// powerNode is a file. mu is held during an operation that changes it; the rest is guarded by Power.mu too when it is changed.
+// powerNode is a file. mu is held during an operation that changes it; the rest is guarded by Power.mu too when it is
+// changed.
 type powerNode struct {
 	mu    sync.Mutex
 	id    uint64 // 0 until it is changed

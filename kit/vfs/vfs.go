@@ -3,8 +3,8 @@
 //
 // Three implementations: OS is the machine's file system; Mem keeps files in
 // memory and remembers what was fsynced, so that Crash gives what a power loss
-// would leave, and Killed what a new process finds before one; Faulty wraps another FS and breaks chosen operations by rule,
-// also while the process runs.
+// would leave, and Killed what a new process finds before one; Faulty wraps another FS and breaks chosen operations
+// by rule, also while the process runs.
 //
 // What callers may rely on, in all three:
 //   - written bytes survive a power loss only after File.Sync returned nil;
@@ -114,8 +114,8 @@ func ReadFile(fsys FS, name string) ([]byte, error) {
 	}
 }
 
-// ReadDurable is ReadFile for what WriteFileAtomic wrote: it returns when a power loss cannot bring back what stood there before. The process
-// that wrote it may have been killed between the rename and the fsync of the folder.
+// ReadDurable is ReadFile for what WriteFileAtomic wrote: it returns when a power loss cannot bring back what stood
+// there before. The process that wrote it may have been killed between the rename and the fsync of the folder.
 func ReadDurable(fsys FS, name string) ([]byte, error) {
 	data, err := ReadFile(fsys, name)
 	if err != nil {

@@ -15,12 +15,13 @@ type Link interface {
 	CloseWith(code int, text string) error
 }
 
-// Handler is what a connection of a Loop is for. Its methods are called one at a time: Begin, then Message for each message, and Ended once, last.
+// Handler is what a connection of a Loop is for. Its methods are called one at a time: Begin, then Message for each
+// message, and Ended once, last.
 type Handler interface {
 	// Begin is called before anything is read. An error ends the connection.
 	Begin(Link) error
-	// Message takes a message, which is the loop's again afterwards. It may wait as long as ctx lets it: then nothing more is read
-	// of its connection, and others are not held up. An error ends the connection.
+	// Message takes a message, which is the loop's again afterwards. It may wait as long as ctx lets it: then nothing
+	// more is read of its connection, and others are not held up. An error ends the connection.
 	Message(ctx context.Context, message []byte) error
 	// Ended is told how the connection ended, as Conn.Read tells it.
 	Ended(error)
@@ -35,10 +36,11 @@ type LoopConfig struct {
 	Workers int
 }
 
-// Loop reads connections, on all of which little comes. On Linux and without TLS a connection that waits has neither a goroutine nor a
-// buffer nor a timer nor Go's own network descriptor: one epoll instance, which the runtime's poller waits on, says which are
-// to be read, and a few workers read them. A Message that waits (it asks its context for Done or Deadline) makes room for another worker, so
-// there are never more than there are connections of which messages are taken. Elsewhere each connection has a goroutine.
+// Loop reads connections, on all of which little comes. On Linux and without TLS a connection that waits has neither
+// a goroutine nor a buffer nor a timer nor Go's own network descriptor: one epoll instance, which the runtime's
+// poller waits on, says which are to be read, and a few workers read them. A Message that waits (it asks its context
+// for Done or Deadline) makes room for another worker, so there are never more than there are connections of which
+// messages are taken. Elsewhere each connection has a goroutine.
 type Loop struct {
 	cfg    LoopConfig
 	poller poller
@@ -125,7 +127,8 @@ func (l *Loop) read(c *Conn, h Handler) error {
 	}
 }
 
-// patience is the context of a Message. Its timer and its channel are made when somebody asks for them, which most messages never do.
+// patience is the context of a Message. Its timer and its channel are made when somebody asks for them, which most
+// messages never do.
 type patience struct {
 	take  time.Duration
 	waits func(bool) // told when somebody waits, and when it is over; nil is nobody
@@ -164,7 +167,8 @@ func (p *patience) end(why error) {
 	}
 }
 
-// after ends it with its message, and returns the one of the next: itself where nobody asked, since others may hold on to it.
+// after ends it with its message, and returns the one of the next: itself where nobody asked, since others may hold
+// on to it.
 func (p *patience) after() *patience {
 	p.mu.Lock()
 	asked := p.done != nil

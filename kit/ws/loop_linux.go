@@ -19,7 +19,8 @@ import (
 // eventsAtOnce is how many connections one look at the epoll instance names.
 const eventsAtOnce = 256
 
-// poller reads plain sockets. The epoll instance is itself a file that the runtime's poller waits on, so nobody blocks a thread in it.
+// poller reads plain sockets. The epoll instance is itself a file that the runtime's poller waits on, so nobody
+// blocks a thread in it.
 type poller struct {
 	cfg  *LoopConfig
 	most int // workers
@@ -136,7 +137,8 @@ func (l *poller) hire() {
 	}
 }
 
-// scratch is what workers read into. A message that waits keeps one, and thousands may; who sends more than this at once is read into a buffer of its own.
+// scratch is what workers read into. A message that waits keeps one, and thousands may; who sends more than this at
+// once is read into a buffer of its own.
 var scratch = sync.Pool{New: func() any { b := make([]byte, 8<<10); return &b }}
 
 // work reads who is ready until nobody is.
@@ -155,7 +157,8 @@ func (l *poller) work() {
 	}
 }
 
-// next returns who is to be read now, after putting the one who was and has more to say at the end of the row; nil ends the worker.
+// next returns who is to be read now, after putting the one who was and has more to say at the end of the row; nil
+// ends the worker.
 func (l *poller) next(again *peer) *peer {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -103,7 +103,8 @@ func (c *Conn) Write(payload []byte) error { return c.send(frame(opBinary, paylo
 func (c *Conn) Ping(payload []byte) error { return c.send(frame(opPing, payload, c.client), true) }
 
 // Flush waits until the socket took all that was sent, which Limits.Write bounds for each message. It is for a
-// sender that has much to say: one that waits after each message never fills the queue. An error is the end of the connection.
+// sender that has much to say: one that waits after each message never fills the queue. An error is the end of the
+// connection.
 func (c *Conn) Flush() error {
 	o := &c.out
 	o.mu.Lock()
@@ -151,7 +152,8 @@ func (c *Conn) send(b []byte, control bool) error {
 	return nil
 }
 
-// next returns what is to be written next; once the connection is closed, only what says so. It ends the drain when there is nothing.
+// next returns what is to be written next; once the connection is closed, only what says so. It ends the drain when
+// there is nothing.
 func (o *out) next() (b []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

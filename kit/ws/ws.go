@@ -208,7 +208,8 @@ type header struct {
 	mask   [4]byte
 }
 
-// parseHeader reads the header of a frame that a client, or a server, gets; size is how long it is, 0 asks for more bytes. The error is a *CloseError.
+// parseHeader reads the header of a frame that a client, or a server, gets; size is how long it is, 0 asks for more
+// bytes. The error is a *CloseError.
 func parseHeader(b []byte, client bool) (h header, size int, err error) {
 	if len(b) < 2 {
 		return h, 0, nil
@@ -356,7 +357,8 @@ func unmask(b []byte, mask [4]byte) {
 	}
 }
 
-// OnPong says what to do with pongs, in the reader's goroutine; payload is gone when fn returns. Call it before the first Read.
+// OnPong says what to do with pongs, in the reader's goroutine; payload is gone when fn returns. Call it before the
+// first Read.
 func (c *Conn) OnPong(fn func(payload []byte)) { c.onPong = fn }
 
 // control answers a control frame.
@@ -404,7 +406,8 @@ func (c *Conn) refuse(err error) error {
 	return err
 }
 
-// ended says what the end of reading was. What was closed here since the peer takes nothing is that, whatever the socket says.
+// ended says what the end of reading was. What was closed here since the peer takes nothing is that, whatever the
+// socket says.
 func (c *Conn) ended(err error) error {
 	c.out.mu.Lock()
 	slow := c.out.slow

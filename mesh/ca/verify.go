@@ -18,9 +18,9 @@ func PeerID(cert *x509.Certificate) (ID, error) {
 	return ParseID(uri)
 }
 
-// VerifyPeer makes the check of a connection (tls.Config.VerifyConnection, beside InsecureSkipVerify or RequireAnyClientCert,
-// since identities are no host names): the peer's certificate leads to one of the roots (PEM), is valid now, for
-// the peer's side, and proves an identity that accept takes.
+// VerifyPeer makes the check of a connection (tls.Config.VerifyConnection, beside InsecureSkipVerify or
+// RequireAnyClientCert, since identities are no host names): the peer's certificate leads to one of the roots (PEM),
+// is valid now, for the peer's side, and proves an identity that accept takes.
 func VerifyPeer(roots []string, now func() time.Time, accept func(ID) bool) func(tls.ConnectionState) error {
 	trusted := x509.NewCertPool()
 	for _, text := range roots {

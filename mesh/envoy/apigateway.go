@@ -191,7 +191,8 @@ func (t *EntranceTarget) add(action *routev3.RouteAction, weighted *routev3.Weig
 	return nil
 }
 
-// Precedes tells whether a rule is looked at before another: exact paths first, then longer ones, then who asks for more.
+// Precedes tells whether a rule is looked at before another: exact paths first, then longer ones, then who asks for
+// more.
 func (r *EntranceRule) Precedes(o *EntranceRule) int {
 	a, b := r.rank(), o.rank()
 	return slices.Compare(b[:], a[:])

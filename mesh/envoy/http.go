@@ -85,7 +85,8 @@ func (p *packer) publicHTTP(v *Public) *listenerv3.Filter {
 	return p.filter(managerName, m)
 }
 
-// guarded is a connection manager of requests that came through the mesh: it tells who the caller is, and the rules decide.
+// guarded is a connection manager of requests that came through the mesh: it tells who the caller is, and the rules
+// decide.
 func (p *packer) guarded(stat, protocol, rules string, http *entry.MeshHTTP, logs *entry.AccessLogs, tracing string) *manager {
 	m := p.newManager(stat, protocol, logs, tracing)
 	m.ForwardClientCertDetails = hcmv3.HttpConnectionManager_APPEND_FORWARD

@@ -27,8 +27,8 @@ type Way struct {
 	Out       *Outbound // without an address of its own
 }
 
-// RedirectListener is the listener that a host's traffic is redirected to: where a connection went decides where it goes on.
-// There must be a way, or Elsewhere.
+// RedirectListener is the listener that a host's traffic is redirected to: where a connection went decides where it
+// goes on. There must be a way, or Elsewhere.
 func RedirectListener(v *Redirect) (*mesh.Resource, error) {
 	bind := Bind{Address: "127.0.0.1", Port: v.Port}
 	name := bind.name("outbound_listener")

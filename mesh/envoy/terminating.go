@@ -43,8 +43,9 @@ type Gateway struct {
 // RulesOf is the name of the rules of a service that a gateway stands for; base is that of a proxy's own.
 func RulesOf(base, service string) string { return base + ":" + service }
 
-// TerminatingListener is where a terminating gateway takes what callers in the mesh send to services outside of it. Callers
-// say whom they mean by the name that they ask for; the gateway shows that service's certificate, and its rules decide.
+// TerminatingListener is where a terminating gateway takes what callers in the mesh send to services outside of it.
+// Callers say whom they mean by the name that they ask for; the gateway shows that service's certificate, and its
+// rules decide.
 func TerminatingListener(v *Gateway) (*mesh.Resource, error) {
 	var p packer
 	m, err := p.byName(v)
@@ -84,7 +85,8 @@ func (p *packer) tlsInspector() *listenerv3.ListenerFilter {
 	return &listenerv3.ListenerFilter{Name: "envoy.filters.listener.tls_inspector", ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: p.any(&tlsinspectorv3.TlsInspector{})}}
 }
 
-// nobody ends connections that ask for a name that is not served. It is there also where no name is, so that the listener is.
+// nobody ends connections that ask for a name that is not served. It is there also where no name is, so that the
+// listener is.
 func (p *packer) nobody(v *Gateway) *listenerv3.FilterChain {
 	return &listenerv3.FilterChain{Filters: []*listenerv3.Filter{p.tcpProxy(v.Stat, nobodyCluster, v.Logs, 0)}}
 }
@@ -96,13 +98,15 @@ const nobodyCluster = "nobody"
 type External struct {
 	Name     string
 	Protocol string
-	// Named are the instances by their names, which Envoy resolves; without any they come as endpoints of the cluster's name.
+	// Named are the instances by their names, which Envoy resolves; without any they come as endpoints of the cluster's
+	// name.
 	Named []mesh.Endpoint
 	// Strict asks all addresses of all names in turn; else one address of the first name at a time.
 	Strict         bool
 	ConnectTimeout time.Duration
 	Balancer       *entry.LoadBalancer
-	// With CAFile the gateway speaks TLS to it, as who CertFile says if there is one, and wants the name SNI, if there is one.
+	// With CAFile the gateway speaks TLS to it, as who CertFile says if there is one, and wants the name SNI, if there
+	// is one.
 	CAFile, CertFile, KeyFile, SNI string
 }
 
@@ -167,7 +171,8 @@ func (p *packer) originTLS(v *External) *corev3.TransportSocket {
 	return p.socket(&tlsv3.UpstreamTlsContext{Sni: v.SNI, CommonTlsContext: common})
 }
 
-// ExternalRoutes sends all requests to a cluster outside of the mesh. rewrite: the host becomes the name that was resolved.
+// ExternalRoutes sends all requests to a cluster outside of the mesh. rewrite: the host becomes the name that was
+// resolved.
 func ExternalRoutes(cluster string, balancer *entry.LoadBalancer, rewrite bool) (*mesh.Resource, error) {
 	action := toCluster(cluster)
 	action.HashPolicy = hashPolicies(balancer)

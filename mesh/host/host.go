@@ -157,7 +157,8 @@ func (h *Host) Run(ctx context.Context) error {
 	return nil
 }
 
-// lookGap is the least time between two looks at all registrations: on a server they may change thousands of times a second.
+// lookGap is the least time between two looks at all registrations: on a server they may change thousands of times a
+// second.
 const lookGap = 20 * time.Millisecond
 
 func (h *Host) pause(ctx context.Context) {
@@ -204,7 +205,8 @@ func (h *Host) waits(end func()) {
 	}
 }
 
-// suspectLocked has Run look at a token now: the servers refused it something, so its stream is not to wait for the next look by the clock.
+// suspectLocked has Run look at a token now: the servers refused it something, so its stream is not to wait for the
+// next look by the clock.
 func (h *Host) suspectLocked(token string) {
 	h.suspects[token] = true
 	if h.wake != nil {

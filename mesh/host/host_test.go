@@ -361,8 +361,9 @@ func TestGrace(t *testing.T) {
 	polltest.Until(t, func() bool { return r.srv.following() == 0 }, "the proxy to be forgotten")
 }
 
-// TestRightEndsWithItsSubjects: a token that is taken away ends its streams as soon as the servers refuse it something, long before the next look by
-// the clock, however old the agent's own knowledge of it is; a refusal of another kind ends nothing.
+// TestRightEndsWithItsSubjects: a token that is taken away ends its streams as soon as the servers refuse it
+// something, long before the next look by the clock, however old the agent's own knowledge of it is; a refusal of
+// another kind ends nothing.
 func TestRightEndsWithItsSubjects(t *testing.T) {
 	stale := &tokens{by: map[string]*acl.Grant{"web": rules(`service "web" { policy = "write" }`)}}
 	now := &tokens{by: map[string]*acl.Grant{"web": rules(`service "web" { policy = "write" }`)}}
@@ -411,7 +412,8 @@ func TestRefused(t *testing.T) {
 	s.unbind()
 }
 
-// TestDeniedByServers: what a proxy needs for itself and may not have is told to who opens it; an upstream that it may not have is left out.
+// TestDeniedByServers: what a proxy needs for itself and may not have is told to who opens it; an upstream that it
+// may not have is left out.
 func TestDeniedByServers(t *testing.T) {
 	r := newRig(t, nil, sidecar("web", "web", 21000, "api"), sidecar("shop", "shop", 21001))
 	r.srv.denied["service/web"] = true

@@ -50,7 +50,8 @@ func (a *applied) behind(set mesh.Set, service string) (concerned, behind bool) 
 	return concerned, behind
 }
 
-// endpointsOf tells whether a cluster's name ([subset.]service.namespace.datacenter..., contract 30.5) is one of the service.
+// endpointsOf tells whether a cluster's name ([subset.]service.namespace.datacenter..., contract 30.5) is one of the
+// service.
 func endpointsOf(cluster, service string) bool {
 	_, name, found := strings.Cut(cluster, "~") // a leg of failover: failover-target~n~cluster
 	if found {

@@ -199,7 +199,8 @@ func (i *Issuer) sign(ctx context.Context, who string, r Request) (Certificate, 
 	return Certificate{*leaf, index}, nil
 }
 
-// reserved tells whether a DNS name may stand in no agent's certificate: servers are known by server.<datacenter>.<domain>.
+// reserved tells whether a DNS name may stand in no agent's certificate: servers are known by
+// server.<datacenter>.<domain>.
 func reserved(name string) bool {
 	return strings.Contains(name, "*") || strings.HasPrefix(strings.ToLower(name), "server.")
 }

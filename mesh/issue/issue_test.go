@@ -221,7 +221,8 @@ func TestNamesOfAgents(t *testing.T) {
 	}
 }
 
-// With the operator's rate the servers keep to it, who waits too long is told the contract's words, and nodes take turns.
+// With the operator's rate the servers keep to it, who waits too long is told the contract's words, and nodes take
+// turns.
 func TestOperatorsRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := founded(t, `{"CSRMaxPerSecond":10}`)

@@ -53,7 +53,8 @@ func TestStateOfAProxyIsSmall(t *testing.T) {
 		listeners += len(p.Set(mesh.TypeCluster).Get("local_app").Body)
 	}
 	t.Logf("%d bytes a proxy, %d of them bodies of its own listeners and local cluster", all, listeners/hostProxies)
-	// 4.9 kB when this was written, with all that only this proxy of its host uses: 1.1 kB of bodies, and its service's value and rules.
+	// 4.9 kB when this was written, with all that only this proxy of its host uses: 1.1 kB of bodies, and its service's
+	// value and rules.
 	if all > 8<<10 {
 		t.Errorf("%d bytes a proxy, want at most 8 KiB", all)
 	}

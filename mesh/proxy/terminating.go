@@ -12,7 +12,8 @@ import (
 // leafPrefix begins the subjects of certificates of services that a gateway stands for.
 const leafPrefix = LeafSubject + "/"
 
-// LeafService is the service whose certificate a subject is, "" when it is no certificate's; own is the one that the proxy stands for.
+// LeafService is the service whose certificate a subject is, "" when it is no certificate's; own is the one that the
+// proxy stands for.
 func LeafService(subject, own string) string {
 	if subject == LeafSubject {
 		return own
@@ -36,7 +37,8 @@ func LeafSecret(subject string) string {
 	return envoy.LeafSecretOf(LeafService(subject, ""))
 }
 
-// linkedSubjects are what a terminating gateway follows for one service: certificate, rules, and the instances of each subset.
+// linkedSubjects are what a terminating gateway follows for one service: certificate, rules, and the instances of
+// each subset.
 func (p *Proxy) linkedSubjects(l *mesh.Linked) []string {
 	list := []string{leafPrefix + url.PathEscape(l.Name), textOf(l.RulesSubject())}
 	for _, subset := range append([]string{""}, l.Subsets...) {

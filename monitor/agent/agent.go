@@ -1,5 +1,5 @@
-// Package agent is a host's side of the monitoring plane: it keeps a session to one of the backends, runs the checks that it is
-// asked to run, takes events of programs on the host, and sends what comes of it.
+// Package agent is a host's side of the monitoring plane: it keeps a session to one of the backends, runs the checks
+// that it is asked to run, takes events of programs on the host, and sends what comes of it.
 //
 // Invariants:
 //   - Keepalives go to the session's socket directly and never wait behind events.
@@ -11,7 +11,8 @@
 //     with their whole group; how many run, how much they may write and how long requests wait is bounded.
 //   - Run returns after its last goroutine ended and the last command was killed. Nothing here is global.
 //
-// Formats and defaults are the contract's (sections 1, 3 and 9). What is pure stands apart: points, tally, monitor/substitute.
+// Formats and defaults are the contract's (sections 1, 3 and 9). What is pure stands apart: points, tally,
+// monitor/substitute.
 package agent
 
 import (
@@ -93,7 +94,8 @@ type Config struct {
 	FS         vfs.FS
 	CacheDir   string // where to spool; "" keeps events in memory alone
 	SpoolBytes int64  // of each of two spools (64 MiB)
-	// EventsRate and EventsBurst bound how fast events of programs are sent, by the second (10, 10); a negative rate is no bound.
+	// EventsRate and EventsBurst bound how fast events of programs are sent, by the second (10, 10); a negative rate is
+	// no bound.
 	EventsRate  float64
 	EventsBurst int
 
@@ -331,7 +333,8 @@ func (a *Agent) setLink(l *link) {
 	a.counts.connected.Set(connected)
 }
 
-// sessions keeps a session: the backends' URLs are shuffled once and gone through round and round, with growing pauses while none answers.
+// sessions keeps a session: the backends' URLs are shuffled once and gone through round and round, with growing
+// pauses while none answers.
 func (a *Agent) sessions(ctx context.Context) error {
 	var urls []string
 	pause, tried := time.Duration(0), 0 // tried: backends since the last session

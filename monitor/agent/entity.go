@@ -25,7 +25,8 @@ const notFound = "not found"
 // factsInterval is how often the host is looked at.
 const factsInterval = 20 * time.Second
 
-// entity is what the agent says of itself: the configuration that the backend has, else its own, and what the host says.
+// entity is what the agent says of itself: the configuration that the backend has, else its own, and what the host
+// says.
 type entity struct {
 	cfg   *Config
 	local monitor.EntityConfig

@@ -11,8 +11,8 @@ import (
 	"corbel.dev/corbel/monitor"
 )
 
-// prepare fills in what an event of a program on this host leaves out, and says what is wrong with it. An event of another
-// entity becomes one of a proxy entity: its check names it, and the agent stands for itself.
+// prepare fills in what an event of a program on this host leaves out, and says what is wrong with it. An event of
+// another entity becomes one of a proxy entity: its check names it, and the agent stands for itself.
 func (a *Agent) prepare(e *monitor.Event) error {
 	if e.Check == nil && e.Metrics == nil {
 		return errors.New("event must contain a check or metrics")

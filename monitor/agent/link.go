@@ -40,7 +40,8 @@ type link struct {
 	conn *ws.Conn
 	json bool
 	done chan struct{} // closed when the session ends
-	// ready is set once checks are taken; the link becomes the agent's after the first keepalive, so that no event comes before its entity.
+	// ready is set once checks are taken; the link becomes the agent's after the first keepalive, so that no event comes
+	// before its entity.
 	ready atomic.Bool
 	// heard counts what came from the backend, sent what it got; silent says that it was given up because nothing came.
 	heard, sent atomic.Uint64
@@ -101,7 +102,8 @@ func (l *link) send(kind string, body []byte) error {
 	return l.conn.Flush()
 }
 
-// eventJSON writes an event with all of its entity's labels: the backend hides them from readers, and needs them itself.
+// eventJSON writes an event with all of its entity's labels: the backend hides them from readers, and needs them
+// itself.
 func eventJSON(e *monitor.Event) ([]byte, error) {
 	type plainEvent monitor.Event
 	type plainEntity monitor.Entity
@@ -190,7 +192,8 @@ func (a *Agent) session(ctx context.Context, target string, limit time.Duration)
 	return time.Since(begin), err
 }
 
-// read takes the backend's messages until the connection ends. configured is closed once the entity's configuration came.
+// read takes the backend's messages until the connection ends. configured is closed once the entity's configuration
+// came.
 func (a *Agent) read(l *link, configured chan struct{}) error {
 	known := false
 	for {
@@ -240,7 +243,8 @@ const (
 	whyMaxSession = "the session lasted long enough"
 )
 
-// beat waits for the entity's configuration, makes the link the agent's, and sends keepalives and pings until the session is to end.
+// beat waits for the entity's configuration, makes the link the agent's, and sends keepalives and pings until the
+// session is to end.
 func (a *Agent) beat(ctx context.Context, l *link, configured <-chan struct{}) string {
 	settle := time.NewTimer(a.cfg.Timing.Settle)
 	defer settle.Stop()

@@ -132,7 +132,8 @@ func (o *outbox) close() error {
 	return o.journal.Close()
 }
 
-// put takes an event. A durable outbox returns once it is on disk. It waits for room until ctx ends, and fails with kind Overloaded then.
+// put takes an event. A durable outbox returns once it is on disk. It waits for room until ctx ends, and fails with
+// kind Overloaded then.
 func (o *outbox) put(ctx context.Context, body []byte) error {
 	p := parcel{body: body}
 	if o.durable && o.journal != nil {

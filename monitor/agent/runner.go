@@ -30,7 +30,8 @@ const annotationOnDeny = "allow_list_on_deny_status"
 const (
 	maxWaiting = 4096   // requests that run or wait for their turn
 	maxIssued  = 20_000 // checks whose last request is remembered
-	// clockJump is how far back a request's time may lie before it counts as a clock that was set back, not as an old request.
+	// clockJump is how far back a request's time may lie before it counts as a clock that was set back, not as an old
+	// request.
 	clockJump = 300
 )
 

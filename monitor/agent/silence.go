@@ -8,9 +8,10 @@ import (
 	"time"
 )
 
-// A backend that is frozen keeps its connections open and silent, and heartbeats would tell after 45 s. So when something was sent and
-// nothing comes, the backend is pinged; where that brings nothing either it is asked for its health over a connection of its own: one that
-// has much to do answers that, and one that does not is left for another. While nothing is sent nothing is asked.
+// A backend that is frozen keeps its connections open and silent, and heartbeats would tell after 45 s. So when
+// something was sent and nothing comes, the backend is pinged; where that brings nothing either it is asked for its
+// health over a connection of its own: one that has much to do answers that, and one that does not is left for
+// another. While nothing is sent nothing is asked.
 const (
 	silenceStep   = time.Second
 	pingPause     = 5 * time.Second // between such pings, however much is sent

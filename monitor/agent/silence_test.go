@@ -12,7 +12,8 @@ import (
 	"corbel.dev/corbel/kit/polltest"
 )
 
-// door passes connections on to a backend, until it is frozen: then they stay open, new ones too, and nothing goes through.
+// door passes connections on to a backend, until it is frozen: then they stay open, new ones too, and nothing goes
+// through.
 type door struct {
 	l      net.Listener
 	frozen atomic.Bool
@@ -84,8 +85,8 @@ func (d *door) copy(to, from net.Conn) {
 	}
 }
 
-// TestFrozenBackendIsLeft: an agent leaves a backend that stands still within seconds of the next that it sends, not after the 45 s of its
-// heartbeats, and passes it by while it looks for another.
+// TestFrozenBackendIsLeft: an agent leaves a backend that stands still within seconds of the next that it sends, not
+// after the 45 s of its heartbeats, and passes it by while it looks for another.
 func TestFrozenBackendIsLeft(t *testing.T) {
 	t.Parallel()
 	b := newBackend(t)
@@ -110,7 +111,8 @@ func TestFrozenBackendIsLeft(t *testing.T) {
 	t.Logf("a session elsewhere after %s", time.Since(begin))
 }
 
-// TestSlowBackendIsKept: what is not read for long is no reason to leave a backend that answers when it is asked for its health.
+// TestSlowBackendIsKept: what is not read for long is no reason to leave a backend that answers when it is asked for
+// its health.
 func TestSlowBackendIsKept(t *testing.T) {
 	t.Parallel()
 	b := newBackend(t)

@@ -24,7 +24,8 @@ const (
 	flushPoints = 5000 // of statsd, in one event
 )
 
-// sockets takes check results of Sensu 1.x over TCP and UDP until ctx ends. A port that is taken is logged: the agent does without.
+// sockets takes check results of Sensu 1.x over TCP and UDP until ctx ends. A port that is taken is logged: the agent
+// does without.
 func (a *Agent) sockets(ctx context.Context) error {
 	tcp, err := net.Listen("tcp", a.cfg.Sockets)
 	if err != nil {

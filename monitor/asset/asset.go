@@ -1,10 +1,10 @@
 // Package asset fetches, verifies and unpacks what checks, handlers, mutators and filters need to run: archives of
 // programs and scripts. Agents and servers use it alike.
 //
-// Invariants: an archive is unpacked once for each checksum, below Config.Dir in a folder named by it, and only after the
-// checksum of the whole was compared; the folder appears in one step when all of it is on the disk, so one that is there is
-// complete, also after a crash. Nothing of an archive is written outside of its folder.
-// Sizes, the number of files, the time, and the rate of downloads are bounded.
+// Invariants: an archive is unpacked once for each checksum, below Config.Dir in a folder named by it, and only after
+// the checksum of the whole was compared; the folder appears in one step when all of it is on the disk, so one that
+// is there is complete, also after a crash. Nothing of an archive is written outside of its folder. Sizes, the number
+// of files, the time, and the rate of downloads are bounded.
 //
 // All methods may be called from any goroutine. Two calls for one checksum share the work; each waits for no
 // longer than its own context allows. Nothing runs after the last call returned.
@@ -48,8 +48,8 @@ type Config struct {
 	Burst     int
 	// Timeout bounds one download, 0 for 5 minutes.
 	Timeout time.Duration
-	// MaxArchiveBytes bounds what is downloaded (0 for 512 MiB), MaxUnpackedBytes what comes out of it (0 for 2 GiB), MaxFiles how many files
-	// (0 for 200,000).
+	// MaxArchiveBytes bounds what is downloaded (0 for 512 MiB), MaxUnpackedBytes what comes out of it (0 for 2 GiB),
+	// MaxFiles how many files (0 for 200,000).
 	MaxArchiveBytes, MaxUnpackedBytes int64
 	MaxFiles                          int
 }
@@ -144,9 +144,9 @@ type Unpacked struct {
 	Dir    string // absolute
 }
 
-// Fetch returns an asset as it is for an entity, unpacking it when that was not done before; nil when none of its builds
-// is for that entity. Errors: Invalid, the definition or the archive is wrong; Unavailable, it cannot be downloaded
-// or written now; TooLarge.
+// Fetch returns an asset as it is for an entity, unpacking it when that was not done before; nil when none of its
+// builds is for that entity. Errors: Invalid, the definition or the archive is wrong; Unavailable, it cannot be
+// downloaded or written now; TooLarge.
 func (f *Fetcher) Fetch(ctx context.Context, a *monitor.Asset, e *monitor.Entity) (*Unpacked, error) {
 	b, err := f.choose(ctx, a, e)
 	if b == nil || err != nil {

@@ -287,7 +287,8 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// Somebody who waits for another's download waits no longer than he wants to, and one that fails is tried again by the next.
+// Somebody who waits for another's download waits no longer than he wants to, and one that fails is tried again by
+// the next.
 func TestDeadlines(t *testing.T) {
 	b := tarOf(t, good...)
 	release, arrived := make(chan struct{}), make(chan struct{}, 10)

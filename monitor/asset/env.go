@@ -7,8 +7,8 @@ import (
 	"corbel.dev/corbel/monitor/substitute"
 )
 
-// Env returns an environment (NAME=value each) in which a command finds what assets hold: their bin, lib and include folders come first in PATH,
-// LD_LIBRARY_PATH and CPATH, and NAME_PATH is each one's folder. base is not changed.
+// Env returns an environment (NAME=value each) in which a command finds what assets hold: their bin, lib and include
+// folders come first in PATH, LD_LIBRARY_PATH and CPATH, and NAME_PATH is each one's folder. base is not changed.
 func Env(base []string, list []*Unpacked) []string {
 	out := append([]string(nil), base...)
 	if len(list) == 0 {

@@ -37,7 +37,8 @@ type Result struct {
 	Hooks       []byte
 	Output      []byte
 	ProcessedBy string
-	// Beat says that the output is what a keepalive's is always (monitor.AppendKeepaliveOutput): Output is nil then, and Text makes it.
+	// Beat says that the output is what a keepalive's is always (monitor.AppendKeepaliveOutput): Output is nil then, and
+	// Text makes it.
 	Beat  bool
 	State monitor.State
 	// Past changes with every put: its newest span, or by a new one.
@@ -112,10 +113,11 @@ type Store interface {
 	Close() error
 }
 
-// Lagging is a store that takes batches also while it can write nothing: what it lacks it asks for with Refresh, once it can, so that
-// it needs no room for it.
+// Lagging is a store that takes batches also while it can write nothing: what it lacks it asks for with Refresh, once
+// it can, so that it needs no room for it.
 type Lagging interface {
-	// Behind reports whether something that was committed of a shard is not durable yet, and the sequence up to which everything is.
+	// Behind reports whether something that was committed of a shard is not durable yet, and the sequence up to which
+	// everything is.
 	Behind(shard uint16) (durable uint64, behind bool)
 }
 
@@ -143,13 +145,15 @@ type Info struct {
 	Changes    uint64
 }
 
-// Loaded is called with everything that a store holds when it is opened, in no particular order. What it is given is its own.
+// Loaded is called with everything that a store holds when it is opened, in no particular order. What it is given is
+// its own.
 type Loaded struct {
 	Result func(n Number, r *Result)
 	Entity func(n Number, e *Entity)
 	// Sequence tells a shard's newest durable one.
 	Sequence func(shard uint16, sequence uint64)
-	// Late is for a store that cannot be read when it is opened: it calls Late once it can, from a goroutine of its own, with a function that
-	// then is called with what to give everything to. Numbers have been given anew meanwhile: those of what is late say nothing. Nil is a store that must be readable.
+	// Late is for a store that cannot be read when it is opened: it calls Late once it can, from a goroutine of its own,
+	// with a function that then is called with what to give everything to. Numbers have been given anew meanwhile: those
+	// of what is late say nothing. Nil is a store that must be readable.
 	Late func(ctx context.Context, fill func(Loaded) error) error
 }

@@ -2,8 +2,9 @@
 // comparisons of a check's occurrences, status, state and labels and the like, joined by &&, || and !.
 //
 // Compile says whether an expression is of that form; every other one is left to JavaScript. What it
-// accepts has the value that JavaScript gives it: whatever that is in doubt about (texts compared with numbers, names that every object
-// inherits) is not accepted. It is pure; an Expression is never changed and may be used by many goroutines.
+// accepts has the value that JavaScript gives it: whatever that is in doubt about (texts compared with numbers, names
+// that every object inherits) is not accepted. It is pure; an Expression is never changed and may be used by many
+// goroutines.
 package expression
 
 import (

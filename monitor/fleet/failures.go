@@ -26,7 +26,8 @@ type failures struct {
 	rescan  bool
 }
 
-// Due says whether an event is to be made: the catalog says now, and the newest event, which is age old, says stored (0 where there is none).
+// Due says whether an event is to be made: the catalog says now, and the newest event, which is age old, says stored
+// (0 where there is none).
 func Due(now Health, stored uint32, age, repeat time.Duration) bool {
 	return now != HealthOf(stored) || now != 0 && (age >= repeat || age < 0)
 }
@@ -63,7 +64,8 @@ func (f *Fleet) tell(ctx context.Context) {
 	}
 }
 
-// event makes the event of a check of a node, if one is due. over says that nothing more is to be expected of it for now.
+// event makes the event of a check of a node, if one is due. over says that nothing more is to be expected of it for
+// now.
 func (f *Fleet) event(ctx context.Context, at failing) (sent, over bool) {
 	name := failurePrefix + at.id
 	stored, ok, err := f.cfg.Events.Summary(f.cfg.Namespace, at.node, name)

@@ -1,13 +1,14 @@
-// Package fleet keeps the monitor and the catalog of one mind: a monitoring check that says so decides on the health of a
-// service or node, and a node that the catalog takes for failed is an event of the entity of the same name.
+// Package fleet keeps the monitor and the catalog of one mind: a monitoring check that says so decides on the health
+// of a service or node, and a node that the catalog takes for failed is an event of the entity of the same name.
 //
-// Neither direction is a stream of messages that could be lost. What is to be done follows from comparing what the event store of this
-// server has with the catalog as it is here, for the entities whose shard this server owns, so each of them is looked after by one
-// server of the cluster. A change marks its entity; everything is compared from time to time besides, which mends what was missed.
+// Neither direction is a stream of messages that could be lost. What is to be done follows from comparing what the
+// event store of this server has with the catalog as it is here, for the entities whose shard this server owns, so
+// each of them is looked after by one server of the cluster. A change marks its entity; everything is compared from
+// time to time besides, which mends what was missed.
 //
 // Invariants: nothing is written that the catalog has already, so a result like the one before costs nothing. What
-// waits is a set of entities, bounded: it holds no states, and the newest one is written. Events of failures are bounded by
-// the second, and a node that came back before its turn makes none.
+// waits is a set of entities, bounded: it holds no states, and the newest one is written. Events of failures are
+// bounded by the second, and a node that came back before its turn makes none.
 package fleet
 
 import (
@@ -37,7 +38,8 @@ const (
 
 // Catalog is what the catalog knows, as this server has it. Names of nodes are matched without regard to case.
 type Catalog interface {
-	// Current says whether what is here is not much older than what the catalog's leader has: otherwise nothing is concluded from it.
+	// Current says whether what is here is not much older than what the catalog's leader has: otherwise nothing is
+	// concluded from it.
 	Current() bool
 	// Version changes with nodes and checks.
 	Version() uint64
@@ -75,8 +77,8 @@ type Config struct {
 	Proxy func(ctx context.Context, namespace, entity string) ([]byte, error)
 	// Handlers and Pipelines are given these events.
 	Handlers, Pipelines []string
-	// Tick is how often failures are looked for, 0 for 1 s; Sweep, how often all is compared, 0 for 30 s; Repeat, after which time the event of
-	// what still fails comes again, 0 for 60 s.
+	// Tick is how often failures are looked for, 0 for 1 s; Sweep, how often all is compared, 0 for 30 s; Repeat, after
+	// which time the event of what still fails comes again, 0 for 60 s.
 	Tick, Sweep, Repeat time.Duration
 	// Burst is how many events of failures are made at each tick at most, 0 for 100.
 	Burst int

@@ -61,9 +61,9 @@ type Result struct {
 	Output  string
 }
 
-// Plan returns what is to be written so that a node has the checks that follow from the results of the entity of its name, and no others of
-// ours. A check's output alone is no reason: it is that of when its status changed. lacks says that a result is about a service, or
-// a node, that is not there. Plan is pure.
+// Plan returns what is to be written so that a node has the checks that follow from the results of the entity of its
+// name, and no others of ours. A check's output alone is no reason: it is that of when its status changed. lacks says
+// that a result is about a service, or a node, that is not there. Plan is pure.
 func Plan(node Node, results []Result) (writes []Write, lacks bool) {
 	want := map[string]Check{}
 	for _, r := range results {

@@ -50,7 +50,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestPlanConverges: whatever a node has and results say, doing what the plan says leaves nothing to do, and touches nothing of others.
+// TestPlanConverges: whatever a node has and results say, doing what the plan says leaves nothing to do, and touches
+// nothing of others.
 func TestPlanConverges(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	pick := func(s ...string) string { return s[rng.IntN(len(s))] }

@@ -1,4 +1,5 @@
-// Package hub knows which agents are connected to this server and what they subscribed to, and sends them what they are to get.
+// Package hub knows which agents are connected to this server and what they subscribed to, and sends them what they
+// are to get.
 //
 // A message for many is encoded once in each of the two forms that agents speak, and shared.
 // Sending never waits: an agent whose link takes nothing more is cut off by the link, and
@@ -44,10 +45,12 @@ type Message struct {
 	held   bool     // certified sessions get nothing
 }
 
-// NewMessage makes a message of a kind; object is a pointer to one of package monitor's types, and must not change any more.
+// NewMessage makes a message of a kind; object is a pointer to one of package monitor's types, and must not change
+// any more.
 func NewMessage(kind string, object any) *Message { return &Message{kind: kind, object: object} }
 
-// ForCertified gives the message another form for agents that are known by a certificate. nil is none: they get nothing, and Send says so.
+// ForCertified gives the message another form for agents that are known by a certificate. nil is none: they get
+// nothing, and Send says so.
 func (m *Message) ForCertified(object any) {
 	if m.held = object == nil; !m.held {
 		m.other = NewMessage(m.kind, object)
@@ -130,7 +133,8 @@ func NewHub() *Hub {
 // f is called under the hub's lock, in order: it must not block, and must not call the hub.
 func (h *Hub) Watch(f func(namespace, subscription, agent string, joined bool)) { h.watch = f }
 
-// Visit calls f with the agents that have a subscription now, in no order; what Watch tells follows on it. f is called as Watch's is.
+// Visit calls f with the agents that have a subscription now, in no order; what Watch tells follows on it. f is
+// called as Watch's is.
 func (h *Hub) Visit(namespace, subscription string, f func(agents []string)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -250,7 +254,8 @@ func (h *Hub) Subscribers(namespace string, subscriptions []string) (out []*Sess
 	return out
 }
 
-// having yields the sessions with a subscription: those that asked for it, and the agent whose own it is. The lock is held.
+// having yields the sessions with a subscription: those that asked for it, and the agent whose own it is. The lock is
+// held.
 func (h *Hub) having(namespace, subscription string) iter.Seq[*Session] {
 	return func(yield func(*Session) bool) {
 		if name, is := strings.CutPrefix(subscription, monitor.EntitySubscription("")); is {
@@ -270,7 +275,8 @@ func (h *Hub) having(namespace, subscription string) iter.Seq[*Session] {
 	}
 }
 
-// Members returns the names of the agents that have a subscription, sorted: this server's part of a ring for round robin.
+// Members returns the names of the agents that have a subscription, sorted: this server's part of a ring for round
+// robin.
 func (h *Hub) Members(namespace, subscription string) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -11,10 +11,10 @@ import (
 	"corbel.dev/corbel/monitor"
 )
 
-// An agent sends its entity and the check's whole configuration with every result. Between servers that goes once: afterwards a result
-// goes as a Brief, a sixth of the size, which names both by their sums. The owner compares these with what it has, so that a brief
-// is taken as the event would have been, or not at all; it remembers nothing for that, and the sender only guesses what
-// the owner has.
+// An agent sends its entity and the check's whole configuration with every result. Between servers that goes once:
+// afterwards a result goes as a Brief, a sixth of the size, which names both by their sums. The owner compares these
+// with what it has, so that a brief is taken as the event would have been, or not at all; it remembers nothing for
+// that, and the sender only guesses what the owner has.
 
 // ErrWhole is the answer to a brief of which the owner does not know the rest: the event itself is to be sent.
 var ErrWhole = errkind.New(errkind.Conflict, "the check's configuration or its entity is not known here")

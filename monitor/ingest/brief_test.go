@@ -14,7 +14,8 @@ import (
 	"corbel.dev/corbel/monitor"
 )
 
-// Of two servers one gets events as they are, and the other in brief where it does not ask for the whole: both know the same then.
+// Of two servers one gets events as they are, and the other in brief where it does not ask for the whole: both know
+// the same then.
 func TestBriefIsTheEvent(t *testing.T) {
 	direct, brief := start(t, vfs.NewMem()), start(t, vfs.NewMem())
 	r := rand.New(rand.NewPCG(1, 2))

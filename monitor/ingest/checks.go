@@ -6,8 +6,8 @@ import (
 	"corbel.dev/corbel/monitor"
 )
 
-// checks are an entity's. Most entities have few, and each map that holds one takes as much as half a check: so they are in
-// the order of a hash of their names, which is looked for without a look at the checks themselves.
+// checks are an entity's. Most entities have few, and each map that holds one takes as much as half a check: so they
+// are in the order of a hash of their names, which is looked for without a look at the checks themselves.
 type checks []check
 
 type check struct {

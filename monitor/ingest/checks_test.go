@@ -60,7 +60,8 @@ func beatOf(entity string, at int64) *monitor.Event {
 	return e
 }
 
-// What a keepalive says is made when it is read: everybody reads what was sent, here, after a restart, at a replica, and from another server.
+// What a keepalive says is made when it is read: everybody reads what was sent, here, after a restart, at a replica,
+// and from another server.
 func TestKeepalivesSayWhatTheySaid(t *testing.T) {
 	fs := vfs.NewMem()
 	log := &records{}

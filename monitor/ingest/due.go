@@ -11,8 +11,9 @@ import (
 
 // Results that hold for a time only are listed by the second at which they end. A new result moves its end
 // without touching the list: whoever finds it there looks whether it is still due. Seconds are counted from
-// this process's start by a clock that nobody sets, so a jump of the machine's time ends nothing. It stands still while agents are refused, who
-// cannot be heard then: of a server that knows no leader for long, living agents that look for another one are not missed.
+// this process's start by a clock that nobody sets, so a jump of the machine's time ends nothing. It stands still
+// while agents are refused, who cannot be heard then: of a server that knows no leader for long, living agents that
+// look for another one are not missed.
 
 // seconds returns how long this process has run and could be reached.
 func (in *Ingest) seconds() int64 {
@@ -38,7 +39,8 @@ func (in *Ingest) heard(s *shard, k *key) {
 	s.list(k, k.heard+k.kind.Lifetime.Next(0))
 }
 
-// hearEarly counts a keepalive that has to wait for the disk as heard already: an agent is not missed since results of checks are in its way.
+// hearEarly counts a keepalive that has to wait for the disk as heard already: an agent is not missed since results
+// of checks are in its way.
 func (in *Ingest) hearEarly(namespace string, f *monitor.Frame) {
 	if string(f.Check) != monitor.KeepaliveCheck {
 		return
@@ -158,8 +160,9 @@ func (in *Ingest) expect(s *shard) {
 	}
 }
 
-// goOn lets the clock of a shard's deadlines have stood still since Freeze: what agents said meanwhile waits to be taken. It is
-// not their whole time anew, for a shard may be frozen often before another server has it. The lock is held.
+// goOn lets the clock of a shard's deadlines have stood still since Freeze: what agents said meanwhile waits to be
+// taken. It is not their whole time anew, for a shard may be frozen often before another server has it. The lock is
+// held.
 func (in *Ingest) goOn(s *shard) {
 	passed := in.seconds() - s.froze
 	for _, k := range s.keys {

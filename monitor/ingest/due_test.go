@@ -176,8 +176,8 @@ func TestRefusedAgentsAreNotMissed(t *testing.T) {
 	w.is(t, "late", "keepalive", 1, 1, "")
 }
 
-// While a shard is frozen, since another server is to have it, what its agents say waits elsewhere: nobody is missed for that when it is not given
-// away after all, and who was silent before is found after what was left of the time.
+// While a shard is frozen, since another server is to have it, what its agents say waits elsewhere: nobody is missed
+// for that when it is not given away after all, and who was silent before is found after what was left of the time.
 func TestFrozenShardsMissNobody(t *testing.T) {
 	w := startAt(t, vfs.NewMem())
 	shard := ShardOf("default", "e")

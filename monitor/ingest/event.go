@@ -128,7 +128,8 @@ func (in *Ingest) Get(namespace, entity, check string) (*monitor.Event, error) {
 	return p.Event()
 }
 
-// Delete removes the event of a check, and the entity's state with the last one ("" is all checks). It reports whether there was any.
+// Delete removes the event of a check, and the entity's state with the last one ("" is all checks). It reports
+// whether there was any.
 func (in *Ingest) Delete(namespace, entity, check string) bool {
 	s := in.shardOf(name{namespace, entity})
 	s.mu.Lock()

@@ -10,8 +10,8 @@ import (
 	"corbel.dev/corbel/monitor/eventstore/eventrecord"
 )
 
-// Where several servers share the shards, each owns some of them: it takes their results and raises their alarms. Others it
-// follows: what their owner made durable is applied as it comes, and kept in this server's own store, so
+// Where several servers share the shards, each owns some of them: it takes their results and raises their alarms.
+// Others it follows: what their owner made durable is applied as it comes, and kept in this server's own store, so
 // that it can go on as their owner at once. What it neither owns nor follows, it forgets.
 
 // ErrElsewhere is the answer to a result of an entity whose shard this server does not own, or not at the moment.
@@ -23,7 +23,8 @@ func ShardOf(namespace, entity string) uint16 { return shardNumber(name{namespac
 // takes reports whether results are taken. The lock is held.
 func (s *shard) takes() bool { return s.owned && !s.frozen }
 
-// Own takes a shard over, or lets it take results again after Freeze. What is expected of its checks gets its whole time anew, or the rest of it.
+// Own takes a shard over, or lets it take results again after Freeze. What is expected of its checks gets its whole
+// time anew, or the rest of it.
 func (in *Ingest) Own(shard uint16) {
 	s := &in.shards[shard]
 	s.mu.Lock()
@@ -41,7 +42,8 @@ func (in *Ingest) Own(shard uint16) {
 	in.expect(s)
 }
 
-// Freeze has an owned shard take no results, until Own or Leave: what was taken is made durable, and replicated, meanwhile.
+// Freeze has an owned shard take no results, until Own or Leave: what was taken is made durable, and replicated,
+// meanwhile.
 func (in *Ingest) Freeze(shard uint16) {
 	s := &in.shards[shard]
 	s.mu.Lock()
@@ -51,7 +53,8 @@ func (in *Ingest) Freeze(shard uint16) {
 	}
 }
 
-// Queue says whether events of a shard wait for their turn elsewhere in this process: then no later one is to overtake them.
+// Queue says whether events of a shard wait for their turn elsewhere in this process: then no later one is to
+// overtake them.
 func (in *Ingest) Queue(shard uint16, queued bool) {
 	s := &in.shards[shard]
 	s.mu.Lock()
@@ -84,7 +87,8 @@ func (in *Ingest) Owns(shard uint16) bool {
 // Blank reports whether the store held nothing when it was opened.
 func (in *Ingest) Blank() bool { return in.blank }
 
-// Settled reports whether all that was taken of a shard is stored; while the store is stalled, whether it is on its way to the replica.
+// Settled reports whether all that was taken of a shard is stored; while the store is stalled, whether it is on its
+// way to the replica.
 func (in *Ingest) Settled(shard uint16) bool {
 	s := &in.shards[shard]
 	s.mu.Lock()
@@ -133,8 +137,9 @@ func (in *Ingest) empty(s *shard) {
 	}
 }
 
-// Apply takes changes of a shard that this server follows, in the order in which its owner made them; until is the owner's sequence after
-// them. reset says that the records are all there is. An error means that the whole must be sent anew.
+// Apply takes changes of a shard that this server follows, in the order in which its owner made them; until is the
+// owner's sequence after them. reset says that the records are all there is. An error means that the whole must be
+// sent anew.
 func (in *Ingest) Apply(shard uint16, reset bool, until uint64, records []byte) error {
 	if err := in.failed.Load(); err != nil {
 		return errkind.E(errkind.Unavailable, "events cannot be stored", *err)
@@ -310,7 +315,8 @@ func (in *Ingest) Of(namespace, entity string) ([]*Published, error) {
 	return out, nil
 }
 
-// Entities calls f with the names of all entities of a namespace ("" is all) in a shard, in no order; false, where that is not owned here.
+// Entities calls f with the names of all entities of a namespace ("" is all) in a shard, in no order; false, where
+// that is not owned here.
 func (in *Ingest) Entities(shard uint16, namespace string, f func(namespace, entity string)) bool {
 	s := &in.shards[shard]
 	s.mu.Lock()

@@ -36,38 +36,41 @@ type Config struct {
 	Now  func() time.Time
 	// Silences returns those of a namespace; it is called for every result and must only look something up.
 	Silences func(namespace string) *monitor.Silences
-	// Wants says whether anybody wants a result's event; it is called for every result of a check that has handlers or pipelines, and for
-	// events with metrics, and must only look something up.
+	// Wants says whether anybody wants a result's event; it is called for every result of a check that has handlers or
+	// pipelines, and for events with metrics, and must only look something up.
 	Wants func(namespace string, kind *monitor.Kind, out monitor.Outcome) bool
 	// Publish is given what Wants asked for, in order, once it is stored. It must not block.
 	Publish func(*Published)
 	// Lift is called when silences end with their incident, once that is stored. It must not block.
 	Lift func(namespace string, names []string)
-	// Deregisters says whether an entity is to be removed when its agent is missed; it is called for every alarm and must only look
-	// something up. Deregister is called then, once the alarm is stored. It must not block.
+	// Deregisters says whether an entity is to be removed when its agent is missed; it is called for every alarm and
+	// must only look something up. Deregister is called then, once the alarm is stored. It must not block.
 	Deregisters func(namespace, entity string) bool
 	Deregister  func(namespace, entity string)
-	// Proxy returns the message of the entity that a result is of which an agent reports for another, and makes the entity where there
-	// is none. Nil leaves results with their agents.
+	// Proxy returns the message of the entity that a result is of which an agent reports for another, and makes the
+	// entity where there is none. Nil leaves results with their agents.
 	Proxy func(ctx context.Context, namespace, entity string) ([]byte, error)
-	// Turned is called, once that is stored, when a check that something of the catalog depends on (monitor.Binding) gets another status or
-	// another configuration, and when its event is deleted. It must not block. nil is nobody.
+	// Turned is called, once that is stored, when a check that something of the catalog depends on (monitor.Binding)
+	// gets another status or another configuration, and when its event is deleted. It must not block. nil is nobody.
 	Turned func(namespace, entity string)
 	// Hears says whether agents are let in. While they are not, nobody is missed. nil is always.
 	Hears func() bool
 	// Spread says that other servers have shards too: none is owned before Own. Otherwise all are.
 	Spread bool
-	// Replicate is given what a commit made durable of an owned shard: its records, or all of the shard (reset), and the sequence after it. It is
-	// called from one goroutine, in order; the records hold until it returns. It must not block. nil is nobody.
+	// Replicate is given what a commit made durable of an owned shard: its records, or all of the shard (reset), and the
+	// sequence after it. It is called from one goroutine, in order; the records hold until it returns. It must not
+	// block. nil is nobody.
 	Replicate func(shard uint16, reset bool, until uint64, records []byte)
-	// HistoryRuns is how many spans of a check's past are kept, 0 for 100, at most monitor.PastMost; HistoryAge after what time they go, 0 for 30 days.
+	// HistoryRuns is how many spans of a check's past are kept, 0 for 100, at most monitor.PastMost; HistoryAge after
+	// what time they go, 0 for 30 days.
 	HistoryRuns int
 	HistoryAge  time.Duration
-	// Stored is told how long the first change of each batch took from its arrival until it was durable, and how long of that the store did;
-	// nil is not told.
+	// Stored is told how long the first change of each batch took from its arrival until it was durable, and how long of
+	// that the store did; nil is not told.
 	Stored func(took, store time.Duration)
-	// Stepped is told of one result in sixteen, by chance, how long it took from its frame until its shard took it up, with the wait for room and for
-	// the shard, and how long the step to its new state took; nil is not told. It must not block: the shard is held.
+	// Stepped is told of one result in sixteen, by chance, how long it took from its frame until its shard took it up,
+	// with the wait for room and for the shard, and how long the step to its new state took; nil is not told. It must
+	// not block: the shard is held.
 	Stepped func(receive, step time.Duration)
 	// Gather is how long the first change waits for others before a commit, 0 for 15 ms.
 	Gather time.Duration
@@ -92,7 +95,8 @@ type Ingest struct {
 	frames   sync.Pool
 
 	taken []taken // of the newest commit, for use again; Run's
-	// backlog is what gathered while the store was stalled, in order; Run's. hangs says that it is, and wary until when, since born, it is not trusted.
+	// backlog is what gathered while the store was stalled, in order; Run's. hangs says that it is, and wary until when,
+	// since born, it is not trusted.
 	backlog [][]taken
 	born    time.Time
 	hangs   atomic.Bool
@@ -153,8 +157,8 @@ type entity struct {
 	checks     checks
 }
 
-// key is one check on one entity. There are hundreds of thousands, and the collector goes over such as have at most 512 bytes in one sweep, and
-// over larger ones one by one, at several times the cost.
+// key is one check on one entity. There are hundreds of thousands, and the collector goes over such as have at most
+// 512 bytes in one sweep, and over larger ones one by one, at several times the cost.
 type key struct {
 	n    uint32
 	kind *monitor.Kind
@@ -222,8 +226,8 @@ func shardOf[T string | []byte](namespace string, entity T) uint16 {
 	return uint16((h ^ h>>32) % Shards)
 }
 
-// Frame takes an event as an agent sent it, in protobuf. namespace is the agent's; the entity is the one that the event names. ctx bounds the wait
-// for room, Patient where it has no deadline.
+// Frame takes an event as an agent sent it, in protobuf. namespace is the agent's; the entity is the one that the
+// event names. ctx bounds the wait for room, Patient where it has no deadline.
 //
 // Errors: Invalid, what is wrong with the event; Unavailable, nothing can be stored.
 func (in *Ingest) Frame(ctx context.Context, namespace string, b []byte) error {
@@ -233,8 +237,9 @@ func (in *Ingest) Frame(ctx context.Context, namespace string, b []byte) error {
 	return err
 }
 
-// Take is Frame with a frame for use again, in which the event is cut, and tells which shard the event belongs to when that is not taken
-// here: ErrElsewhere. Unless it is the turn of the event, one of a shard for which others wait (Queue) is not taken either.
+// Take is Frame with a frame for use again, in which the event is cut, and tells which shard the event belongs to
+// when that is not taken here: ErrElsewhere. Unless it is the turn of the event, one of a shard for which others wait
+// (Queue) is not taken either.
 func (in *Ingest) Take(ctx context.Context, namespace string, b []byte, f *monitor.Frame, turn bool) (shard uint16, err error) {
 	w := in.sampled()
 	if err := f.Cut(b); err != nil {

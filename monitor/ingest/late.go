@@ -6,8 +6,9 @@ import (
 	"corbel.dev/corbel/monitor/eventstore"
 )
 
-// late takes what the store could not give when it was opened (eventstore.Loaded): of shards that are owned here, and of checks that were not heard
-// of since. Who was heard of is newer here, and keeps what it has; of its past what the store has is put before that.
+// late takes what the store could not give when it was opened (eventstore.Loaded): of shards that are owned here, and
+// of checks that were not heard of since. Who was heard of is newer here, and keeps what it has; of its past what the
+// store has is put before that.
 func (in *Ingest) late(ctx context.Context, fill func(eventstore.Loaded) error) error {
 	select {
 	case <-in.ready:

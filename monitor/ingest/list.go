@@ -44,8 +44,8 @@ func (in *Ingest) Events(namespace, entity string) []*Published {
 	return list
 }
 
-// List returns all events of a namespace ("" is all) and an entity ("" is all), by namespace, entity and check. It is for
-// such as are few: Page goes through many.
+// List returns all events of a namespace ("" is all) and an entity ("" is all), by namespace, entity and check. It is
+// for such as are few: Page goes through many.
 func (in *Ingest) List(namespace, entity string) (out []*Published) {
 	for _, n := range in.Names(namespace) {
 		if entity == "" || n.Name == entity {
@@ -75,7 +75,8 @@ func (in *Ingest) EntityState(namespace, entity string) (*monitor.EntityState, e
 	return state, nil
 }
 
-// seen returns when the entity's agent was heard of last, in Unix seconds: its newest keepalive that was not missed. 0 is never. The lock is held.
+// seen returns when the entity's agent was heard of last, in Unix seconds: its newest keepalive that was not missed.
+// 0 is never. The lock is held.
 func (e *entity) seen() int64 {
 	if k := find(e.checks, monitor.KeepaliveCheck); k != nil {
 		return k.res.State.LastOK
@@ -85,7 +86,8 @@ func (e *entity) seen() int64 {
 
 // Tail is told of everything that is taken, while somebody follows it.
 type Tail interface {
-	// Wants says whether anybody wants an event; it is called for every result, under a lock, and must only look something up.
+	// Wants says whether anybody wants an event; it is called for every result, under a lock, and must only look
+	// something up.
 	Wants(namespace, entity, check string, out monitor.Outcome) bool
 	// Publish is given what Wants asked for, once it is stored. It must not block.
 	Publish(*Published)

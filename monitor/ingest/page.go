@@ -43,8 +43,8 @@ type Page struct {
 	Owned [Shards]bool
 }
 
-// Page calls take with the events of a range that are owned here, in order, until take returns false (the event it was given counts as
-// taken) or the page is full. Each entity's shard is locked for a moment.
+// Page calls take with the events of a range that are owned here, in order, until take returns false (the event it
+// was given counts as taken) or the page is full. Each entity's shard is locked for a moment.
 func (in *Ingest) Page(r Range, take func(*Published) bool) Page {
 	names, page := in.first(r)
 	for _, n := range names {

@@ -8,9 +8,10 @@ import (
 	"corbel.dev/corbel/monitor/eventstore"
 )
 
-// A store that does not come back from a commit, or refuses it again and again, for longer than StallAfter is as good as gone: another server should
-// have the shards. So that nothing of what was taken is lost by that, the replica is given everything before it is durable here, in the order in
-// which it was taken, and what a shard's owner owes (actions) is done once the replica has it. When the store answers, it gets all of it.
+// A store that does not come back from a commit, or refuses it again and again, for longer than StallAfter is as good
+// as gone: another server should have the shards. So that nothing of what was taken is lost by that, the replica is
+// given everything before it is durable here, in the order in which it was taken, and what a shard's owner owes
+// (actions) is done once the replica has it. When the store answers, it gets all of it.
 
 // stallRound is how often what was taken goes to the replicas while the store is stalled.
 const stallRound = 50 * time.Millisecond

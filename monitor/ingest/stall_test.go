@@ -9,7 +9,8 @@ import (
 	"corbel.dev/corbel/kit/vfs"
 )
 
-// While the store is stalled the replica is given everything, once and in order; actions wait until it has that, or the store answers.
+// While the store is stalled the replica is given everything, once and in order; actions wait until it has that, or
+// the store answers.
 func TestStalledStoreHandsOn(t *testing.T) {
 	t.Parallel()
 	faulty := vfs.NewFaulty(vfs.NewMem())

@@ -10,7 +10,8 @@ type Summary struct {
 	Timestamp                int64 // of the newest result, in Unix seconds
 }
 
-// Walk calls f with all checks of the shards that this server owns, in no order. f is called under a lock and must call nothing of Ingest.
+// Walk calls f with all checks of the shards that this server owns, in no order. f is called under a lock and must
+// call nothing of Ingest.
 func (in *Ingest) Walk(f func(Summary)) {
 	for i := range in.shards {
 		s := &in.shards[i]
@@ -26,7 +27,8 @@ func (in *Ingest) Walk(f func(Summary)) {
 	}
 }
 
-// Summary returns what is known of one check; ok is false where it was never heard of. ErrElsewhere where its shard is not owned here.
+// Summary returns what is known of one check; ok is false where it was never heard of. ErrElsewhere where its shard
+// is not owned here.
 func (in *Ingest) Summary(namespace, entity, check string) (sum Summary, ok bool, err error) {
 	s := in.shardOf(name{namespace, entity})
 	s.mu.Lock()

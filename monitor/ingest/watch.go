@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// watchEvery is of how many results one is timed, by chance: what comes in a rhythm would fool a count. Clocks are what timing costs.
+// watchEvery is of how many results one is timed, by chance: what comes in a rhythm would fool a count. Clocks are
+// what timing costs.
 const watchEvery = 16
 
 // watch times one result on its way, or does nothing: the zero value.

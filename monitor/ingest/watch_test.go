@@ -9,7 +9,8 @@ import (
 	"corbel.dev/corbel/telemetry"
 )
 
-// TestStepsAreTimed: of many results a sixteenth is told, with times that are possible; a result that is refused is not.
+// TestStepsAreTimed: of many results a sixteenth is told, with times that are possible; a result that is refused is
+// not.
 func TestStepsAreTimed(t *testing.T) {
 	told, sum := 0, time.Duration(0)
 	w := start(t, vfs.NewMem(), func(c *Config) {
@@ -40,7 +41,8 @@ func TestStepsAreTimed(t *testing.T) {
 	}
 }
 
-// BenchmarkWatch is what timing adds to each result, with its account: some 25 ns of several thousand, and no allocation.
+// BenchmarkWatch is what timing adds to each result, with its account: some 25 ns of several thousand, and no
+// allocation.
 func BenchmarkWatch(b *testing.B) {
 	costs := telemetry.New(telemetry.Config{}).Stages("monitor", "result")
 	in := &Ingest{cfg: Config{Stepped: func(receive, step time.Duration) {

@@ -2,11 +2,12 @@
 //
 // An access token holds for five minutes and says all there is to say, so a login costs no write, whatever the storm. A
 // refresh token holds for twelve hours and may be used once: the first use writes a record of the session, and
-// later ones move it on (one write for each). One that comes a second time ends its session, since somebody has a copy. So does
-// logging out, at once and on every server; a session ends too when its user is disabled or has a new password.
+// later ones move it on (one write for each). One that comes a second time ends its session, since somebody has a
+// copy. So does logging out, at once and on every server; a session ends too when its user is disabled or has a new
+// password.
 //
-// Records are bounded: they go some time after their session has ended, and beyond MaxRecords, or MaxUserRecords of one user, no
-// session is refreshed, which makes its user log in again. One user's do not keep others from theirs.
+// Records are bounded: they go some time after their session has ended, and beyond MaxRecords, or MaxUserRecords of
+// one user, no session is refreshed, which makes its user log in again. One user's do not keep others from theirs.
 package logins
 
 import (
@@ -48,8 +49,8 @@ var ErrWrong = errkind.New(errkind.Denied, "invalid token")
 type Config struct {
 	Resources *resources.Resources
 	Now       func() time.Time
-	// PrivateKey and PublicKey, in PEM, sign and check tokens in place of a secret that the servers share. PublicKey may stand alone: then
-	// tokens of another cluster are accepted, and none are handed out.
+	// PrivateKey and PublicKey, in PEM, sign and check tokens in place of a secret that the servers share. PublicKey may
+	// stand alone: then tokens of another cluster are accepted, and none are handed out.
 	PrivateKey, PublicKey []byte
 }
 
@@ -221,8 +222,8 @@ func (l *Logins) Check(access string) (monitor.Caller, error) {
 	return monitor.Caller{User: user.Username, Groups: user.Groups}, nil
 }
 
-// Holds is Check for what goes on longer than an access token is good for: it holds as long as the session may, until that was ended.
-// Errors: ErrWrong.
+// Holds is Check for what goes on longer than an access token is good for: it holds as long as the session may, until
+// that was ended. Errors: ErrWrong.
 func (l *Logins) Holds(access string) (monitor.Caller, error) {
 	c, user, err := l.valid(access, true)
 	if err != nil || c.Use != "" || l.cfg.Now().Unix() >= c.Expires+int64(RefreshTime/time.Second) {
@@ -231,8 +232,8 @@ func (l *Logins) Holds(access string) (monitor.Caller, error) {
 	return monitor.Caller{User: user.Username, Groups: user.Groups}, nil
 }
 
-// Refresh takes both tokens of a session, of which access may have expired, to new ones. Errors: ErrWrong; Overloaded, there are too many
-// sessions; those of resources.Write.
+// Refresh takes both tokens of a session, of which access may have expired, to new ones. Errors: ErrWrong;
+// Overloaded, there are too many sessions; those of resources.Write.
 func (l *Logins) Refresh(ctx context.Context, access, refresh, issuer string) (Tokens, error) {
 	a, _, err := l.valid(access, true)
 	if err != nil || a.Use != "" {

@@ -1,12 +1,13 @@
 // Package mirror copies objects from other clusters into this one, as replicators say (federation/v1).
 //
-// One way: what a source has is put here, over what has its name; what it had and has no more goes here too. Only objects that came from a
-// source go with it: each has a record (monitor.Copy), written and removed in the same command as itself. An object that came from
-// this cluster in the first place is not offered back to it.
+// One way: what a source has is put here, over what has its name; what it had and has no more goes here too. Only
+// objects that came from a source go with it: each has a record (monitor.Copy), written and removed in the same
+// command as itself. An object that came from this cluster in the first place is not offered back to it.
 //
-// The leader of the plane's group does it, a round for each replicator and interval. A round that did not get the whole list changes
-// nothing. Rounds, pages, lists and calls are bounded; one replicator has one round at a time, and all of them rounds at once. What
-// cannot be written is named in the log and in Status, and tried again in the next round.
+// The leader of the plane's group does it, a round for each replicator and interval. A round that did not get the
+// whole list changes nothing. Rounds, pages, lists and calls are bounded; one replicator has one round at a time, and
+// all of them rounds at once. What cannot be written is named in the log and in Status, and tried again in the next
+// round.
 //
 // Run owns all goroutines. Status may be called from any goroutine; it tells what this server did since it leads.
 package mirror

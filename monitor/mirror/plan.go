@@ -31,8 +31,8 @@ func (c change) what() string {
 	return o.Type + " " + o.Name
 }
 
-// plan says what makes this cluster's objects of a type those of a source. Objects that are as they should be cost nothing; those that
-// another replicator brought are left alone, and one of them is named by taken.
+// plan says what makes this cluster's objects of a type those of a source. Objects that are as they should be cost
+// nothing; those that another replicator brought are left alone, and one of them is named by taken.
 func plan(v *resources.View, r *monitor.Replicator, typ monitor.Type, origin string, list []object) (out []change, taken string, n uint64) {
 	wanted := make(map[string]bool, len(list))
 	for _, o := range list {
@@ -71,7 +71,8 @@ func plan(v *resources.View, r *monitor.Replicator, typ monitor.Type, origin str
 	return out, taken, n
 }
 
-// released lists records whose replicator is gone, or looks after other objects now: what they are of stays, and is this cluster's own.
+// released lists records whose replicator is gone, or looks after other objects now: what they are of stays, and is
+// this cluster's own.
 func released(v *resources.View) (ops []objects.Op) {
 	v.List(monitor.CopyType, "", "", "", func(i *objects.Item) bool {
 		record := i.Object().(*monitor.Copy)

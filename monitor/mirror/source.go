@@ -32,8 +32,8 @@ const (
 	maxFileBytes = 1 << 20   // of a file with a key or a certificate
 )
 
-// Page is what a cluster answers that is asked for its objects. Encoded objects are as the plane's group has them, so hashes of passwords come
-// along, which no other answer has.
+// Page is what a cluster answers that is asked for its objects. Encoded objects are as the plane's group has them, so
+// hashes of passwords come along, which no other answer has.
 type Page struct {
 	Cluster  string   `json:"cluster"` // the ID of the source
 	Objects  []Object `json:"objects"`
@@ -141,8 +141,8 @@ func (s *source) all(ctx context.Context, typ monitor.Type, self string) (origin
 	}
 }
 
-// decode reads an object of a source and refuses what this cluster would not take from its own users: then nothing of the list is copied,
-// for what is left out of it would be deleted here.
+// decode reads an object of a source and refuses what this cluster would not take from its own users: then nothing of
+// the list is copied, for what is left out of it would be deleted here.
 func decode(r *monitor.Replicator, typ monitor.Type, o Object) (object, error) {
 	v := typ.New()
 	err := tagproto.Unmarshal(o.Encoded, v)

@@ -11,7 +11,8 @@ import (
 )
 
 // A command is its version (1), the number of its ops, and of each verb, type, namespace, name,
-// index and object. A snapshot is magic, index, number of items, of each type, namespace, name, index and object, and a CRC32C of all.
+// index and object. A snapshot is magic, index, number of items, of each type, namespace, name, index and object, and
+// a CRC32C of all.
 const (
 	commandVersion = 1
 	magic          = "CBLMON\x00\x01"

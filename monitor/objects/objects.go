@@ -1,8 +1,9 @@
-// Package objects is the replicated configuration of the monitoring plane: its objects, and the commands that change them.
+// Package objects is the replicated configuration of the monitoring plane: its objects, and the commands that change
+// them.
 //
 // A State is immutable; Apply makes the next one. It is pure and gives the same result
-// on every member. Objects are decoded once, when they are applied, but for entities, of which there may be very many: these
-// are kept encoded, and decoded for who reads one. Nobody must change an object.
+// on every member. Objects are decoded once, when they are applied, but for entities, of which there may be very
+// many: these are kept encoded, and decoded for who reads one. Nobody must change an object.
 package objects
 
 import (
@@ -31,7 +32,8 @@ func NewItem(namespace, name string, index uint64, object monitor.Object) *Item 
 	return &Item{Namespace: namespace, Name: name, Index: index, object: object}
 }
 
-// Object returns the object. It may be shared, and must not be changed; each call may decode it, so it is not for asking whether it is there.
+// Object returns the object. It may be shared, and must not be changed; each call may decode it, so it is not for
+// asking whether it is there.
 func (i *Item) Object() monitor.Object {
 	if i.object != nil {
 		return i.object

@@ -31,8 +31,8 @@ func archive(t *testing.T, files map[string]string) (b []byte, sum string) {
 	return out.Bytes(), hex.EncodeToString(digest[:])
 }
 
-// Commands find what assets hold on their path, and expressions the functions of assets' scripts. An asset is named by how its name begins, and the build
-// for the server is taken.
+// Commands find what assets hold on their path, and expressions the functions of assets' scripts. An asset is named
+// by how its name begins, and the build for the server is taken.
 func TestAssets(t *testing.T) {
 	tool, toolSum := archive(t, map[string]string{"bin/shout": "#!/bin/sh\ntr a-z A-Z\n"})
 	lib, libSum := archive(t, map[string]string{"lib/team.js": "function team(e) { return e.entity.labels.region === 'us' ? 'west' : 'east' }"})

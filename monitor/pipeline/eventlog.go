@@ -16,8 +16,8 @@ import (
 // DefaultEventLogBuffer is how many events may wait for the event log (the contract's event-log-buffer-size).
 const DefaultEventLogBuffer = 100_000
 
-// EventLog writes every stored event to a file, a line of JSON each. Offer never waits: events that find its buffer full are
-// dropped and counted. A file that was moved away or removed is made anew within a second, so it may be
+// EventLog writes every stored event to a file, a line of JSON each. Offer never waits: events that find its buffer
+// full are dropped and counted. A file that was moved away or removed is made anew within a second, so it may be
 // rotated by whoever rotates logs.
 type EventLog struct {
 	path string
@@ -27,7 +27,8 @@ type EventLog struct {
 	written, dropped atomic.Uint64
 }
 
-// NewEventLog makes an EventLog; buffer 0 is DefaultEventLogBuffer. The file must be writable: an error is of kind Invalid.
+// NewEventLog makes an EventLog; buffer 0 is DefaultEventLogBuffer. The file must be writable: an error is of kind
+// Invalid.
 func NewEventLog(path string, buffer int, log *slog.Logger) (*EventLog, error) {
 	if buffer <= 0 {
 		buffer = DefaultEventLogBuffer

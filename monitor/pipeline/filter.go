@@ -31,7 +31,8 @@ type filter struct {
 	lib     *library
 }
 
-// condition is one expression: in Go where it is of the common form, else a program. One that does not compile has neither: it counts for nothing.
+// condition is one expression: in Go where it is of the common form, else a program. One that does not compile has
+// neither: it counts for nothing.
 type condition struct {
 	common  *expression.Expression
 	program *script.Program
@@ -133,8 +134,8 @@ func (f *filter) slow(ctx context.Context, p *Pipelines, i *item, s *expression.
 	})
 }
 
-// breaker lets a program rest that was cut again and again, so that it does not take the processor from others. While it
-// rests it counts as one that throws.
+// breaker lets a program rest that was cut again and again, so that it does not take the processor from others. While
+// it rests it counts as one that throws.
 type breaker struct {
 	cuts  atomic.Int32
 	until atomic.Int64 // Unix nanoseconds
@@ -157,8 +158,8 @@ func (b *breaker) failed(err error, now time.Time) {
 	}
 }
 
-// library is the scripts of the assets that a filter or a mutator names. They are fetched when first asked for; what goes wrong
-// then is tried again later.
+// library is the scripts of the assets that a filter or a mutator names. They are fetched when first asked for; what
+// goes wrong then is tried again later.
 type library struct {
 	assets []*objects.Item
 

@@ -26,10 +26,12 @@ func compileHandler(i *objects.Item, assets []*objects.Item) *handler {
 	return &handler{item: i, assets: assets, def: i.Object().(*monitor.Handler)}
 }
 
-// socketTimeout is how long a connection and what is sent over it may take, where the handler does not say (the contract's).
+// socketTimeout is how long a connection and what is sent over it may take, where the handler does not say (the
+// contract's).
 const socketTimeout = 60 * time.Second
 
-// pass reports what the filters that need no JavaScript say, before anything waits for anybody; rest is false when that is all of them.
+// pass reports what the filters that need no JavaScript say, before anything waits for anybody; rest is false when
+// that is all of them.
 func (w *workflow) pass(i *item, now time.Time) (pass, rest bool) {
 	s := i.subject()
 	for _, f := range w.filters {

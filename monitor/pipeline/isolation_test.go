@@ -15,8 +15,9 @@ import (
 	"corbel.dev/corbel/monitor"
 )
 
-// TestOneHangs: a command that never ends, a sink that takes nothing, a filter and a mutator that loop. Each holds its own workers; another
-// handler of the same events gets all of them meanwhile, and what the stuck ones gave up is counted.
+// TestOneHangs: a command that never ends, a sink that takes nothing, a filter and a mutator that loop. Each holds
+// its own workers; another handler of the same events gets all of them meanwhile, and what the stuck ones gave up is
+// counted.
 func TestOneHangs(t *testing.T) {
 	stalled, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -38,7 +39,8 @@ func TestOneHangs(t *testing.T) {
 		for n := range entities {
 			w.send(result(fmt.Sprint("e", n), "cpu", 1+uint32(i%2), "hangs", "loops", "spins", "stalls", "good"))
 		}
-		// The next round comes when the good handler has this one: so it never has more to do than it has room for, whatever the others do.
+		// The next round comes when the good handler has this one: so it never has more to do than it has room for,
+		// whatever the others do.
 		polltest.Until(t, func() bool { return w.of("good").Done == uint64((i+1)*entities) }, "the good handler to have round %d: %+v", i, w.Stats())
 	}
 	if s := w.of("good"); s.Queued != rounds*entities || s.Merged+s.Shed+s.Failed != 0 {
@@ -66,7 +68,8 @@ func TestOneHangs(t *testing.T) {
 	}
 }
 
-// What is merged is the newest state: after a failure and its end came while the handler was stuck, it learns how things are.
+// What is merged is the newest state: after a failure and its end came while the handler was stuck, it learns how
+// things are.
 func TestNewestStateWins(t *testing.T) {
 	w := start(t, func(c *Config) { c.Queue, c.Workers = 4, 1 }, pipe("slow", `read -r line; echo "$line" >> "$OUT/slow"; while [ -e "$OUT/stuck" ]; do sleep 0.05; done`))
 	stuck := filepath.Join(w.dir, "stuck")

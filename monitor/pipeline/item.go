@@ -9,7 +9,8 @@ import (
 	"corbel.dev/corbel/monitor/ingest"
 )
 
-// item is an event on its way. The whole event and its JSON are made once, by the first that asks, and shared; nobody changes them.
+// item is an event on its way. The whole event and its JSON are made once, by the first that asks, and shared; nobody
+// changes them.
 type item struct {
 	p *ingest.Published
 

@@ -1,12 +1,12 @@
 // Package pipeline takes stored events through filters and mutators to handlers.
 //
-// Everything is compiled when the configuration changes: what an event goes through is looked up, never worked out. Expressions of the
-// common form are Go, and are evaluated before anything waits; the others are JavaScript.
+// Everything is compiled when the configuration changes: what an event goes through is looked up, never worked out.
+// Expressions of the common form are Go, and are evaluated before anything waits; the others are JavaScript.
 //
-// Each handler has queues and workers of its own, so one that hangs, whose filter loops or whose sink stalls holds nobody else up.
-// Events of one check on one entity reach a handler in order, one at a time. Queues are bounded: what a full one gives up is said at
-// queue, and counted. Filters see every event before it may be merged with a newer one, except
-// those in JavaScript when their queue is full.
+// Each handler has queues and workers of its own, so one that hangs, whose filter loops or whose sink stalls holds
+// nobody else up. Events of one check on one entity reach a handler in order, one at a time. Queues are bounded: what
+// a full one gives up is said at queue, and counted. Filters see every event before it may be merged with a newer
+// one, except those in JavaScript when their queue is full.
 //
 // Wants and Publish never wait. All methods may be called from any goroutine; Run owns all workers.
 package pipeline
@@ -110,7 +110,8 @@ func New(cfg Config) (*Pipelines, error) {
 	return p, nil
 }
 
-// Run compiles what changes and hands events over until ctx ends. What waits then is given up, and counted as shed; what is under way is cut.
+// Run compiles what changes and hands events over until ctx ends. What waits then is given up, and counted as shed;
+// what is under way is cut.
 func (p *Pipelines) Run(ctx context.Context) error {
 	p.mu.Lock()
 	p.ctx = ctx
@@ -167,7 +168,8 @@ func (p *Pipelines) runner(name runnerName) *runner {
 	return r
 }
 
-// forget drops runners of handlers that are gone, once they have nothing left to do. One that an event reaches at that moment still does its work.
+// forget drops runners of handlers that are gone, once they have nothing left to do. One that an event reaches at
+// that moment still does its work.
 func (p *Pipelines) forget(v *view) {
 	for _, r := range p.all() {
 		if n := v.namespaces[r.name.namespace]; (n == nil || n.handlers[r.name.handler] == nil) && r.idle() {
@@ -202,7 +204,8 @@ func (p *Pipelines) start(work func(context.Context)) bool {
 
 // Wants says whether a result's event may be of interest to a handler. It looks the kind up, and nothing else.
 //
-// Pipelines that an event names itself, and its check does not, are looked for where something happened: an unchanged OK has its check's own only.
+// Pipelines that an event names itself, and its check does not, are looked for where something happened: an unchanged
+// OK has its check's own only.
 func (p *Pipelines) Wants(namespace string, kind *monitor.Kind, out monitor.Outcome) bool {
 	n := p.view.Load().namespaces[namespace]
 	if n == nil || len(n.handlers) == 0 {
@@ -298,8 +301,8 @@ func (p *Pipelines) took(d time.Duration) {
 	}
 }
 
-// HandlerStats are the counts of one handler. Every event that reached the handler's filters is counted in Filtered, or in Queued and then, once it
-// is not waiting or being done any more, in one of the others.
+// HandlerStats are the counts of one handler. Every event that reached the handler's filters is counted in Filtered,
+// or in Queued and then, once it is not waiting or being done any more, in one of the others.
 type HandlerStats struct {
 	Namespace, Handler string
 	Queued             uint64 // events that its quick filters let pass

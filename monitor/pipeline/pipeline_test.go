@@ -60,7 +60,8 @@ func TestPipe(t *testing.T) {
 	}
 }
 
-// Values of secrets are in the environment of commands and the variables of scripts, and not in the log; without them nothing is run.
+// Values of secrets are in the environment of commands and the variables of scripts, and not in the log; without them
+// nothing is run.
 func TestSecrets(t *testing.T) {
 	secret := func(h *monitor.Handler, name string) *monitor.Handler {
 		h.Secrets = []*monitor.Secret{{Name: "KEY", Secret: name}}

@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// queue holds what waits for one handler, or for its filters. Tasks of one key leave in their order and one at a time: the next one only when the
-// one before was done with. Keys take turns.
+// queue holds what waits for one handler, or for its filters. Tasks of one key leave in their order and one at a
+// time: the next one only when the one before was done with. Keys take turns.
 //
-// It is bounded. While there is room nothing is lost. When it is full, room is made for a new task by, in this order: its key's newest task, if
-// that neither begins nor ends an incident; the oldest such task of which a newer one of its key waits; the oldest task of any sort of
-// which a newer one of its key waits; its key's newest one. These are merged: the newest state of every key stays as long as
-// there are not more keys than room. When there are, some are shed: the oldest task that is no edge, else the new one if it is
-// none, else the oldest.
+// It is bounded. While there is room nothing is lost. When it is full, room is made for a new task by, in this order:
+// its key's newest task, if that neither begins nor ends an incident; the oldest such task of which a newer one of
+// its key waits; the oldest task of any sort of which a newer one of its key waits; its key's newest one. These are
+// merged: the newest state of every key stays as long as there are not more keys than room. When there are, some are
+// shed: the oldest task that is no edge, else the new one if it is none, else the oldest.
 type queue struct {
 	most int
 
@@ -20,7 +20,8 @@ type queue struct {
 	n     int
 	lanes map[laneKey]*lane
 	ready *list.List // of lanes that have tasks and of which none is being done
-	// Waiting tasks, oldest first: all, those that are no edges, and those of either sort of which a newer one of their key waits.
+	// Waiting tasks, oldest first: all, those that are no edges, and those of either sort of which a newer one of their
+	// key waits.
 	all, plain, olderPlain, olderEdges *list.List
 }
 
@@ -95,7 +96,8 @@ func (q *queue) put(t *task) (l lost) {
 	return l
 }
 
-// givesWayLocked says which task makes room for t in a lane (nil is none yet), and whether a newer one of its key stays.
+// givesWayLocked says which task makes room for t in a lane (nil is none yet), and whether a newer one of its key
+// stays.
 func (q *queue) givesWayLocked(ln *lane, t *task) (gives *task, merged bool) {
 	var newest *task
 	if ln != nil && ln.tasks.Len() > 0 {

@@ -16,8 +16,9 @@ type numbered struct {
 	edge   bool
 }
 
-// TestQueue compares the queue with what its doc promises, over random runs: nothing is lost while there is room, everything is accounted for, each
-// key's tasks come in order and one at a time, and the newest of a key stays where there are not more keys than room.
+// TestQueue compares the queue with what its doc promises, over random runs: nothing is lost while there is room,
+// everything is accounted for, each key's tasks come in order and one at a time, and the newest of a key stays where
+// there are not more keys than room.
 func TestQueue(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))

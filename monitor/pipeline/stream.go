@@ -18,8 +18,9 @@ import (
 	"corbel.dev/corbel/monitor/objects"
 )
 
-// stream is a TCPStreamHandler's connections: each carries one event at a time, a line of JSON, and waits for the next one then. There are no more than
-// max. While its address cannot be reached whoever has an event waits for the next try: the pauses between tries grow from least to most.
+// stream is a TCPStreamHandler's connections: each carries one event at a time, a line of JSON, and waits for the
+// next one then. There are no more than max. While its address cannot be reached whoever has an event waits for the
+// next try: the pauses between tries grow from least to most.
 type stream struct {
 	item        *objects.Item
 	def         *monitor.TCPStreamHandler

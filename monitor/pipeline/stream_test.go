@@ -67,7 +67,8 @@ func (s *sink) count() (lines, made int) {
 }
 
 // Events are lines over few connections that stay; when the other side goes, they wait for it and come by new ones.
-// unheard waits until a handler has noticed that the other side ended its connections: what is written before may go nowhere.
+// unheard waits until a handler has noticed that the other side ended its connections: what is written before may go
+// nowhere.
 func (w *world) unheard(t *testing.T, name string) {
 	t.Helper()
 	st := w.view.Load().namespaces["default"].handlers[streamName(name)].stream

@@ -16,8 +16,8 @@ type Unreached struct {
 	Reason          string
 }
 
-// Unreached lists them, by namespace, kind and name: handlers that get no events, and published checks none of whose handlers and pipelines
-// takes any. A check that names neither is wanted so: its state is all that is asked for.
+// Unreached lists them, by namespace, kind and name: handlers that get no events, and published checks none of whose
+// handlers and pipelines takes any. A check that names neither is wanted so: its state is all that is asked for.
 func (p *Pipelines) Unreached() (out []Unreached) {
 	v := p.view.Load()
 	if v == nil {

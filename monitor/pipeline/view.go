@@ -29,7 +29,8 @@ type namespace struct {
 	plans map[planKey]*plan
 }
 
-// route is a pipeline: workflows in order. err is what is wrong with the workflow behind the last one: there the route ends.
+// route is a pipeline: workflows in order. err is what is wrong with the workflow behind the last one: there the
+// route ends.
 type route struct {
 	name      string
 	workflows []*workflow
@@ -237,7 +238,8 @@ func (n *namespace) workflow(id string, filters []*monitor.Ref, mutator *monitor
 // maxNesting is how deep sets of handlers may be in sets.
 const maxNesting = 3
 
-// expand returns the handlers that names and the sets among them come to, by name. complain is told of what cannot be followed.
+// expand returns the handlers that names and the sets among them come to, by name. complain is told of what cannot be
+// followed.
 func (n *namespace) expand(names []string, complain func(handler, why string)) []string {
 	found := map[string]bool{}
 	var follow func(names []string, level int)

@@ -14,7 +14,8 @@ const (
 	reapMost  = 500 // objects with one command
 )
 
-// Reap removes silences and records of logins that are over, while leads says that it is this server's turn. It returns when ctx ends.
+// Reap removes silences and records of logins that are over, while leads says that it is this server's turn. It
+// returns when ctx ends.
 func (r *Resources) Reap(ctx context.Context, leads func() bool, now func() time.Time) error {
 	tick := time.NewTicker(reapEvery)
 	defer tick.Stop()

@@ -39,7 +39,8 @@ func (v *View) Access() *monitor.Access { return v.access }
 // Silences returns a namespace's silences; nil is none.
 func (v *View) Silences(namespace string) *monitor.Silences { return v.silences[namespace] }
 
-// APIKey returns the API key that somebody brought; nil is none. It is looked up by its hash, so the time that takes says nothing of the keys that there are.
+// APIKey returns the API key that somebody brought; nil is none. It is looked up by its hash, so the time that takes
+// says nothing of the keys that there are.
 func (v *View) APIKey(key string) *monitor.APIKey { return v.keys[sha256.Sum256([]byte(key))] }
 
 // Resources is the configuration and the group's Machine. Make it, give it to group.Open, and the
@@ -69,15 +70,16 @@ func (r *Resources) Serve(g Group) { r.group.Store(&g) }
 // View returns the configuration as it is here.
 func (r *Resources) View() *View { return r.view.Load() }
 
-// Changed returns a channel that is closed with the next change after the call. Ask before View, and no change is missed.
+// Changed returns a channel that is closed with the next change after the call. Ask before View, and no change is
+// missed.
 func (r *Resources) Changed() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.changed
 }
 
-// Watch sets who is told of the changes that were applied, in order, once they are in View; after a Restore it is told of
-// nothing in particular (nil). It is set before the group runs, and must not block.
+// Watch sets who is told of the changes that were applied, in order, once they are in View; after a Restore it is
+// told of nothing in particular (nil). It is set before the group runs, and must not block.
 func (r *Resources) Watch(f func([]objects.Op)) { r.watch = f }
 
 // Write does all of ops or none, and returns when that is durable and in this server's View.
@@ -210,7 +212,8 @@ func (r *Resources) Restore(in io.Reader) error {
 	return nil
 }
 
-// Proxy returns the message of the entity that agents report results for in its place, and makes it a proxy entity where there is none (contract SK-13).
+// Proxy returns the message of the entity that agents report results for in its place, and makes it a proxy entity
+// where there is none (contract SK-13).
 func (r *Resources) Proxy(ctx context.Context, namespace, name string) ([]byte, error) {
 	item := r.View().Get("entities", namespace, name)
 	if item == nil {

@@ -1,10 +1,12 @@
 // Package reveal finds the values of secrets that checks, handlers and mutators name (secrets/v1).
 //
-// A name leads to a Secret of the namespace, that to a provider and to what the provider knows it by. Providers are the environment of this
-// server (Env) and servers that speak Vault's API (VaultProvider), this cluster's own secrets plane among them.
+// A name leads to a Secret of the namespace, that to a provider and to what the provider knows it by. Providers are
+// the environment of this server (Env) and servers that speak Vault's API (VaultProvider), this cluster's own secrets
+// plane among them.
 //
-// Values are in memory alone, for a minute at most; they are never logged, and errors do not hold them. What failed is not asked for
-// again for some seconds. Two who ask for one value share the call; calls at once are bounded, and each has a deadline.
+// Values are in memory alone, for a minute at most; they are never logged, and errors do not hold them. What failed
+// is not asked for again for some seconds. Two who ask for one value share the call; calls at once are bounded, and
+// each has a deadline.
 //
 // All methods may be called from any goroutine; nothing runs after the last call returned.
 package reveal
@@ -72,7 +74,8 @@ func New(cfg Config) *Revealer {
 	return &Revealer{cfg: cfg, calls: make(chan struct{}, callsAtMax), values: map[key]*value{}, clients: map[string]client{}}
 }
 
-// Env returns the variables of a list of secrets, as NAME=value, in its order. Errors name the secret: NotFound (it, or its provider), Unavailable.
+// Env returns the variables of a list of secrets, as NAME=value, in its order. Errors name the secret: NotFound (it,
+// or its provider), Unavailable.
 func (r *Revealer) Env(ctx context.Context, namespace string, list []*monitor.Secret) ([]string, error) {
 	out := make([]string, 0, len(list))
 	for _, s := range list {
@@ -180,7 +183,8 @@ func (r *Revealer) find(ctx context.Context, v *value, k key, source *monitor.Se
 	}
 }
 
-// ownVariables are the beginnings of variables that configure this server, keys and passwords among them: they are nobody's secrets.
+// ownVariables are the beginnings of variables that configure this server, keys and passwords among them: they are
+// nobody's secrets.
 var ownVariables = []string{"CORBEL_", "SENSU_BACKEND_"}
 
 func (r *Revealer) ask(ctx context.Context, source *monitor.SecretSource, provider *objects.Item) (string, error) {

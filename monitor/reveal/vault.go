@@ -120,8 +120,9 @@ func readFile(path string) ([]byte, error) {
 	return b, err
 }
 
-// place says where a secret is: id is its path with the engine's mount first, and behind a # the name of its field, which is "value" where none is named.
-// With v2 the path is one as `vault kv get` has it: what the API puts between mount and path is put in here.
+// place says where a secret is: id is its path with the engine's mount first, and behind a # the name of its field,
+// which is "value" where none is named. With v2 the path is one as `vault kv get` has it: what the API puts between
+// mount and path is put in here.
 func place(version, id string) (path, field string, err error) {
 	path, field, named := strings.Cut(id, "#")
 	if !named {

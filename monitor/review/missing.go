@@ -72,8 +72,8 @@ func (m *missing) refs(field string, list []*monitor.Ref) {
 	}
 }
 
-// Missing lists what an object names and what is not there: its handlers, filters, mutators, assets, hooks, secrets, roles. The order in which objects are
-// created is their author's affair, so none of it makes an object wrong.
+// Missing lists what an object names and what is not there: its handlers, filters, mutators, assets, hooks, secrets,
+// roles. The order in which objects are created is their author's affair, so none of it makes an object wrong.
 func Missing(o monitor.Object, names Names) []string {
 	namespace, _ := o.Key()
 	m := &missing{names: names, namespace: namespace}

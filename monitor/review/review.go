@@ -1,7 +1,8 @@
-// Package review tells what an operator should know of an object of the monitor before it is relied on: keys that its type does not have,
-// names of things that are not there, and the programs in it that are to be read.
+// Package review tells what an operator should know of an object of the monitor before it is relied on: keys that its
+// type does not have, names of things that are not there, and the programs in it that are to be read.
 //
-// It decides nothing: an API keeps what the contract lets it keep and warns; a command line may refuse. All functions are pure.
+// It decides nothing: an API keeps what the contract lets it keep and warns; a command line may refuse. All functions
+// are pure.
 package review
 
 import (
@@ -135,8 +136,8 @@ func nearest(wrong string, fields map[string]reflect.Type) string {
 	return slices.MinFunc(all, func(a, b candidate) int { return cmp.Or(a.far-b.far, strings.Compare(a.name, b.name)) }).name
 }
 
-// distance is how many letters must be put in, taken out, exchanged or swapped with the next one to make b of a (Damerau and Levenshtein's, of
-// adjacent letters).
+// distance is how many letters must be put in, taken out, exchanged or swapped with the next one to make b of a
+// (Damerau and Levenshtein's, of adjacent letters).
 func distance(a, b string) int {
 	if len(a) > 64 || len(b) > 64 {
 		return max(len(a), len(b))

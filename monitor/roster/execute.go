@@ -23,9 +23,9 @@ const MethodExecute = "monitor.execute"
 const executeTime = 5 * time.Second
 
 // Execute has a check run once, now, whether it is published or not, by all agents of the cluster that have one of the
-// subscriptions, the check's own where none are given. Who asked, and why, goes to the log. It returns the Unix second that the
-// requests bear. Errors: NotFound; Invalid (the check's expressions or tokens); Unavailable, when some servers could not be told:
-// agents of the others have their requests then.
+// subscriptions, the check's own where none are given. Who asked, and why, goes to the log. It returns the Unix
+// second that the requests bear. Errors: NotFound; Invalid (the check's expressions or tokens); Unavailable, when
+// some servers could not be told: agents of the others have their requests then.
 func (r *Roster) Execute(ctx context.Context, namespace, name string, subscriptions []string, creator, reason string) (issued int64, err error) {
 	item := r.cfg.View().Get("checks", namespace, name)
 	if item == nil {
@@ -99,7 +99,8 @@ func (r *Roster) execute(ctx context.Context, key checkKey, item *objects.Item, 
 	return nil
 }
 
-// Deliver sends what a round gave to agents of this server, and names those that it could not send to (rounds.Config.Deliver).
+// Deliver sends what a round gave to agents of this server, and names those that it could not send to
+// (rounds.Config.Deliver).
 func (r *Roster) Deliver(h rounds.Hand) (refused []string) {
 	key := checkKey{h.Namespace, h.Check}
 	r.mu.Lock()

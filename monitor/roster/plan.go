@@ -30,8 +30,8 @@ const (
 //
 // A tick that could not be run in time (a pause of the process, a clock that was set forth) never comes with all others
 // that were missed: it is left out when the next one of its check is due within half a minute, else it runs once,
-// at a moment that its check's name picks within half of what is left, and within half a minute. A clock that was set back
-// plans all anew. In no case does a check run sooner than a quarter of its period after its last run.
+// at a moment that its check's name picks within half of what is left, and within half a minute. A clock that was set
+// back plans all anew. In no case does a check run sooner than a quarter of its period after its last run.
 type plan struct {
 	queue dueQueue
 	byKey map[checkKey]*planned
@@ -154,8 +154,8 @@ func period(s *monitor.Schedule, due time.Time) time.Duration {
 	return next.Sub(due)
 }
 
-// turn is the number of a tick, the same on every server. Ticks of an interval, and of cron lines that are as regular, are
-// numbered one after the other; of others the numbers are as good as drawn.
+// turn is the number of a tick, the same on every server. Ticks of an interval, and of cron lines that are as
+// regular, are numbered one after the other; of others the numbers are as good as drawn.
 func turn(s *monitor.Schedule, due time.Time) uint64 {
 	return uint64(due.UnixNano()) / uint64(max(period(s, due), 1))
 }

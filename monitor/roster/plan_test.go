@@ -79,7 +79,8 @@ func TestPlanRunsEachTickOnce(t *testing.T) {
 	}
 }
 
-// A check that becomes a rarer one runs when that is due, however short ago it ran; one that is written again as it was does not run twice.
+// A check that becomes a rarer one runs when that is due, however short ago it ran; one that is written again as it
+// was does not run twice.
 func TestPlanChanges(t *testing.T) {
 	c := newPlanner(t)
 	key := c.add("check", 10, "")
@@ -178,7 +179,8 @@ func TestPlanJumps(t *testing.T) {
 	}
 }
 
-// Whatever the clock does, a check never runs sooner than a quarter of its period after its last run, and runs again once the clock is sound.
+// Whatever the clock does, a check never runs sooner than a quarter of its period after its last run, and runs again
+// once the clock is sound.
 func TestPlanRandomClock(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))

@@ -12,8 +12,8 @@ import (
 	"corbel.dev/corbel/monitor/script"
 )
 
-// matchTime bounds how long one check's expressions are evaluated before the next check has its turn. What was found out by then is
-// kept, so the rest follows with the next tick.
+// matchTime bounds how long one check's expressions are evaluated before the next check has its turn. What was found
+// out by then is kept, so the rest follows with the next tick.
 const matchTime = time.Second
 
 // targets are the entities that a check's expressions hold for. All but programs belongs to the matcher's goroutine.

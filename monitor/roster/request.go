@@ -75,7 +75,8 @@ func (c *check) tick(due time.Time) rounds.Tick {
 	}
 }
 
-// defaultCoverage is over how much of the time to the next tick proxy requests are spread, in per cent, where the check does not say.
+// defaultCoverage is over how much of the time to the next tick proxy requests are spread, in per cent, where the
+// check does not say.
 const defaultCoverage = 90
 
 // over returns over what time the proxy requests of a tick are spread; 0 is at once.

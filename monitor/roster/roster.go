@@ -1,7 +1,8 @@
 // Package roster has agents run checks when they are due.
 //
-// Each server runs one Roster for the sessions that it has. When a check is due depends on its name and the time alone, so
-// all servers tick together without talking; only who is next in a round robin is agreed upon (package rounds).
+// Each server runs one Roster for the sessions that it has. When a check is due depends on its name and the time
+// alone, so all servers tick together without talking; only who is next in a round robin is agreed upon (package
+// rounds).
 //
 // What always holds:
 //   - A request is encoded once a tick in each form that agents speak, and an agent that several subscriptions match gets it once.
@@ -12,8 +13,9 @@
 //   - Everything that a request holds comes from memory; it is made anew when the check, an asset or a hook was changed.
 //   - Secrets are sent to agents that are known by a certificate, and to no others; their values are found beside, and no tick waits for them.
 //
-// Run has one goroutine for time, which sends, one that finds the proxy entities of checks, whose scripts are cut when they take
-// too long, and a few that find values of secrets. All methods may be called from any goroutine; Changed never blocks.
+// Run has one goroutine for time, which sends, one that finds the proxy entities of checks, whose scripts are cut
+// when they take too long, and a few that find values of secrets. All methods may be called from any goroutine;
+// Changed never blocks.
 package roster
 
 import (
@@ -291,8 +293,8 @@ func (r *Roster) issue(c *check, atLeast int64) *hub.Message {
 	return r.message(c, p.with(c.shown, issued))
 }
 
-// request returns what the check's requests hold beside it, and when this one is issued: in the second of now or of atLeast, and
-// later than the one before.
+// request returns what the check's requests hold beside it, and when this one is issued: in the second of now or of
+// atLeast, and later than the one before.
 func (r *Roster) request(c *check, atLeast int64) (p *parts, issued int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -139,7 +139,8 @@ func (a *agent) Send(m ws.Message) error {
 
 func (a *agent) times() []time.Time { a.mu.Lock(); defer a.mu.Unlock(); return a.at }
 
-// take returns what came since, and fails unless each request of a check and entity has a later second than the one before.
+// take returns what came since, and fails unless each request of a check and entity has a later second than the one
+// before.
 func (a *agent) take() []*monitor.CheckRequest {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -24,8 +24,8 @@ type revealed struct {
 // reveals reports whether the check's secrets are for its agents, as far as certificates say who these are.
 func (r *Roster) reveals(c *check) bool { return len(c.config.Secrets) > 0 && r.cfg.Secrets != nil }
 
-// message makes what agents get of a request. Secrets are for those alone that are known by a certificate: while the values are
-// not known these get nothing, since a check without its secrets tells nothing of what it looks at.
+// message makes what agents get of a request. Secrets are for those alone that are known by a certificate: while the
+// values are not known these get nothing, since a check without its secrets tells nothing of what it looks at.
 func (r *Roster) message(c *check, q *monitor.CheckRequest) *hub.Message {
 	m := hub.NewMessage(hub.KindCheckRequest, q)
 	if !r.reveals(c) {

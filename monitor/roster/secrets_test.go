@@ -13,7 +13,8 @@ import (
 	"corbel.dev/corbel/monitor/hub"
 )
 
-// Values of secrets reach agents that are known by a certificate, and no others; while they are not known these get no request, and nobody waits.
+// Values of secrets reach agents that are known by a certificate, and no others; while they are not known these get
+// no request, and nobody waits.
 func TestSecrets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var value atomic.Pointer[string]

@@ -26,8 +26,8 @@ func fill(c *monitor.CheckConfig, e *monitor.EntityConfig) (*monitor.CheckConfig
 	return &out, nil
 }
 
-// harmless refuses a check whose tokens could run without end: checks are written by users of a namespace, and their tokens for
-// proxy entities run here, between the ticks of all others. On an agent they would only hold up their own.
+// harmless refuses a check whose tokens could run without end: checks are written by users of a namespace, and their
+// tokens for proxy entities run here, between the ticks of all others. On an agent they would only hold up their own.
 func harmless(c *monitor.CheckConfig) error {
 	b, err := json.Marshal(c)
 	if err != nil {
@@ -69,7 +69,8 @@ func harmlessTexts(value any) error {
 	return nil
 }
 
-// harmlessNode allows a loop over what an entity has many of, and neither a loop within it nor calls, which may call themselves.
+// harmlessNode allows a loop over what an entity has many of, and neither a loop within it nor calls, which may call
+// themselves.
 func harmlessNode(n parse.Node, looping bool) error {
 	both := func(a, b *parse.ListNode, looping bool) error {
 		err := harmlessNode(a, looping)

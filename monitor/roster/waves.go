@@ -6,8 +6,9 @@ import (
 	"corbel.dev/corbel/monitor/hub"
 )
 
-// Thousands of agents that get a request in the same moment answer in the same moment, and their results wait for each other. So a request to many goes
-// out over a while: a millisecond for each agent of this server, at most a fifth of the check's interval, at most two seconds.
+// Thousands of agents that get a request in the same moment answer in the same moment, and their results wait for
+// each other. So a request to many goes out over a while: a millisecond for each agent of this server, at most a
+// fifth of the check's interval, at most two seconds.
 const (
 	perAgent   = time.Millisecond
 	atMostWave = 2 * time.Second
@@ -17,8 +18,9 @@ const (
 	mostStep = 5 * waveStep
 )
 
-// wave is one request on its way to many agents. A check that is run by hand meanwhile reaches those in its tail first; they leave the older request
-// out, as agents do. There is one at most of each check: it ends before the next tick.
+// wave is one request on its way to many agents. A check that is run by hand meanwhile reaches those in its tail
+// first; they leave the older request out, as agents do. There is one at most of each check: it ends before the next
+// tick.
 type wave struct {
 	message *hub.Message
 	to      []*hub.Session

@@ -25,14 +25,15 @@ type note struct {
 
 // book is what a server noted, and for whom it notes. It is pure.
 //
-// Two majorities have a server in common. So once a majority began with a ballot, no tick that is noted by a majority for a lesser one
-// is unknown to who has the ballot: either it was noted before, and was told, or it is refused.
+// Two majorities have a server in common. So once a majority began with a ballot, no tick that is noted by a majority
+// for a lesser one is unknown to who has the ballot: either it was noted before, and was told, or it is refused.
 type book struct {
 	promised ballot
 	noted    map[name]note // the newest tick of each check
 }
 
-// begin promises to note nothing for lesser ballots any more, and returns what was noted; false is that a greater one was promised.
+// begin promises to note nothing for lesser ballots any more, and returns what was noted; false is that a greater one
+// was promised.
 func (b *book) begin(with ballot) ([]note, bool) {
 	if with.less(b.promised) {
 		return nil, false
@@ -77,8 +78,8 @@ type reign struct {
 // ahead is how far in the future a note may lie that counts: one beyond is of a clock that was wrong.
 const ahead = time.Minute
 
-// newReign is a reign that begins at a time with what a majority noted, the youngest server of which runs for so long. kept are ticks
-// that this server had noted and then did not deal.
+// newReign is a reign that begins at a time with what a majority noted, the youngest server of which runs for so
+// long. kept are ticks that this server had noted and then did not deal.
 func newReign(b ballot, noted [][]note, kept map[name]int64, youngest time.Duration, wall time.Time, now time.Duration) *reign {
 	r := &reign{ballot: b, began: now, floor: map[name]int64{}, last: map[name]int64{}, young: wall.Add(-youngest).UnixNano()}
 	for _, list := range noted {

@@ -136,8 +136,8 @@ func (r *Rounds) dealing(ctx context.Context) error {
 	}
 }
 
-// promises asks all servers at once and returns what the first majority promised, nil when none did within callTime. Who refused has
-// promised more to another one: how much is remembered for the next try.
+// promises asks all servers at once and returns what the first majority promised, nil when none did within callTime.
+// Who refused has promised more to another one: how much is remembered for the next try.
 func (r *Rounds) promises(ctx context.Context, own promise, method string, req []byte) (out []promise) {
 	servers := slices.DeleteFunc(r.cfg.Servers(), func(s Server) bool { return !s.Voter })
 	most := len(servers)/2 + 1

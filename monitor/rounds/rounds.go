@@ -1,8 +1,9 @@
-// Package rounds deals out checks that go round: of the agents of a subscription one gets each tick, on whichever server it is connected.
+// Package rounds deals out checks that go round: of the agents of a subscription one gets each tick, on whichever
+// server it is connected.
 //
-// The leader of the plane's group deals. Each server tells it who joined and who left the rings that checks want, twice a second or
-// when something changed; a server that was not heard for two seconds has no agents. Whose turn it is follows from the tick's number,
-// so nobody has to remember it.
+// The leader of the plane's group deals. Each server tells it who joined and who left the rings that checks want,
+// twice a second or when something changed; a server that was not heard for two seconds has no agents. Whose turn it
+// is follows from the tick's number, so nobody has to remember it.
 //
 // What always holds:
 //   - A tick of a check goes to one agent of each of its subscriptions at most, whoever believes to lead: before it is handed out a
@@ -13,9 +14,11 @@
 //   - An agent that turns out to be gone is passed over for the next of the ring. Where a server does not say whether it
 //     sent the request, the tick counts as given.
 //
-// What was noted is in memory. A majority of servers that were all started anew since a tick may have noted it: it is not dealt again.
+// What was noted is in memory. A majority of servers that were all started anew since a tick may have noted it: it is
+// not dealt again.
 //
-// Run has a goroutine that tells, one that deals, and for each batch one that hands out. All methods may be called from any goroutine.
+// Run has a goroutine that tells, one that deals, and for each batch one that hands out. All methods may be called
+// from any goroutine.
 package rounds
 
 import (
@@ -85,7 +88,8 @@ type Config struct {
 	Self string
 	// Servers lists all servers, this one among them; nothing while that is not known.
 	Servers func() []Server
-	// Leads says whether this server leads the plane's group, Leader who does ("" is nobody), and Changes is closed when that changes.
+	// Leads says whether this server leads the plane's group, Leader who does ("" is nobody), and Changes is closed when
+	// that changes.
 	Leads   func() bool
 	Leader  func() (id, addr string)
 	Changes func() <-chan struct{}
@@ -162,7 +166,8 @@ func (r *Rounds) Stats() Stats {
 // SetRings says which rings checks want.
 func (r *Rounds) SetRings(rings map[Ring]struct{}) { r.roll.set(rings, r.cfg.Hub) }
 
-// Deal has a tick dealt, in a while, by the leader. Every server is to be told of every tick. A later tick of a check replaces one that waits.
+// Deal has a tick dealt, in a while, by the leader. Every server is to be told of every tick. A later tick of a check
+// replaces one that waits.
 func (r *Rounds) Deal(t Tick) {
 	leads := r.cfg.Leads()
 	key := name{t.Namespace, t.Check}
@@ -193,7 +198,8 @@ func (r *Rounds) Run(ctx context.Context) error {
 	return g.Run(ctx)
 }
 
-// due takes the ticks that wait, and drops those that waited too long; few of them are dealt by servers that do not lead.
+// due takes the ticks that wait, and drops those that waited too long; few of them are dealt by servers that do not
+// lead.
 func (r *Rounds) due(take bool) (out []*waiting) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -262,7 +262,8 @@ func TestRoundsDealEvenlyOverServers(t *testing.T) {
 	})
 }
 
-// A leader that dies, or is cut off and does not know it: no tick goes to two, and each after its successor began goes to one.
+// A leader that dies, or is cut off and does not know it: no tick goes to two, and each after its successor began
+// goes to one.
 func TestRoundsFailover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 3, 2)
@@ -302,7 +303,8 @@ func TestRoundsFailover(t *testing.T) {
 	})
 }
 
-// Whatever the network does and whoever believes to lead, a tick goes to one agent at most; once all is well, each goes to one.
+// Whatever the network does and whoever believes to lead, a tick goes to one agent at most; once all is well, each
+// goes to one.
 func TestRoundsAtMostOnce(t *testing.T) {
 	total := 0
 	for seed := range uint64(60) {

@@ -83,7 +83,8 @@ func resident(t *testing.T) (bytes int64) {
 	return 0
 }
 
-// Whatever a program does, it ends with an error of its own, this process takes no part in it, and the next program runs.
+// Whatever a program does, it ends with an error of its own, this process takes no part in it, and the next program
+// runs.
 func TestHostilePrograms(t *testing.T) {
 	e := withChildren(t)
 	before := resident(t)

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// confine limits this process's memory to what it has and so much more, its core dumps to none, and has everybody else's work
-// go first.
+// confine limits this process's memory to what it has and so much more, its core dumps to none, and has everybody
+// else's work go first.
 func confine(more uint64) error {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

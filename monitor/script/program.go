@@ -25,7 +25,8 @@ type Program struct {
 }
 
 // NewProgram is a program of statements; its result is that of the last expression statement that ran, as when
-// they are typed into a console. Variables that they declare are theirs alone. It fails (TooLarge) for its size alone: Engine.Check reads it.
+// they are typed into a console. Variables that they declare are theirs alone. It fails (TooLarge) for its size
+// alone: Engine.Check reads it.
 func NewProgram(source string) (*Program, error) { return newProgram(source, false) }
 
 // NewBody is the body of a function; its result is what it returns. It fails as NewProgram does.

@@ -249,7 +249,8 @@ func (r *runtime) clean() bool {
 	return len(global.GetOwnPropertyNames()) == r.globals
 }
 
-// thrown drops the machine's own words around what a program threw. Making a text of it may run code of the program, which may throw again.
+// thrown drops the machine's own words around what a program threw. Making a text of it may run code of the program,
+// which may throw again.
 func thrown(err error) (out error) {
 	var e *goja.Exception
 	if !errors.As(err, &e) || e.Value() == nil {

@@ -1,8 +1,8 @@
 // Package script runs the JavaScript of operators: expressions of filters, bodies of mutators, filters of assets.
 //
-// Who may write a filter in one namespace is not trusted with the process that holds the others, so programs run in child
-// processes: an Engine with a Command starts as many as there are processors, when they are first needed, and gives
-// each one program at a time. A child has no files, no network and no secrets but what the task brings.
+// Who may write a filter in one namespace is not trusted with the process that holds the others, so programs run in
+// child processes: an Engine with a Command starts as many as there are processors, when they are first needed, and
+// gives each one program at a time. A child has no files, no network and no secrets but what the task brings.
 //
 // Programs are compiled once in each child; runtimes are kept and used again. What a program sees is what it is given:
 // built-in objects and what libraries define are frozen, and a runtime in which
@@ -11,8 +11,8 @@
 //
 // Limits: a program is cut when its time is over (50 ms unless its caller says otherwise) or when it allocated 256 MiB;
 // calls nest 512 deep. Between two steps of the program the cut is an error of the runtime. A built-in function
-// that does not end, or wants more than the 64 MiB of memory that the kernel grants a child beyond its own, costs the child, and
-// the next program gets a new one. At most one program a processor runs at once, others wait their turn.
+// that does not end, or wants more than the 64 MiB of memory that the kernel grants a child beyond its own, costs the
+// child, and the next program gets a new one. At most one program a processor runs at once, others wait their turn.
 //
 // All methods may be called from any goroutine; nothing runs after Close returned.
 package script

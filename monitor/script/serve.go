@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// overtime is how long a built-in function may go on after its program should have ended, before the child ends itself.
+	// overtime is how long a built-in function may go on after its program should have ended, before the child ends
+	// itself.
 	overtime = 50 * time.Millisecond
 	// prepareTime is how long a program and its library may take to be read and made ready.
 	prepareTime = 2 * libraryLimit
@@ -27,8 +28,8 @@ const (
 	exitOvertime = 3
 )
 
-// Serve is the child: it runs the tasks that in brings, one after the other, and answers on out, until in ends. It gives up what a
-// program does not need first: memory, processors' time beyond its turn, core dumps.
+// Serve is the child: it runs the tasks that in brings, one after the other, and answers on out, until in ends. It
+// gives up what a program does not need first: memory, processors' time beyond its turn, core dumps.
 func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	debug.SetMaxStack(maxStack)
 	debug.SetMemoryLimit(maxData * 3 / 4)

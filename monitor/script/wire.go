@@ -9,7 +9,8 @@ import (
 	"corbel.dev/corbel/kit/pack"
 )
 
-// A frame is its length (4 bytes, big endian) and a record. A task goes to the child, an answer comes back; nothing else.
+// A frame is its length (4 bytes, big endian) and a record. A task goes to the child, an answer comes back; nothing
+// else.
 
 // maxFrame bounds a task and an answer: an event has at most a few megabytes.
 const maxFrame = 64 << 20

@@ -3,9 +3,10 @@
 //	region == "us-west-1" && tier in [web, db] && name matches "api"
 //	"linux" in entity.subscriptions
 //
-// Requirements are joined by &&; operators are ==, !=, in, notin and matches (a part of the text). Words may hold letters, digits
-// and _ . - / : and begin with a letter or _; everything else stands in single or double quotes. On the right of in and
-// notin is a list in brackets, or the name of something that is a list itself. What is absent equals nothing.
+// Requirements are joined by &&; operators are ==, !=, in, notin and matches (a part of the text). Words may hold
+// letters, digits and _ . - / : and begin with a letter or _; everything else stands in single or double quotes. On
+// the right of in and notin is a list in brackets, or the name of something that is a list itself. What is absent
+// equals nothing.
 //
 // A Selector is a value, and never changed once it is read.
 package selector

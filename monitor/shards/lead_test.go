@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// cluster plays the leader of a table and its servers, tick by tick: what is written, servers speak of later, and who follows newly has everything
-// later still, while the leader plans in each tick.
+// cluster plays the leader of a table and its servers, tick by tick: what is written, servers speak of later, and who
+// follows newly has everything later still, while the leader plans in each tick.
 type cluster struct {
 	failer
 	table Table
@@ -21,7 +21,8 @@ type cluster struct {
 	// deaf takes nothing as a follower, as a server whose store has hung for long; "" is none.
 	deaf string
 	most int // how many shards are handed over at once
-	// resting hands over only when the table needs no other change, as leaders did once: so a plan that never rests is found.
+	// resting hands over only when the table needs no other change, as leaders did once: so a plan that never rests is
+	// found.
 	resting bool
 }
 
@@ -87,8 +88,8 @@ func (c *cluster) rest() {
 	}
 }
 
-// TestOneLeaves: a server that is to go, since it leaves or its store hangs, soon owns nothing, however the shards were dealt and however long replicas
-// take, also when it follows nothing any more; once it is back, all is even.
+// TestOneLeaves: a server that is to go, since it leaves or its store hangs, soon owns nothing, however the shards
+// were dealt and however long replicas take, also when it follows nothing any more; once it is back, all is even.
 func TestOneLeaves(t *testing.T) {
 	for seed := range uint64(12) {
 		rng := rand.New(rand.NewPCG(seed, 0))
@@ -110,7 +111,8 @@ func TestOneLeaves(t *testing.T) {
 	}
 }
 
-// TestOneOfThreeLeaves is the same where all was even: then what makes owners even and what makes replicas even want different things.
+// TestOneOfThreeLeaves is the same where all was even: then what makes owners even and what makes replicas even want
+// different things.
 func TestOneOfThreeLeaves(t *testing.T) {
 	for i := range 3 {
 		c := &cluster{failer: t, rng: rand.New(rand.NewPCG(0, 0)), list: servers(3), most: 16, resting: true}
@@ -161,7 +163,8 @@ func TestNextLeaves(t *testing.T) {
 	}
 }
 
-// TestNow: what follows newly by a plan gets nothing before the plan is the table, and nothing waits where an owner is gone.
+// TestNow: what follows newly by a plan gets nothing before the plan is the table, and nothing waits where an owner
+// is gone.
 func TestNow(t *testing.T) {
 	list := servers(3)
 	table := settle(t, Table{}, list)

@@ -1,9 +1,10 @@
 // Package shards decides which server owns which part of the events, and which one follows as its replica.
 //
 // It is pure: a table and what is known of the servers make the next table. What always holds of a planned table:
-// a shard has one owner, and a replica that is another server; a shard whose owner is gone, or has nothing of it any more, goes to
-// its replica, if that has everything; only with a new owner, or one that begins anew, does the epoch rise, by one. Shards move to even out the load by
-// few at a time, and only by way of a replica that has everything; and no replica that has everything is given up for another one before that has it.
+// a shard has one owner, and a replica that is another server; a shard whose owner is gone, or has nothing of it any
+// more, goes to its replica, if that has everything; only with a new owner, or one that begins anew, does the epoch
+// rise, by one. Shards move to even out the load by few at a time, and only by way of a replica that has everything;
+// and no replica that has everything is given up for another one before that has it.
 package shards
 
 import (
@@ -21,8 +22,9 @@ type Shard struct {
 	// Next gets everything too, and is the replica once it has it; "" is none.
 	Next  string
 	Epoch uint64 // of the owner
-	// Complete says that the replica has everything but what is on its way to it: by the table itself, so that a leader that has just been
-	// elected knows it too. A replica that is not complete takes nothing over while its owner may come back.
+	// Complete says that the replica has everything but what is on its way to it: by the table itself, so that a leader
+	// that has just been elected knows it too. A replica that is not complete takes nothing over while its owner may
+	// come back.
 	Complete bool
 }
 
@@ -50,13 +52,16 @@ type Table [Count]Shard
 // Server is what is known of one.
 type Server struct {
 	ID string
-	// Gone: it was not heard of for so long that its shards go to others. Lost: for so long that nobody waits for what it alone has.
+	// Gone: it was not heard of for so long that its shards go to others. Lost: for so long that nobody waits for what
+	// it alone has.
 	Gone, Lost bool
-	// Unsure: its newest word is late, or of another table. It may have been started anew since, without its store, so nothing is taken over by it.
+	// Unsure: its newest word is late, or of another table. It may have been started anew since, without its store, so
+	// nothing is taken over by it.
 	Unsure bool
 	// Leaving: it is to end, and its shards go to others in order.
 	Leaving bool
-	// Lacks says of which shards it has nothing, though the table says that it has everything: its store is gone. nil is of none.
+	// Lacks says of which shards it has nothing, though the table says that it has everything: its store is gone. nil is
+	// of none.
 	Lacks func(shard int) bool
 }
 
@@ -79,8 +84,8 @@ type plan struct {
 // Told says what a shard's owner told of a server that follows it.
 type Told func(shard int, follower string) Sync
 
-// Plan returns the next table, and the shards whose owner should hand over to their replica in order. Servers that are not listed are as if they
-// were lost.
+// Plan returns the next table, and the shards whose owner should hand over to their replica in order. Servers that
+// are not listed are as if they were lost.
 func Plan(t Table, servers []Server, told Told) (next Table, handOver []int) {
 	p := &plan{told: told, was: t, table: t, servers: slices.Clone(servers), known: map[string]Server{}, owners: map[string]int{}, replicas: map[string]int{},
 		taken: map[int]bool{}}
@@ -169,8 +174,8 @@ func (p *plan) synced(shard int) bool {
 	return s.Owner == p.was[shard].Owner && s.Replica != "" && p.has(shard, s.Replica)
 }
 
-// free reports whether a shard may get another replica for the load's sake: its owner is heard, has what it is to have, and gives nobody else
-// everything already.
+// free reports whether a shard may get another replica for the load's sake: its owner is heard, has what it is to
+// have, and gives nobody else everything already.
 func (p *plan) free(shard int) bool {
 	s := p.table[shard]
 	return s.Next == "" && s.Owner == p.was[shard].Owner && !p.gone(s.Owner) && !p.lacks(s.Owner, shard) && p.told(shard, s.Replica) != Unknown
@@ -238,7 +243,8 @@ func (p *plan) most(counts map[string]int) (id string, leaving bool) {
 // even moves shards from those who own many to those who own few: by handing over to a replica that has
 // everything, or, where it has not, by making it the replica first.
 //
-// What it takes, evenReplicas leaves alone: else that would give back what follows here so that it may own, without end.
+// What it takes, evenReplicas leaves alone: else that would give back what follows here so that it may own, without
+// end.
 func (p *plan) even() (handOver []int) {
 	for {
 		from, leaving := p.most(p.owners)
@@ -315,8 +321,9 @@ func (p *plan) unevenest() (at int, to string) {
 	return at, to
 }
 
-// Now lists, in order, which of a plan's shards may be handed over while the plan is not the table yet, so that a table that changes often keeps nobody who
-// is to go: those of which the owner and its replica stay. It is none where a shard gets another owner at once, for that must not wait for them.
+// Now lists, in order, which of a plan's shards may be handed over while the plan is not the table yet, so that a
+// table that changes often keeps nobody who is to go: those of which the owner and its replica stay. It is none where
+// a shard gets another owner at once, for that must not wait for them.
 func Now(t, next Table, handOver []int) (list []int) {
 	for i := range t {
 		if t[i].Owner != next[i].Owner || t[i].Epoch != next[i].Epoch {

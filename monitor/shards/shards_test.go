@@ -263,8 +263,8 @@ func TestIncompleteReplica(t *testing.T) {
 	}
 }
 
-// TestEmptyReplica: a replica that lacks what it is to have gets nothing, whatever its owner says of it; nor does one whose word is old. A replica is not
-// given up while its owner lacks something.
+// TestEmptyReplica: a replica that lacks what it is to have gets nothing, whatever its owner says of it; nor does one
+// whose word is old. A replica is not given up while its owner lacks something.
 func TestEmptyReplica(t *testing.T) {
 	list := servers(3)
 	table := settle(t, Table{}, list)
@@ -305,7 +305,8 @@ func TestEmptyReplica(t *testing.T) {
 	}
 }
 
-// TestEmptied: who came back without what it had gives it to its replica; where that has nothing either, the shard begins anew.
+// TestEmptied: who came back without what it had gives it to its replica; where that has nothing either, the shard
+// begins anew.
 func TestEmptied(t *testing.T) {
 	list := servers(3)
 	table := settle(t, Table{}, list)

@@ -13,8 +13,9 @@ import (
 	"corbel.dev/corbel/monitor/shards"
 )
 
-// The way to the replicas. Each owned shard is sent whole once its replica is named, and then as it changes. One goroutine for each
-// server that has replicas of ours sends what waits for it, one call at a time: an answer says that it was applied.
+// The way to the replicas. Each owned shard is sent whole once its replica is named, and then as it changes. One
+// goroutine for each server that has replicas of ours sends what waits for it, one call at a time: an answer says
+// that it was applied.
 
 // callBytes is about how much one call carries, callTime how long it may take.
 const (
@@ -101,7 +102,8 @@ func (b *back) clear(l *link) {
 	l.queue = nil
 }
 
-// Replicate is for ingest.Config. What is reset goes to those alone who lack something; others were given what it is made of.
+// Replicate is for ingest.Config. What is reset goes to those alone who lack something; others were given what it is
+// made of.
 func (s *Spread) Replicate(shard uint16, reset bool, until uint64, records []byte) {
 	b := s.back
 	b.mu.Lock()
@@ -138,7 +140,8 @@ func (b *back) put(l *link, c chunk, records []byte) {
 	}
 }
 
-// synced reports whether the replica of an owned shard has everything but what is on its way; nextSynced is of the next one.
+// synced reports whether the replica of an owned shard has everything but what is on its way; nextSynced is of the
+// next one.
 func (b *back) synced(shard uint16) bool     { return b.has(int(shard)) }
 func (b *back) nextSynced(shard uint16) bool { return b.has(shards.Count + int(shard)) }
 
@@ -307,7 +310,8 @@ func (b *back) settle(id string, list []chunk, refused map[uint16]bool) {
 	}
 }
 
-// greet notes which process answers for a server. Another one than before has only what its disk kept, which is less than it answered for.
+// greet notes which process answers for a server. Another one than before has only what its disk kept, which is less
+// than it answered for.
 func (b *back) greet(id, process string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

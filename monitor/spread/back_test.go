@@ -2,7 +2,8 @@ package spread
 
 import "testing"
 
-// A shard's next replica is sent what the replica is, and takes its place with what it has; what one of them lacks is sent to that one alone.
+// A shard's next replica is sent what the replica is, and takes its place with what it has; what one of them lacks is
+// sent to that one alone.
 func TestNextReplica(t *testing.T) {
 	s := alone(t, nil)
 	b := s.back

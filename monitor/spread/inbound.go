@@ -48,7 +48,8 @@ func (x *inbound) of(key laneKey, now time.Time) *answered {
 	return a
 }
 
-// takeEvents takes events that another server brings, and answers with those that it does not take: they belong elsewhere.
+// takeEvents takes events that another server brings, and answers with those that it does not take: they belong
+// elsewhere.
 func (s *Spread) takeEvents(ctx context.Context, req []byte) ([]byte, error) {
 	r := pack.Read(req)
 	key := laneKey{r.String(), int(r.Uint())}

@@ -6,8 +6,8 @@ import (
 	"corbel.dev/corbel/monitor/shards"
 )
 
-// keptAfter is how long a server that is to give its shards away, since it leaves or its store hangs, may keep as many as it has before the
-// operator is told; keptAgain is how often.
+// keptAfter is how long a server that is to give its shards away, since it leaves or its store hangs, may keep as
+// many as it has before the operator is told; keptAgain is how often.
 const (
 	keptAfter = 30 * time.Second
 	keptAgain = time.Minute
@@ -21,8 +21,9 @@ type kept struct {
 	told   time.Time
 }
 
-// keepers notes which servers keep shards that they are to give away, and returns those to tell of now, by id, and how many shards are stuck. before is
-// what it returned last; whole says whether the replica of a shard has everything.
+// keepers notes which servers keep shards that they are to give away, and returns those to tell of now, by id, and
+// how many shards are stuck. before is what it returned last; whole says whether the replica of a shard has
+// everything.
 func keepers(before map[string]*kept, now time.Time, t *shards.Table, servers []shards.Server, whole func(shard int) bool) (all map[string]*kept, tell []string, stuck int) {
 	all = map[string]*kept{}
 	for _, s := range servers {

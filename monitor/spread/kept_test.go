@@ -8,7 +8,8 @@ import (
 	"corbel.dev/corbel/monitor/shards"
 )
 
-// TestKeepers: who keeps shards that are to go is told of after a while, and again each minute; who gives some away, is gone or may keep them is not.
+// TestKeepers: who keeps shards that are to go is told of after a while, and again each minute; who gives some away,
+// is gone or may keep them is not.
 func TestKeepers(t *testing.T) {
 	var table shards.Table
 	for i := range table {

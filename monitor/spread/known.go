@@ -6,8 +6,8 @@ import (
 )
 
 // known remembers of which checks on which entities an owner was sent the whole event, so that it will do with a brief
-// (ingest.AppendBrief). 0 is no sum. It may forget and it may be wrong, for the owner asks for what it lacks; so it is a table of sums without
-// locks, in which a new one takes the place of another when there is no room.
+// (ingest.AppendBrief). 0 is no sum. It may forget and it may be wrong, for the owner asks for what it lacks; so it
+// is a table of sums without locks, in which a new one takes the place of another when there is no room.
 type known struct {
 	table atomic.Pointer[[]sums]
 	grow  sync.Mutex

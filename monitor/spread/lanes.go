@@ -16,16 +16,18 @@ import (
 	"corbel.dev/corbel/monitor/ingest"
 )
 
-// The way of events to their owners. Shards are dealt over a few lanes for each server; a lane has one call under way at a time. While an event of
-// a shard waits on a lane, all later ones of that shard go behind it, whoever owns the shard by then; together they move to the lane of
-// another owner, or are taken here. So events of an entity that came to one server keep their order. A call whose outcome is unknown is made
-// again under its number, and is taken once; only when its owner died meanwhile may another one take what that one took.
+// The way of events to their owners. Shards are dealt over a few lanes for each server; a lane has one call under way
+// at a time. While an event of a shard waits on a lane, all later ones of that shard go behind it, whoever owns the
+// shard by then; together they move to the lane of another owner, or are taken here. So events of an entity that came
+// to one server keep their order. A call whose outcome is unknown is made again under its number, and is taken once;
+// only when its owner died meanwhile may another one take what that one took.
 //
-// An event of a shard that is this server's, and takes nothing at the moment since it is to be handed over, waits on a lane of its own (parked), with those of
-// its shard behind it: neither who brought it waits with other events, nor does a lane with those of other shards.
+// An event of a shard that is this server's, and takes nothing at the moment since it is to be handed over, waits on
+// a lane of its own (parked), with those of its shard behind it: neither who brought it waits with other events, nor
+// does a lane with those of other shards.
 //
-// What an owner was sent once of a check and its entity it is not sent again: events go in brief (known). The event itself is kept until it is
-// taken, since the owner may ask for it.
+// What an owner was sent once of a check and its entity it is not sent again: events go in brief (known). The event
+// itself is kept until it is taken, since the owner may ask for it.
 
 const (
 	laneCount = 2
@@ -101,8 +103,8 @@ func newLanes(s *Spread) *lanes {
 	return &lanes{s: s, self: uuid.NewString(), all: map[laneKey]*lane{}, spawn: make(chan *lane, 256)}
 }
 
-// Frame takes an event as an agent sent it, here or at its owner. It returns once the event is taken, or is on its way. ctx bounds the
-// wait. Errors are those of ingest.Ingest.Frame; Overloaded, no owner took it in time.
+// Frame takes an event as an agent sent it, here or at its owner. It returns once the event is taken, or is on its
+// way. ctx bounds the wait. Errors are those of ingest.Ingest.Frame; Overloaded, no owner took it in time.
 func (s *Spread) Frame(ctx context.Context, namespace string, b []byte) error {
 	f := frames.Get().(*monitor.Frame)
 	defer frames.Put(f)
@@ -173,15 +175,17 @@ func lookAgain(ctx context.Context, changed <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
-// name returns what the receiver knows the lanes to a server by: who sends, and whom they are for. A server that comes back as another one has the
-// address of the one that it was, so the lanes of both lead to it for a moment, and each has numbers of its own.
+// name returns what the receiver knows the lanes to a server by: who sends, and whom they are for. A server that
+// comes back as another one has the address of the one that it was, so the lanes of both lead to it for a moment, and
+// each has numbers of its own.
 func (l *lanes) name(server string) string { return l.self + server }
 
-// laneOf returns the lane of a shard. Servers that are dealt together get shards in turns, so a lane by the shard's remainder would leave
-// lanes of an even number of servers without work: the number is mixed first.
+// laneOf returns the lane of a shard. Servers that are dealt together get shards in turns, so a lane by the shard's
+// remainder would leave lanes of an even number of servers without work: the number is mixed first.
 func laneOf(shard uint16) int { return int((uint32(shard) * laneMix) >> 16 % laneCount) }
 
-// laneMix spreads numbers that follow each other, and every step of them, over the upper half: 2^32 by the golden ratio.
+// laneMix spreads numbers that follow each other, and every step of them, over the upper half: 2^32 by the golden
+// ratio.
 const laneMix = 0x9E3779B1
 
 func (l *lanes) lane(server string, shard uint16) *lane {
@@ -200,8 +204,9 @@ func (l *lanes) lane(server string, shard uint16) *lane {
 // parked is the server of lanes whose events wait for a shard that takes nothing, or that no server has.
 const parked = ""
 
-// put queues an event for its owner, behind others of its shard; ErrElsewhere says that no server has the shard. Where much waits already it
-// returns when the event leaves the queue, so that what waits is bounded by LaneBytes and one event for each who brings them.
+// put queues an event for its owner, behind others of its shard; ErrElsewhere says that no server has the shard.
+// Where much waits already it returns when the event leaves the queue, so that what waits is bounded by LaneBytes and
+// one event for each who brings them.
 func (l *lanes) put(ctx context.Context, it item) error {
 	left, err := l.queue(it)
 	if left == nil {
@@ -362,8 +367,8 @@ func (n *lane) send(ctx context.Context, l *lanes) {
 	}
 }
 
-// deliver brings events to a lane's server, again and again until it answers or has one of them no more. What it refuses, and what is another's,
-// is sorted anew; it reports whether anything was settled.
+// deliver brings events to a lane's server, again and again until it answers or has one of them no more. What it
+// refuses, and what is another's, is sorted anew; it reports whether anything was settled.
 func (l *lanes) deliver(ctx context.Context, n *lane, number uint64, list []item) bool {
 	to, now := n.key.server, l.s.cfg.Now()
 	req := pack.Uint(pack.Uint(pack.String(n.req[:0], n.name), uint64(n.key.lane)), number)
@@ -442,9 +447,9 @@ func (l *lanes) answered(ctx context.Context, n *lane, list []item, refused map[
 	return sorted || wanted || len(back) < len(list)
 }
 
-// sort finds the way of events that a lane's sender holds, in their order: they end, are taken here, move to another lane with all that
-// waits of their shard, or go back to the front of the lane. Those that nobody takes now move to the lane of the parked. It reports whether any left
-// the lane.
+// sort finds the way of events that a lane's sender holds, in their order: they end, are taken here, move to another
+// lane with all that waits of their shard, or go back to the front of the lane. Those that nobody takes now move to
+// the lane of the parked. It reports whether any left the lane.
 func (l *lanes) sort(ctx context.Context, n *lane, list []item) (left bool) {
 	var stay []item
 	staying := map[uint16]bool{}
@@ -501,8 +506,8 @@ func (l *lanes) here(ctx context.Context, it item) bool {
 	return true
 }
 
-// move moves all events of a shard from a lane, and from the list that its sender holds, to another lane; it returns the rest of the list.
-// They were admitted before, so they wait for no room.
+// move moves all events of a shard from a lane, and from the list that its sender holds, to another lane; it returns
+// the rest of the list. They were admitted before, so they wait for no room.
 func (l *lanes) move(from, to *lane, shard uint16, list []item) (rest []item) {
 	h := &l.holds[shard]
 	h.mu.Lock()
@@ -566,7 +571,8 @@ func (l *lanes) call(ctx context.Context, server string, req []byte, n int) (ref
 	return refused, nil
 }
 
-// answer is what became of one event of a call. Those that are not taken are named in the reply: twice its number, and one more for wantsWhole.
+// answer is what became of one event of a call. Those that are not taken are named in the reply: twice its number,
+// and one more for wantsWhole.
 type answer uint8
 
 const (

@@ -11,7 +11,8 @@ import (
 	"corbel.dev/corbel/monitor/shards"
 )
 
-// entityOf returns an entity of a shard that a server owns and that takes a lane. It waits for one, as the deal may change meanwhile.
+// entityOf returns an entity of a shard that a server owns and that takes a lane. It waits for one, as the deal may
+// change meanwhile.
 func (c *cluster) entityOf(t *testing.T, owner *server, lane int) (name string) {
 	t.Helper()
 	polltest.NoError(t, time.Minute, func() error {
@@ -64,8 +65,9 @@ func (s *server) has(t *testing.T, entity string, runs int64) {
 	}, "%d results of %s at %s", runs, entity, s.id)
 }
 
-// TestFormerSelf: a server that lost its disk comes back as another one, at the same address. Calls for the one that it was reach it until all know that;
-// their numbers are not those of the calls for itself, or it would answer these without taking anything.
+// TestFormerSelf: a server that lost its disk comes back as another one, at the same address. Calls for the one that
+// it was reach it until all know that; their numbers are not those of the calls for itself, or it would answer these
+// without taking anything.
 func TestFormerSelf(t *testing.T) {
 	c := newCluster(t, 2)
 	c.even(t, 2)
@@ -92,8 +94,8 @@ func TestFormerSelf(t *testing.T) {
 	}
 }
 
-// TestFrozenShardHoldsUpNobody: while a shard takes nothing since it is to be handed over, who brings an event of it goes on with others, here and on
-// the lanes of other servers, and what waited counts afterwards, in its order.
+// TestFrozenShardHoldsUpNobody: while a shard takes nothing since it is to be handed over, who brings an event of it
+// goes on with others, here and on the lanes of other servers, and what waited counts afterwards, in its order.
 func TestFrozenShardHoldsUpNobody(t *testing.T) {
 	c := newCluster(t, 2)
 	c.even(t, 2)
@@ -127,8 +129,8 @@ func TestFrozenShardHoldsUpNobody(t *testing.T) {
 	here.has(t, frozen, 6)
 }
 
-// TestLaneGoesOnBesideAFrozenShard: events that waited on a lane to another server, whose shard is this server's by now and takes nothing, keep
-// nobody else on that lane.
+// TestLaneGoesOnBesideAFrozenShard: events that waited on a lane to another server, whose shard is this server's by
+// now and takes nothing, keep nobody else on that lane.
 func TestLaneGoesOnBesideAFrozenShard(t *testing.T) {
 	c := newCluster(t, 2)
 	c.even(t, 2)

@@ -27,7 +27,8 @@ const (
 
 // heard is what the leader knows of one server.
 type heard struct {
-	// since is when the oldest question was asked that has no answer; zero is none: a leader that pauses takes nobody's silence for it.
+	// since is when the oldest question was asked that has no answer; zero is none: a leader that pauses takes nobody's
+	// silence for it.
 	since  time.Time
 	asking bool
 	failed bool // the newest question could not be asked, or was refused
@@ -164,7 +165,8 @@ func (s *Spread) pingOne(ctx context.Context, m Member, h *heard) {
 	}
 }
 
-// pong answers a ping: which of the shards owned here have a replica, or a next one, that has everything, and what this server lacks.
+// pong answers a ping: which of the shards owned here have a replica, or a next one, that has everything, and what
+// this server lacks.
 func (s *Spread) pong(context.Context, []byte) ([]byte, error) {
 	if s.table.Load() == nil && !s.cfg.Ready() {
 		return nil, errkind.Errorf(errkind.Unavailable, "this server is not ready")
@@ -177,7 +179,8 @@ func (s *Spread) pong(context.Context, []byte) ([]byte, error) {
 	return pack.String(pack.Bool(b, told.stalled), s.cfg.Self), nil
 }
 
-// roles tells of the shards that this server owns. The index is read first: what is told of a newer table counts for nothing.
+// roles tells of the shards that this server owns. The index is read first: what is told of a newer table counts for
+// nothing.
 func (s *Spread) roles() (told roles) {
 	told.index = s.followed.Load()
 	for i := range shards.Count {
@@ -192,7 +195,8 @@ func (s *Spread) roles() (told roles) {
 	return told
 }
 
-// lateAfter is after which silence what a server said last is not built upon any more: it may be another process by now, with less than the former had.
+// lateAfter is after which silence what a server said last is not built upon any more: it may be another process by
+// now, with less than the former had.
 const lateAfter = 2 * pingEvery
 
 // judge makes of what was heard what the plan needs. told is of a shard as the table of that index has it.
@@ -264,7 +268,8 @@ func (s *Spread) plan(ctx context.Context, members []Member) {
 	}
 }
 
-// turns returns those of a list that are handed over next: others than at the last time, where it has more, since their owner may never release some.
+// turns returns those of a list that are handed over next: others than at the last time, where it has more, since
+// their owner may never release some.
 func (s *Spread) turns(list []int) []int {
 	at, _ := slices.BinarySearch(list, s.watch.turn)
 	list = slices.Concat(list[at:], list[:at])
@@ -287,8 +292,8 @@ func (s *Spread) write(ctx context.Context, index uint64, t *shards.Table) {
 	}
 }
 
-// handOver begins to move shards to their replicas in order: their owners stop taking results, and send what they have, before the table changes. It
-// returns those of which the replica has everything.
+// handOver begins to move shards to their replicas in order: their owners stop taking results, and send what they
+// have, before the table changes. It returns those of which the replica has everything.
 func (s *Spread) handOver(ctx context.Context, index uint64, t shards.Table, list []int) (released []int) {
 	byOwner := map[string][]int{}
 	for _, i := range list {
@@ -342,7 +347,8 @@ func (s *Spread) ask(ctx context.Context, m Member, method string, req []byte, w
 // frozenFor is how long a released shard waits for the table that gives it away.
 const frozenFor = 2 * releaseTime
 
-// release has shards take no results, waits until the replica has all that was taken, and answers with those of which it has.
+// release has shards take no results, waits until the replica has all that was taken, and answers with those of which
+// it has.
 func (s *Spread) release(ctx context.Context, req []byte) ([]byte, error) {
 	r := pack.Read(req)
 	index := r.Uint()

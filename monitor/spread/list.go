@@ -13,9 +13,10 @@ import (
 	"corbel.dev/corbel/monitor/shards"
 )
 
-// List lists events in order, behind a place, whichever servers have them. Each server is asked for a page at a time, so memory holds
-// one page of each. A page tells of which shards it is: while one is missing, because it is on its way, all are asked again from
-// where the list is. An error ends the list; one of kind Unavailable names who does not answer.
+// List lists events in order, behind a place, whichever servers have them. Each server is asked for a page at a time,
+// so memory holds one page of each. A page tells of which shards it is: while one is missing, because it is on its
+// way, all are asked again from where the list is. An error ends the list; one of kind Unavailable names who does not
+// answer.
 func (s *Spread) List(ctx context.Context, r ingest.Range) iter.Seq2[*ingest.Published, error] {
 	return func(yield func(*ingest.Published, error) bool) {
 		l := listing{s: s, r: r, parts: map[string]*part{}}
@@ -231,7 +232,8 @@ func (s *Spread) pageFrom(r ingest.Range) []byte {
 	return append(pack.Bytes(pack.Bool(appendPlace(nil, page.Upto), page.End), of[:]), events...)
 }
 
-// EntityStates is EntityState of many entities, in their order: one question to each server, or a few where the answer is long.
+// EntityStates is EntityState of many entities, in their order: one question to each server, or a few where the
+// answer is long.
 func (s *Spread) EntityStates(ctx context.Context, names []ingest.EntityName) ([]*monitor.EntityState, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()

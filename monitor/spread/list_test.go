@@ -43,7 +43,8 @@ func (n *counted) count(cfg *Config) {
 	}
 }
 
-// settled reports whether all that servers took is stored: what is not may be lost with a server, and no replica has it.
+// settled reports whether all that servers took is stored: what is not may be lost with a server, and no replica has
+// it.
 func (c *cluster) settled() bool {
 	for _, s := range c.servers {
 		for shard := range uint16(shards.Count) {
@@ -84,7 +85,8 @@ func listed(t *testing.T, entities int) (*cluster, *counted, []ingest.Place) {
 	return c, n, want
 }
 
-// TestListInPages: a list costs one call for each page of each other server, however many entities these have, and is in order.
+// TestListInPages: a list costs one call for each page of each other server, however many entities these have, and is
+// in order.
 func TestListInPages(t *testing.T) {
 	c, n, want := listed(t, 600)
 	for _, bytes := range []int{pageBytes, 32 << 10} {
@@ -164,7 +166,8 @@ func TestEntityStatesTogether(t *testing.T) {
 	}
 }
 
-// TestListWhileAServerDies: a list that began goes on with the replicas, and is whole; one that cannot wait for them ends with who is missing.
+// TestListWhileAServerDies: a list that began goes on with the replicas, and is whole; one that cannot wait for them
+// ends with who is missing.
 func TestListWhileAServerDies(t *testing.T) {
 	c, _, want := listed(t, 200)
 	polltest.Until(t, c.settled, "everything to be stored")

@@ -43,7 +43,8 @@ func (s *Spread) at(shard uint16) (m Member, here bool, err error) {
 	return m, false, err
 }
 
-// Events returns the newest events of an entity, by check. Errors: Unavailable, the server that has them does not answer.
+// Events returns the newest events of an entity, by check. Errors: Unavailable, the server that has them does not
+// answer.
 func (s *Spread) Events(ctx context.Context, namespace, entity string) ([]*ingest.Published, error) {
 	var list []*ingest.Published
 	err := s.where(ctx, ingest.ShardOf(namespace, entity), func() (err error) {
@@ -96,7 +97,8 @@ func (s *Spread) EntityState(ctx context.Context, namespace, entity string) (sta
 	return state, err
 }
 
-// Delete removes the event of a check, all of an entity's without one ("" is all checks). It reports whether there was any.
+// Delete removes the event of a check, all of an entity's without one ("" is all checks). It reports whether there
+// was any.
 func (s *Spread) Delete(ctx context.Context, namespace, entity, check string) (found bool, err error) {
 	shard := ingest.ShardOf(namespace, entity)
 	err = s.where(ctx, shard, func() error {

@@ -1,14 +1,15 @@
-// Package spread shares the events among the servers of a cluster: each owns some of the shards (package shards), takes the
-// results of their entities, and keeps the state of others as their replica.
+// Package spread shares the events among the servers of a cluster: each owns some of the shards (package shards),
+// takes the results of their entities, and keeps the state of others as their replica.
 //
-// The table of who has what is an object of the plane's configuration: the leader of its Raft group plans it, by what it hears
-// of the servers, and every server follows it. An event that reaches another server than its owner goes on to the owner, in batches,
-// in the order in which it came. What an owner made durable goes to the replica, in batches too, at most
-// every ReplicateEvery; what a replica missed it gets as a whole. Questions are answered by any server.
+// The table of who has what is an object of the plane's configuration: the leader of its Raft group plans it, by what
+// it hears of the servers, and every server follows it. An event that reaches another server than its owner goes on
+// to the owner, in batches, in the order in which it came. What an owner made durable goes to the replica, in batches
+// too, at most every ReplicateEvery; what a replica missed it gets as a whole. Questions are answered by any server.
 //
-// What is queued is bounded in bytes: who brings events waits for each (with a deadline) while the owner does not keep up; a replica that does not
-// keep up is sent the whole of a shard again. A server without a word for GoneAfter loses its shards to their replicas. It
-// may go on for a while without knowing: what it takes meanwhile counts nowhere, and is dropped when it learns of the table.
+// What is queued is bounded in bytes: who brings events waits for each (with a deadline) while the owner does not
+// keep up; a replica that does not keep up is sent the whole of a shard again. A server without a word for GoneAfter
+// loses its shards to their replicas. It may go on for a while without knowing: what it takes meanwhile counts
+// nowhere, and is dropped when it learns of the table.
 package spread
 
 import (
@@ -45,14 +46,14 @@ type Config struct {
 	Members func() []Member
 	// Call asks another server (core/rpc).
 	Call func(ctx context.Context, addr, method string, req []byte) ([]byte, error)
-	// Forwarded is told of each call that brought events to their owner how long the oldest of them took, from its frame until the owner's answer that it is
-	// taken; nil is not told. It must not block.
+	// Forwarded is told of each call that brought events to their owner how long the oldest of them took, from its frame
+	// until the owner's answer that it is taken; nil is not told. It must not block.
 	Forwarded func(took time.Duration)
 	Log       *slog.Logger
 	Now       func() time.Time
 
-	// GoneAfter (1.5 s) is after which silence shards go to their replicas, LostAfter (1 min) after which silence shards that nobody else has
-	// begin anew elsewhere.
+	// GoneAfter (1.5 s) is after which silence shards go to their replicas, LostAfter (1 min) after which silence shards
+	// that nobody else has begin anew elsewhere.
 	GoneAfter, LostAfter time.Duration
 	// ReplicateEvery is the least time between two batches for a replica (50 ms), unless more waits than one carries.
 	ReplicateEvery time.Duration

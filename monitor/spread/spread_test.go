@@ -169,7 +169,8 @@ func failing(entity string, at int64) []byte {
 		Check: &monitor.Check{Meta: monitor.Meta{Name: "c", Namespace: "default"}, Interval: 10, Status: 1, Executed: at, Issued: at}})
 }
 
-// TestKill: events that come when the server has died that led, and before anybody knows, are taken once by whoever has their entity then.
+// TestKill: events that come when the server has died that led, and before anybody knows, are taken once by whoever
+// has their entity then.
 func TestKill(t *testing.T) {
 	var told atomic.Int64
 	c := newCluster(t, 3, func(cfg *Config) {
@@ -287,7 +288,8 @@ func TestAnswersLost(t *testing.T) {
 	}
 }
 
-// TestOwnerForgets: an event in brief whose owner does not know the rest any more is sent as it came, and those behind it wait.
+// TestOwnerForgets: an event in brief whose owner does not know the rest any more is sent as it came, and those
+// behind it wait.
 func TestOwnerForgets(t *testing.T) {
 	c := newCluster(t, 2)
 	c.even(t, 2)

@@ -55,8 +55,8 @@ func (c *cluster) without(t *testing.T, gone *server) {
 	}, "others to have everything")
 }
 
-// TestStalledStore: a server whose disk does not answer hands its shards to others, with all that it took and could not store; it gets its part
-// again when the disk answers.
+// TestStalledStore: a server whose disk does not answer hands its shards to others, with all that it took and could
+// not store; it gets its part again when the disk answers.
 func TestStalledStore(t *testing.T) {
 	t.Parallel()
 	const entities = 100
@@ -88,7 +88,8 @@ func TestStalledStore(t *testing.T) {
 	polltest.Until(t, c.replicated, "the replicas to have everything again")
 }
 
-// TestStalledEverywhere: where every disk is slow there is nobody to hand anything to; all goes on, and nothing is lost.
+// TestStalledEverywhere: where every disk is slow there is nobody to hand anything to; all goes on, and nothing is
+// lost.
 func TestStalledEverywhere(t *testing.T) {
 	t.Parallel()
 	const entities = 20

@@ -39,7 +39,8 @@ func tableItem(table *shards.Table, index uint64) *objects.Item {
 	return objects.NewItem("", "", index, objectOf(table))
 }
 
-// A server whose store is gone takes nothing of what the table says it has, tells the leader, and begins when the table says so anew.
+// A server whose store is gone takes nothing of what the table says it has, tells the leader, and begins when the
+// table says so anew.
 func TestEmptyStore(t *testing.T) {
 	s := alone(t, nil)
 	var table shards.Table
@@ -88,8 +89,9 @@ func TestEmptyStore(t *testing.T) {
 	}
 }
 
-// A server whose store is gone is made the owner by who has not noticed: it takes nothing, refuses what builds upon what it had, and goes on telling the
-// leader, who gives the shard back to the former owner. Nothing counts as complete, or is taken over, by a word of before.
+// A server whose store is gone is made the owner by who has not noticed: it takes nothing, refuses what builds upon
+// what it had, and goes on telling the leader, who gives the shard back to the former owner. Nothing counts as
+// complete, or is taken over, by a word of before.
 func TestEmptyReplica(t *testing.T) {
 	s := alone(t, nil)
 	var table shards.Table

@@ -1,4 +1,5 @@
-// Package substitute puts what is known of an entity into the texts of checks and hooks: {{ .labels.port | default "80" }}.
+// Package substitute puts what is known of an entity into the texts of checks and hooks: {{ .labels.port | default
+// "80" }}.
 //
 // Texts are templates of text/template over the entity as its JSON has it, with the metadata's
 // fields at the top: .name, .namespace, .labels.x, .annotations.x, .system.hostname, .subscriptions. A token
@@ -152,7 +153,8 @@ func orDefault(fallback any, value ...any) any {
 // assetPath is the function assetPath of templates: the variable that holds where an asset was unpacked, for the shell.
 func assetPath(name string) string { return "${" + AssetVariable(name) + "}" }
 
-// AssetVariable names the environment variable that holds where an asset was unpacked: SENSU_CHECKS_PATH of sensu/checks.
+// AssetVariable names the environment variable that holds where an asset was unpacked: SENSU_CHECKS_PATH of
+// sensu/checks.
 func AssetVariable(name string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -26,8 +26,9 @@ const (
 	pause     = 500 * time.Millisecond // before one that does not answer is asked again
 )
 
-// Over is Follow over all servers: what each of them stores comes to one queue, in order for each check. While a server does not answer what it
-// stores is not shown; it is asked again as long as it is one of the plane's. Errors: Overloaded.
+// Over is Follow over all servers: what each of them stores comes to one queue, in order for each check. While a
+// server does not answer what it stores is not shown; it is asked again as long as it is one of the plane's. Errors:
+// Overloaded.
 func (t *Tail) Over(filter Filter, servers Servers) (*Follower, error) {
 	f, err := t.Follow(filter)
 	if err != nil {

@@ -1,8 +1,8 @@
 // Package tail shows events to those who follow them, as they are stored.
 //
-// While nobody follows, ingest asks nothing. Each follower has a bounded queue: whoever takes its events more slowly than they
-// come is cut off and told so, and neither ingest nor another follower waits for it. Events are
-// shared, and put together by whoever reads them.
+// While nobody follows, ingest asks nothing. Each follower has a bounded queue: whoever takes its events more slowly
+// than they come is cut off and told so, and neither ingest nor another follower waits for it. Events are shared, and
+// put together by whoever reads them.
 package tail
 
 import (
@@ -154,7 +154,8 @@ func (t *Tail) Publish(p *ingest.Published) {
 	}
 }
 
-// put queues an event; after the first one that found no room there are no more, so that what a follower saw is without holes.
+// put queues an event; after the first one that found no room there are no more, so that what a follower saw is
+// without holes.
 func (f *Follower) put(p *ingest.Published) {
 	select {
 	case <-f.slow:

@@ -1,9 +1,9 @@
-// Package upkeep does what follows from stored events and changes the configuration: it removes silences that ended with
-// their incident, and entities that are to go with their agent.
+// Package upkeep does what follows from stored events and changes the configuration: it removes silences that ended
+// with their incident, and entities that are to go with their agent.
 //
-// Orders never wait: they are queued, bounded, and done one after the other, each with a deadline and tried again while no leader
-// is known. When the queue is full an order is dropped and counted; a silence then holds on until somebody removes it, and an entity
-// is removed at its next alarm.
+// Orders never wait: they are queued, bounded, and done one after the other, each with a deadline and tried again
+// while no leader is known. When the queue is full an order is dropped and counted; a silence then holds on until
+// somebody removes it, and an entity is removed at its next alarm.
 package upkeep
 
 import (
@@ -138,8 +138,8 @@ func (u *Upkeep) remove(ctx context.Context, op objects.Op) {
 	}
 }
 
-// deregister removes an entity and its events. Each event is told as passing, so that whoever was alerted learns of the end, and
-// the handler for it gets an event of its own.
+// deregister removes an entity and its events. Each event is told as passing, so that whoever was alerted learns of
+// the end, and the handler for it gets an event of its own.
 func (u *Upkeep) deregister(ctx context.Context, o order) {
 	c := u.entity(o.namespace, o.entity)
 	if c == nil || !c.Deregister { // it came back, or changed its mind

@@ -101,8 +101,8 @@ func (w *world) of(entity, check string) (out []*monitor.Event) {
 	return out
 }
 
-// An entity that is to go with its agent goes with its events; each is told as passing, without its past, and the handler for it has an event (SK-5). One whose keepalive event was
-// deleted is not missed (SK-6).
+// An entity that is to go with its agent goes with its events; each is told as passing, without its past, and the
+// handler for it has an event (SK-5). One whose keepalive event was deleted is not missed (SK-6).
 func TestDeregistration(t *testing.T) {
 	w := start(t, "default-handler")
 	for name, handler := range map[string]string{"own": "its-handler", "other": ""} {

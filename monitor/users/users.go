@@ -1,4 +1,5 @@
-// Package users finds out who somebody is: by password, which is hashed once and remembered as a keyed digest while it holds.
+// Package users finds out who somebody is: by password, which is hashed once and remembered as a keyed digest while
+// it holds.
 //
 // Hashing is bounded by a fair queue, so a fleet that comes back together is served as fast as the
 // cores hash and no faster; an agents' password, which thousands share, is hashed once. What is
@@ -43,7 +44,8 @@ type Config struct {
 	Resources *resources.Resources
 	// Cost of new hashes; zero is DefaultCost. Less is for tests.
 	Cost int
-	// PublishedFromHostOnly has AgentPassword, which everybody knows, log in from loopback addresses alone, whoever's it is.
+	// PublishedFromHostOnly has AgentPassword, which everybody knows, log in from loopback addresses alone, whoever's it
+	// is.
 	PublishedFromHostOnly bool
 	// Log says that such a login was refused; nil says nothing.
 	Log *slog.Logger
@@ -78,7 +80,8 @@ func New(c Config) *Users {
 	return u
 }
 
-// Login returns who has the name and password. from is whose turn it is in the queue, an address. Errors: ErrWrong; Overloaded, who waits too long.
+// Login returns who has the name and password. from is whose turn it is in the queue, an address. Errors: ErrWrong;
+// Overloaded, who waits too long.
 func (u *Users) Login(ctx context.Context, from, name, text string) (monitor.Caller, error) {
 	if u.hostOnly && text == AgentPassword && !ofHost(from) {
 		u.tell(from, name)
@@ -140,7 +143,8 @@ func (u *Users) tell(from, name string) {
 	}
 }
 
-// Named returns who has a name that was proved in another way than by a password; false is nobody, or somebody who is disabled.
+// Named returns who has a name that was proved in another way than by a password; false is nobody, or somebody who is
+// disabled.
 func (u *Users) Named(name string) (monitor.Caller, bool) {
 	item := u.resources.View().Get("users", "", name)
 	if item == nil || item.Object().(*monitor.User).Disabled {

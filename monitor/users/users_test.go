@@ -104,7 +104,8 @@ func TestAFleetLogsInAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-// New passwords and those of the first start are hashed at Sensu's cost, and who has no name here is compared with a hash of the same.
+// New passwords and those of the first start are hashed at Sensu's cost, and who has no name here is compared with a
+// hash of the same.
 func TestCost(t *testing.T) {
 	u := New(Config{Resources: resources.New(slog.New(slog.DiscardHandler))})
 	hash, err := u.Hash(t.Context(), "test", "new one")

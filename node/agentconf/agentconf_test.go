@@ -70,7 +70,8 @@ insecure-skip-tls-verify=true disable-api=true api-host=::1 api-port=3 events-ra
 disable-sockets=true socket-host=::1 socket-port=3 statsd-disable=true statsd-metrics-host=::1 statsd-metrics-port=3 statsd-flush-interval=3 statsd-event-handlers=h
 disable-assets=true assets-rate-limit=3 assets-burst-limit=3 cache-dir=/tmp/c log-level=debug discover-processes=true require-fips=true`
 
-// TestEachSetting: every setting is taken as a flag, as a variable and as a key of the file, and all three do the same; where it changes nothing, a warning says so.
+// TestEachSetting: every setting is taken as a flag, as a variable and as a key of the file, and all three do the
+// same; where it changes nothing, a warning says so.
 func TestEachSetting(t *testing.T) {
 	tried := map[string]bool{"config-file": true, "allow-list": true, "trusted-ca-file": true, "cert-file": true, "key-file": true} // files: TestAllowList, TestMistakesAreNamedTogether, sensu_agent.txtar
 	shown := func(c *Config, err error) (any, []string) {

@@ -1,8 +1,8 @@
-// Package agentconf reads the configuration of sensu-agent: flags, variables of the environment, and agent.yml, in this order of
-// precedence, in Sensu's words. All mistakes are named at once, each with where it stands.
+// Package agentconf reads the configuration of sensu-agent: flags, variables of the environment, and agent.yml, in
+// this order of precedence, in Sensu's words. All mistakes are named at once, each with where it stands.
 //
-// Lists are separated by commas (flags) or by commas or spaces (variables); both also take JSON. A key of the file that is
-// unknown is a warning, as the contract's agent passes over it. Nothing is kept; no goroutine is started.
+// Lists are separated by commas (flags) or by commas or spaces (variables); both also take JSON. A key of the file
+// that is unknown is a warning, as the contract's agent passes over it. Nothing is kept; no goroutine is started.
 package agentconf
 
 import (

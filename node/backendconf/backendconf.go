@@ -1,8 +1,8 @@
-// Package backendconf reads what sensu-backend is told: flags, SENSU_BACKEND_* variables and a YAML file, in this order of precedence, and
-// makes a configuration of Corbel of it: one server with the monitor plane alone.
+// Package backendconf reads what sensu-backend is told: flags, SENSU_BACKEND_* variables and a YAML file, in this
+// order of precedence, and makes a configuration of Corbel of it: one server with the monitor plane alone.
 //
-// Nothing of Sensu's is an error: what has no effect here is named in a warning, where somebody set it. Wrong values are named by
-// the option and where it stands, all at once.
+// Nothing of Sensu's is an error: what has no effect here is named in a warning, where somebody set it. Wrong values
+// are named by the option and where it stands, all at once.
 package backendconf
 
 import (
@@ -155,7 +155,8 @@ func (c *Config) yaml(path string, b []byte) (wrong []error) {
 // levels are the reference's names for log levels.
 var levels = map[string]string{"panic": "ERROR", "fatal": "ERROR", "error": "ERROR", "warn": "WARN", "warning": "WARN", "info": "INFO", "debug": "DEBUG", "trace": "TRACE"}
 
-// alone is what a server has that is a monitor and nothing else: the other planes' ports are closed, and its own are on the loopback.
+// alone is what a server has that is a monitor and nothing else: the other planes' ports are closed, and its own are
+// on the loopback.
 const alone = `
 bind_addr = "127.0.0.1"
 bootstrap = true

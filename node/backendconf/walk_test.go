@@ -42,8 +42,8 @@ var together = map[string][]string{
 	"agent-auth-trusted-ca-file": {"agent-auth-cert-file", "agent-auth-key-file"}, "agent-auth-crl-urls": {"agent-auth-trusted-ca-file", "agent-auth-cert-file", "agent-auth-key-file"},
 }
 
-// TestEachOption: every option of sensu-backend is taken as a flag, as a variable and as a key of the file, and all three do the same; where it changes nothing, a
-// warning names it and says why.
+// TestEachOption: every option of sensu-backend is taken as a flag, as a variable and as a key of the file, and all
+// three do the same; where it changes nothing, a warning names it and says why.
 func TestEachOption(t *testing.T) {
 	values := map[string]string{}
 	for _, word := range strings.Fields(walk) {

@@ -97,7 +97,8 @@ func (l *loader) areIPs(key string, list []string) {
 	}
 }
 
-// autoConfig checks who is introduced and who introduces. An agent that is introduced gets its certificate as with auto_encrypt.
+// autoConfig checks who is introduced and who introduces. An agent that is introduced gets its certificate as with
+// auto_encrypt.
 func (l *loader) autoConfig() {
 	c, rpc, say := &l.cfg.AutoConfig, &l.cfg.TLS.InternalRPC, l.failIf
 	l.areIPs("auto_config.ip_sans", c.IPSANs)

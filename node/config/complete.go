@@ -45,8 +45,8 @@ func (l *loader) complete(o Options) {
 	}
 }
 
-// agentDrain is for how long an agent that leaves drains its services at most: proxies hear of a mark within a second, and
-// service managers grant a process ten seconds or more to end.
+// agentDrain is for how long an agent that leaves drains its services at most: proxies hear of a mark within a
+// second, and service managers grant a process ten seconds or more to end.
 const agentDrain = 5 * time.Second
 
 func (c *Config) given(key string) bool { _, ok := c.origins[key]; return ok }

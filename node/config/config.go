@@ -21,7 +21,8 @@ type Config struct {
 	Style    Style
 	Dev      bool     // `corbel dev`: loopback only, one server, token root
 	Warnings []string // what Load accepted but wants known, one line each
-	// ScriptCommand starts the child that runs operators' JavaScript; the command line sets it, and empty runs it in this process, as in tests.
+	// ScriptCommand starts the child that runs operators' JavaScript; the command line sets it, and empty runs it in
+	// this process, as in tests.
 	ScriptCommand []string
 
 	Server  bool   `key:"server" doc:"be a member of the control-plane cluster; the commands set it"`

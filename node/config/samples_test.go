@@ -69,8 +69,9 @@ func unsafe(c *Config) string {
 	return ""
 }
 
-// TestSamplesAreSafe: whoever starts a server or an agent beyond loopback with a sample of the documentation has TLS, encryption, checked server names
-// and no known password, or it does not start and says what is missing. In the surroundings that docs/cluster.md has, each starts.
+// TestSamplesAreSafe: whoever starts a server or an agent beyond loopback with a sample of the documentation has TLS,
+// encryption, checked server names and no known password, or it does not start and says what is missing. In the
+// surroundings that docs/cluster.md has, each starts.
 func TestSamplesAreSafe(t *testing.T) {
 	t.Parallel()
 	all := samples(t)

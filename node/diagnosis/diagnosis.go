@@ -2,7 +2,8 @@
 // of limits, disks, folders and certificates.
 //
 // A Check's status is the worst of its own and its children's once Settle was called: a failure supersedes a warning,
-// which supersedes success. What was skipped counts for nothing. Nothing here touches the outside; a tree belongs to one goroutine.
+// which supersedes success. What was skipped counts for nothing. Nothing here touches the outside; a tree belongs to
+// one goroutine.
 package diagnosis
 
 import (
@@ -65,7 +66,8 @@ func (c *Check) Add(list ...*Check) *Check {
 	return c
 }
 
-// Settle lets the worst of the children supersede, all the way up. A check whose children were all skipped stays as it is.
+// Settle lets the worst of the children supersede, all the way up. A check whose children were all skipped stays as
+// it is.
 func (c *Check) Settle() Status {
 	for _, child := range c.Children {
 		if s := child.Settle(); rank[s] > rank[c.Status] {

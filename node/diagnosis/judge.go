@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The bounds. Vault's documentation has those of disks and certificates; it asks for 1,024,768 open files, which few systems
-// give and a server whose connections take one each does not need.
+// The bounds. Vault's documentation has those of disks and certificates; it asks for 1,024,768 open files, which few
+// systems give and a server whose connections take one each does not need.
 const (
 	leastFiles      = 65536
 	leastFreeBytes  = 1 << 30

@@ -6,7 +6,8 @@ import (
 	"corbel.dev/corbel/node/config"
 )
 
-// Migration is what a copy from one storage to another is told: storage_source, storage_destination and, for Raft, cluster_addr.
+// Migration is what a copy from one storage to another is told: storage_source, storage_destination and, for Raft,
+// cluster_addr.
 type Migration struct {
 	Warnings    []string
 	From, To    Block

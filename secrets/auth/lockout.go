@@ -94,8 +94,8 @@ func (l *Lockout) Tell(r *LockoutRules, name string, now time.Time, good bool) b
 	return true
 }
 
-// makeRoomLocked forgets of a sample those whose time is over, or else the one with the fewest failures: whoever fills the
-// memory with names of theirs pushes out those, not who is locked out, and pays no more for it than others.
+// makeRoomLocked forgets of a sample those whose time is over, or else the one with the fewest failures: whoever
+// fills the memory with names of theirs pushes out those, not who is locked out, and pays no more for it than others.
 func (l *Lockout) makeRoomLocked(now time.Time) {
 	if l.names == nil {
 		l.names = map[string]*failures{}

@@ -104,8 +104,8 @@ func (p *Params) Terms() engine.Terms {
 // errChanged is the error of a renewal whose role gives other policies than its login did.
 var errChanged = errkind.New(errkind.Invalid, "policies have changed, not renewing")
 
-// Unchanged reports that a token's policies are others than it would get by a login now; "default" does not count. Vault's userpass
-// and cert ask that at a renewal; its approle, jwt and kubernetes do not.
+// Unchanged reports that a token's policies are others than it would get by a login now; "default" does not count.
+// Vault's userpass and cert ask that at a renewal; its approle, jwt and kubernetes do not.
 func (p *Params) Unchanged(policies []string) error {
 	own := func(list []string) []string {
 		return slices.DeleteFunc(slices.Clone(list), func(name string) bool { return name == "default" })

@@ -11,7 +11,8 @@ import (
 	"corbel.dev/corbel/secrets/storage/memstore"
 )
 
-// TestProfilesHoldNoKeys: what `enable_debug` and sys/pprof show of an unsealed barrier has addresses and counts, and no key in any spelling.
+// TestProfilesHoldNoKeys: what `enable_debug` and sys/pprof show of an unsealed barrier has addresses and counts, and
+// no key in any spelling.
 func TestProfilesHoldNoKeys(t *testing.T) {
 	b := New(memstore.New(), time.Now)
 	root := bytes.Repeat([]byte("root key"), KeyBytes/8)

@@ -107,7 +107,8 @@ func (c *Cluster) StandbyReads() bool { return c.cfg.StandbyReads && c.cfg.Raft 
 // Fresh says how old what this server has may be, and the index of the newest entry in it.
 func (c *Cluster) Fresh() (index uint64, lag time.Duration) { return c.cfg.Raft.Fresh() }
 
-// indexWait is how long a standby waits for an entry that a client has seen the effect of; indexStep how often it looks.
+// indexWait is how long a standby waits for an entry that a client has seen the effect of; indexStep how often it
+// looks.
 const (
 	indexWait = 200 * time.Millisecond
 	indexStep = time.Millisecond
@@ -202,7 +203,8 @@ func (c *Cluster) awaitUnsealed(ctx context.Context) bool {
 	}
 }
 
-// identify takes the identity of the wire from the barrier, where it is kept there. Before the first reign there is none.
+// identify takes the identity of the wire from the barrier, where it is kept there. Before the first reign there is
+// none.
 func (c *Cluster) identify(ctx context.Context) error {
 	if !c.cfg.Authority || c.identified.Load() {
 		return nil

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// reignGrace is how long a former active server may take to answer what it was handed: one that lives refuses what it cannot finish at once, one
-// that hangs or is cut off never answers.
+// reignGrace is how long a former active server may take to answer what it was handed: one that lives refuses what it
+// cannot finish at once, one that hangs or is cut off never answers.
 const reignGrace = time.Second
 
 var errReignOver = errors.New("another server has become the active one")
 
-// handings are the requests that the active servers have from here. A server that is stopped or cut off keeps its connections
-// open and silent; who waits on one would wait until its client gave up.
+// handings are the requests that the active servers have from here. A server that is stopped or cut off keeps its
+// connections open and silent; who waits on one would wait until its client gave up.
 type handings struct {
 	mu  sync.Mutex
 	all map[string]*handing // by the id of the server that has them; none has none
@@ -30,7 +30,8 @@ type handing struct {
 	over     time.Time // since when another one is known to reign; zero is none
 }
 
-// begin gives a request to a server: ctx ends, too, when the server reigns no more. done is to be called at the request's end.
+// begin gives a request to a server: ctx ends, too, when the server reigns no more. done is to be called at the
+// request's end.
 func (h *handings) begin(ctx context.Context, server Server, now func() time.Time) (_ context.Context, done func()) {
 	id := server.ID
 	h.mu.Lock()
@@ -96,8 +97,8 @@ func (h *handings) look(now time.Time, active string) {
 	}
 }
 
-// watchHanded looks who reigns while any server has a request from here. That nobody is known ends nothing: storage that does not answer
-// hides an active server that lives.
+// watchHanded looks who reigns while any server has a request from here. That nobody is known ends nothing: storage
+// that does not answer hides an active server that lives.
 func (c *Cluster) watchHanded(ctx context.Context) {
 	for ctx.Err() == nil {
 		c.sleep(ctx, leaderAge)

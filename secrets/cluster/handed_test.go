@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestHandedEndsWithTheReign: what a former active server has ends a while after another one reigns, and nothing else does.
+// TestHandedEndsWithTheReign: what a former active server has ends a while after another one reigns, and nothing else
+// does.
 func TestHandedEndsWithTheReign(t *testing.T) {
 	var h handings
 	client, gone := context.WithCancel(t.Context())

@@ -27,8 +27,8 @@ import (
 
 // How a server joins a Raft cluster: it asks any member for a challenge, and gets with it the records of the seal, so
 // that people (or an automatic seal) can give it the root key. With a key that is derived of that one it answers the
-// challenge, and the active server adds it to the group and gives it the cluster's authority, sealed with another derived
-// key. So nothing on the way is worth stealing, and nobody joins who could not unseal.
+// challenge, and the active server adds it to the group and gives it the cluster's authority, sealed with another
+// derived key. So nothing on the way is worth stealing, and nobody joins who could not unseal.
 
 // JoinTarget is a server of a cluster to join.
 type JoinTarget struct {
@@ -112,7 +112,8 @@ func (c *Cluster) Invite(ctx context.Context, serverID string) (*Challenge, erro
 	return out, nil
 }
 
-// challengeOf is a time with a mark that only this cluster can make: nothing is remembered of challenges that were given.
+// challengeOf is a time with a mark that only this cluster can make: nothing is remembered of challenges that were
+// given.
 func challengeOf(key []byte, serverID string, at time.Time) string {
 	stamp := binary.BigEndian.AppendUint64(nil, uint64(at.Unix()))
 	mac := hmac.New(sha256.New, key)
@@ -236,7 +237,8 @@ func (n *Node) ask(ctx context.Context, t *JoinTarget) (*Challenge, error) {
 	return ch, nil
 }
 
-// Joining is for keeper.Config: a server that was invited becomes a member with the root key, and waits for the keyring.
+// Joining is for keeper.Config: a server that was invited becomes a member with the root key, and waits for the
+// keyring.
 func (n *Node) Joining(ctx context.Context, root []byte) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

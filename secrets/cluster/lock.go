@@ -54,8 +54,8 @@ func (n *Node) Holder(context.Context) (string, error) {
 
 var errTermOver = errkind.New(errkind.NotLeader, "this server's turn as the active one has ended; another one begins")
 
-// raftReign lasts for one term of the group. A server that lost the lead and has it again, before anybody noticed, leads in a
-// later term: others may have written in between, and what it keeps in memory of the term before is old.
+// raftReign lasts for one term of the group. A server that lost the lead and has it again, before anybody noticed,
+// leads in a later term: others may have written in between, and what it keeps in memory of the term before is old.
 type raftReign struct {
 	n     *Node
 	term  uint64

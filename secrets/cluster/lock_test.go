@@ -14,8 +14,8 @@ import (
 	"corbel.dev/corbel/secrets/storage/raftstore"
 )
 
-// TestReignEndsWithItsTerm: a server that lost the lead and has it again reigns no more by what it began with before: another one may have
-// written in between.
+// TestReignEndsWithItsTerm: a server that lost the lead and has it again reigns no more by what it began with before:
+// another one may have written in between.
 func TestReignEndsWithItsTerm(t *testing.T) {
 	ports, err := testport.Free(2)
 	if err != nil {

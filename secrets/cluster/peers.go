@@ -11,8 +11,8 @@ import (
 // maxEvidence bounds what another server may answer to the doctor.
 const maxEvidence = 16 << 20
 
-// Peers are the servers besides this one as far as it knows without asking anybody: the Raft group's members, else the active server
-// as it was last looked up and those that this one heard of.
+// Peers are the servers besides this one as far as it knows without asking anybody: the Raft group's members, else
+// the active server as it was last looked up and those that this one heard of.
 func (c *Cluster) Peers() (out []Server) {
 	if c.cfg.Raft != nil {
 		g := c.cfg.Raft.group.Load()
@@ -37,7 +37,8 @@ func (c *Cluster) Peers() (out []Server) {
 	return out
 }
 
-// EvidenceOf asks another server for what it knows about its own state, over the wire, on which servers know each other by certificate.
+// EvidenceOf asks another server for what it knows about its own state, over the wire, on which servers know each
+// other by certificate.
 func (c *Cluster) EvidenceOf(ctx context.Context, s Server) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.ClusterAddr+evidencePath, nil)
 	if err != nil {

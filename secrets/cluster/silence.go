@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// An active server that is frozen holds its lock, in PostgreSQL for 15 s, and its connections, open and silent. So while it has
-// requests from here and answers none, it is asked for its status, which costs it nothing; one that does not answer that either gets no
-// more requests, until it does.
+// An active server that is frozen holds its lock, in PostgreSQL for 15 s, and its connections, open and silent. So
+// while it has requests from here and answers none, it is asked for its status, which costs it nothing; one that does
+// not answer that either gets no more requests, until it does.
 const (
 	silenceStep = 250 * time.Millisecond
 	askAfter    = 500 * time.Millisecond  // without an answer to any request

@@ -86,8 +86,9 @@ func spool(dir string) (*os.File, error) {
 // restoreCopies is how many copies of a state are on the disk at once while it is restored.
 const restoreCopies = 4
 
-// Restore replaces the whole storage by an archive's. It is refused when the keyring in it is not under the keys of now,
-// unless force is set: then this server and the others are sealed afterwards, and open with the archive's keys alone.
+// Restore replaces the whole storage by an archive's. It is refused when the keyring in it is not under the keys of
+// now, unless force is set: then this server and the others are sealed afterwards, and open with the archive's keys
+// alone.
 func (c *Cluster) Restore(ctx context.Context, in io.Reader, force bool) error {
 	if c.cfg.Raft == nil {
 		return errNotRaft

@@ -49,8 +49,9 @@ type Engine interface {
 	Special() Special
 }
 
-// Alone is the error of a Handle that finds only on its way that the request must have something to itself, by this name. The
-// keeper asks again with Request.Alone set, and the name is taken as by Serial. Only of requests whose Serial is "".
+// Alone is the error of a Handle that finds only on its way that the request must have something to itself, by this
+// name. The keeper asks again with Request.Alone set, and the name is taken as by Serial. Only of requests whose
+// Serial is "".
 type Alone string
 
 // Error implements error.
@@ -90,7 +91,8 @@ type Login struct {
 	Policies []string // of the token, by its login: in order, with "default" where it has that
 }
 
-// Terms are the lifetimes that a method's role gives by now, as in secrets.Auth: a renewal goes by them, not by those of the login.
+// Terms are the lifetimes that a method's role gives by now, as in secrets.Auth: a renewal goes by them, not by those
+// of the login.
 type Terms struct{ TTL, MaxTTL, Period time.Duration }
 
 // Workplaces is an auth method whose tokens are of workloads, and end with them.

@@ -14,7 +14,8 @@ import (
 	"corbel.dev/corbel/secrets/mount"
 )
 
-// Engine answers the API of identity. Its writes exclude each other, and logins that change something: its caller sees to that.
+// Engine answers the API of identity. Its writes exclude each other, and logins that change something: its caller
+// sees to that.
 type Engine struct {
 	Hash   func(text string) string
 	Mounts func(accessor string) *mount.Entry // the mount with the accessor, or nil

@@ -12,8 +12,9 @@ import (
 	"corbel.dev/corbel/secrets/storage"
 )
 
-// Identity tokens (contract 4.4, identity/oidc): JSON Web Tokens that say who the caller is, signed with named keys that are
-// turned by time, and whose public halves anybody may read. They are records of their own: nothing of entities changes with them.
+// Identity tokens (contract 4.4, identity/oidc): JSON Web Tokens that say who the caller is, signed with named keys
+// that are turned by time, and whose public halves anybody may read. They are records of their own: nothing of
+// entities changes with them.
 
 const (
 	oidcConfigKey = "oidc/config"

@@ -16,7 +16,8 @@ const auditHeadersKey = "core/audited-headers"
 // maxAuditHeaders bounds how many there are: each is looked for in every request.
 const maxAuditHeaders = 128
 
-// auditHeaders are the headers of requests that devices record, by name in lower case: true where values are hashed. Immutable.
+// auditHeaders are the headers of requests that devices record, by name in lower case: true where values are hashed.
+// Immutable.
 type auditHeaders map[string]bool
 
 // AuditedHeaders calls take with the name of each header that is recorded, in lower case. None while nothing records.

@@ -197,7 +197,8 @@ func (h *house) keysBelow(prefix string) (keys []string) {
 	return keys
 }
 
-// A use-limited secret id logs in as often as it says and never once more, whoever tries at once; while it is destroyed, too.
+// A use-limited secret id logs in as often as it says and never once more, whoever tries at once; while it is
+// destroyed, too.
 func TestSecretIDUsesUnderTraffic(t *testing.T) {
 	h := newHouse(t)
 	h.ok(secrets.Update, "sys/auth/approle", `{"type":"approle"}`)

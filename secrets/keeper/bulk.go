@@ -8,11 +8,11 @@ import (
 )
 
 // bulk is work on many tokens or leases, done in steps. While requests come, steps are small and the work rests between
-// them, so that it takes about a third of one processor however much there is to do, and a request waits for a part of a
-// millisecond of it. Without requests it does not rest. One goroutine's.
+// them, so that it takes about a third of one processor however much there is to do, and a request waits for a part
+// of a millisecond of it. Without requests it does not rest. One goroutine's.
 //
-// The share is fixed: a revocation comes to its end under any load. To rest until requests are as quick as before would not: on
-// a server that is busy for itself they never are.
+// The share is fixed: a revocation comes to its end under any load. To rest until requests are as quick as before
+// would not: on a server that is busy for itself they never are.
 type bulk struct {
 	k      *Keeper
 	begun  uint64 // requests that had begun when the last step ended
@@ -51,7 +51,8 @@ func (b *bulk) rest(ctx context.Context) {
 	b.step = b.k.cfg.Now()
 }
 
-// nextStep is how large the step after one is, and how long the rest before it. worked is the part of took before it waited.
+// nextStep is how large the step after one is, and how long the rest before it. worked is the part of took before it
+// waited.
 func nextStep(size int, worked, took time.Duration, beside bool) (next int, pause time.Duration) {
 	switch {
 	case !beside:

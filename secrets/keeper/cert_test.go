@@ -165,7 +165,8 @@ func TestCertRefuses(t *testing.T) {
 	}
 }
 
-// TestWorkload logs a workload in by its mesh certificate. When the mesh knows no instance of it any more, its tokens and leases end.
+// TestWorkload logs a workload in by its mesh certificate. When the mesh knows no instance of it any more, its tokens
+// and leases end.
 func TestWorkload(t *testing.T) {
 	h, leases := leaseHouse(t)
 	ca := newSigner(t, h.now)

@@ -134,8 +134,9 @@ func TestCertOCSP(t *testing.T) {
 	}
 }
 
-// CVE-2024-2660: with several responders an answer was believed that should not have been. What is not signed by who may
-// answer, about this certificate, and of now, is no answer, and what one responder calls revoked another does not save.
+// CVE-2024-2660: with several responders an answer was believed that should not have been. What is not signed by who
+// may answer, about this certificate, and of now, is no answer, and what one responder calls revoked another does not
+// save.
 func TestCVE_2024_2660_AnswersOfRespondersAreChecked(t *testing.T) {
 	h, ca := ocspHouse(t, nil)
 	evil := newSigner(t, h.now)
@@ -201,7 +202,8 @@ func (s *signer) leafOf(key *ecdsa.PrivateKey, uses []x509.ExtKeyUsage) *x509.Ce
 	return c
 }
 
-// A list that is fetched is fetched again in time, must be signed by a role's authority, and counts on while it cannot be had.
+// A list that is fetched is fetched again in time, must be signed by a role's authority, and counts on while it
+// cannot be had.
 func TestCertListsAreFetched(t *testing.T) {
 	h := newHouse(t)
 	ca, evil := newSigner(t, h.now), newSigner(t, h.now)

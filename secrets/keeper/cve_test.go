@@ -39,7 +39,8 @@ func TestCVE_2025_6004_LockoutByCase(t *testing.T) {
 	}
 }
 
-// CVE-2025-5999, CVE-2025-54996, CVE-2024-9180: policies by other ways than tokens, and "root" in other spellings, made root.
+// CVE-2025-5999, CVE-2025-54996, CVE-2024-9180: policies by other ways than tokens, and "root" in other spellings,
+// made root.
 func TestCVE_2025_5999_RootBySpelling(t *testing.T) {
 	h := newHouse(t)
 	h.ok(secrets.Update, "sys/auth/userpass", `{"type":"userpass"}`)
@@ -115,7 +116,8 @@ func TestCVE_2025_6011_UnknownNamesCostAHashToo(t *testing.T) {
 	}
 }
 
-// CVE-2025-6203, CVE-2025-12044, CVE-2025-59043: JSON that is deep, or of many small values, took memory and time before anybody was asked for a token.
+// CVE-2025-6203, CVE-2025-12044, CVE-2025-59043: JSON that is deep, or of many small values, took memory and time
+// before anybody was asked for a token.
 func TestCVE_2025_6203_DeepAndWideBodies(t *testing.T) {
 	h := newHouse(t)
 	h.ok(secrets.Update, "sys/auth/userpass", `{"type":"userpass"}`)
@@ -161,7 +163,8 @@ func TestCVE_2024_0831_RawIsOneDevices(t *testing.T) {
 	}
 }
 
-// CVE-2025-62705, GO-2025-4049: answers that are not of strings, and bodies of other kinds than JSON, were recorded in plain.
+// CVE-2025-62705, GO-2025-4049: answers that are not of strings, and bodies of other kinds than JSON, were recorded
+// in plain.
 func TestCVE_2025_62705_RawBodiesAreHashed(t *testing.T) {
 	h := newHouse(t)
 	t.Cleanup(h.Seal)

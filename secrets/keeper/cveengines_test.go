@@ -32,7 +32,8 @@ func TestCVE_2024_5798_TokensForOthers(t *testing.T) {
 	}
 }
 
-// CVE-2024-2048, CVE-2025-6037: a trusted certificate that is no authority was compared by parts of it, or let others in.
+// CVE-2024-2048, CVE-2025-6037: a trusted certificate that is no authority was compared by parts of it, or let others
+// in.
 func TestCVE_2024_2048_LeafsAreComparedWhole(t *testing.T) {
 	h := newHouse(t)
 	ca, other := newSigner(t, h.now), newSigner(t, h.now)

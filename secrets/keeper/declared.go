@@ -30,9 +30,9 @@ func checkDeclared(list []audit.Config) error {
 	return nil
 }
 
-// declare makes the stored audit devices fit those of the configuration, before any of them is opened: what is new comes, what
-// changed is changed (its hashes stay the same), what was declared once and is not any more goes. Devices that
-// were made over the API stay, unless the configuration has one at their path.
+// declare makes the stored audit devices fit those of the configuration, before any of them is opened: what is new
+// comes, what changed is changed (its hashes stay the same), what was declared once and is not any more goes. Devices
+// that were made over the API stay, unless the configuration has one at their path.
 func (k *Keeper) declare(ctx context.Context) error {
 	records, err := k.vault.Scan(ctx, auditPrefix, storage.After(auditPrefix), 0)
 	if err != nil {
@@ -76,8 +76,8 @@ func (k *Keeper) declare(ctx context.Context) error {
 	return k.vault.Commit(ctx, k.epoch, ops)
 }
 
-// DeclareAudits puts other devices in the place of those that the configuration declared. What stays as it is keeps its file
-// open; on a server that is not the active one they are known for its next reign. Wrong ones change nothing.
+// DeclareAudits puts other devices in the place of those that the configuration declared. What stays as it is keeps
+// its file open; on a server that is not the active one they are known for its next reign. Wrong ones change nothing.
 func (k *Keeper) DeclareAudits(ctx context.Context, list []audit.Config) error {
 	if err := checkDeclared(list); err != nil {
 		return err

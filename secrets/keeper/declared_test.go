@@ -13,7 +13,8 @@ import (
 	"corbel.dev/corbel/secrets/storage/memstore"
 )
 
-// Devices of the configuration are there from the unsealing on, change and go with it, and are not the API's to disable.
+// Devices of the configuration are there from the unsealing on, change and go with it, and are not the API's to
+// disable.
 func TestDeclaredAudits(t *testing.T) {
 	h := newHouse(t)
 	h.cfg.Audit.Folder = t.TempDir()

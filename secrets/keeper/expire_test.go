@@ -48,7 +48,8 @@ func (m *modelled) gone(now time.Time) bool {
 	return m != nil && (m.ended || !now.Before(m.expires) || m.parent.gone(now))
 }
 
-// Nothing that ended stays, nothing that lives goes, and in the end nothing is left, whatever was made, renewed and revoked.
+// Nothing that ended stays, nothing that lives goes, and in the end nothing is left, whatever was made, renewed and
+// revoked.
 func TestExpiryAgainstAModel(t *testing.T) {
 	h := newHouse(t)
 	h.ok(secrets.Update, "sys/policy/maker", `{"policy":"path \"auth/token/create\" { capabilities = [\"update\"] } path \"cubbyhole/*\" { capabilities = [\"create\", \"update\"] } path \"auth/token/renew-self\" { capabilities = [\"update\"] }"}`)

@@ -66,7 +66,8 @@ func (k *Keeper) rootStatus(ctx context.Context) (st RootStatus, err error) {
 	return st, nil
 }
 
-// StartGenerateRoot begins an attempt. The token will be covered with the OTP ("" draws one), or encrypted for the PGP key.
+// StartGenerateRoot begins an attempt. The token will be covered with the OTP ("" draws one), or encrypted for the
+// PGP key.
 func (k *Keeper) StartGenerateRoot(ctx context.Context, otp, pgpKey string) (st RootStatus, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

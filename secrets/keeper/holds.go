@@ -7,8 +7,8 @@ import (
 	"corbel.dev/corbel/secrets/policy"
 )
 
-// holds judges again whether whoever reads a stream may. A token's uses are not counted. Its error is that the right has ended: what cannot
-// be known at the moment, without an active server for instance, ends nothing.
+// holds judges again whether whoever reads a stream may. A token's uses are not counted. Its error is that the right
+// has ended: what cannot be known at the moment, without an active server for instance, ends nothing.
 func (k *Keeper) holds(ctx context.Context, t *task) error {
 	k.reign.RLock()
 	defer k.reign.RUnlock()

@@ -11,8 +11,8 @@ import (
 	"corbel.dev/corbel/secrets"
 )
 
-// TestStreamedLogRightsEnd: whoever reads the log while a line comes each 10 ms, and never a pause, sees none any more within 5 s
-// of when its right was taken (row C12).
+// TestStreamedLogRightsEnd: whoever reads the log while a line comes each 10 ms, and never a pause, sees none any
+// more within 5 s of when its right was taken (row C12).
 func TestStreamedLogRightsEnd(t *testing.T) {
 	const rules = `path "sys/monitor" { capabilities = ["read"] }`
 	for name, take := range map[string]func(h *house, token, entity string){

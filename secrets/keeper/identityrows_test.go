@@ -8,7 +8,8 @@ import (
 	"corbel.dev/corbel/secrets"
 )
 
-// Every path of entities, groups and their aliases, as clients walk them: make, read by each name, list, change, look up, delete.
+// Every path of entities, groups and their aliases, as clients walk them: make, read by each name, list, change, look
+// up, delete.
 func TestIdentityPaths(t *testing.T) {
 	h := newHouse(t)
 	mount := h.users("ann")

@@ -11,8 +11,9 @@ import (
 var errLargeOpen = errkind.New(errkind.TooLarge, "request body too large: without a token it may have 1 MiB")
 
 // MayBeLarge judges whether a request may bring a large body, before it is read: r has its path, token and address, and
-// no body yet. Who has a token that counts may; a login may bring up to openBytes. Whoever does not may not, which is recorded.
-// It is no more than that: Handle judges the request itself, and counts its token's use. A standby leaves it to the active server.
+// no body yet. Who has a token that counts may; a login may bring up to openBytes. Whoever does not may not, which is
+// recorded. It is no more than that: Handle judges the request itself, and counts its token's use. A standby leaves
+// it to the active server.
 func (k *Keeper) MayBeLarge(ctx context.Context, r *secrets.Request, bytes, openBytes int64) error {
 	leave, err := k.enter(ctx)
 	if err != nil {

@@ -145,7 +145,8 @@ func (k *Keeper) grant(ctx context.Context, t *task, reply *Reply) (ops []storag
 	return ops, k.tree.RUnlock, nil
 }
 
-// leaseHolder is the token that a lease ends with: the request's, or what that was made below where it is stored nowhere.
+// leaseHolder is the token that a lease ends with: the request's, or what that was made below where it is stored
+// nowhere.
 func (t *task) leaseHolder(ctx context.Context) (hash string, err error) {
 	hash = t.holder.Hash
 	if t.holder.Batch {

@@ -242,8 +242,8 @@ func TestTokenRoles(t *testing.T) {
 	h.refused(errkind.NotFound, h.root, secrets.Read, "auth/token/roles/app", "")
 }
 
-// A renewal is one operation, and none where one came a moment before; the entry in the index of time follows when its time
-// comes. What a client was told lives on, over a restart too.
+// A renewal is one operation, and none where one came a moment before; the entry in the index of time follows when
+// its time comes. What a client was told lives on, over a restart too.
 func TestRenewalsAreCoalesced(t *testing.T) {
 	h, e := leaseHouse(t)
 	id := h.ok(secrets.Read, "db/creds/app", "").Lease.ID

@@ -50,8 +50,8 @@ type InitConfig struct {
 	Epoch                             storage.Epoch // to write with, where others share the storage
 }
 
-// Initialized is what a first start gives, once. Where there were PGP keys, shares are messages for them (Locked), and so is
-// the root token, in base64.
+// Initialized is what a first start gives, once. Where there were PGP keys, shares are messages for them (Locked),
+// and so is the root token, in base64.
 type Initialized struct {
 	Shares         [][]byte
 	RecoveryShares [][]byte
@@ -63,7 +63,8 @@ func (k *Keeper) Init(ctx context.Context, shares, threshold int, rootToken stri
 	return k.InitWith(ctx, &InitConfig{Shares: shares, Threshold: threshold, RootToken: rootToken})
 }
 
-// InitWith makes the keyring, the first mounts and policies and a root token, as one commit. The server is sealed afterwards.
+// InitWith makes the keyring, the first mounts and policies and a root token, as one commit. The server is sealed
+// afterwards.
 func (k *Keeper) InitWith(ctx context.Context, c *InitConfig) (*Initialized, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

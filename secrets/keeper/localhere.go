@@ -17,8 +17,8 @@ func IsLocal(path string) bool {
 	return strings.HasPrefix(path, "sys/pprof/")
 }
 
-// LocalHere answers a path that tells of this server, on a standby that can judge who asks by its copy. False: it cannot, and nothing
-// was done or recorded.
+// LocalHere answers a path that tells of this server, on a standby that can judge who asks by its copy. False: it
+// cannot, and nothing was done or recorded.
 func (k *Keeper) LocalHere(ctx context.Context, r *secrets.Request) (*Reply, bool) {
 	if r.Op != secrets.Read || r.Wrap != 0 || r.Token == "" || !IsLocal(r.Path) {
 		return nil, false

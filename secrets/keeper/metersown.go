@@ -123,7 +123,8 @@ func (g *comeAndGo) tell(k *Keeper, mounts []string) {
 	g.quotaMost.Replace(most)
 }
 
-// mountSizes are how many mounts there are and how large their records, by whether they are of logins and whether they are local.
+// mountSizes are how many mounts there are and how large their records, by whether they are of logins and whether
+// they are local.
 type mountSizes struct {
 	of             *mount.Table
 	entries, bytes [2][2]int

@@ -148,7 +148,8 @@ func TestMetersOfEntities(t *testing.T) {
 	}
 }
 
-// The work that engines ask of themselves has the names of Vault's periodic rollbacks; quotas of leases tell how full they are.
+// The work that engines ask of themselves has the names of Vault's periodic rollbacks; quotas of leases tell how full
+// they are.
 func TestMetersOfBackground(t *testing.T) {
 	h, _, reg := meteredHouse(t)
 	h.ok(secrets.Update, "sys/mounts/keys", `{"type":"transit"}`)

@@ -8,9 +8,10 @@ import (
 	"corbel.dev/corbel/secrets"
 )
 
-// page cuts a list to what its request asks for with "after" and "limit" (OpenBao's paging): what stands behind a name in the
-// list, and so many. Engines with long lists read no more than that of storage, and their answer is not changed by it; the others'
-// lists are short, or are in an order that is not storage's. An empty rest is not found, as an empty list is.
+// page cuts a list to what its request asks for with "after" and "limit" (OpenBao's paging): what stands behind a
+// name in the list, and so many. Engines with long lists read no more than that of storage, and their answer is not
+// changed by it; the others' lists are short, or are in an order that is not storage's. An empty rest is not found,
+// as an empty list is.
 func page(r *secrets.Request, resp *secrets.Response) error {
 	if !r.Query.Has("after") && !r.Query.Has("limit") || resp.Data == nil {
 		return nil

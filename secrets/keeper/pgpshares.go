@@ -15,7 +15,8 @@ import (
 // Where encrypted shares are kept, inside the barrier, by kind.
 var backupKeys = [rekeyKinds]string{RekeyBarrier: "core/unseal-keys-backup", RekeyRecovery: "core/recovery-keys-backup"}
 
-// shareKeys are the PGP keys that shares are encrypted for, in the order of the shares. None: shares are given out in plain.
+// shareKeys are the PGP keys that shares are encrypted for, in the order of the shares. None: shares are given out in
+// plain.
 type shareKeys []*pgp.Key
 
 // parseShareKeys reads the keys of a field for a number of shares.
@@ -113,7 +114,8 @@ func (k *Keeper) keepBackup(ctx context.Context, kind RekeyKind, r *rekey, locke
 	return k.vault.Commit(ctx, k.epoch, []storage.Op{op})
 }
 
-// Backup gives the encrypted shares of the last rekey that was asked to keep them. The error is of kind NotFound where there are none.
+// Backup gives the encrypted shares of the last rekey that was asked to keep them. The error is of kind NotFound
+// where there are none.
 func (k *Keeper) Backup(ctx context.Context, kind RekeyKind) (*ShareBackup, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

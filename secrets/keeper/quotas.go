@@ -73,8 +73,8 @@ func (k *Keeper) takeRoom(t *task, p quota.Place) error {
 	return nil
 }
 
-// takeTokenRoom takes room for the lease of a token that is made. A root token is never refused: with one an operator gets
-// out of it. Of batch tokens none is made past the quota, and none is counted: they are stored nowhere.
+// takeTokenRoom takes room for the lease of a token that is made. A root token is never refused: with one an operator
+// gets out of it. Of batch tokens none is made past the quota, and none is counted: they are stored nowhere.
 func (k *Keeper) takeTokenRoom(t *task, tok *token.Token) error {
 	if !t.st.quotas.CountsLeases() {
 		return nil

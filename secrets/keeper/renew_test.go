@@ -55,8 +55,8 @@ func (h *house) renewed(token, body string) (time.Duration, error) {
 	return r.Token.Left, nil
 }
 
-// A renewal goes by the lifetimes that the role has then, and the mount; userpass and cert refuse it where the role's policies
-// are others than at the login, the other methods do not ask.
+// A renewal goes by the lifetimes that the role has then, and the mount; userpass and cert refuse it where the role's
+// policies are others than at the login, the other methods do not ask.
 func TestRenewalGoesByTheRoleOfNow(t *testing.T) {
 	h := newHouse(t)
 	for name, m := range h.methodsOfLogins(t) {

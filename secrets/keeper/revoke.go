@@ -137,8 +137,8 @@ func (ts *targets) end(t *target, now time.Time, took time.Duration, err error) 
 	}
 }
 
-// startTargets begins to deal with the prefixes that wait, and with each target that has leases and is not dealt with yet; what it
-// starts ends with ctx. It tells their names.
+// startTargets begins to deal with the prefixes that wait, and with each target that has leases and is not dealt with
+// yet; what it starts ends with ctx. It tells their names.
 func (k *Keeper) startTargets(ctx context.Context, group *sync.WaitGroup) []string {
 	if k.jobsRun.CompareAndSwap(false, true) {
 		group.Go(func() {
@@ -213,7 +213,8 @@ func (k *Keeper) ExpireLeases(ctx context.Context) (done int, err error) {
 	return done, err
 }
 
-// revokeDue revokes what is due of one target, as many at a time as its pace allows, until nothing is, or it is to be left alone.
+// revokeDue revokes what is due of one target, as many at a time as its pace allows, until nothing is, or it is to be
+// left alone.
 func (k *Keeper) revokeDue(ctx context.Context, name string, t *target) (done int, err error) {
 	prefix := leaseDuePrefix + name + "/"
 	now := k.cfg.Now()

@@ -9,8 +9,8 @@ import (
 	"corbel.dev/corbel/secrets"
 )
 
-// What is written of roles and configurations reads back under the same names and in the same types, as Terraform compares
-// them; and what was not written has the default of Vault's documentation.
+// What is written of roles and configurations reads back under the same names and in the same types, as Terraform
+// compares them; and what was not written has the default of Vault's documentation.
 func TestRolesReadWhatTheyWrote(t *testing.T) {
 	h := newHouse(t)
 	key, ca := jwkstest.New(t, "ES256").PublicKey(), pemOf(newSigner(t, h.now).cert.Raw)

@@ -13,8 +13,8 @@ import (
 // maxScanned bounds the names of one SCAN: beyond it the folders are to be scanned one by one.
 const maxScanned = 100_000
 
-// scan lists a folder and all that are below it, by the engine's own lists. The capability for it is one of its own, and was judged
-// for the folder that was asked for.
+// scan lists a folder and all that are below it, by the engine's own lists. The capability for it is one of its own,
+// and was judged for the folder that was asked for.
 func scan(ctx context.Context, t *task) (*secrets.Response, error) {
 	if t.entry.Type == "system" || t.entry.Type == "token" {
 		return nil, errUnsupported

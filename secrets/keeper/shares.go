@@ -18,7 +18,8 @@ type gathering struct {
 	nonce  string // of this attempt
 }
 
-// add takes a share, once. With enough of them it forgets them and gives the key that they make, which may be a wrong one.
+// add takes a share, once. With enough of them it forgets them and gives the key that they make, which may be a wrong
+// one.
 func (g *gathering) add(share []byte, threshold int) (key []byte, err error) {
 	held := false
 	for _, s := range g.shares {

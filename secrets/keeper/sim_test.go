@@ -14,8 +14,8 @@ import (
 	"corbel.dev/corbel/secrets/storage/memstore"
 )
 
-// simSeeds is how many histories TestLeaseSimulation tries; 10,000 take some ten seconds. A failure names its seed, which
-// -simseed replays alone.
+// simSeeds is how many histories TestLeaseSimulation tries; 10,000 take some ten seconds. A failure names its seed,
+// which -simseed replays alone.
 var (
 	simSeeds = flag.Int("simseeds", 300, "histories of the lease simulation")
 	simSeed  = flag.Uint64("simseed", 0, "the one history to replay")
@@ -46,7 +46,8 @@ func (m *simToken) gone(now time.Time) bool {
 	return m != nil && (m.revoked || m.spent || !now.Before(m.expires) || m.parent.gone(now))
 }
 
-// dead reports whether the token may do nothing any more: one below a token that has run out may, until the background has seen it.
+// dead reports whether the token may do nothing any more: one below a token that has run out may, until the
+// background has seen it.
 func (m *simToken) dead(now time.Time) bool { return !now.Before(m.expires) || m.ended() }
 
 func (m *simToken) ended() bool { return m != nil && (m.revoked || m.spent || m.parent.ended()) }
@@ -64,10 +65,10 @@ type simulation struct {
 	log    []string
 }
 
-// TestLeaseSimulation makes, uses, renews and ends tokens and leases in random histories, over a storage and an engine that
-// fail at times and a server that comes and goes, and holds what is there against the model. Invariants: who the model
-// says is gone is denied; who lives is let in when nothing fails; no use is had twice; what the engine made lives as long as its
-// lease, and no longer; in the end nothing is left.
+// TestLeaseSimulation makes, uses, renews and ends tokens and leases in random histories, over a storage and an
+// engine that fail at times and a server that comes and goes, and holds what is there against the model. Invariants:
+// who the model says is gone is denied; who lives is let in when nothing fails; no use is had twice; what the engine
+// made lives as long as its lease, and no longer; in the end nothing is left.
 func TestLeaseSimulation(t *testing.T) {
 	withIssuers()
 	s := &simulation{store: &failing{}}

@@ -18,10 +18,11 @@ import (
 	"corbel.dev/corbel/secrets/token"
 )
 
-// A standby that has a copy of everything (Raft) may answer reads of secrets. It says yes or passes the request on, never no: a
-// token, a right or a secret that it does not find may be there by now, so whatever is not a plain "here it is" is the
-// active server's to answer. What it has cached goes as the copy changes (Replicated); tables that are read as a whole
-// (mounts, policies, quotas, audit devices) are read anew by Follow, and nothing is answered meanwhile.
+// A standby that has a copy of everything (Raft) may answer reads of secrets. It says yes or passes the request on,
+// never no: a token, a right or a secret that it does not find may be there by now, so whatever is not a plain "here
+// it is" is the active server's to answer. What it has cached goes as the copy changes (Replicated); tables that are
+// read as a whole (mounts, policies, quotas, audit devices) are read anew by Follow, and nothing is answered
+// meanwhile.
 
 // replica is what a standby reads by.
 type replica struct {
@@ -223,7 +224,8 @@ func (k *Keeper) allowedHere(ctx context.Context, t *task) bool {
 	return verdict.Allowed
 }
 
-// recordedHere records request and answer on this server's audit devices. A read has no effect, so both go before the answer.
+// recordedHere records request and answer on this server's audit devices. A read has no effect, so both go before the
+// answer.
 func (k *Keeper) recordedHere(ctx context.Context, t *task, reply *Reply) bool {
 	if len(t.st.audits) == 0 {
 		return true

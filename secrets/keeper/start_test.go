@@ -35,7 +35,8 @@ func (c *counting) Scan(ctx context.Context, from, to string, limit int) ([]stor
 	return list, err
 }
 
-// A start, and the sweeps after it, read as much with a thousand tokens and leases as with none: what is not due is not looked at.
+// A start, and the sweeps after it, read as much with a thousand tokens and leases as with none: what is not due is
+// not looked at.
 func TestStartReadsNoLeases(t *testing.T) {
 	withIssuers()
 	store := &counting{}

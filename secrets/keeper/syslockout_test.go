@@ -10,8 +10,8 @@ import (
 	"corbel.dev/corbel/secrets/auth"
 )
 
-// The configuration's rules of a type hold over those of all, and a mount's own over both; they are changed, shown and taken
-// back by its tuning.
+// The configuration's rules of a type hold over those of all, and a mount's own over both; they are changed, shown
+// and taken back by its tuning.
 func TestLockoutRulesOfMounts(t *testing.T) {
 	h := newHouse(t)
 	off := true

@@ -9,7 +9,8 @@ import (
 	"corbel.dev/corbel/secrets/storage"
 )
 
-// reloadPlugin makes engines anew from what is stored: those of a type, or of mounts. Requests under way end with the former ones.
+// reloadPlugin makes engines anew from what is stored: those of a type, or of mounts. Requests under way end with the
+// former ones.
 func (s *system) reloadPlugin(c *sysCall) (any, error) {
 	plugin, paths := c.f.String("plugin"), c.f.Strings("mounts")
 	if err := c.f.Err(); err != nil {

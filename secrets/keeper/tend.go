@@ -38,7 +38,8 @@ func (k *Keeper) Tend(ctx context.Context) (done int, err error) {
 	return done, nil
 }
 
-// tendOne does what one engine asks of itself. An error is one of all mounts; waited is how long the others kept it waiting.
+// tendOne does what one engine asks of itself. An error is one of all mounts; waited is how long the others kept it
+// waiting.
 func (k *Keeper) tendOne(ctx context.Context, st *state, e *mount.Entry, waited time.Duration) (done int, err error) {
 	defer k.meters.tending(e, waited)()
 	tender, ok := st.engines[e.Accessor].(engine.Tender)

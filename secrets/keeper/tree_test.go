@@ -280,7 +280,8 @@ func TestRevocationPausedAndBroken(t *testing.T) {
 	}
 }
 
-// However many use a token at once and whenever the server goes, it is never used once too often; when nothing fails, every use is had.
+// However many use a token at once and whenever the server goes, it is never used once too often; when nothing fails,
+// every use is had.
 func TestUsesAreNeverTooMany(t *testing.T) {
 	h := newHouse(t)
 	for _, n := range []int{1, 2, 5, 40, 300} {

@@ -16,8 +16,8 @@ import (
 	"corbel.dev/corbel/telemetry"
 )
 
-// UsageRules say how the gauges of tokens, leases, entities and secrets are counted. Zero values are Vault's defaults; the
-// comment of each names its key in the configuration's telemetry stanza.
+// UsageRules say how the gauges of tokens, leases, entities and secrets are counted. Zero values are Vault's
+// defaults; the comment of each names its key in the configuration's telemetry stanza.
 type UsageRules struct {
 	Every      time.Duration // usage_gauge_period [10 min]; negative: they are not
 	Most       int           // maximum_gauge_cardinality [500]: series of one name, the greatest values
@@ -41,8 +41,8 @@ const (
 var usageGauges = []string{"token.count", "token.count.by_policy", "token.count.by_ttl", "token.count.by_auth", "expire.num_leases", "expire.num_irrevocable_leases",
 	"expire.leases.by_expiration", "secret.kv.count", "identity.entity.count", "identity.entity.alias.count", "identity.num_entities"}
 
-// usage counts what there is, from time to time, on the active server alone. It walks over the records in small steps beside
-// requests (bulk), so a count is of no one moment. One goroutine's: Run's.
+// usage counts what there is, from time to time, on the active server alone. It walks over the records in small steps
+// beside requests (bulk), so a count is of no one moment. One goroutine's: Run's.
 type usage struct {
 	k    *Keeper
 	sets map[string]*telemetry.GaugeSet
@@ -187,8 +187,8 @@ func (k *Keeper) count(ctx context.Context, now time.Time) (*census, error) {
 	return c, err
 }
 
-// walk calls each with every record below a prefix, in steps of a bulk. Where open is set they are opened, and those that
-// do not open, such as marks of indexes, are left out.
+// walk calls each with every record below a prefix, in steps of a bulk. Where open is set they are opened, and those
+// that do not open, such as marks of indexes, are left out.
 func (k *Keeper) walk(ctx context.Context, b *bulk, prefix string, open bool, each func(storage.Record)) error {
 	for from, end := prefix, storage.After(prefix); ; b.rest(ctx) {
 		next, err := k.walkSome(ctx, b, from, end, open, each)

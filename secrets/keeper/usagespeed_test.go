@@ -46,8 +46,8 @@ func stock(h *house, many int) {
 	}
 }
 
-// BenchmarkUsageCount is one count of all gauges, alone and beside somebody who reads as fast as answers come: how long it takes for
-// each lease, and how long the slowest in a hundred and in ten thousand of the reads waited.
+// BenchmarkUsageCount is one count of all gauges, alone and beside somebody who reads as fast as answers come: how
+// long it takes for each lease, and how long the slowest in a hundred and in ten thousand of the reads waited.
 func BenchmarkUsageCount(b *testing.B) {
 	h, reader := readers(b)
 	stock(h, *usageLeases)

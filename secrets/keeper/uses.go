@@ -111,8 +111,8 @@ func (k *Keeper) use(ctx context.Context, t *task) (err error) {
 	return nil
 }
 
-// unuse gives a use back: of a request that was not recorded nothing was done, and its client may try again. What cannot be
-// given back is lost, as by a crash.
+// unuse gives a use back: of a request that was not recorded nothing was done, and its client may try again. What
+// cannot be given back is lost, as by a crash.
 func (k *Keeper) unuse(ctx context.Context, t *task) {
 	hash := t.holder.Hash
 	defer k.uses.take("use\x00" + hash)()

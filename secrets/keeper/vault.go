@@ -19,7 +19,8 @@ type vault struct {
 	shards  [shardCount]shard
 	seed    maphash.Seed
 	limit   int // bytes of values in one shard
-	// foreign counts what others changed, and what was forgotten: an own commit that began before is not known to be the newest.
+	// foreign counts what others changed, and what was forgotten: an own commit that began before is not known to be the
+	// newest.
 	foreign atomic.Uint64
 	// committed is told the keys of each commit, after it, before its caller is.
 	committed                 func(ops []storage.Op)
@@ -116,8 +117,9 @@ func (v *vault) Scan(ctx context.Context, from, to string, limit int) ([]storage
 	return list, err
 }
 
-// Commit stores operations, and keeps what it stored. After an outcome that is not known nothing of them is kept; nor where a reign
-// ended meanwhile: whoever reigns next may have written, and been told of here, before this commit's caller goes on.
+// Commit stores operations, and keeps what it stored. After an outcome that is not known nothing of them is kept; nor
+// where a reign ended meanwhile: whoever reigns next may have written, and been told of here, before this commit's
+// caller goes on.
 func (v *vault) Commit(ctx context.Context, epoch storage.Epoch, ops []storage.Op) error {
 	if len(ops) == 0 {
 		return nil

@@ -25,8 +25,8 @@ func (s *lateStore) Commit(ctx context.Context, epoch storage.Epoch, ops []stora
 	return err
 }
 
-// TestCommitOfAFormerReignIsNotKept: a commit that succeeded, and whose caller goes on only when its reign is over and another server has
-// written, leaves nothing in the caches: a standby would answer with it, and call it new.
+// TestCommitOfAFormerReignIsNotKept: a commit that succeeded, and whose caller goes on only when its reign is over
+// and another server has written, leaves nothing in the caches: a standby would answer with it, and call it new.
 func TestCommitOfAFormerReignIsNotKept(t *testing.T) {
 	ctx := t.Context()
 	write := func(v *vault, value string) {

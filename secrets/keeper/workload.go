@@ -35,7 +35,8 @@ type missing struct {
 // workload is the place of a workload in the index.
 func (t *task) workload(name string) string { return t.entry.Accessor + "/" + t.st.book.Hash(name) }
 
-// login is what a token keeps of a login for its renewals: whose it is, the mount's accessor, stands before it, since a mount may move.
+// login is what a token keeps of a login for its renewals: whose it is, the mount's accessor, stands before it, since
+// a mount may move.
 func (t *task) login(data []byte) []byte {
 	if data == nil {
 		return nil
@@ -52,8 +53,8 @@ func (t *task) methodOf(tok *token.Token) (*mount.Entry, []byte) {
 	return e, tok.Login
 }
 
-// renewable asks the method that made a token whether it may be renewed, and gives the limits that hold then. The token gets
-// the lifetimes that its role gives by now.
+// renewable asks the method that made a token whether it may be renewed, and gives the limits that hold then. The
+// token gets the lifetimes that its role gives by now.
 func (k *Keeper) renewable(ctx context.Context, t *task, tok *token.Token) (token.Limits, error) {
 	e, data := t.methodOf(tok)
 	if e == nil {

@@ -233,7 +233,8 @@ func (s *Set) exempted(path string) bool {
 	})
 }
 
-// Lease takes room for one more lease. Give it back with the function when it did not come to be; nil where nothing was taken.
+// Lease takes room for one more lease. Give it back with the function when it did not come to be; nil where nothing
+// was taken.
 func (s *Set) Lease(p Place) (giveBack func(), err error) {
 	q := s.of(LeaseCount, p)
 	if q == nil {

@@ -81,7 +81,8 @@ func (s *Static) Stale(wrapped []byte) bool {
 	return ok && id != s.currentID
 }
 
-// ParseKey reads a key as configurations give it: env://NAME, file:///PATH, or the key itself; hexadecimal, base64, or 32 raw bytes.
+// ParseKey reads a key as configurations give it: env://NAME, file:///PATH, or the key itself; hexadecimal, base64,
+// or 32 raw bytes.
 func ParseKey(text string, getenv func(string) string) ([]byte, error) {
 	if name, ok := strings.CutPrefix(text, "env://"); ok {
 		if text = getenv(name); text == "" {

@@ -9,9 +9,10 @@ import (
 	"corbel.dev/corbel/telemetry"
 )
 
-// Metered counts the calls of a backend that is somewhere else, for the doctor: storage.call{plane,backend,op} with op read or commit,
-// storage.errors{plane,backend} and storage.inflight_ms{plane,backend}, the age of the oldest call that has not returned. Lists and scans
-// are as long as what they give, so they count as in flight alone. It costs a lock for some instructions, which is nothing beside a round trip.
+// Metered counts the calls of a backend that is somewhere else, for the doctor: storage.call{plane,backend,op} with
+// op read or commit, storage.errors{plane,backend} and storage.inflight_ms{plane,backend}, the age of the oldest call
+// that has not returned. Lists and scans are as long as what they give, so they count as in flight alone. It costs a
+// lock for some instructions, which is nothing beside a round trip.
 type Metered struct {
 	Backend
 	read, commit *telemetry.Timing

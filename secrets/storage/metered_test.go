@@ -34,7 +34,8 @@ func TestMeteredIsABackend(t *testing.T) {
 	}})
 }
 
-// TestMetered: calls are timed, the oldest one that hangs has an age, and only faults of the storage are counted as such.
+// TestMetered: calls are timed, the oldest one that hangs has an age, and only faults of the storage are counted as
+// such.
 func TestMetered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := telemetry.New(telemetry.Config{})

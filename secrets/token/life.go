@@ -38,8 +38,8 @@ func (t *Token) Begin(now time.Time, asked time.Duration, l Limits) (capped bool
 	return ttl < wanted
 }
 
-// Renew sets when the token ends after a renewal that asked for an increment; 0 is the usual one. Limits may have become less
-// since the token was made: one that is past them is not renewed.
+// Renew sets when the token ends after a renewal that asked for an increment; 0 is the usual one. Limits may have
+// become less since the token was made: one that is past them is not renewed.
 func (t *Token) Renew(now time.Time, increment time.Duration, l Limits) (capped bool, err error) {
 	switch {
 	case t.Expires.IsZero() || !t.Renewable:
@@ -68,15 +68,16 @@ func (t *Token) Renew(now time.Time, increment time.Duration, l Limits) (capped 
 	return capped, nil
 }
 
-// What a renewal may bring less than it was asked for, where that saves its write: a share of what is left, and at most a time.
+// What a renewal may bring less than it was asked for, where that saves its write: a share of what is left, and at
+// most a time.
 const (
 	coalesceShare = 20
 	coalesceMost  = time.Minute
 )
 
-// Covered reports whether a renewal to end needs nothing stored, because what is stored, after a renewal not long ago, lives
-// about as long. The answer is then the stored end: nobody is promised what a crash would take back. The first
-// renewal is always stored, and one that shortens.
+// Covered reports whether a renewal to end needs nothing stored, because what is stored, after a renewal not long
+// ago, lives about as long. The answer is then the stored end: nobody is promised what a crash would take back. The
+// first renewal is always stored, and one that shortens.
 func Covered(now, renewed, stored, end time.Time) bool {
 	return !renewed.IsZero() && !end.Before(stored) && end.Sub(stored) <= min(end.Sub(now)/coalesceShare, coalesceMost)
 }

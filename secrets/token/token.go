@@ -30,7 +30,8 @@ const (
 	ParentPrefix = "sys/token/parent/"
 	// LeasePrefix is where leases are by their ids; a token's is the path that made it, "/h" and its hash.
 	LeasePrefix = "sys/lease/id/"
-	// WorkloadPrefix is where the index of tokens by what they follow is: accessor of the mount, hash of the workload's name, token.
+	// WorkloadPrefix is where the index of tokens by what they follow is: accessor of the mount, hash of the workload's
+	// name, token.
 	WorkloadPrefix = "sys/token/workload/"
 	// SaltKey is where the key of the hashes is.
 	SaltKey = "sys/token/salt"

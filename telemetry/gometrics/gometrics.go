@@ -34,8 +34,9 @@ type Sink struct {
 	tapped table[*telemetry.Timing]
 }
 
-// Inline is a sink that is called on the way of those who observe, who wait for it. Corbel has none: the fault lab sets one, to show what the
-// libraries that it replaces do, and the time spent there is counted in telemetry.tap{sink} so that the doctor finds it.
+// Inline is a sink that is called on the way of those who observe, who wait for it. Corbel has none: the fault lab
+// sets one, to show what the libraries that it replaces do, and the time spent there is counted in
+// telemetry.tap{sink} so that the doctor finds it.
 type Inline interface {
 	// Name is empty while it takes nothing.
 	Name() string
@@ -62,7 +63,8 @@ var _ metrics.MetricSink = (*Sink)(nil)
 // New makes a Sink.
 func New(r *telemetry.Registry) *Sink { return &Sink{registry: r} }
 
-// Install makes r the receiver of everything emitted through go-metrics in this process; inline is nil but in the fault lab.
+// Install makes r the receiver of everything emitted through go-metrics in this process; inline is nil but in the
+// fault lab.
 func Install(r *telemetry.Registry, inline Inline) error {
 	// No service name, host or runtime figures: prefix and host are the exporters'
 	// matter, and the registry samples the runtime itself.

@@ -11,8 +11,9 @@ import (
 // quitTime is what test processes have to write down their goroutines.
 const quitTime = 20 * time.Second
 
-// askForGoroutines has a command of tests write down its goroutines when it is ended, in place of vanishing: the signal goes to the group, as
-// the go command passes none on. What does not end by itself is killed by os/exec after quitTime.
+// askForGoroutines has a command of tests write down its goroutines when it is ended, in place of vanishing: the
+// signal goes to the group, as the go command passes none on. What does not end by itself is killed by os/exec after
+// quitTime.
 func askForGoroutines(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGQUIT) }

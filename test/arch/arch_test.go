@@ -116,16 +116,6 @@ func TestPurity(t *testing.T) {
 	}
 }
 
-// selects reports whether n is pkg.name.
-func selects(n ast.Node, pkg, name string) bool {
-	s, ok := n.(*ast.SelectorExpr)
-	if !ok || s.Sel.Name != name {
-		return false
-	}
-	id, ok := s.X.(*ast.Ident)
-	return ok && id.Name == pkg
-}
-
 func TestPackageDocsAndNames(t *testing.T) {
 	names := map[string]string{}
 	for _, p := range packages(t) {

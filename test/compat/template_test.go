@@ -112,7 +112,8 @@ const secretsText = `{{ with secret "kv2/data/app" }}v2 {{ .Data.data.password }
 {{ end }}{{ with secret "pki/issue/web" "common_name=a.example.com" "ttl=1h" }}serial {{ len .Data.serial_number }} chain {{ len .Data.ca_chain }}
 {{ end }}`
 
-// consul-template reads both versions of KV and has certificates issued, with a wrapped token that it unwraps and renews.
+// consul-template reads both versions of KV and has certificates issued, with a wrapped token that it unwraps and
+// renews.
 func TestConsulTemplateSecrets(t *testing.T) {
 	t.Parallel()
 	program := templateProgram(t)

@@ -19,7 +19,8 @@ import (
 	common "go.opentelemetry.io/proto/otlp/common/v1"
 )
 
-// spanFile is an OpenTelemetry collector that writes each span that it is sent as a line: trace, span, parent, host, then name and attributes.
+// spanFile is an OpenTelemetry collector that writes each span that it is sent as a line: trace, span, parent, host,
+// then name and attributes.
 type spanFile struct {
 	mu sync.Mutex
 	to io.Writer

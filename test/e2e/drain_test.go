@@ -16,8 +16,8 @@ import (
 	"corbel.dev/corbel/test/fetch"
 )
 
-// TestMeshRollsWithoutAFailure replaces every instance of an upstream under load through real Envoys: the new one comes, the
-// old one is drained, and then its proxy is stopped. No request fails.
+// TestMeshRollsWithoutAFailure replaces every instance of an upstream under load through real Envoys: the new one
+// comes, the old one is drained, and then its proxy is stopped. No request fails.
 func TestMeshRollsWithoutAFailure(t *testing.T) {
 	r := newMeshRig(t, fetch.Need(t, "envoy"))
 	r.must("PUT", "/v1/config", `{"Kind":"service-defaults","Name":"api","Protocol":"http"}`)
@@ -77,7 +77,8 @@ func slowBackend(t testing.TB, release <-chan struct{}) int {
 	return s.Listener.Addr().(*net.TCPAddr).Port
 }
 
-// TestDrainSaysWhatItWaitsFor drains a service without a mesh: a connection in use keeps it, and the end of the time is an error.
+// TestDrainSaysWhatItWaitsFor drains a service without a mesh: a connection in use keeps it, and the end of the time
+// is an error.
 func TestDrainSaysWhatItWaitsFor(t *testing.T) {
 	r := newMeshRig(t, "")
 	release := make(chan struct{})
@@ -127,8 +128,8 @@ func TestDrainSaysWhatItWaitsFor(t *testing.T) {
 	}
 }
 
-// TestAgentsDrainWhenTheyLeave ends agents that set nothing: one that leaves on request waits for a request under way, one
-// without services, one that is told not to, and one that no server answers wait for nothing.
+// TestAgentsDrainWhenTheyLeave ends agents that set nothing: one that leaves on request waits for a request under
+// way, one without services, one that is told not to, and one that no server answers wait for nothing.
 func TestAgentsDrainWhenTheyLeave(t *testing.T) {
 	r := emptyMeshRig(t, "")
 	r.token = meshRoot

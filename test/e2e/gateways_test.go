@@ -53,8 +53,8 @@ func pair(t *testing.T, dir, name string, dns ...string) (certFile, keyFile stri
 	return certFile, keyFile, p, pool
 }
 
-// TestTerminatingGateway: a sidecar reaches services outside of the mesh through a gateway, which speaks TLS to one of them by
-// its name, and refuses whom the intentions deny.
+// TestTerminatingGateway: a sidecar reaches services outside of the mesh through a gateway, which speaks TLS to one
+// of them by its name, and refuses whom the intentions deny.
 func TestTerminatingGateway(t *testing.T) {
 	r := newMeshRig(t, fetch.Need(t, "envoy"))
 	caFile, _, server, _ := pair(t, r.dir, "server", "legacy.test")
@@ -98,8 +98,8 @@ func TestTerminatingGateway(t *testing.T) {
 	r.synced(2)
 }
 
-// TestAPIGateway: an api gateway lets requests and connections in from outside of the mesh, over TLS with its own certificate,
-// by host and path, and into the mesh as itself.
+// TestAPIGateway: an api gateway lets requests and connections in from outside of the mesh, over TLS with its own
+// certificate, by host and path, and into the mesh as itself.
 func TestAPIGateway(t *testing.T) {
 	r := newMeshRig(t, fetch.Need(t, "envoy"))
 	certPEM, keyPEM := certificateFor(t, "shop.test")
@@ -172,8 +172,8 @@ func TestAPIGateway(t *testing.T) {
 	r.synced(4)
 }
 
-// TestTransparentUpstreams: what comes to the listener of redirected traffic goes to the upstream whose virtual address it was for.
-// Nothing is redirected here: the address is one that reaches the listener by itself.
+// TestTransparentUpstreams: what comes to the listener of redirected traffic goes to the upstream whose virtual
+// address it was for. Nothing is redirected here: the address is one that reaches the listener by itself.
 func TestTransparentUpstreams(t *testing.T) {
 	r := newMeshRig(t, fetch.Need(t, "envoy"))
 	r.must("PUT", "/v1/agent/service/register", fmt.Sprintf(`{"Name":"db","Address":"127.0.0.1","Port":%d,"TaggedAddresses":{"consul-virtual":{"Address":"127.0.0.1","Port":1}},

@@ -11,7 +11,8 @@ import (
 	"corbel.dev/corbel/test/fetch"
 )
 
-// TestMeshPage does what docs/mesh.md tells of two services and how they stand: its files and its commands, in their order, on other ports.
+// TestMeshPage does what docs/mesh.md tells of two services and how they stand: its files and its commands, in their
+// order, on other ports.
 func TestMeshPage(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "mesh.md"))
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 	"corbel.dev/corbel/kit/testport"
 )
 
-// A person logs in on the command line through the browser, at a provider that checks what RFC 6749 and RFC 7636 ask for.
+// A person logs in on the command line through the browser, at a provider that checks what RFC 6749 and RFC 7636 ask
+// for.
 func TestLoginWithABrowser(t *testing.T) {
 	p := jwkstest.New(t, "RS256").Provider("vault", "shared secret")
 	p.Info = map[string]any{"sub": "ann", "team": "web"}

@@ -282,7 +282,8 @@ func (s *safe) fillKeys() {
 	s.do("POST", "transit/keys/wrong/import", `{"ciphertext":"`+b64()+`"}`, 0)
 }
 
-// fillOthers gives passwords and tokens to engines and methods that talk to others, who are away here, and logs in by JWT.
+// fillOthers gives passwords and tokens to engines and methods that talk to others, who are away here, and logs in by
+// JWT.
 func (s *safe) fillOthers() {
 	s.do("POST", "database/config/pg", `{"plugin_name":"postgresql-database-plugin","allowed_roles":"*","verify_connection":false,"username":"u","password":"`+s.plant()+`",
 		"connection_url":"postgresql://{{username}}:{{password}}@127.0.0.1:1/x?sslmode=disable"}`, 0)
@@ -372,8 +373,8 @@ func (s *safe) keep(name string, text []byte) {
 	}
 }
 
-// lookAtDoctor keeps what the doctor tells: report, evidence with the slowest requests and who asks most, profiles with their labels,
-// flame graphs, and the archive for support, unpacked.
+// lookAtDoctor keeps what the doctor tells: report, evidence with the slowest requests and who asks most, profiles
+// with their labels, flame graphs, and the archive for support, unpacked.
 func (s *safe) lookAtDoctor() {
 	evidence := ""
 	polltest.Until(s.t, func() bool {

@@ -32,8 +32,8 @@ func (r *meshRig) ready(name string) {
 	r.await(name+" to be ready", func() bool { status, _ := c.ask("GET", "/v1/agent/health/ready", ""); return status == http.StatusOK })
 }
 
-// asks repeats requests of the API through one process until stop: each must be answered with 200. A blocking query goes on from
-// the index that it was told, which never goes back.
+// asks repeats requests of the API through one process until stop: each must be answered with 200. A blocking query
+// goes on from the index that it was told, which never goes back.
 func (r *meshRig) asks(paths ...string) (stop func() (sent int, failed []string)) {
 	var mu sync.Mutex
 	var sent int
@@ -121,8 +121,8 @@ func (r *meshRig) evidence() {
 	r.Logf("all logs are kept: %s/log (%v)", dir, err)
 }
 
-// passing waits until the API lists as many instances of the service as work: an agent that was away may be counted as failed for a
-// moment after it is back, and the next must not go while it is.
+// passing waits until the API lists as many instances of the service as work: an agent that was away may be counted
+// as failed for a moment after it is back, and the next must not go while it is.
 func (r *meshRig) passing(service string, want int) {
 	r.Helper()
 	s1, first := r.on("s1", meshRoot), true
@@ -137,9 +137,9 @@ func (r *meshRig) passing(service string, want int) {
 	})
 }
 
-// TestRollingRestart ends every server and then every agent with SIGTERM, one after the other, under load: no request through
-// real Envoys fails, none through an agent, and what changes afterwards reaches the proxies. At last an agent with drain_wait
-// ends for good: its instance is out of use before it goes.
+// TestRollingRestart ends every server and then every agent with SIGTERM, one after the other, under load: no request
+// through real Envoys fails, none through an agent, and what changes afterwards reaches the proxies. At last an agent
+// with drain_wait ends for good: its instance is out of use before it goes.
 func TestRollingRestart(t *testing.T) {
 	r := emptyMeshRig(t, fetch.Need(t, "envoy"))
 	names := []string{"s1", "s2", "s3"}

@@ -18,8 +18,9 @@ import (
 	"corbel.dev/corbel/kit/polltest"
 )
 
-// TestSampleStarts: the server of docs/configuration.md, and that of docs/cluster.md, start as they stand with the files that they name, on all
-// addresses; then port 8300 speaks to nobody without a certificate, and `corbel validate` agrees. Without TLS and key nothing starts.
+// TestSampleStarts: the server of docs/configuration.md, and that of docs/cluster.md, start as they stand with the
+// files that they name, on all addresses; then port 8300 speaks to nobody without a certificate, and `corbel
+// validate` agrees. Without TLS and key nothing starts.
 func TestSampleStarts(t *testing.T) {
 	for _, file := range []string{"configuration.md", "cluster.md"} {
 		t.Run(file, func(t *testing.T) {
@@ -102,7 +103,8 @@ func inFolder(dir, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// strangersAreRefused tries port 8300 in plain text, with TLS and no certificate, and asks for another name than a server's.
+// strangersAreRefused tries port 8300 in plain text, with TLS and no certificate, and asks for another name than a
+// server's.
 func strangersAreRefused(t *testing.T, dir string, port int) {
 	t.Helper()
 	addr := fmt.Sprintf("127.0.0.1:%d", port)

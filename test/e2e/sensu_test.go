@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// sensucurlMain sends what sensuctl sends: sensucurl [-u USER:PASSWORD | -t TOKENS] [-X METHOD] [-d BODY | -r] [-s STATUS] PATH asks CORBEL_MONITOR_ADDR and
-// prints the body, behind headers that matter. TOKENS is a file that GET /auth printed; -r sends its refresh token as the body.
+// sensucurlMain sends what sensuctl sends: sensucurl [-u USER:PASSWORD | -t TOKENS] [-X METHOD] [-d BODY | -r] [-s
+// STATUS] PATH asks CORBEL_MONITOR_ADDR and prints the body, behind headers that matter. TOKENS is a file that GET
+// /auth printed; -r sends its refresh token as the body.
 func sensucurlMain() {
 	user := flag.String("u", "", "user:password")
 	file := flag.String("t", "", "file of tokens")

@@ -19,7 +19,8 @@ func BenchmarkHelp(b *testing.B) {
 	}
 }
 
-// BenchmarkDevReady is the time from the start of `corbel dev` to the first answer that needs a leader. Wanted: below 1 s.
+// BenchmarkDevReady is the time from the start of `corbel dev` to the first answer that needs a leader. Wanted: below
+// 1 s.
 func BenchmarkDevReady(b *testing.B) {
 	for b.Loop() {
 		args := []string{"dev", "--log-level", "error"}

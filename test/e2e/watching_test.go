@@ -61,7 +61,8 @@ func alerts(t *testing.T) []alert {
 	return all
 }
 
-// TestRunbook: one page and one alert for each finding, no page beside them, and each page has all its parts, a line in the table, and links that lead somewhere.
+// TestRunbook: one page and one alert for each finding, no page beside them, and each page has all its parts, a line
+// in the table, and links that lead somewhere.
 func TestRunbook(t *testing.T) {
 	codes := doctor.Codes()
 	pages, err := filepath.Glob(filepath.Join(docsDir, "runbook", "*.md"))
@@ -209,7 +210,8 @@ func expressions(t *testing.T) []expression {
 }
 
 var (
-	// notNames are parts of an expression in which no metric's name stands: strings, selectors, ranges, and the labels of a grouping.
+	// notNames are parts of an expression in which no metric's name stands: strings, selectors, ranges, and the labels
+	// of a grouping.
 	notNames = regexp.MustCompile(`"[^"]*"|\[[^\]]*\]|\b(?:by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)`)
 	selector = regexp.MustCompile(`\{[^}]*\}`)
 	word     = regexp.MustCompile(`[a-zA-Z_:][a-zA-Z0-9_:]*\s*\(?`)
@@ -239,7 +241,8 @@ func TestMetricNames(t *testing.T) {
 	}
 }
 
-// sometimes are metrics that a server alone on a machine like this one need not have, each with what it takes. Their names must be the product's all the same.
+// sometimes are metrics that a server alone on a machine like this one need not have, each with what it takes. Their
+// names must be the product's all the same.
 var sometimes = map[string]string{
 	"consul_host_cgroup_throttled":     "a CPU quota",
 	"consul_host_conntrack_used":       "connection tracking",
@@ -386,7 +389,8 @@ func scrape(t *testing.T, s source, have map[string]bool) {
 	}
 }
 
-// TestPromtool has Prometheus's own tool read the alerts, play them on figures, and read every expression of the dashboards.
+// TestPromtool has Prometheus's own tool read the alerts, play them on figures, and read every expression of the
+// dashboards.
 func TestPromtool(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {

@@ -42,8 +42,8 @@ type adsResponse struct {
 	Removed     []string
 }
 
-// adsConn is simulated proxies that share a connection: each has a delta stream, subscribes to all clusters and listeners and
-// to endpoints by name, and answers each response.
+// adsConn is simulated proxies that share a connection: each has a delta stream, subscribes to all clusters and
+// listeners and to endpoints by name, and answers each response.
 type adsConn struct {
 	addr    string
 	proxies []*adsProxy
@@ -151,7 +151,8 @@ func (c *adsConn) send(stream int, r adsRequest) {
 	_ = c.out.WriteData(uint32(2*stream+1), false, append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(m))), m...))
 }
 
-// start serves the connection in the background until stop, and opens it anew when it or one of its streams ends, as Envoy does.
+// start serves the connection in the background until stop, and opens it anew when it or one of its streams ends, as
+// Envoy does.
 func (c *adsConn) start(ctx context.Context) {
 	ctx, c.cancel = context.WithCancel(ctx)
 	c.ended = make(chan struct{})

@@ -19,7 +19,8 @@ import (
 type BytesReport struct {
 	// RSSBefore and RSSMost are in bytes; Budget is what large requests may hold.
 	RSSBefore, RSSMost, Budget int64
-	// Denied are those without a token, Refused those that found no room, Taken the rest that was answered, Cut had no answer.
+	// Denied are those without a token, Refused those that found no room, Taken the rest that was answered, Cut had no
+	// answer.
 	Denied, Refused, Taken, Cut int64
 	// Beside counts writes to the catalog meanwhile.
 	Beside int
@@ -34,8 +35,9 @@ secrets {
   }
 }`
 
-// RunBytes is B12: clients that send bodies of 31 MiB to the secrets' port, all at once, without a token and then with one,
-// of which half never send the end. The server holds no more than its budget, says 503 with Retry-After, and its catalog goes on.
+// RunBytes is B12: clients that send bodies of 31 MiB to the secrets' port, all at once, without a token and then
+// with one, of which half never send the end. The server holds no more than its budget, says 503 with Retry-After,
+// and its catalog goes on.
 func (l *Lab) RunBytes(ctx context.Context, clients int, budget int64) (report BytesReport, err error) {
 	probe, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

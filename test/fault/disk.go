@@ -98,7 +98,8 @@ func (c *Cluster) diskErrorOnce(ctx context.Context, rule fault.Command, load *w
 // StallReport tells what a hanging disk cost.
 type StallReport struct {
 	// Leader is the time from the stall of the leader's disk to the next acknowledged write, Follower the
-	// longest gap between writes while a follower's disk hung, CaughtUp the longest it took a healed member to have the newest write.
+	// longest gap between writes while a follower's disk hung, CaughtUp the longest it took a healed member to have the
+	// newest write.
 	Leader, CaughtUp []time.Duration
 	Follower         []time.Duration
 }

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// TestDoctorOfTheIll: whatever state the members are in, the doctor answers and names who did not. The aim is 5 s on a quiet machine,
-// which its own deadlines (2 s for a member, 4 s for the one that is asked) keep; this one may be busy.
+// TestDoctorOfTheIll: whatever state the members are in, the doctor answers and names who did not. The aim is 5 s on
+// a quiet machine, which its own deadlines (2 s for a member, 4 s for the one that is asked) keep; this one may be
+// busy.
 func TestDoctorOfTheIll(t *testing.T) {
 	answers, err := lab.RunDoctor(t.Context())
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 // lab is shared by the tests of this package: one binary, one folder.
 var lab *Lab
 
-// KeepEnv names a folder where failed runs leave histories and pictures; default is below the system's temporary folder.
+// KeepEnv names a folder where failed runs leave histories and pictures; default is below the system's temporary
+// folder.
 const keepEnv = "CORBEL_FAULT_KEEP"
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }

@@ -33,9 +33,9 @@ type FreezesReport struct {
 	Slow    string
 }
 
-// RunFreezes freezes (SIGSTOP) the processes of three servers and a client agent in turns, while a client of each of them writes
-// a counter of its own and reads it back. Whoever asks a process that runs gets an answer in time, a write that is acknowledged is
-// read, and one whose outcome is unknown says so.
+// RunFreezes freezes (SIGSTOP) the processes of three servers and a client agent in turns, while a client of each of
+// them writes a counter of its own and reads it back. Whoever asks a process that runs gets an answer in time, a
+// write that is acknowledged is read, and one whose outcome is unknown says so.
 func (l *Lab) RunFreezes(ctx context.Context, cfg Freezes, seed uint64) (*FreezesReport, error) {
 	c, err := l.Open(ctx, Shape{Servers: 3})
 	if err != nil {

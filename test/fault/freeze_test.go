@@ -12,8 +12,9 @@ import (
 	"corbel.dev/corbel/secrets/storage/pgstore/pgtest"
 )
 
-// TestFreezes: whoever asks a process that runs is answered within seconds, whichever other one is stopped: the leader, a
-// follower, a client agent, and one right after the other. The aim is 3 s on a quiet machine; this one may be busy. It was 17 to 28 s.
+// TestFreezes: whoever asks a process that runs is answered within seconds, whichever other one is stopped: the
+// leader, a follower, a client agent, and one right after the other. The aim is 3 s on a quiet machine; this one may
+// be busy. It was 17 to 28 s.
 func TestFreezes(t *testing.T) {
 	r, err := lab.RunFreezes(t.Context(), Freezes{Rounds: 6, Least: 4 * time.Second, Most: 8 * time.Second, Limit: 8 * time.Second}, 1)
 	if err != nil {
@@ -22,7 +23,8 @@ func TestFreezes(t *testing.T) {
 	t.Logf("%d reads, %d writes, %d of them of unknown outcome; the slowest took %s: %s", r.Reads, r.Writes, r.Unknown, r.Slowest, r.Slow)
 }
 
-// TestSecretsFreezes: standbys of the secrets plane answer within seconds while the active server is stopped. The aim is 3 s.
+// TestSecretsFreezes: standbys of the secrets plane answer within seconds while the active server is stopped. The aim
+// is 3 s.
 func TestSecretsFreezes(t *testing.T) {
 	for _, storage := range []string{"raft", "postgresql"} {
 		t.Run(storage, func(t *testing.T) {
@@ -38,8 +40,9 @@ func TestSecretsFreezes(t *testing.T) {
 	}
 }
 
-// TestFederationFreezes: requests for another datacenter are answered within seconds while one of its servers is stopped, and
-// those that come after it was found silent go elsewhere at once. Either server of it may be the first that is asked.
+// TestFederationFreezes: requests for another datacenter are answered within seconds while one of its servers is
+// stopped, and those that come after it was found silent go elsewhere at once. Either server of it may be the first
+// that is asked.
 func TestFederationFreezes(t *testing.T) {
 	ctx := t.Context()
 	ports, err := testport.Free(4)
@@ -93,7 +96,8 @@ func TestFederationFreezes(t *testing.T) {
 	t.Logf("the slowest read took %s", slowest)
 }
 
-// TestFrozenDoctor: the doctor names a frozen server through every process that runs, an agent too, also when gossip has given it up.
+// TestFrozenDoctor: the doctor names a frozen server through every process that runs, an agent too, also when gossip
+// has given it up.
 func TestFrozenDoctor(t *testing.T) {
 	slowest, err := lab.RunFrozenDoctor(t.Context(), 15*time.Second) // 5 s are promised; a busy machine's
 	t.Logf("the slowest answer took %s", slowest)

@@ -12,9 +12,9 @@ import (
 	"corbel.dev/corbel/doctor"
 )
 
-// RunFrozenDoctor freezes one of three servers, the leader first, waits until gossip has given it up, and asks the doctor through every process that runs,
-// a client agent too: each names the frozen server and what it could not reach, says that nothing is left to spare, and answers within limit.
-// It returns the slowest answer.
+// RunFrozenDoctor freezes one of three servers, the leader first, waits until gossip has given it up, and asks the
+// doctor through every process that runs, a client agent too: each names the frozen server and what it could not
+// reach, says that nothing is left to spare, and answers within limit. It returns the slowest answer.
 func (l *Lab) RunFrozenDoctor(ctx context.Context, limit time.Duration) (slowest time.Duration, err error) {
 	c, err := l.Open(ctx, Shape{Servers: 3})
 	if err != nil {

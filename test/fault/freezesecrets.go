@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// RunSecretsFreezes freezes the active server of the secrets plane, round by round, while a client of each standby writes a secret of
-// its own and reads it back. Storage is raft or postgresql, whose lock outlives a frozen holder for 15 s: then standbys
-// say that there is no active server, soon.
+// RunSecretsFreezes freezes the active server of the secrets plane, round by round, while a client of each standby
+// writes a secret of its own and reads it back. Storage is raft or postgresql, whose lock outlives a frozen holder
+// for 15 s: then standbys say that there is no active server, soon.
 func (l *Lab) RunSecretsFreezes(ctx context.Context, storage string, cfg Freezes, seed uint64) (*FreezesReport, error) {
 	r, err := l.openSecrets(ctx, Secrets{Servers: 3, Storage: storage})
 	if err != nil {

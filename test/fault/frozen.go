@@ -21,9 +21,9 @@ type FrozenReport struct {
 	Resumed                []time.Duration
 }
 
-// RunFrozen freezes one server after the other under a load, with autopilot's usual settings. In each second round another one
-// freezes while the first one still is, so that nobody can write; the first one then goes on, and two of three must write. After
-// each round there are three voters.
+// RunFrozen freezes one server after the other under a load, with autopilot's usual settings. In each second round
+// another one freezes while the first one still is, so that nobody can write; the first one then goes on, and two of
+// three must write. After each round there are three voters.
 func (l *Lab) RunFrozen(ctx context.Context, cfg Frozen, seed uint64) (report FrozenReport, err error) {
 	c, book, load, err := l.loaded(ctx, Shape{Servers: 3, HCL: []string{linearHCL}}, seed)
 	if err != nil {

@@ -15,8 +15,8 @@ func TestHostileMembers(t *testing.T) {
 	t.Logf("%+v", report)
 }
 
-// TestFrozenServers is the quorum's part of A14 in short: one of three freezes for longer than autopilot and gossip wait, and
-// another one while it is frozen.
+// TestFrozenServers is the quorum's part of A14 in short: one of three freezes for longer than autopilot and gossip
+// wait, and another one while it is frozen.
 func TestFrozenServers(t *testing.T) {
 	t.Parallel()
 	report, err := lab.RunFrozen(t.Context(), Frozen{Rounds: 2, Least: 16 * time.Second, Most: 16 * time.Second}, 1)

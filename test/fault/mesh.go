@@ -22,8 +22,8 @@ type fleet struct {
 const meshHCL = `telemetry { prometheus_retention_time = "60s" }
 limits { txn_max_req_len = 8388608 }`
 
-// openFleet starts servers, registers the instances of the upstream and the proxies, and configures them: each connection has
-// up to perConn.
+// openFleet starts servers, registers the instances of the upstream and the proxies, and configures them: each
+// connection has up to perConn.
 func (l *Lab) openFleet(ctx context.Context, servers, proxies, perConn, instances int) (*fleet, error) {
 	c, err := l.Open(ctx, Shape{Servers: servers, Mesh: true, HCL: []string{meshHCL}})
 	if err != nil {

@@ -12,7 +12,8 @@ func TestRefusals(t *testing.T) {
 	t.Logf("%+v", report)
 }
 
-// TestSlowStreams is B2 for discovery: 1 % of the streams read one byte a second. The deep form waits until they are cut.
+// TestSlowStreams is B2 for discovery: 1 % of the streams read one byte a second. The deep form waits until they are
+// cut.
 func TestSlowStreams(t *testing.T) {
 	t.Parallel()
 	report, err := lab.RunSlowStreams(t.Context(), 200, 2, 20)

@@ -16,8 +16,8 @@ type RefusalReport struct {
 	Builds, Responses, Resent int
 }
 
-// RunRefusals is B10: all proxies refuse one change of their listeners. Each is sent it once, whatever else changes; what
-// else changes arrives; the status shows them; and the next content that they take ends it.
+// RunRefusals is B10: all proxies refuse one change of their listeners. Each is sent it once, whatever else changes;
+// what else changes arrives; the status shows them; and the next content that they take ends it.
 func (l *Lab) RunRefusals(ctx context.Context, proxies int) (report RefusalReport, err error) {
 	f, err := l.openFleet(ctx, 1, proxies, 50, 10)
 	if err != nil {
@@ -79,7 +79,8 @@ func (l *Lab) RunRefusals(ctx context.Context, proxies int) (report RefusalRepor
 	return report, errors.Join(err, f.Damage())
 }
 
-// refuse has every proxy refuse all listeners from now on. It returns, by connection, how often each content came to each proxy.
+// refuse has every proxy refuse all listeners from now on. It returns, by connection, how often each content came to
+// each proxy.
 func (f *fleet) refuse() []map[string]int {
 	refused := make([]map[string]int, len(f.conns))
 	for i, c := range f.conns {
@@ -119,8 +120,9 @@ type SlowReport struct {
 	RSSBefore, RSSMost int64
 }
 
-// RunSlowStreams is B2 for streams of discovery: beside many proxies, slow ones read one byte a second while endpoints change
-// again and again. The others get each change; the slow ones are cut, and cost a bounded amount of memory until then.
+// RunSlowStreams is B2 for streams of discovery: beside many proxies, slow ones read one byte a second while
+// endpoints change again and again. The others get each change; the slow ones are cut, and cost a bounded amount of
+// memory until then.
 //
 // With changes above 0 it ends after so many, without waiting for the cut.
 func (l *Lab) RunSlowStreams(ctx context.Context, proxies, slow, changes int) (report SlowReport, err error) {
@@ -202,7 +204,8 @@ type ResumeReport struct {
 }
 
 // RunResume is A3 for streams of discovery: servers are ended, killed and led by others while endpoints change. On each
-// connection values never go back; the newest arrives; and who comes back with what it has, to whichever server, gets nothing again.
+// connection values never go back; the newest arrives; and who comes back with what it has, to whichever server, gets
+// nothing again.
 func (l *Lab) RunResume(ctx context.Context, proxies, rounds int, seed uint64) (report ResumeReport, err error) {
 	rng := rand.New(rand.NewPCG(seed, 3))
 	f, err := l.openFleet(ctx, 3, proxies, 10, 10)

@@ -28,7 +28,8 @@ func TestMonitorCrash(t *testing.T) {
 	}
 }
 
-// TestMonitorFaults: nobody blocks anybody in the monitor plane, and who lives is not missed. Broken disks, herds and restarts are in the deep form alone.
+// TestMonitorFaults: nobody blocks anybody in the monitor plane, and who lives is not missed. Broken disks, herds and
+// restarts are in the deep form alone.
 func TestMonitorFaults(t *testing.T) {
 	t.Parallel()
 	report, err := lab.RunMonitorFaults(t.Context(), MonitorFaults{Steps: []string{"hostile", "handlers", "clock", "killed", "emptied"}}, 1)
@@ -69,7 +70,8 @@ func TestTurned(t *testing.T) {
 	}
 }
 
-// BenchmarkBesideSlowEvents is what an event store that takes 200 ms for each operation costs the catalog's writes (B3), once for each of -benchtime 10x.
+// BenchmarkBesideSlowEvents is what an event store that takes 200 ms for each operation costs the catalog's writes
+// (B3), once for each of -benchtime 10x.
 func BenchmarkBesideSlowEvents(b *testing.B) {
 	var quiet, slow []time.Duration
 	for b.Loop() {

@@ -19,7 +19,8 @@ import (
 // beats are the keepalives of a run's agents.
 type beats struct{ every, miss uint32 } // seconds
 
-// scaled are as short as a busy machine allows; the contract's shortest are 5 s. usual are those of agents that are told nothing.
+// scaled are as short as a busy machine allows; the contract's shortest are 5 s. usual are those of agents that are
+// told nothing.
 var (
 	scaled = beats{1, 12}
 	usual  = beats{20, 120}

@@ -13,15 +13,15 @@ import (
 	"corbel.dev/corbel/monitor/ingest"
 )
 
-// MonitorCrash is A4 for the monitor plane: servers are killed under results of agents, and what is known afterwards is compared
-// with what each agent sent.
+// MonitorCrash is A4 for the monitor plane: servers are killed under results of agents, and what is known afterwards
+// is compared with what each agent sent.
 type MonitorCrash struct {
 	Servers, Cycles  int
 	Agents, Subjects int // 6 agents of 8 subjects each
 }
 
-// MonitorReport is what a run did. Lost are results that a server had read and that are gone with it; LostLate those of them that had
-// been read more than 50 ms before the kill, WorstLost the longest time.
+// MonitorReport is what a run did. Lost are results that a server had read and that are gone with it; LostLate those
+// of them that had been read more than 50 ms before the kill, WorstLost the longest time.
 type MonitorReport struct {
 	Cycles, Results, Lost, LostLate, Missed int
 	Powerless                               int // power losses
@@ -30,7 +30,8 @@ type MonitorReport struct {
 	Back                                    []time.Duration // agents, from the loss of a session to the next one
 }
 
-// mostRuns is how many results a subject has in a cycle: fewer than a history holds, so that the history tells which of them counted.
+// mostRuns is how many results a subject has in a cycle: fewer than a history holds, so that the history tells which
+// of them counted.
 const mostRuns = 18
 
 // RunMonitorCrash does cycles on one cluster, and in the end lets an agent die while no server runs.
@@ -171,7 +172,8 @@ func (r *monitorRun) judge(ctx context.Context, k *crashed, report *MonitorRepor
 	return nil
 }
 
-// floor is the sequence at or below which nothing of a shard may be lost: its owner's, or what its replica had where that took over.
+// floor is the sequence at or below which nothing of a shard may be lost: its owner's, or what its replica had where
+// that took over.
 func (k *crashed) floor(shard int, epoch uint64) uint64 {
 	var owner, replica uint64
 	same := false
@@ -199,7 +201,8 @@ func (k *crashed) ownerOf(shard int) (*Server, shardState) {
 	return nil, shardState{}
 }
 
-// judgeSubject finds in the history which results counted, says whether any is missing that must not be, and steps through them.
+// judgeSubject finds in the history which results counted, says whether any is missing that must not be, and steps
+// through them.
 func (r *monitorRun) judgeSubject(k *crashed, s *subject, now *monitor.Event, report *MonitorReport) error {
 	if now == nil {
 		return errors.New("nothing is known any more")

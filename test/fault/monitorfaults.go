@@ -16,15 +16,17 @@ import (
 	"corbel.dev/corbel/monitor"
 )
 
-// MonitorFaults is everything but lost data that may happen to the monitor plane: clients that misbehave, handlers that hang, clocks that
-// jump, disks that are slow, full or hang, a third of the agents that come back at once, a server that dies, and all of them. Under each
-// fault agents send results, and each result that a living server read must count, in order; nobody who lives is ever missed.
+// MonitorFaults is everything but lost data that may happen to the monitor plane: clients that misbehave, handlers
+// that hang, clocks that jump, disks that are slow, full or hang, a third of the agents that come back at once, a
+// server that dies, and all of them. Under each fault agents send results, and each result that a living server read
+// must count, in order; nobody who lives is ever missed.
 type MonitorFaults struct {
 	// Crowd is how many agents there are that only live.
 	Crowd int // 150
 	// Rubbish is how many broken messages one agent sends.
 	Rubbish int // 20,000
-	// Usual gives agents the keepalives of those that are told nothing: each 20 s, missed after 120 s. Else they are missed after 12 s.
+	// Usual gives agents the keepalives of those that are told nothing: each 20 s, missed after 120 s. Else they are
+	// missed after 12 s.
 	Usual bool
 	// Back is how long an agent may be without a session after its server was killed; 0 is not judged.
 	Back time.Duration
@@ -119,7 +121,8 @@ func (r *faultsRun) together(ctx context.Context) error {
 	})
 }
 
-// under lets agents send results while a fault lasts, and says so where one that was read does not count meanwhile, or somebody who lives is missed.
+// under lets agents send results while a fault lasts, and says so where one that was read does not count meanwhile,
+// or somebody who lives is missed.
 func (r *faultsRun) under(ctx context.Context, begin, end func() error) error {
 	if err := begin(); err != nil {
 		return err

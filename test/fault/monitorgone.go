@@ -17,20 +17,22 @@ import (
 // window is how far a replica may be behind its owner.
 const window = time.Second
 
-// emptied: a server is killed while all is quiet, its event store is gone, and it is back before anybody missed it. The replicas have everything.
+// emptied: a server is killed while all is quiet, its event store is gone, and it is back before anybody missed it.
+// The replicas have everything.
 func (r *faultsRun) emptied(ctx context.Context) error {
 	return r.gone(ctx, func(s *Server) string { return filepath.Join(s.Dir, "monitor", "events") }, false)
 }
 
-// wiped: a server is killed under results, and all of its disk is gone. What it had read more than the replicas' window before counts.
+// wiped: a server is killed under results, and all of its disk is gone. What it had read more than the replicas'
+// window before counts.
 func (r *faultsRun) wiped(ctx context.Context) error {
 	return r.gone(ctx, func(s *Server) string { return s.Dir }, true)
 }
 
 func (r *faultsRun) gone(ctx context.Context, what func(*Server) string, loaded bool) error {
 	victim := r.Servers[r.rng.IntN(len(r.Servers))]
-	// A server that was away for long, or whose whole disk was gone, is a new member of each plane's group, without a vote until autopilot has seen it well for
-	// a while: the next disk that is lost by then is a lost quorum.
+	// A server that was away for long, or whose whole disk was gone, is a new member of each plane's group, without a
+	// vote until autopilot has seen it well for a while: the next disk that is lost by then is a lost quorum.
 	if err := until(ctx, 2*time.Minute, "groups that outlive a server", func() error { return r.outlives(ctx) }); err != nil {
 		return err
 	}

@@ -166,7 +166,8 @@ func (r *faultsRun) brokenFrames(ctx context.Context, s *Server) error {
 // rubbishLines is how many lines of the log rubbish may cost.
 const rubbishLines = 100
 
-// rubbish: one agent sends broken messages as fast as it can, and huge ones. It keeps its session, the log stays short, memory bounded.
+// rubbish: one agent sends broken messages as fast as it can, and huge ones. It keeps its session, the log stays
+// short, memory bounded.
 func (r *faultsRun) rubbish(ctx context.Context, s *Server) error {
 	c, err := dialAgent(ctx, s, "rubbish", "")
 	if err != nil {

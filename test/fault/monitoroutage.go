@@ -14,12 +14,14 @@ import (
 	"corbel.dev/corbel/secrets/storage/pgstore/pgtest"
 )
 
-// MonitorOutage is B8 for the monitor plane: three servers keep their events in one PostgreSQL, which goes away under results and comes back.
+// MonitorOutage is B8 for the monitor plane: three servers keep their events in one PostgreSQL, which goes away under
+// results and comes back.
 type MonitorOutage struct {
 	// Hung stops PostgreSQL in its tracks, with all connections open; else it is killed.
 	Hung bool
 	For  time.Duration
-	// Sleep is how long one server is stopped in the middle of that: others have its shards afterwards, and it has what waits of them. 0 is none.
+	// Sleep is how long one server is stopped in the middle of that: others have its shards afterwards, and it has what
+	// waits of them. 0 is none.
 	Sleep time.Duration
 }
 
@@ -189,8 +191,8 @@ func (r *outageRun) told(ctx context.Context) error {
 	})
 }
 
-// turned returns the runs that the history must tell of, or count. A run whose session ended before it was proved to be read may have got lost, and
-// with it what the next one changed.
+// turned returns the runs that the history must tell of, or count. A run whose session ended before it was proved to
+// be read may have got lost, and with it what the next one changed.
 func turned(sent []*sentRun) (out []*sentRun) {
 	for i := 1; i < len(sent); i++ {
 		if before, run := sent[i-1], sent[i]; run.status != before.status && !run.taken.IsZero() && !before.taken.IsZero() {

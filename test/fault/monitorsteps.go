@@ -30,7 +30,8 @@ func (r *faultsRun) herd(ctx context.Context) error {
 // lasting is longer than an agent may be silent, and than the spread of alarms after a takeover.
 func (b beats) lasting() time.Duration { return time.Duration(b.miss+2*b.every) * time.Second }
 
-// killed: one server dies and stays away for longer than an agent may be silent. Its agents are elsewhere meanwhile; its shards too.
+// killed: one server dies and stays away for longer than an agent may be silent. Its agents are elsewhere meanwhile;
+// its shards too.
 func (r *faultsRun) killed(ctx context.Context) error {
 	victim := r.Servers[1+r.rng.IntN(len(r.Servers)-1)]
 	for _, a := range append(r.crowd, r.sensors...) {
@@ -69,7 +70,8 @@ func (r *faultsRun) killed(ctx context.Context) error {
 	return r.whole(ctx)
 }
 
-// rolling: one server after the other is stopped in order, and started again when it ended. Nothing that was read is lost.
+// rolling: one server after the other is stopped in order, and started again when it ended. Nothing that was read is
+// lost.
 func (r *faultsRun) rolling(ctx context.Context) error {
 	for _, s := range r.Servers {
 		stop := make(chan error, 1)
@@ -105,8 +107,8 @@ func (r *faultsRun) restart(ctx context.Context) error {
 	return r.nobodyMissed(ctx)
 }
 
-// clocks: the wall clock of one server, then of all, jumps by an hour, forth and back. Nobody is missed, no shard moves, and a check that is
-// due each second is asked for neither in a burst nor with a pause.
+// clocks: the wall clock of one server, then of all, jumps by an hour, forth and back. Nobody is missed, no shard
+// moves, and a check that is due each second is asked for neither in a burst nor with a pause.
 func (r *faultsRun) clocks(ctx context.Context) error {
 	clerk := r.sensors[0]
 	check := fmt.Sprintf(`{"metadata":{"name":"tick","namespace":"default"},"command":"true","interval":1,"publish":true,"handlers":[],"subscriptions":["entity:%s"]}`, clerk.name)
@@ -247,7 +249,8 @@ func (r *faultsRun) catalogWrites(s *Server) error {
 	return nil
 }
 
-// handlers: one that never returns, a sink that takes nothing and a filter that loops; another handler of the same events gets all of them.
+// handlers: one that never returns, a sink that takes nothing and a filter that loops; another handler of the same
+// events gets all of them.
 func (r *faultsRun) handlers(ctx context.Context) error {
 	sink, closeSink, err := stalling("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -95,7 +95,8 @@ func (n *nemesis) others(s *Server) []*Server {
 	return slices.DeleteFunc(slices.Clone(n.c.Servers), func(o *Server) bool { return o == s })
 }
 
-// freeze stops one process for 1 to 20 s, half of the time for less than 4.5, and at times another one as soon as it goes on.
+// freeze stops one process for 1 to 20 s, half of the time for less than 4.5, and at times another one as soon as it
+// goes on.
 func (n *nemesis) freeze(ctx context.Context, victim *Server) error {
 	for {
 		if err := victim.Freeze(); err != nil {

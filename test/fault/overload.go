@@ -14,7 +14,8 @@ import (
 
 // OverloadReport tells what ten times too many clients did.
 type OverloadReport struct {
-	// Before, During and After are acknowledged writes per second; Shed were refused with 429 or 503, Unknown and Other had no such answer.
+	// Before, During and After are acknowledged writes per second; Shed were refused with 429 or 503, Unknown and Other
+	// had no such answer.
 	Before, During, After float64
 	Shed, Unknown, Other  int64
 	// RSSBefore and RSSDuring are in bytes.

@@ -8,8 +8,8 @@ import (
 	"corbel.dev/corbel/secrets/storage/pgstore/pgtest"
 )
 
-// TestSecretsCrash is A4 of the secrets plane in short: kill -9 at random instants, of servers and of PostgreSQL, and an active
-// server that sleeps through the reign of another and wakes up.
+// TestSecretsCrash is A4 of the secrets plane in short: kill -9 at random instants, of servers and of PostgreSQL, and
+// an active server that sleeps through the reign of another and wakes up.
 func TestSecretsCrash(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]Secrets{
@@ -35,8 +35,8 @@ func TestSecretsCrash(t *testing.T) {
 	}
 }
 
-// TestSecretsOutage: PostgreSQL goes away for some seconds, or hangs, under load; answers stay short and clear, and all goes on
-// by itself when it is back.
+// TestSecretsOutage: PostgreSQL goes away for some seconds, or hangs, under load; answers stay short and clear, and
+// all goes on by itself when it is back.
 func TestSecretsOutage(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]Outage{

@@ -15,15 +15,17 @@ import (
 // probes are writes that the active server has under way when it is stopped, and finds when it wakes up.
 const probes = 8
 
-// handedTime is within what a request that a stopped server has is to end once another one reigns; its client would wait longer.
+// handedTime is within what a request that a stopped server has is to end once another one reigns; its client would
+// wait longer.
 const handedTime = 15 * time.Second
 
 // wakeReads is for how long reads go on at a server that has woken up.
 const wakeReads = 100 * time.Millisecond
 
-// sleeper stops the active server under writes, has another one reign and overwrite what the first was to write, and wakes
-// the first up: it may say what it likes, but changes nothing. What a standby had handed to it has ended by then. Those writes carry a header by which a standby hands
-// nothing on, so whatever they change was changed by who got them. stop ends the other load.
+// sleeper stops the active server under writes, has another one reign and overwrite what the first was to write, and
+// wakes the first up: it may say what it likes, but changes nothing. What a standby had handed to it has ended by
+// then. Those writes carry a header by which a standby hands nothing on, so whatever they change was changed by who
+// got them. stop ends the other load.
 func (r *secretsRun) sleeper(ctx context.Context, cycle int, stop func()) error {
 	old, err := r.active(ctx)
 	if err != nil {
@@ -132,8 +134,9 @@ func (t *through) end(ctx context.Context) error {
 	})
 }
 
-// wakes begins to read at a server that sleeps: when it wakes up, as the active one it knows what another one wrote meanwhile, as a standby
-// it says how old it is. What it returns waits for the answers, and says what was wrong with them.
+// wakes begins to read at a server that sleeps: when it wakes up, as the active one it knows what another one wrote
+// meanwhile, as a standby it says how old it is. What it returns waits for the answers, and says what was wrong with
+// them.
 func (r *secretsRun) wakes(ctx context.Context, old *Server, key func(int) string, acked [probes]time.Time) func() error {
 	var wrong [probes]error
 	var reads sync.WaitGroup

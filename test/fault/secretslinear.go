@@ -19,8 +19,9 @@ import (
 // SecretsFaults are the kinds that a nemesis does to servers of the secrets plane.
 var SecretsFaults = []FaultKind{FaultKill, FaultFreeze, FaultPartition, FaultOneWay, FaultClock, FaultSkew, FaultSlowDisk, FaultFullDisk, FaultBadDisk, FaultStallDisk, FaultKillAll}
 
-// RunSecretsLinear is A1 for the secrets plane: clients of three servers on Raft read, write and check-and-set secrets of KV version 2
-// while a nemesis breaks the servers, and the history is judged for linearizability. A secret's version is its index.
+// RunSecretsLinear is A1 for the secrets plane: clients of three servers on Raft read, write and check-and-set
+// secrets of KV version 2 while a nemesis breaks the servers, and the history is judged for linearizability. A
+// secret's version is its index.
 func (l *Lab) RunSecretsLinear(ctx context.Context, cfg Linear, seed uint64) (report LinearReport, err error) {
 	if cfg.Clients == 0 {
 		cfg.Clients = 6
@@ -186,8 +187,8 @@ func (w *secretsWorker) read(ctx context.Context, key string) history.Outcome {
 	return history.OK
 }
 
-// write puts a value, or checks the version and sets. A refusal that says why nothing was done has no effect; anything else that is no
-// answer may have had one.
+// write puts a value, or checks the version and sets. A refusal that says why nothing was done has no effect;
+// anything else that is no answer may have had one.
 func (w *secretsWorker) write(ctx context.Context, step history.Step) history.Outcome {
 	in := map[string]any{"data": map[string]any{"v": step.Value}}
 	if step.Kind == history.CAS {

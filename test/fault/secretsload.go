@@ -86,8 +86,8 @@ func (r *secretsRun) write(ctx context.Context, cycle, w int, rng *rand.Rand) {
 	}
 }
 
-// put writes growing numbers under keys of its own. After an outcome that is not known (1) a key is written no more: what
-// was sent may still be done, on top of whatever came later.
+// put writes growing numbers under keys of its own. After an outcome that is not known (1) a key is written no more:
+// what was sent may still be done, on top of whatever came later.
 func (r *secretsRun) put(ctx context.Context, s *Server, key string) (lost int) {
 	r.mu.Lock()
 	r.sent[key]++
@@ -337,8 +337,9 @@ func (l *secretsLedger) tokens() map[string]int {
 	return out
 }
 
-// steady asks until the answer has one of these codes: a server that starts or waits for its storage has others. It asks for the
-// active server's answer: a standby may give one of its own that is old, and says so (readStated judges those).
+// steady asks until the answer has one of these codes: a server that starts or waits for its storage has others. It
+// asks for the active server's answer: a standby may give one of its own that is old, and says so (readStated judges
+// those).
 func (r *secretsRun) steady(ctx context.Context, s *Server, method, path, token string, codes ...int) (code int, body []byte, err error) {
 	err = until(ctx, time.Minute, method+" "+path, func() (err error) {
 		code, body, err = r.do(ctx, s, method, path, token, nil, "X-Vault-Forward", "active-node")

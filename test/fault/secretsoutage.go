@@ -35,7 +35,8 @@ type OutageReport struct {
 	GrewBytes int64 // of the servers together
 }
 
-// outageAnswer is the longest that an answer may take meanwhile: the storage's time for a commit, and as much for what waited behind it.
+// outageAnswer is the longest that an answer may take meanwhile: the storage's time for a commit, and as much for
+// what waited behind it.
 const outageAnswer = 15 * time.Second
 
 // RunOutage runs the scenario.

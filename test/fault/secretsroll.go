@@ -14,14 +14,16 @@ import (
 // SecretsRollReport is what clients that try again saw while each of three servers was stopped and started.
 type SecretsRollReport struct {
 	Writes, Retried int
-	// Longest is the longest that a write took with all its tries, and StepDown that while the active server only gave way.
+	// Longest is the longest that a write took with all its tries, and StepDown that while the active server only gave
+	// way.
 	Longest, StepDown time.Duration
 }
 
 // rollWrite is how long a client tries one write: shorter than clients of Vault's API do.
 const rollWrite = 15 * time.Second
 
-// RunSecretsRoll has the active one of three servers give way, and then stops and starts each as an operator does, under writes.
+// RunSecretsRoll has the active one of three servers give way, and then stops and starts each as an operator does,
+// under writes.
 func (l *Lab) RunSecretsRoll(ctx context.Context, seed uint64) (*SecretsRollReport, error) {
 	r, err := l.openSecrets(ctx, Secrets{Servers: 3})
 	if err != nil {
@@ -102,7 +104,8 @@ func (l *rolling) giveWay(ctx context.Context) error {
 	})
 }
 
-// back waits until a server stands by again, or is active, and autopilot counts three that are healthy: then the next may go.
+// back waits until a server stands by again, or is active, and autopilot counts three that are healthy: then the next
+// may go.
 func (l *rolling) back(ctx context.Context, s *Server) error {
 	return until(ctx, time.Minute, s.Name+" to be back", func() error {
 		if code, _, err := l.r.do(ctx, s, "GET", "sys/health?standbyok=true", "", nil); err != nil || code != http.StatusOK {

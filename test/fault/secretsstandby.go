@@ -33,8 +33,9 @@ func (r *secretsRun) readStated(ctx context.Context, s *Server, rng *rand.Rand) 
 	}
 }
 
-// stated reads something at a server, which may be a standby, and returns the time as of which the answer is right by what it says of its
-// age: one of a standby is at most so many milliseconds older than the request, one without a word is not older at all.
+// stated reads something at a server, which may be a standby, and returns the time as of which the answer is right by
+// what it says of its age: one of a standby is at most so many milliseconds older than the request, one without a
+// word is not older at all.
 func (r *secretsRun) stated(ctx context.Context, s *Server, path string, out any) (by time.Time, age string, ok bool) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.HTTP+"/v1/"+path, nil)
 	if err != nil {

@@ -110,8 +110,9 @@ func (s *Server) Kill() {
 	}
 }
 
-// Crash kills the process, and for a server with a disk that can lose its power lets that happen in two of three cases: at once, or after the
-// next process has read what the machine's memory had, counted it, told it to others, and was killed too.
+// Crash kills the process, and for a server with a disk that can lose its power lets that happen in two of three
+// cases: at once, or after the next process has read what the machine's memory had, counted it, told it to others,
+// and was killed too.
 func (s *Server) Crash(rng *rand.Rand, count *int) error {
 	s.Kill()
 	if s.powered == "" {

@@ -33,8 +33,8 @@ var hostilePrograms = map[string]string{
 	"loop":      "while (true) {}",
 }
 
-// RunTenants is B13: filters and a mutator that somebody wrote to harm get events for so long. The server's memory stays what it was, each child has
-// its bound, a good filter's handler gets its events, and the catalog goes on.
+// RunTenants is B13: filters and a mutator that somebody wrote to harm get events for so long. The server's memory
+// stays what it was, each child has its bound, a good filter's handler gets its events, and the catalog goes on.
 func (l *Lab) RunTenants(ctx context.Context, lasts time.Duration) (report TenantsReport, err error) {
 	c, err := l.Open(ctx, Shape{Servers: 1, Monitor: true})
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 
 // Watch is a run of A3: watchers of a key, a prefix and a service over a cluster
 // that a nemesis breaks. Their index must never go back, values of a counter must
-// never go back (but to a write whose outcome was unknown), and after the last write each must see the final state by being
-// woken: their wait is far longer than what they are given.
+// never go back (but to a write whose outcome was unknown), and after the last write each must see the final state by
+// being woken: their wait is far longer than what they are given.
 type Watch struct {
 	Duration time.Duration
 	Faults   []FaultKind
@@ -322,7 +322,8 @@ func (w *watchWriter) send(ctx context.Context, slot int, service, remove bool) 
 	return r.Outcome
 }
 
-// final writes every thing once more until it is acknowledged; the last service is removed, so that a deletion is the last word somewhere.
+// final writes every thing once more until it is acknowledged; the last service is removed, so that a deletion is the
+// last word somewhere.
 func (w *watchWriter) final(ctx context.Context) (watchState, error) {
 	state := watchState{}
 	for slot := range watchKeys {

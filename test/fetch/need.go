@@ -7,7 +7,8 @@ import (
 	"corbel.dev/corbel/kit/loud"
 )
 
-// Envoys are the items of the manifest that are Envoy, oldest first: what is tested with a real Envoy is tested with each.
+// Envoys are the items of the manifest that are Envoy, oldest first: what is tested with a real Envoy is tested with
+// each.
 var Envoys = []string{"envoy-1.36", "envoy"}
 
 // Need returns the path of the named program, or says loudly that the test did not run.

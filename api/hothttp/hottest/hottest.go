@@ -1,5 +1,5 @@
-// Package hottest asks the short path and the long path of an API the same, in tests: random requests as bytes, each sent to two
-// front doors of two equal states, and the answers compared. A seed repeats a run.
+// Package hottest asks the short path and the long path of an API the same, in tests: random requests as bytes, each
+// sent to two front doors of two equal states, and the answers compared. A seed repeats a run.
 //
 // It starts no goroutines. A Pair is for one goroutine at a time.
 package hottest
@@ -31,7 +31,8 @@ type Pair struct {
 	short, long *line
 }
 
-// Mark has the answers of net/http told from those of the short path: both front doors serve the handler that it returns.
+// Mark has the answers of net/http told from those of the short path: both front doors serve the handler that it
+// returns.
 func Mark(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(mark, "net/http")
@@ -79,7 +80,8 @@ func (p *Pair) Compare(t testing.TB, raw []byte) (served bool) {
 	return served
 }
 
-// torn is what is seen of an answer that came before the request was read: the connection ends with it, and the system may drop it.
+// torn is what is seen of an answer that came before the request was read: the connection ends with it, and the
+// system may drop it.
 const torn = "closed"
 
 // refuses is whether an answer refuses a request without having read it, and ends the connection.
@@ -236,7 +238,8 @@ func Assemble(method, target, version string, lines []string, body string) []byt
 	return b.Bytes()
 }
 
-// Sound assembles a request of a fuzzer's, whose header lines are parted by newlines; false: a server might wait for more of it.
+// Sound assembles a request of a fuzzer's, whose header lines are parted by newlines; false: a server might wait for
+// more of it.
 func Sound(method, target, headers, body string) (raw []byte, whole bool) {
 	if method == "" || strings.ContainsAny(method+target, "\r\n") {
 		return nil, false

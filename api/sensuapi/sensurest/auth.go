@@ -127,7 +127,8 @@ func (a *API) tokens(w http.ResponseWriter, r *http.Request, t logins.Tokens, er
 	}
 }
 
-// pair reads both tokens of a session: the access token from the header, the refresh token from the body. It answers when they are not there.
+// pair reads both tokens of a session: the access token from the header, the refresh token from the body. It answers
+// when they are not there.
 func (a *API) pair(w http.ResponseWriter, r *http.Request) (access, refresh string, ok bool) {
 	q := &request{API: a, w: w, r: r}
 	if r.Method != http.MethodPost {

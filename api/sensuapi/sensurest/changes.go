@@ -54,7 +54,8 @@ func (q *request) changes() error {
 // latest is later than any change: PostgreSQL's times and Go's both hold it.
 const latest = 1 << 34
 
-// page reads which part is wanted: changes before a time in Unix seconds (with up to six decimals), 100 of them or at most 1000.
+// page reads which part is wanted: changes before a time in Unix seconds (with up to six decimals), 100 of them or at
+// most 1000.
 func page(before, limit string) (at time.Time, most int, err error) {
 	at, most = time.Unix(latest, 0), 100
 	if before != "" {

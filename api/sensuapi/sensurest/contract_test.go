@@ -57,7 +57,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// A result of a proxy is an event of the entity as it is stored, whatever the agent sent (SK-13); what is stored has no metrics (SE-9), and says who made it (SE-13).
+// A result of a proxy is an event of the entity as it is stored, whatever the agent sent (SK-13); what is stored has
+// no metrics (SE-9), and says who made it (SE-13).
 func TestEventsOfProxies(t *testing.T) {
 	g := newRig(t)
 	g.want(200, "PUT", ns+"/entities/router", `{"metadata":{"name":"router","labels":{"site":"b"}},"entity_class":"proxy","subscriptions":["net"]}`)

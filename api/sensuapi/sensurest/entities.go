@@ -77,7 +77,8 @@ func decodeEntity(_ *request, b []byte) (monitor.Object, error) {
 	return c, nil
 }
 
-// admitEntity completes an entity: without a class it is a proxy, and hidden values that come back as they were shown stay what they are.
+// admitEntity completes an entity: without a class it is a proxy, and hidden values that come back as they were shown
+// stay what they are.
 func admitEntity(_ *request, old, o monitor.Object) error {
 	c := o.(*monitor.EntityConfig)
 	if c.Class == "" {
@@ -98,7 +99,8 @@ func unhide(now, former map[string]string) {
 	}
 }
 
-// entity answers what is special about entities: those of core/v2 are answered with when they were written, and their events go with them.
+// entity answers what is special about entities: those of core/v2 are answered with when they were written, and their
+// events go with them.
 func (q *request) entity() error {
 	if len(q.rest) > 0 {
 		return errNotFound
@@ -149,7 +151,8 @@ func (q *request) writeEntity(verb objects.Verb) error {
 	return q.answer(http.StatusOK, v) // not 201 without a body: as the reference does
 }
 
-// removeEntity deletes an entity and its events; its agent's session ends, and makes the entity anew when it comes back.
+// removeEntity deletes an entity and its events; its agent's session ends, and makes the entity anew when it comes
+// back.
 func (q *request) removeEntity() error {
 	item := q.cfg.Resources.View().Get(q.kind.Name, q.namespace, q.name)
 	op := objects.Op{Verb: objects.Drop, Type: q.kind.Name, Namespace: q.namespace, Name: q.name}

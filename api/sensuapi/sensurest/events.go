@@ -133,7 +133,8 @@ func (q *request) walk(c *choice, only string) iter.Seq2[entry, error] {
 	}
 }
 
-// walkStored goes through the events of an entity and a check ("" is all). After an error of kind Unavailable there is nothing more.
+// walkStored goes through the events of an entity and a check ("" is all). After an error of kind Unavailable there
+// is nothing more.
 func (q *request) walkStored(c *choice, entity, check string) iter.Seq2[stored, error] {
 	r := ingest.Range{Namespace: q.namespace, Check: check}
 	r.After.Namespace, r.After.Entity, r.After.Check = c.begin()
@@ -261,8 +262,8 @@ func (q *request) fillEvent(e *monitor.Event, entity, check string) error {
 	return same("check.metadata.name", &e.Check.Name, check)
 }
 
-// settle decides whose event it is. One of a check with a proxy entity, or of an entity without an agent, belongs to an entity that is
-// made when there is none, and is stored with what is known of that one.
+// settle decides whose event it is. One of a check with a proxy entity, or of an entity without an agent, belongs to
+// an entity that is made when there is none, and is stored with what is known of that one.
 func (q *request) settle(e *monitor.Event) error {
 	if e.Check != nil && e.Check.ProxyEntityName != "" && e.Check.ProxyEntityName != e.Entity.Name {
 		e.Check.ProcessedBy = e.Entity.Name

@@ -342,7 +342,8 @@ func TestServerAway(t *testing.T) {
 	}
 }
 
-// TestEntitiesTogether: lists of entities ask for many states at once, give the same in pages, and do not end as if they were whole.
+// TestEntitiesTogether: lists of entities ask for many states at once, give the same in pages, and do not end as if
+// they were whole.
 func TestEntitiesTogether(t *testing.T) {
 	g := newRig(t)
 	const entities = 30

@@ -81,8 +81,8 @@ func past(namespace, entity, check string, spans []monitor.Span) map[string]any 
 	return map[string]any{"namespace": namespace, "entity": entity, "check": check, "spans": spans}
 }
 
-// history answers with what is kept of a check's past, oldest first: times of one status each. Where it is not one check that is asked
-// for, each that was something in the window is a line.
+// history answers with what is kept of a check's past, oldest first: times of one status each. Where it is not one
+// check that is asked for, each that was something in the window is a line.
 func (q *request) history() error {
 	w, err := q.window()
 	if err != nil {

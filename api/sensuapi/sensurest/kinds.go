@@ -20,7 +20,8 @@ type kind struct {
 	fields map[string]func(monitor.Object) string
 	// show makes what is answered of an object; nil is the object itself.
 	show func(q *request, o monitor.Object) (any, error)
-	// showAll is show for lists, where other servers are asked once for many objects; nil is each by itself, and a nil value is left out.
+	// showAll is show for lists, where other servers are asked once for many objects; nil is each by itself, and a nil
+	// value is left out.
 	showAll func(q *request, items []*objects.Item) ([]any, error)
 	// decode reads a body; nil is JSON of the object itself.
 	decode func(q *request, b []byte) (monitor.Object, error)

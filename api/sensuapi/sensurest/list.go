@@ -67,7 +67,8 @@ func (q *request) chosen() (c choice, err error) {
 	return c, nil
 }
 
-// last lets a whole list take its time: each question to a server and each write to the reader has a deadline of its own.
+// last lets a whole list take its time: each question to a server and each write to the reader has a deadline of its
+// own.
 func (q *request) last(c *choice) {
 	if c.limit == 0 {
 		q.r = q.r.WithContext(q.lasting)

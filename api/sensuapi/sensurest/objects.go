@@ -319,7 +319,8 @@ func (q *request) patched(item *objects.Item, change []byte) (monitor.Object, er
 	return o, q.ready(o, item)
 }
 
-// namespaces answers what is special about namespaces: everybody sees those that some role reaches, and one that is not empty stays.
+// namespaces answers what is special about namespaces: everybody sees those that some role reaches, and one that is
+// not empty stays.
 func (q *request) namespaces() error {
 	if len(q.rest) > 0 {
 		return errNotFound

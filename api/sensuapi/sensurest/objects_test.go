@@ -46,7 +46,8 @@ var samples = []struct {
 	{"/enterprise/secrets/v1/namespaces/default/secrets", "s1", `{"type":"Secret","api_version":"secrets/v1","metadata":{"name":"s1","namespace":"default"},"spec":{"id":"PAGER_KEY","provider":"env"}}`, nil},
 }
 
-// Each type is created, read, listed, replaced, patched and deleted; what is read is what the contract's own types read.
+// Each type is created, read, listed, replaced, patched and deleted; what is read is what the contract's own types
+// read.
 func TestEachType(t *testing.T) {
 	g := newRig(t)
 	for _, s := range samples {

@@ -63,8 +63,8 @@ const (
 	rule  = `{"metadata":{"name":%q},"rules":[{"verbs":["get"],"resources":["checks"],"resource_names":[]}]}`
 )
 
-// Roles, users with their passwords, and namespaces are copied; what changes at the source changes here, and what goes there goes here, but not
-// what was this cluster's own.
+// Roles, users with their passwords, and namespaces are copied; what changes at the source changes here, and what
+// goes there goes here, but not what was this cluster's own.
 func TestReplicators(t *testing.T) {
 	source := newRig(t)
 	here, m := source.copying("here")
@@ -111,7 +111,8 @@ func TestReplicators(t *testing.T) {
 	here.want(200, "GET", roles+"/late", "")
 }
 
-// Copies are not offered to the cluster that they came from, a cluster does not copy itself, and two sources do not fight for one object.
+// Copies are not offered to the cluster that they came from, a cluster does not copy itself, and two sources do not
+// fight for one object.
 func TestReplicatorsOfEachOther(t *testing.T) {
 	source := newRig(t)
 	here, m := source.copying("here")

@@ -34,7 +34,8 @@ const (
 	checksPath  = "/api/core/v2/namespaces/default/checks"
 )
 
-// A filter whose JavaScript does not compile would let every event pass, or none: it is refused, by all doors, and the error names the expression.
+// A filter whose JavaScript does not compile would let every event pass, or none: it is refused, by all doors, and
+// the error names the expression.
 func TestProgramsAreRead(t *testing.T) {
 	g := reviewed(t)
 	for path, body := range map[string]string{

@@ -9,8 +9,8 @@ import (
 	"corbel.dev/corbel/kit/polltest"
 )
 
-// TestRightsEnd: who follows events while one comes each 10 ms, and never a pause, sees none any more within 5 s of when its
-// right was taken, in whichever way (row C12).
+// TestRightsEnd: who follows events while one comes each 10 ms, and never a pause, sees none any more within 5 s of
+// when its right was taken, in whichever way (row C12).
 func TestRightsEnd(t *testing.T) {
 	const rules = `{"verbs":["list"],"resources":["events"]}`
 	user, role := "/api/core/v2/users/ann", "/api/core/v2/namespaces/default/roles/ann"

@@ -1,10 +1,11 @@
 // Package sensurest speaks the REST half of Sensu Go's contract: /auth and /api (sections 7 and 8), and what is
 // beside it in Corbel alone: /api/corbel/v1. What needs no login is in package sensuapi.
 //
-// It decodes, authorises, asks the plane, and encodes. Everybody who may be answered is known by an access token or an API key;
-// what is open to all is in one table (open). Every decision on access is made from memory. A body is bounded, and so is the time of a
-// request, except where somebody follows events. Lists are written as they are walked: nothing is as large in memory as a list
-// may be. Nothing is half applied: what is wrong with a body is found before anything is written, and a write is one command.
+// It decodes, authorises, asks the plane, and encodes. Everybody who may be answered is known by an access token or
+// an API key; what is open to all is in one table (open). Every decision on access is made from memory. A body is
+// bounded, and so is the time of a request, except where somebody follows events. Lists are written as they are
+// walked: nothing is as large in memory as a list may be. Nothing is half applied: what is wrong with a body is found
+// before anything is written, and a write is one command.
 package sensurest
 
 import (
@@ -28,8 +29,8 @@ import (
 	"corbel.dev/corbel/monitor/users"
 )
 
-// Events is where results are, whichever server has them: a *spread.Spread, or an ingest.Local. An error of kind Unavailable names the
-// server that does not answer.
+// Events is where results are, whichever server has them: a *spread.Spread, or an ingest.Local. An error of kind
+// Unavailable names the server that does not answer.
 type Events interface {
 	// List lists events in order, page by page; an error ends it.
 	List(ctx context.Context, r ingest.Range) iter.Seq2[*ingest.Published, error]
@@ -54,15 +55,15 @@ type Config struct {
 	Events    Events
 	// Follow begins to follow what is stored, on whichever server.
 	Follow func(tail.Filter) (*tail.Follower, error)
-	// Execute asks agents to run a check now, whether or not it is published: those of subscriptions, or of the check's own where there are
-	// none. It returns the Unix second that the requests bear.
+	// Execute asks agents to run a check now, whether or not it is published: those of subscriptions, or of the check's
+	// own where there are none. It returns the Unix second that the requests bear.
 	Execute func(ctx context.Context, namespace, check string, subscriptions []string, creator, reason string) (issued int64, err error)
 	// History returns what is kept of a check's past beyond its event, the newest first; nil where nothing is.
 	History func(ctx context.Context, k eventstore.Key, before time.Time, most int) ([]eventstore.Run, error)
 	// Replicators tells what came of the copying from other clusters; nil where nothing is copied.
 	Replicators func(ctx context.Context) ([]mirror.Status, error)
-	// Compiles reads a program of a filter, or with body of a mutator, without running it; an error of kind Invalid says what is wrong with it. nil
-	// takes any.
+	// Compiles reads a program of a filter, or with body of a mutator, without running it; an error of kind Invalid says
+	// what is wrong with it. nil takes any.
 	Compiles func(ctx context.Context, source string, body bool) error
 	// Cluster describes the servers.
 	Cluster func() sensuapi.Cluster
@@ -72,7 +73,8 @@ type Config struct {
 	MaxBodyBytes   int64         // 512,000
 	MaxRequestTime time.Duration // 15 s
 
-	// SilenceTime is how long a new silence holds that names no end, SilenceMost the longest that one may be asked for; 0 is for ever.
+	// SilenceTime is how long a new silence holds that names no end, SilenceMost the longest that one may be asked for;
+	// 0 is for ever.
 	SilenceTime, SilenceMost time.Duration
 }
 

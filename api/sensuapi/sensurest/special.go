@@ -43,8 +43,8 @@ func admitSilenced(q *request, old, o monitor.Object) error {
 	return nil
 }
 
-// silenced answers what is special about silences: they are listed by subscription and by check, their names follow from these, and
-// such as have ended are not there.
+// silenced answers what is special about silences: they are listed by subscription and by check, their names follow
+// from these, and such as have ended are not there.
 func (q *request) silenced() error {
 	by := q.name
 	switch {

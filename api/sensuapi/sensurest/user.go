@@ -61,8 +61,8 @@ func validHash(hash string) error {
 	return nil
 }
 
-// user answers what is special about users: who is deleted is disabled, groups and passwords are changed one by one, and everybody may see
-// itself and change its own password.
+// user answers what is special about users: who is deleted is disabled, groups and passwords are changed one by one,
+// and everybody may see itself and change its own password.
 func (q *request) user() error {
 	resource := "users"
 	own := q.name == q.who.User && q.name != ""

@@ -20,8 +20,9 @@ const (
 	fanTime   = 10 * time.Second // simulated, of changes and faults
 )
 
-// fanout is a source, hosts that hear of it over a network, and proxies on the hosts, in simulated time: changes are merged by
-// coalesce.Edge, the newest values travel with their index, and a Session tells each proxy. All that is random comes from one seed.
+// fanout is a source, hosts that hear of it over a network, and proxies on the hosts, in simulated time: changes are
+// merged by coalesce.Edge, the newest values travel with their index, and a Session tells each proxy. All that is
+// random comes from one seed.
 type fanout struct {
 	rng    *rand.Rand
 	now    time.Time
@@ -233,8 +234,9 @@ func runFanout(seed uint64) (uint64, error) {
 	return sum.Sum64(), f.err
 }
 
-// TestFanOutEndsWithTheNewest is the fan-out from a source to proxies over a network that delays, loses and reorders: publications
-// keep their window, nobody goes back, and in the end every proxy has what the source has. A seed repeats bit for bit.
+// TestFanOutEndsWithTheNewest is the fan-out from a source to proxies over a network that delays, loses and reorders:
+// publications keep their window, nobody goes back, and in the end every proxy has what the source has. A seed
+// repeats bit for bit.
 func TestFanOutEndsWithTheNewest(t *testing.T) {
 	for n := range *seeds {
 		if *seed != 0 && n != *seed {

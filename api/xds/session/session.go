@@ -156,7 +156,8 @@ func (k *kind) entry(name string) *entry {
 	return &k.entries[at]
 }
 
-// fewNames are put in place one by one; of more the entries are made anew, since each one that is put moves all behind it.
+// fewNames are put in place one by one; of more the entries are made anew, since each one that is put moves all
+// behind it.
 const fewNames = 8
 
 // merge makes entries for many names at once, and sorts these. What it leaves out entry makes.

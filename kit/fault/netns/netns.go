@@ -136,10 +136,12 @@ func (n *Net) Undrop(from, to int) error {
 	return n.rules(to)
 }
 
-// Lose loses so many of a hundred packets from one host to another; 0 is none. It is nftables' own chance: kernels without netem have it.
+// Lose loses so many of a hundred packets from one host to another; 0 is none. It is nftables' own chance: kernels
+// without netem have it.
 func (n *Net) Lose(from, to, percent int) error { return n.spoil(from, to, percent, 100, "drop") }
 
-// Reset ends so many of a thousand packets' connections from one host to another by a reset to the sender, as a middlebox does; 0 is none.
+// Reset ends so many of a thousand packets' connections from one host to another by a reset to the sender, as a
+// middlebox does; 0 is none.
 func (n *Net) Reset(from, to, permille int) error {
 	return n.spoil(from, to, permille, 1000, "reject with tcp reset")
 }

@@ -11,12 +11,14 @@ import (
 	"time"
 )
 
-// Provider is an Issuer that logs users in, as an OIDC provider does: at /authorize it sends the browser back with a code at once,
-// at /token it exchanges codes, at /userinfo it tells more. It refuses what RFC 6749, RFC 7636 and OIDC tell it to refuse.
+// Provider is an Issuer that logs users in, as an OIDC provider does: at /authorize it sends the browser back with a
+// code at once, at /token it exchanges codes, at /userinfo it tells more. It refuses what RFC 6749, RFC 7636 and OIDC
+// tell it to refuse.
 type Provider struct {
 	*Issuer
 	ClientID, ClientSecret string
-	// Claims are what ID tokens say beside what every one says; Info what userinfo says. Change changes a token before it is signed.
+	// Claims are what ID tokens say beside what every one says; Info what userinfo says. Change changes a token before
+	// it is signed.
 	Claims, Info map[string]any
 	Change       func(claims map[string]any)
 	Now          func() time.Time

@@ -1,5 +1,6 @@
-// Package reviewtest is a Kubernetes API server for tests, as far as TokenReview goes: it takes requests of the documented form
-// alone, from a reviewer that it knows, and vouches for the accounts that it was told of. Safe for concurrent use.
+// Package reviewtest is a Kubernetes API server for tests, as far as TokenReview goes: it takes requests of the
+// documented form alone, from a reviewer that it knows, and vouches for the accounts that it was told of. Safe for
+// concurrent use.
 package reviewtest
 
 import (

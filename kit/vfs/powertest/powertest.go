@@ -1,10 +1,10 @@
-// Package powertest judges what a store promises against a disk and a machine that fail (row A12): at each place where it
-// writes or syncs,
+// Package powertest judges what a store promises against a disk and a machine that fail (row A12): at each place
+// where it writes or syncs,
 //   - the Sync fails and drops the pages, and the next one succeeds and says nothing (fsyncgate);
 //   - the process is killed, a new one reads what the machine's memory still has, and then the power is lost.
 //
-// What a store acknowledged, and what it served after it was opened, must be there after the power loss. One schedule of each place runs
-// with the tests; all places a hundred times:
+// What a store acknowledged, and what it served after it was opened, must be there after the power loss. One schedule
+// of each place runs with the tests; all places a hundred times:
 //
 //	go test ./core/logstore ./core/group ./kit/vfs ./kit/journal ./secrets/storage/filestore -run 'TestPower$|TestKilledThenPowerLoss' -power.schedules 100 -timeout 0
 package powertest

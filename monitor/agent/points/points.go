@@ -1,8 +1,9 @@
-// Package points reads metrics from what a check wrote, in the formats that monitoring plugins write, and judges them by thresholds.
+// Package points reads metrics from what a check wrote, in the formats that monitoring plugins write, and judges them
+// by thresholds.
 //
 // A line that cannot be read is left out and told of; the others count. The number of points
-// and of complaints is bounded, and values are never NaN. Points hold the tags that the check adds to all of them. Times are Unix seconds.
-// All functions are pure.
+// and of complaints is bounded, and values are never NaN. Points hold the tags that the check adds to all of them.
+// Times are Unix seconds. All functions are pure.
 //
 // Source: the contract's table of metric formats (section 3), and the formats' own descriptions.
 package points

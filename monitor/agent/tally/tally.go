@@ -1,12 +1,13 @@
 // Package tally adds up what programs send in statsd's format, and makes points of it at each flush.
 //
-// Counters give .value and .per_second, gauges .value, sets .value (how many different ones), timers and histograms .min,
-// .max, .count, .per_second, .mean, .median, .stddev, .sum, .sum_squares and five of the 90th percentile.
-// Counters and timers begin anew at each flush, gauges stay; a series that nothing was sent of for Expiry
-// is forgotten. Times of points are Unix nanoseconds, unlike those of checks (the contract says so).
+// Counters give .value and .per_second, gauges .value, sets .value (how many different ones), timers and histograms
+// .min, .max, .count, .per_second, .mean, .median, .stddev, .sum, .sum_squares and five of the 90th percentile.
+// Counters and timers begin anew at each flush, gauges stay; a series that nothing was sent of for Expiry is
+// forgotten. Times of points are Unix nanoseconds, unlike those of checks (the contract says so).
 //
-// Series, different values of a set and values kept of a timer are bounded: what is beyond is counted (Dropped), and a timer
-// keeps every second, fourth, ... value for its median and percentile then. A Tally belongs to one goroutine, or to a lock of its owner.
+// Series, different values of a set and values kept of a timer are bounded: what is beyond is counted (Dropped), and
+// a timer keeps every second, fourth, ... value for its median and percentile then. A Tally belongs to one goroutine,
+// or to a lock of its owner.
 package tally
 
 import (

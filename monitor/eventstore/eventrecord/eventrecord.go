@@ -1,7 +1,8 @@
-// Package eventrecord is how changes of a shard's events are written: in the log of a server, and on the way to its replica.
+// Package eventrecord is how changes of a shard's events are written: in the log of a server, and on the way to its
+// replica.
 //
-// A result whose configuration is known takes about 50 bytes. It is written as what came, not as what became of it: whoever reads
-// steps the state onwards as the owner did (monitor.Step), and has the same state then.
+// A result whose configuration is known takes about 50 bytes. It is written as what came, not as what became of it:
+// whoever reads steps the state onwards as the owner did (monitor.Step), and has the same state then.
 package eventrecord
 
 import (
@@ -213,7 +214,8 @@ func (d *Delta) Apply(r *eventstore.Result, limits monitor.Thresholds) {
 	}
 }
 
-// Reader is told of records, in their order. What it is given is its own, but for the Delta itself, which is used again. bytes is the size of a whole form.
+// Reader is told of records, in their order. What it is given is its own, but for the Delta itself, which is used
+// again. bytes is the size of a whole form.
 type Reader interface {
 	Whole(n eventstore.Number, r *eventstore.Result, bytes uint32) error
 	Delta(n eventstore.Number, d *Delta) error

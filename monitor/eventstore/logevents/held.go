@@ -8,7 +8,8 @@ import (
 	"corbel.dev/corbel/monitor/eventstore/eventrecord"
 )
 
-// version begins each batch of a frame, which holds: version, shard, sequence, the records with their length before them.
+// version begins each batch of a frame, which holds: version, shard, sequence, the records with their length before
+// them.
 const version = 1
 
 // held is what is known while the log is read.

@@ -2,9 +2,9 @@
 //
 // A result whose configuration is known takes about 50 bytes, whatever its check's configuration; replaying
 // the log steps states onwards as their owner did. The journal does not grow without bound: when
-// it is several times what is alive, the keys whose whole form is in its oldest segment are asked for again (Refresh), and the segment
-// goes once none is left in it. So compaction is spread over time, in proportion to
-// the load, and reads nothing.
+// it is several times what is alive, the keys whose whole form is in its oldest segment are asked for again
+// (Refresh), and the segment goes once none is left in it. So compaction is spread over time, in proportion to the
+// load, and reads nothing.
 //
 // A commit outlives a crash and a power loss of the machine, not its disk.
 package logevents
@@ -195,7 +195,8 @@ func (s *Store) needless(segments []journal.Segment) uint64 {
 	return 0
 }
 
-// Refresh returns numbers whose whole form is in the oldest segment, when the log is larger than what is alive warrants.
+// Refresh returns numbers whose whole form is in the oldest segment, when the log is larger than what is alive
+// warrants.
 func (s *Store) Refresh(most int) (results, entities []eventstore.Number) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -182,7 +182,8 @@ func (b *Batch) DeleteEntity(n eventstore.Number) {
 	*c = change{slot: c.slot}
 }
 
-// within returns when a run began, as the history has it: agents whose clocks are wrong make no partitions of other years.
+// within returns when a run began, as the history has it: agents whose clocks are wrong make no partitions of other
+// years.
 func (s *Store) within(executed int64) time.Time {
 	now := s.cfg.Now()
 	if at := time.Unix(executed, 0); at.After(now.Add(-s.cfg.Retention)) && at.Before(now.Add(time.Hour)) {

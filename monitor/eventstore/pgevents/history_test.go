@@ -100,8 +100,8 @@ func idle(t testing.TB, s *Store) {
 	polltest.Until(t, func() bool { return s.Stats().Waiting == 0 }, "the history is told")
 }
 
-// Each change of status of while PostgreSQL was gone is in the history afterwards, or counted as lost: also that of a shard which the first commit
-// afterwards has nothing of, and of one that is another server's since.
+// Each change of status of while PostgreSQL was gone is in the history afterwards, or counted as lost: also that of a
+// shard which the first commit afterwards has nothing of, and of one that is another server's since.
 func TestHistoryAfterOutage(t *testing.T) {
 	const away = 30
 	var moved atomic.Bool
@@ -176,7 +176,8 @@ func TestWaitingIsBoundedByBytes(t *testing.T) {
 	}
 }
 
-// What waits is told by statements of a bounded size, and without a commit; what there is no room for is the oldest, and counted to the last.
+// What waits is told by statements of a bounded size, and without a commit; what there is no room for is the oldest,
+// and counted to the last.
 func TestLongHistoryAfterOutage(t *testing.T) {
 	const away, room = 900, 700
 	s, begin, end := outage(t, Config{Waiting: room})

@@ -17,7 +17,8 @@ type early struct{ error }
 // Unwrap is for errors.Is and As.
 func (e *early) Unwrap() error { return e.error }
 
-// away tells whether an error means that PostgreSQL does not answer, or not yet. What it answers (a wrong password, no such database) is for people to mend.
+// away tells whether an error means that PostgreSQL does not answer, or not yet. What it answers (a wrong password,
+// no such database) is for people to mend.
 func away(err error) bool {
 	if first := (*early)(nil); !errors.As(err, &first) || errkind.Of(first.error) == errkind.Invalid {
 		return false
@@ -28,8 +29,8 @@ func away(err error) bool {
 	return true
 }
 
-// reread gives what the tables hold to whoever opened the store without it, and reports whether it did. Nothing is written before, for what the tables
-// hold and memory does not would be lost with that.
+// reread gives what the tables hold to whoever opened the store without it, and reports whether it did. Nothing is
+// written before, for what the tables hold and memory does not would be lost with that.
 func (s *Store) reread(ctx context.Context) bool {
 	if s.cfg.Settled != nil && !s.cfg.Settled() {
 		return false

@@ -1,13 +1,15 @@
 // Package pgevents keeps events in PostgreSQL, for all servers of a cluster.
 //
-// A commit is one statement: upserts from arrays, whatever it holds. It counts only for shards whose row has the writer's epoch
-// and turn, which is compared within the statement: a server that lost a shard, or a statement that got lost and comes late,
-// changes nothing. A server writes the shards that it owns; those that it follows are their owners' to write.
+// A commit is one statement: upserts from arrays, whatever it holds. It counts only for shards whose row has the
+// writer's epoch and turn, which is compared within the statement: a server that lost a shard, or a statement that
+// got lost and comes late, changes nothing. A server writes the shards that it owns; those that it follows are their
+// owners' to write.
 //
-// The owner's memory is the truth. While PostgreSQL does not answer nothing queues but the numbers of what changed: once it is back
-// they are asked for again (Refresh), and the newest of each is written. So that needs no bound and no order. Entries of the history
-// do wait, as many as Config.Waiting; what is beyond it is lost and counted. They are written by whoever took the results, also when the shard
-// is another server's since: that one knows the state, not the way there.
+// The owner's memory is the truth. While PostgreSQL does not answer nothing queues but the numbers of what changed:
+// once it is back they are asked for again (Refresh), and the newest of each is written. So that needs no bound and
+// no order. Entries of the history do wait, as many as Config.Waiting; what is beyond it is lost and counted. They
+// are written by whoever took the results, also when the shard is another server's since: that one knows the state,
+// not the way there.
 //
 // A Commit waits for PostgreSQL at most Config.Patience, and not at all while it is known to be gone.
 package pgevents
@@ -33,7 +35,8 @@ type Config struct {
 	Self string
 	// Owner tells the epoch of a shard that this server owns. Nil is that of all, with epoch 1.
 	Owner func(shard uint16) (epoch uint64, owned bool)
-	// Settled tells whether it is known which server has which shard: what could not be read at the start is read then. Nil is always.
+	// Settled tells whether it is known which server has which shard: what could not be read at the start is read then.
+	// Nil is always.
 	Settled func() bool
 	// Timeout (10 s) bounds each statement, and connecting; LoadTime (5 min) reading everything at the start.
 	Timeout, LoadTime time.Duration
@@ -123,7 +126,8 @@ type Store struct {
 
 	turn int64          // the writer's alone, and
 	days map[int64]bool // which have partitions
-	// late gives what the tables hold to whoever opened the store when they could not be read; nil once it has. The writer's, after Open.
+	// late gives what the tables hold to whoever opened the store when they could not be read; nil once it has. The
+	// writer's, after Open.
 	late func(context.Context, func(eventstore.Loaded) error) error
 
 	mu       sync.Mutex
@@ -156,8 +160,8 @@ var (
 	_ eventstore.Historian = (*Store)(nil)
 )
 
-// Open connects, brings the tables to this program's version, and gives what they hold to l. While PostgreSQL is away it opens all the same where l
-// takes that late.
+// Open connects, brings the tables to this program's version, and gives what they hold to l. While PostgreSQL is away
+// it opens all the same where l takes that late.
 func Open(ctx context.Context, cfg Config, l eventstore.Loaded) (*Store, error) {
 	settings, err := cfg.complete()
 	if err != nil {

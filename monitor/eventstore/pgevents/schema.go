@@ -13,9 +13,9 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 )
 
-// migrations bring a database from the version that is their place to the next one. Whatever was released is not changed any more. What
-// changes with each result (states, seen, shards) has narrow rows with room in their pages and no index but their key, so that
-// PostgreSQL updates them in place (HOT) and cleans up as it goes.
+// migrations bring a database from the version that is their place to the next one. Whatever was released is not
+// changed any more. What changes with each result (states, seen, shards) has narrow rows with room in their pages and
+// no index but their key, so that PostgreSQL updates them in place (HOT) and cleans up as it goes.
 var migrations = []string{`
 CREATE TABLE corbel_event_shards (shard smallint PRIMARY KEY, epoch bigint NOT NULL, owner text NOT NULL, turn bigint NOT NULL, sequence bigint NOT NULL) WITH (fillfactor = 20);
 CREATE SEQUENCE corbel_event_turns;

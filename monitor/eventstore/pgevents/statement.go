@@ -2,9 +2,10 @@ package pgevents
 
 import "time"
 
-// writeSQL is a whole commit: one statement, and so one transaction. It begins with the rows of its shards: only where one still has
-// the writer's epoch and turn does the rest happen. Who raises them waits for statements under way; those that come later
-// find others and change nothing. It returns the shards that were written, and how many results were there to be changed in part.
+// writeSQL is a whole commit: one statement, and so one transaction. It begins with the rows of its shards: only
+// where one still has the writer's epoch and turn does the rest happen. Who raises them waits for statements under
+// way; those that come later find others and change nothing. It returns the shards that were written, and how many
+// results were there to be changed in part.
 const writeSQL = `WITH mine AS (
   UPDATE corbel_event_shards s SET sequence = u.sequence FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS u(shard, epoch, sequence)
   WHERE s.shard = u.shard AND s.epoch = u.epoch AND s.turn = $4 RETURNING s.shard),

@@ -66,7 +66,8 @@ func (s *Store) Commit(ctx context.Context, batches []eventstore.Batch, until []
 	return nil
 }
 
-// gather takes what the batches hold, and what was left to be deleted; what is to be told is put behind what waits. The lock is held.
+// gather takes what the batches hold, and what was left to be deleted; what is to be told is put behind what waits.
+// The lock is held.
 func (s *Store) gather(batches []eventstore.Batch, until []uint64) *job {
 	j := &job{commit: s.commits, done: make(chan struct{})}
 	for i, one := range batches {
@@ -93,7 +94,8 @@ func (s *Store) gather(batches []eventstore.Batch, until []uint64) *job {
 	return j
 }
 
-// What one statement tells of the history at most: after a long time without PostgreSQL it is not to take longer than Config.Timeout.
+// What one statement tells of the history at most: after a long time without PostgreSQL it is not to take longer than
+// Config.Timeout.
 const (
 	runsMost      = 5000
 	runsMostBytes = 8 << 20 // of outputs
@@ -221,7 +223,8 @@ func (s *Store) probe(ctx context.Context) {
 	}
 }
 
-// rest tells of the history what no commit did, and reports whether it tried: a server that has no shard any more has no reason for a commit.
+// rest tells of the history what no commit did, and reports whether it tried: a server that has no shard any more has
+// no reason for a commit.
 func (s *Store) rest(ctx context.Context) bool {
 	s.mu.Lock()
 	if s.down != nil || s.busy || len(s.waiting) == 0 {
@@ -301,7 +304,8 @@ func (s *Store) failed(err error) {
 	}
 }
 
-// run claims what has to be claimed, and writes. complete says that all rows were there that were to be changed in part.
+// run claims what has to be claimed, and writes. complete says that all rows were there that were to be changed in
+// part.
 func (s *Store) run(ctx context.Context, j *job) (mine map[uint16]bool, complete bool, err error) {
 	if s.turn == 0 {
 		if err := s.pool.QueryRow(ctx, `SELECT nextval('corbel_event_turns')`).Scan(&s.turn); err != nil {

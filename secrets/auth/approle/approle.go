@@ -59,8 +59,9 @@ type role struct {
 // Special implements engine.Engine.
 func (*Engine) Special() engine.Special { return engine.Special{Open: []string{"login"}} }
 
-// Serial implements engine.Engine: changes of one role with its secret ids follow each other. Logins do where there is something to
-// count down (call.spend): one without a limit writes nothing of the method's, and must not wait for others' commits.
+// Serial implements engine.Engine: changes of one role with its secret ids follow each other. Logins do where there
+// is something to count down (call.spend): one without a limit writes nothing of the method's, and must not wait for
+// others' commits.
 func (*Engine) Serial(r *secrets.Request) string {
 	if !r.Op.Writes() || r.Rest == "login" {
 		return ""
@@ -82,7 +83,8 @@ func (e *Engine) Exists(ctx context.Context, view engine.View, r *secrets.Reques
 	return found != nil, true, err
 }
 
-// Renewable implements engine.Renewer: a role that is gone renews nothing. The secret id is not asked for: it may have been good for one login.
+// Renewable implements engine.Renewer: a role that is gone renews nothing. The secret id is not asked for: it may
+// have been good for one login.
 func (*Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Request, l engine.Login) (engine.Terms, error) {
 	r, err := find(ctx, view, string(l.Data))
 	if err == nil && r == nil {

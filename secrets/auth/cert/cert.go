@@ -1,5 +1,5 @@
-// Package cert logs in by the client certificate of the TLS connection (contract 3.4): one that is named, one that a named
-// authority signed, or one of the service mesh.
+// Package cert logs in by the client certificate of the TLS connection (contract 3.4): one that is named, one that a
+// named authority signed, or one of the service mesh.
 //
 // That the caller holds the certificate's key is what the handshake has shown; who signed it is judged here, at each
 // login and renewal, so lists of revoked certificates and the mesh's present roots count at once. A login by the mesh
@@ -164,7 +164,8 @@ func (e *Engine) login(ctx context.Context, view engine.View, r *secrets.Request
 	return nil, errInvalid
 }
 
-// judge reports why a role does not take a certificate: an error of kind Denied, or Unavailable where that cannot be told.
+// judge reports why a role does not take a certificate: an error of kind Denied, or Unavailable where that cannot be
+// told.
 func (e *Engine) judge(ctx context.Context, view engine.View, c *config, role *role, p *presented) error {
 	if !role.matches(p.leaf) {
 		return errkind.New(errkind.Denied, "the role asks for another certificate")
@@ -275,8 +276,8 @@ func (r *role) token(c *config, name, mount string, leaf *x509.Certificate) (*se
 	return &secrets.Response{Auth: a}, err
 }
 
-// Renewable implements engine.Renewer: the role's policies must be those of the login, and the same certificate be there, still
-// good for its role; a workload must still be one.
+// Renewable implements engine.Renewer: the role's policies must be those of the login, and the same certificate be
+// there, still good for its role; a workload must still be one.
 func (e *Engine) Renewable(ctx context.Context, view engine.View, r *secrets.Request, l engine.Login) (terms engine.Terms, err error) {
 	var b bound
 	if json.Unmarshal(l.Data, &b) != nil {

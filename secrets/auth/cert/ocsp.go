@@ -57,7 +57,8 @@ const (
 	ocspServers = 8 // that are asked about one certificate
 )
 
-// responders keeps answers of OCSP responders for as long as they say that they hold. Safe for concurrent use; the zero value is ready.
+// responders keeps answers of OCSP responders for as long as they say that they hold. Safe for concurrent use; the
+// zero value is ready.
 type responders struct {
 	mu   sync.Mutex
 	kept map[[32]byte]*ocsp.Response
@@ -166,8 +167,9 @@ func (b *responders) keep(name [32]byte, answer *ocsp.Response, most int) {
 	b.kept[name] = answer
 }
 
-// read checks that an answer is about this certificate, holds now, and is of somebody who may give it: the issuer, whom the
-// issuer made a responder, or one of the role's own. What fails that is no answer: its error is of kind Unavailable.
+// read checks that an answer is about this certificate, holds now, and is of somebody who may give it: the issuer,
+// whom the issuer made a responder, or one of the role's own. What fails that is no answer: its error is of kind
+// Unavailable.
 func (o *ocspRules) read(body []byte, leaf, issuer *x509.Certificate, now time.Time) (*ocsp.Response, error) {
 	answer, err := ocsp.ParseResponseForCert(body, leaf, issuer)
 	if err != nil {

@@ -1,8 +1,8 @@
 // Package jwt logs in whoever brings a JSON Web Token that a trusted issuer signed (contract 3.5).
 //
-// Keys are given, or asked for at a JWKS address or by OIDC discovery. A login reads two records and writes none of its own:
-// its alias is the token's user claim, its external groups are those of the groups claim. A role is for tokens that callers
-// bring, or for people who log in at an OIDC provider with their browser (role_type "oidc").
+// Keys are given, or asked for at a JWKS address or by OIDC discovery. A login reads two records and writes none of
+// its own: its alias is the token's user claim, its external groups are those of the groups claim. A role is for
+// tokens that callers bring, or for people who log in at an OIDC provider with their browser (role_type "oidc").
 package jwt
 
 import (

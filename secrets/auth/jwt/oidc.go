@@ -22,9 +22,10 @@ import (
 	"corbel.dev/corbel/secrets/engine"
 )
 
-// The browser's flow (role_type "oidc"): the client asks for an address (oidc/auth_url) and opens it; the provider sends
-// the browser back to the client, with a code; the client brings that (oidc/callback), and the code is exchanged here for
-// the provider's ID token, with the secret that only the two know. Code, state, nonce and PKCE verifier are good once.
+// The browser's flow (role_type "oidc"): the client asks for an address (oidc/auth_url) and opens it; the provider
+// sends the browser back to the client, with a code; the client brings that (oidc/callback), and the code is
+// exchanged here for the provider's ID token, with the secret that only the two know. Code, state, nonce and PKCE
+// verifier are good once.
 
 // allows reports whether the browser may be sent back to an address: one of the role's, as it is written. The port of
 // an address of the client's own machine is free, since clients take the one that they find (RFC 8252, 7.3).
@@ -265,7 +266,8 @@ func (r *role) vouched(c *config, said *jwks.Claims, issuer string, p *pending, 
 // protected are the claims that the ID token alone says.
 var protected = []string{"iss", "sub", "aud", "azp", "exp", "iat", "nbf", "nonce", "auth_time"}
 
-// more adds what the provider says of the user beside the ID token. Where it does not answer, what it would have said is missing.
+// more adds what the provider says of the user beside the ID token. Where it does not answer, what it would have said
+// is missing.
 func (c *config) more(ctx context.Context, ends jwks.Endpoints, access string, said *jwks.Claims) (warn []string, err error) {
 	if ends.UserInfo == "" || access == "" {
 		return nil, nil

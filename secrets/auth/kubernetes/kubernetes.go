@@ -1,7 +1,8 @@
 // Package kubernetes logs in the pods of a cluster by their service account's token (contract 3.6).
 //
 // A token is looked at here first (signature where keys are given, time, issuer, audience, account), so that the
-// cluster is asked about those alone that may log in; then its TokenReview decides. Nothing is cached: a deleted account logs in no more.
+// cluster is asked about those alone that may log in; then its TokenReview decides. Nothing is cached: a deleted
+// account logs in no more.
 package kubernetes
 
 import (
@@ -65,8 +66,9 @@ type bound struct {
 	UID       string `json:"uid"`
 }
 
-// Renewable implements engine.Renewer: a role that is gone renews nothing, nor does an account that is: the cluster is asked
-// where a reviewer may read it. While the cluster does not answer renewals go on: they are all that keeps what runs there running.
+// Renewable implements engine.Renewer: a role that is gone renews nothing, nor does an account that is: the cluster
+// is asked where a reviewer may read it. While the cluster does not answer renewals go on: they are all that keeps
+// what runs there running.
 func (e *Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Request, l engine.Login) (terms engine.Terms, err error) {
 	b := bound{Role: string(l.Data)} // of logins before accounts were looked at
 	if strings.HasPrefix(b.Role, "{") {

@@ -177,8 +177,8 @@ func (cfg *config) connection(password string) (*pgx.ConnConfig, error) {
 	return pc, cfg.encrypt(pc)
 }
 
-// keepsTo refuses a configuration that would show the password that is stored, and that its writer need not know, to anybody else:
-// another host, or one on the way to the same one.
+// keepsTo refuses a configuration that would show the password that is stored, and that its writer need not know, to
+// anybody else: another host, or one on the way to the same one.
 func (cfg *config) keepsTo(have *config) error {
 	is, err := cfg.reaches()
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"corbel.dev/corbel/secrets/engine/enginetest"
 )
 
-// TestPasswordGoesNowhereElse: who may write a configuration need not know its password, and does not get it by naming another host.
+// TestPasswordGoesNowhereElse: who may write a configuration need not know its password, and does not get it by
+// naming another host.
 func TestPasswordGoesNowhereElse(t *testing.T) {
 	d := enginetest.New(t, &Engine{}, "database/")
 	const good = "postgres://{{username}}:{{password}}@db.example/x?sslmode=verify-full"

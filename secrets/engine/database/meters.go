@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// What is asked of a database, by the names that operators know: those of Vault's plugins of today, and of before its version 1.6.
+// What is asked of a database, by the names that operators know: those of Vault's plugins of today, and of before its
+// version 1.6.
 var (
 	initializes = []string{"Initialize"}
 	creates     = []string{"NewUser", "CreateUser"}
@@ -36,7 +37,8 @@ func (e *Engine) ask(ctx context.Context, names []string, cfg *config, work func
 	return e.counted(names, func() error { return e.links.do(ctx, cfg, work) })
 }
 
-// close lets go of a configuration's connections, where it has any. They go whatever is wrong, so that is counted alone.
+// close lets go of a configuration's connections, where it has any. They go whatever is wrong, so that is counted
+// alone.
 func (e *Engine) close(name string) {
 	if p := e.links.take(name); p != nil {
 		_ = e.counted(closes, p.close)

@@ -24,8 +24,8 @@ const nameBytes = 63
 // naming makes names of roles by a template, in the language of Vault's username_template.
 type naming struct{ t *safetemplate.Template }
 
-// parseNaming reads a template. What could go on for ever (range, templates in templates) is refused, and what its functions
-// make of each other is bounded.
+// parseNaming reads a template. What could go on for ever (range, templates in templates) is refused, and what its
+// functions make of each other is bounded.
 func parseNaming(text string, now time.Time) (*naming, error) {
 	t, err := safetemplate.Parse("username_template", text, func(b *safetemplate.Budget) template.FuncMap { return nameFunctions(b, now) }, safetemplate.Limits{})
 	if err != nil {

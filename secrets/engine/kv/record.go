@@ -80,7 +80,8 @@ func (v *row) unpack(raw []byte) error {
 	return r.Err()
 }
 
-// packTime writes a time: whether there is one, its second and its nanosecond. A version may be deleted after centuries.
+// packTime writes a time: whether there is one, its second and its nanosecond. A version may be deleted after
+// centuries.
 func packTime(b []byte, at time.Time) []byte {
 	if at.IsZero() {
 		return pack.Bool(b, false)
@@ -96,8 +97,8 @@ func readTime(r *pack.Reader) time.Time {
 	return time.Unix(second, int64(r.Uint())).UTC()
 }
 
-// bodyOf finds data and options in a write's body. What is not plainly an object with names that are written as they are
-// is left to encoding/json.
+// bodyOf finds data and options in a write's body. What is not plainly an object with names that are written as they
+// are is left to encoding/json.
 func bodyOf(body []byte) (data, options json.RawMessage, err error) {
 	if !json.Valid(body) {
 		return nil, nil, errObject

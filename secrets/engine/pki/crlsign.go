@@ -13,8 +13,8 @@ import (
 	"corbel.dev/corbel/secrets"
 )
 
-// Lists whose content the caller says: of several lists of one issuer in several places (resign-crls), or entry by entry
-// (sign-revocation-list). What they revoke is not known to this mount; they are signed and forgotten.
+// Lists whose content the caller says: of several lists of one issuer in several places (resign-crls), or entry by
+// entry (sign-revocation-list). What they revoke is not known to this mount; they are signed and forgotten.
 
 // listForm is what is asked of such a list beside its entries.
 type listForm struct {
@@ -196,7 +196,8 @@ func serialNumber(text string) (*big.Int, bool) {
 	return new(big.Int).SetString(hex, 16)
 }
 
-// reservedExtensions are those that signing sets itself: the key of the issuer, the number, and which list a delta is of.
+// reservedExtensions are those that signing sets itself: the key of the issuer, the number, and which list a delta is
+// of.
 var reservedExtensions = []asn1.ObjectIdentifier{{2, 5, 29, 35}, {2, 5, 29, 20}, oidDeltaIndicator}
 
 // extensions reads objects of id, critical and value (base64 of DER).

@@ -233,7 +233,8 @@ func TestRoleNames(t *testing.T) {
 	}
 }
 
-// A request (CSR) brings no name past its role. GHSA-g892-p242-8g86, CVE-2026-115369: its IP addresses did, past allowed_ip_sans_cidr.
+// A request (CSR) brings no name past its role. GHSA-g892-p242-8g86, CVE-2026-115369: its IP addresses did, past
+// allowed_ip_sans_cidr.
 func TestCVE_2026_115369_SignChecksTheRequest(t *testing.T) {
 	d := withRoot(t)
 	d.OK(secrets.Update, "roles/web", body{"allowed_domains": "example.com", "allow_subdomains": true, "key_type": "ec", "allow_ip_sans": false})

@@ -228,10 +228,10 @@ func (s *Store) replay(image records.Image, list []uint64) error {
 	return nil
 }
 
-// goOn opens the newest journal to append to it, without its torn end. The newest frame, from newest to end, may be in the
-// machine's memory alone: the process was killed before the fsync, or the fsync failed, and then the kernel counts the
-// bytes as written and the next fsync says nothing. So it is written again before anything is read from the store.
-// The frames before it were fsynced before it was begun.
+// goOn opens the newest journal to append to it, without its torn end. The newest frame, from newest to end, may be
+// in the machine's memory alone: the process was killed before the fsync, or the fsync failed, and then the kernel
+// counts the bytes as written and the next fsync says nothing. So it is written again before anything is read from
+// the store. The frames before it were fsynced before it was begun.
 func (s *Store) goOn(path string, sequence uint64, data []byte, newest, end int) error {
 	f, err := s.cfg.FS.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

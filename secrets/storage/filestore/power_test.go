@@ -33,7 +33,8 @@ func (p powerStore) Have() (int, error) {
 	return n, checkSteps(p.Store, n, n)
 }
 
-// TestPower: what the store serves is on the disk, whatever fsync failed and whenever the process was killed before the power loss.
+// TestPower: what the store serves is on the disk, whatever fsync failed and whenever the process was killed before
+// the power loss.
 func TestPower(t *testing.T) {
 	powertest.Run(t, powertest.Kind{Open: openPowerStore, Steps: 16})
 }

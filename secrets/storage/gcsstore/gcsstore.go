@@ -1,8 +1,8 @@
 // Package gcsstore gives a bucket of Google Cloud Storage to objectstore.
 //
-// It speaks the JSON API. Each write names the generation of the object that it follows, 0 where there is none, and the service
-// refuses one that follows another. An emulator that ignores that would make two servers active at once, so whoever
-// opens a bucket asks Check first. No request that may have been done is sent again by itself.
+// It speaks the JSON API. Each write names the generation of the object that it follows, 0 where there is none, and
+// the service refuses one that follows another. An emulator that ignores that would make two servers active at once,
+// so whoever opens a bucket asks Check first. No request that may have been done is sent again by itself.
 package gcsstore
 
 import (
@@ -97,8 +97,8 @@ func (b *Bucket) Info() storage.Info {
 		Durability: "a commit is an object that the service acknowledged before it returns: it outlives what the bucket outlives"}
 }
 
-// Check finds out whether we may do all that is needed, and whether the service keeps to preconditions: it writes an object, tries
-// to write it again and to replace what it is not, and removes it.
+// Check finds out whether we may do all that is needed, and whether the service keeps to preconditions: it writes an
+// object, tries to write it again and to replace what it is not, and removes it.
 func (b *Bucket) Check(ctx context.Context) error {
 	var number [8]byte
 	_, _ = rand.Read(number[:])
@@ -167,7 +167,8 @@ func (b *Bucket) call(ctx context.Context, method, path string, query url.Values
 	}
 }
 
-// outcome says what an answer means. The service's documentation does not say of any 5xx, nor of 408, that nothing was done.
+// outcome says what an answer means. The service's documentation does not say of any 5xx, nor of 408, that nothing
+// was done.
 func outcome(status int, body []byte, unclear errkind.Kind) error {
 	if status >= 200 && status < 300 {
 		return nil

@@ -26,16 +26,17 @@ const (
 	scope      = "https://www.googleapis.com/auth/devstorage.read_write"
 	grantType  = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 	assertTime = time.Hour // the most that Google takes
-	// tokenTime bounds one request for a token. tokenEarly is how long before its end one is renewed: the metadata server gives a new
-	// one 5 minutes before. While the old one serves, a renewal takes tokenBrief at most, so that the storage's lock is not lost
-	// by waiting, and after a failure it is tried again after tokenAgain.
+	// tokenTime bounds one request for a token. tokenEarly is how long before its end one is renewed: the metadata
+	// server gives a new one 5 minutes before. While the old one serves, a renewal takes tokenBrief at most, so that the
+	// storage's lock is not lost by waiting, and after a failure it is tried again after tokenAgain.
 	tokenTime  = 10 * time.Second
 	tokenEarly = 225 * time.Second
 	tokenBrief = 2 * time.Second
 	tokenAgain = 30 * time.Second
 )
 
-// Tokens gets the tokens of a service account and keeps the newest. Any goroutine may use it; one asks, the others wait for it.
+// Tokens gets the tokens of a service account and keeps the newest. Any goroutine may use it; one asks, the others
+// wait for it.
 type Tokens struct {
 	clock   clock.Clock
 	cl      *http.Client

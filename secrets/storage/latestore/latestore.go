@@ -1,6 +1,6 @@
 // Package latestore is a storage that may be away when its server starts. It is opened again and again until that
-// succeeds; until then every call is refused at once (Unavailable), and the lock waits. Why it cannot be opened is for the
-// log alone: who asks a sealed server is anybody.
+// succeeds; until then every call is refused at once (Unavailable), and the lock waits. Why it cannot be opened is
+// for the log alone: who asks a sealed server is anybody.
 //
 // Invariants: no call waits for the opening. A storage that was opened stays: what it says afterwards is its own.
 // Methods may be called from any goroutine; Run has none of its own but the caller's.

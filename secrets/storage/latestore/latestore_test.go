@@ -55,7 +55,8 @@ var errTurn = errors.New("its turn")
 func (turn) Acquire(context.Context) (storage.Reign, error) { return nil, errTurn }
 func (turn) Holder(context.Context) (id string, err error)  { return "other", nil }
 
-// Until the storage is there every call is refused at once, by a text that says nothing of where it is, and the lock waits.
+// Until the storage is there every call is refused at once, by a text that says nothing of where it is, and the lock
+// waits.
 func TestAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, tries := running(t, 20, turn{})

@@ -13,9 +13,10 @@ import (
 	"corbel.dev/corbel/secrets/storage"
 )
 
-// The lock is an object that its holder replaces again and again. Nobody compares clocks: who wants the lock watches the
-// object, and takes it when it did not change for lockTTL by the watcher's own clock. Its holder believes in it for a
-// shorter time after it began a renewal that succeeded. Its number is the epoch of the reign, and grows with each holder.
+// The lock is an object that its holder replaces again and again. Nobody compares clocks: who wants the lock watches
+// the object, and takes it when it did not change for lockTTL by the watcher's own clock. Its holder believes in it
+// for a shorter time after it began a renewal that succeeded. Its number is the epoch of the reign, and grows with
+// each holder.
 const (
 	lockKey   = "lock"
 	lockTTL   = 15 * time.Second // how long a holder that is gone keeps it

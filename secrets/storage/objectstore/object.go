@@ -120,7 +120,8 @@ func (s *Store) checkpoint(image records.Image) {
 	})
 }
 
-// sweep removes what a checkpoint makes superfluous: objects first, then parts, so that an object that is there has all its parts.
+// sweep removes what a checkpoint makes superfluous: objects first, then parts, so that an object that is there has
+// all its parts.
 func (s *Store) sweep(ctx context.Context, sequence uint64) error {
 	for _, kind := range []struct {
 		prefix string

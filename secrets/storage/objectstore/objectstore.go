@@ -31,8 +31,9 @@ import (
 	"corbel.dev/corbel/secrets/storage/records"
 )
 
-// Bucket keeps objects. Errors have kinds: NotFound; Conflict, the condition did not hold and nothing was done; Unavailable and
-// Overloaded, nothing was done; Unknown, nobody knows. Reads see every write that was acknowledged before.
+// Bucket keeps objects. Errors have kinds: NotFound; Conflict, the condition did not hold and nothing was done;
+// Unavailable and Overloaded, nothing was done; Unknown, nobody knows. Reads see every write that was acknowledged
+// before.
 type Bucket interface {
 	// Get returns an object, and its tag, which changes with each write.
 	Get(ctx context.Context, key string) (data []byte, tag string, err error)
@@ -42,9 +43,11 @@ type Bucket interface {
 	Replace(ctx context.Context, key string, data []byte, tag string) error
 	// Delete removes an object; it is no error when there is none.
 	Delete(ctx context.Context, key string) error
-	// List returns keys with a prefix that are greater than after, in order, as many as the bucket gives at once; none is the end.
+	// List returns keys with a prefix that are greater than after, in order, as many as the bucket gives at once; none
+	// is the end.
 	List(ctx context.Context, prefix, after string) ([]string, error)
-	// Info says what the bucket is, in Name and Durability, and how large its objects may be, in ValueBytes; 0 is no limit.
+	// Info says what the bucket is, in Name and Durability, and how large its objects may be, in ValueBytes; 0 is no
+	// limit.
 	Info() storage.Info
 }
 
@@ -52,9 +55,11 @@ type Bucket interface {
 type Config struct {
 	Bucket Bucket
 	Log    *slog.Logger
-	// JournalBytes (16 MiB) is how much is written between checkpoints; where the records take more, it is as much as they do.
+	// JournalBytes (16 MiB) is how much is written between checkpoints; where the records take more, it is as much as
+	// they do.
 	JournalBytes int
-	// CommitTime (30 s) bounds how long a commit is tried while the bucket refuses, and Pause (50 ms) is what is waited first.
+	// CommitTime (30 s) bounds how long a commit is tried while the bucket refuses, and Pause (50 ms) is what is waited
+	// first.
 	CommitTime time.Duration
 	Pause      time.Duration
 }

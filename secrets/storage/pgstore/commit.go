@@ -150,8 +150,8 @@ func merge(batches []records.Batch) (gone, keys []string, values [][]byte) {
 	return gone, keys, values
 }
 
-// openError gives a kind to an error of Open. That a server refuses this user, or has no such database, is the operator's to
-// mend; any other trouble may pass.
+// openError gives a kind to an error of Open. That a server refuses this user, or has no such database, is the
+// operator's to mend; any other trouble may pass.
 func openError(err error) error {
 	var said *pgconn.PgError
 	if errors.As(err, &said) && (strings.HasPrefix(said.Code, "28") || strings.HasPrefix(said.Code, "3D") || strings.HasPrefix(said.Code, "42")) {
@@ -164,7 +164,8 @@ func openError(err error) error {
 func readError(err error) error { return errkind.E(errkind.Unavailable, "storage postgresql", err) }
 
 // writeError gives a kind to an error of a statement that may have changed records. What the server says while
-// it runs a statement means that the statement was undone, but that it is being shut down (57P..) or lost sight of (08...).
+// it runs a statement means that the statement was undone, but that it is being shut down (57P..) or lost sight of
+// (08...).
 func writeError(err error) error {
 	if err == nil {
 		return nil

@@ -9,9 +9,9 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 )
 
-// gate keeps callers from waiting for a server that does not answer. After a call that ran out of its time the others are
-// refused at once, but for one at a time, which asks for a sign of life first, and does nothing without one. A server
-// that is gone answers ("no connection") at once and needs no gate.
+// gate keeps callers from waiting for a server that does not answer. After a call that ran out of its time the others
+// are refused at once, but for one at a time, which asks for a sign of life first, and does nothing without one. A
+// server that is gone answers ("no connection") at once and needs no gate.
 type gate struct{ silent, trying atomic.Bool }
 
 var errSilent = errkind.New(errkind.Unavailable, "storage postgresql: the server does not answer; try again later")

@@ -142,7 +142,8 @@ type reign struct {
 	done  chan struct{}
 }
 
-// sure is how long after a renewal was sent nobody else can have the lock, with room for clocks that run at different rates.
+// sure is how long after a renewal was sent nobody else can have the lock, with room for clocks that run at different
+// rates.
 const sure = lockTTL * 9 / 10
 
 func newPGReign(l *Locker, epoch int64, sent time.Time) *reign {

@@ -12,8 +12,8 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 )
 
-// Look finds out what Open would, and changes nothing: whether the server is there and takes the login, and whether the tables are
-// there and may be used, or else may be made. Said is what the server promises, for people.
+// Look finds out what Open would, and changes nothing: whether the server is there and takes the login, and whether
+// the tables are there and may be used, or else may be made. Said is what the server promises, for people.
 func Look(ctx context.Context, cfg Config) (said string, err error) {
 	settings, err := pgxpool.ParseConfig(cfg.URL)
 	if err != nil {

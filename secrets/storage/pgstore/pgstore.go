@@ -42,7 +42,8 @@ type Config struct {
 	// Timeout (10 s) bounds each read, each commit and the connecting of Open. After a call that took so long others are
 	// refused at once, but for one at a time, until the server answers again.
 	Timeout time.Duration
-	// Connections bounds those of reads and commits; 0 leaves it to the URL (pool_max_conns), else as many as there are cores and 4 at least.
+	// Connections bounds those of reads and commits; 0 leaves it to the URL (pool_max_conns), else as many as there are
+	// cores and 4 at least.
 	Connections int
 	// Made says that the tables are there: they are not made, which would need the right to.
 	Made bool

@@ -202,8 +202,8 @@ func BenchmarkBackend(b *testing.B) {
 	storagetest.Bench(b, func(b *testing.B) storage.Backend { return open(b, schema(b), 0) })
 }
 
-// TestSilentServer: a server that hangs costs one call its whole time; the others are refused at once and change nothing, and all goes
-// on when it answers again.
+// TestSilentServer: a server that hangs costs one call its whole time; the others are refused at once and change
+// nothing, and all goes on when it answers again.
 func TestSilentServer(t *testing.T) {
 	if _, err := pgtest.Bin(); err != nil {
 		loud.Skip(t, "%v", err)

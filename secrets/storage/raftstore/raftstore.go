@@ -65,8 +65,8 @@ func New(log *slog.Logger) *Store {
 // Serve says by which group the store's commands are replicated.
 func (s *Store) Serve(g Group) { s.group.Store(&g) }
 
-// Tell has f told of what is applied from now on, once reads see it: the operations, or that everything was replaced. It is called
-// where commands are applied: it must not wait.
+// Tell has f told of what is applied from now on, once reads see it: the operations, or that everything was replaced.
+// It is called where commands are applied: it must not wait.
 func (s *Store) Tell(f func(ops []storage.Op, all bool)) { s.told.Store(&f) }
 
 func (s *Store) tell(ops []storage.Op, all bool) {

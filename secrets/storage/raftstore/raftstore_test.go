@@ -155,7 +155,8 @@ type cluster struct{ members []*peer }
 
 func anyOf(members []*peer) *cluster { return &cluster{members: members} }
 
-// do calls at each server until one answers for good. What has an unknown outcome is done again: the kit's commits may come twice.
+// do calls at each server until one answers for good. What has an unknown outcome is done again: the kit's commits
+// may come twice.
 func (c *cluster) do(ctx context.Context, call func(storage.Backend) error) error {
 	pause := time.NewTicker(5 * time.Millisecond)
 	defer pause.Stop()

@@ -105,8 +105,8 @@ func (c *changer) change(old, behind block, ops []storage.Op) {
 	c.pack(length, appends)
 }
 
-// pack makes blocks of the list, which is so many bytes long as one. Where records come at the end blocks are filled, since
-// more will come there; else they get equal parts.
+// pack makes blocks of the list, which is so many bytes long as one. Where records come at the end blocks are filled,
+// since more will come there; else they get equal parts.
 func (c *changer) pack(length int, appends bool) {
 	cuts := (length - 1) / blockBytes
 	limit := blockBytes
@@ -132,7 +132,8 @@ func (c *changer) longer(e entry) int {
 	return 4 + len(e.key) - common(c.packed.first, e.key) + len(e.value)
 }
 
-// splice makes the next block of old by copying it around what changes; false where it would not fit, or begin with another key.
+// splice makes the next block of old by copying it around what changes; false where it would not fit, or begin with
+// another key.
 func (c *changer) splice(old block, ops []storage.Op) bool {
 	first := old.first()
 	if ops[0].Key < first || ops[0].Key == first && ops[0].Value == nil {

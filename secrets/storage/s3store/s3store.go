@@ -34,7 +34,8 @@ type Config struct {
 	Region   string
 	Bucket   string
 	Path     string // prefix of the keys
-	// AccessKey and SecretKey sign the requests; without them they come from the environment, the shared credentials file, or the instance's role.
+	// AccessKey and SecretKey sign the requests; without them they come from the environment, the shared credentials
+	// file, or the instance's role.
 	AccessKey, SecretKey, SessionToken string
 	PathStyle                          bool   // the bucket is in the path, not in the host's name
 	Plain                              bool   // HTTP
@@ -110,8 +111,8 @@ func (b *Bucket) Info() storage.Info {
 	return storage.Info{Name: "s3", Durability: "a commit is an object that the service acknowledged before it returns: it outlives what the bucket outlives"}
 }
 
-// Check finds out whether the service keeps to conditions: it makes an object, must not be able to make it again or to replace what
-// it is not, must be able to replace what it is, and removes it.
+// Check finds out whether the service keeps to conditions: it makes an object, must not be able to make it again or
+// to replace what it is not, must be able to replace what it is, and removes it.
 func (b *Bucket) Check(ctx context.Context) error {
 	var number [8]byte
 	_, _ = rand.Read(number[:])

@@ -24,8 +24,8 @@ type Outage struct {
 // outageWriters are more than one commit takes at once from a queue that tries the first.
 const outageWriters = 32
 
-// RunOutage breaks the service under writers in each way. Everybody gets an answer; what was refused is not there and what was
-// acknowledged is; reads go on, and writes again when the service is well.
+// RunOutage breaks the service under writers in each way. Everybody gets an answer; what was refused is not there and
+// what was acknowledged is; reads go on, and writes again when the service is well.
 func RunOutage(t *testing.T, k Outage) {
 	for _, way := range k.Ways {
 		t.Run(way, func(t *testing.T) {

@@ -10,8 +10,9 @@ import (
 	"corbel.dev/corbel/secrets/storage"
 )
 
-// testSleeper has a writer sleep in the midst of its commits while another one reigns, and wake up: nothing that it had under
-// way comes to be. Then it takes the fence away and asks the same again, since a judge who never finds anything proves nothing.
+// testSleeper has a writer sleep in the midst of its commits while another one reigns, and wake up: nothing that it
+// had under way comes to be. Then it takes the fence away and asks the same again, since a judge who never finds
+// anything proves nothing.
 func testSleeper(t *testing.T, k Kit) {
 	if k.Second == nil {
 		t.Log("no servers share this backend")
@@ -31,8 +32,8 @@ func testSleeper(t *testing.T, k Kit) {
 // sleepers are the commits that a writer has under way when it falls asleep.
 const sleepers = 8
 
-// sleeper has old reign with an epoch and fall asleep, and other reign with the next and write the same records. It says
-// what old changed after it woke up, and which of its commits it believes to be done.
+// sleeper has old reign with an epoch and fall asleep, and other reign with the next and write the same records. It
+// says what old changed after it woke up, and which of its commits it believes to be done.
 func sleeper(ctx context.Context, old, other storage.Backend, epoch storage.Epoch) error {
 	if err := old.Fence(ctx, epoch); err != nil {
 		return fmt.Errorf("fence of the first: %w", err)

@@ -23,7 +23,8 @@ type Kit struct {
 	Open func(t *testing.T) storage.Backend
 	// Reopen opens again what the backend that Open gave holds, after it was closed. Nil where nothing outlives it.
 	Reopen func(t *testing.T) storage.Backend
-	// Second gives another server's hold of what the backend that Open gave holds, beside it. Nil where servers do not share it.
+	// Second gives another server's hold of what the backend that Open gave holds, beside it. Nil where servers do not
+	// share it.
 	Second func(t *testing.T) storage.Backend
 	// Steps of the property test; 0: 400. Slow backends take fewer.
 	Steps int

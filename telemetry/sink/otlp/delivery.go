@@ -10,7 +10,8 @@ import (
 	"corbel.dev/corbel/telemetry"
 )
 
-// delivery is what sinks have in common: how a collector is asked, and what is counted and said of it. One goroutine uses it.
+// delivery is what sinks have in common: how a collector is asked, and what is counted and said of it. One goroutine
+// uses it.
 type delivery struct {
 	sink, what string // what is dropped while it fails
 	registry   *telemetry.Registry

@@ -19,10 +19,12 @@ import (
 )
 
 const (
-	// gatherFor is how long the first span of a batch waits for others; batchSpans is how many a batch has at most, but for one request's rest.
+	// gatherFor is how long the first span of a batch waits for others; batchSpans is how many a batch has at most, but
+	// for one request's rest.
 	gatherFor  = time.Second
 	batchSpans = 512
-	// A batch is tried batchTries times, with retryWait between two, doubled each time, or what the collector asks for up to mostRetryWait.
+	// A batch is tried batchTries times, with retryWait between two, doubled each time, or what the collector asks for
+	// up to mostRetryWait.
 	batchTries    = 4
 	retryWait     = time.Second
 	mostRetryWait = 30 * time.Second
@@ -46,7 +48,8 @@ type TracesConfig struct {
 	Retry    time.Duration // before the second try, doubled each time; 0 means a second
 }
 
-// Traces sends the spans of finished requests to one collector while Run runs; before and after it none are made. Run it once.
+// Traces sends the spans of finished requests to one collector while Run runs; before and after it none are made. Run
+// it once.
 type Traces struct {
 	cfg   TracesConfig
 	url   string
@@ -135,7 +138,8 @@ func (t *Traces) last(batch []telemetry.Span) {
 	}
 }
 
-// deliver sends a batch, again where the collector says that it is worth it. Spans that come meanwhile wait in the queue.
+// deliver sends a batch, again where the collector says that it is worth it. Spans that come meanwhile wait in the
+// queue.
 func (t *Traces) deliver(ctx context.Context, batch []telemetry.Span) {
 	wait := t.cfg.Retry
 	for try := 1; ; try++ {

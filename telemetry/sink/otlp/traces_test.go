@@ -137,7 +137,8 @@ func TestTracesReachTheCollector(t *testing.T) {
 	}
 }
 
-// TestWhatACollectorAnswers: it is asked again where it says so and when it says so; what it refuses is counted, and told.
+// TestWhatACollectorAnswers: it is asked again where it says so and when it says so; what it refuses is counted, and
+// told.
 func TestWhatACollectorAnswers(t *testing.T) {
 	partial, err := proto.Marshal(&collector.ExportTraceServiceResponse{PartialSuccess: &collector.ExportTracePartialSuccess{RejectedSpans: 1, ErrorMessage: "too old"}})
 	if err != nil {
@@ -185,7 +186,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestACollectorThatNeverReads: it costs requests nothing, what it does not take is dropped and counted, and the exporter ends when it is to.
+// TestACollectorThatNeverReads: it costs requests nothing, what it does not take is dropped and counted, and the
+// exporter ends when it is to.
 func TestACollectorThatNeverReads(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -233,7 +233,8 @@ func (w *writer) deliver(ctx context.Context, p packet) {
 		w.backoff = 0
 	}
 	w.o.resting.Store(0)
-	// A write to UDP without a listener succeeds, and the next one tells of it: an outage is over when nothing failed for a while.
+	// A write to UDP without a listener succeeds, and the next one tells of it: an outage is over when nothing failed
+	// for a while.
 	if w.failing && now.Sub(w.failed) >= settledAfter {
 		w.failing = false
 		w.o.deaf.Set(0)

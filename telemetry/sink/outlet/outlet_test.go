@@ -222,7 +222,8 @@ func TestAnOutageIsToldOnceAndItsEndToo(t *testing.T) {
 	})
 }
 
-// Over UDP without a listener each second write fails: the kernel tells of the one before. That is one outage, told once.
+// Over UDP without a listener each second write fails: the kernel tells of the one before. That is one outage, told
+// once.
 func TestUDPWithoutAListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := telemetry.New(telemetry.Config{})

@@ -5,8 +5,9 @@
 //
 // Rows that measure latencies run first, alone; then the others share the rest of the
 // budget, several clusters side by side. Seeds are counted in a file, so that each run goes
-// on where the last one stopped; commit it with the page. A seed is begun only when it should end in time; a seed that failed is printed and its histories are kept, and
-// --seed repeats it. The exit code is 1 when a promise was broken.
+// on where the last one stopped; commit it with the page. A seed is begun only when it should end in time; a seed
+// that failed is printed and its histories are kept, and --seed repeats it. The exit code is 1 when a promise was
+// broken.
 package main
 
 import (

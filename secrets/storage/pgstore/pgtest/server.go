@@ -187,8 +187,8 @@ func (s *Server) Texts(ctx context.Context, sql string) ([]string, error) {
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// Stop ends the server: SIGINT is an orderly end, SIGQUIT one without a checkpoint, SIGKILL a crash of the first process, whose
-// children end when they notice.
+// Stop ends the server: SIGINT is an orderly end, SIGQUIT one without a checkpoint, SIGKILL a crash of the first
+// process, whose children end when they notice.
 func (s *Server) Stop(how syscall.Signal) {
 	_ = s.cmd.Process.Signal(how) // it may have ended
 	timer := time.NewTimer(polltest.Deadline)
