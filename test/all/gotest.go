@@ -159,13 +159,14 @@ func short(pkg string) string {
 	return strings.TrimPrefix(pkg, "corbel.dev/corbel/")
 }
 
-// goTest runs go test -json in a module and counts its tests. The last of args names the packages.
+// goTest runs go test -json in a module and counts its tests. The flags of args come before the packages.
 func (r *runner) goTest(what, dir string, args ...string) {
-	flags, packages := args[:len(args)-1], args[len(args)-1]
+	first := slices.IndexFunc(args, func(arg string) bool { return !strings.HasPrefix(arg, "-") })
+	flags, packages := slices.Clone(args[:first]), args[first:]
 	if r.short {
-		flags = append(slices.Clone(flags), "-short")
+		flags = append(flags, "-short")
 	}
-	cmd := r.testCommand(dir, append([]string{"-json"}, append(flags, packages)...)...)
+	cmd := r.testCommand(dir, slices.Concat([]string{"-json"}, flags, packages)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -211,7 +212,7 @@ func (r *runner) testCommand(dir string, args ...string) *exec.Cmd {
 }
 
 // testTimeout bounds one package's tests, with everything else going on.
-const testTimeout = "-timeout=8m"
+const testTimeout = "-timeout=12m"
 
 func (r *runner) test() {
 	r.goTest("test", r.root, "-race", "-p=2", testTimeout, "./...")
@@ -232,18 +233,25 @@ func (r *runner) bench() {
 		r.fail("bench", err.Error())
 		return
 	}
-	for _, dir := range dirs {
-		args := []string{"test", "-run=^$", "-bench=.", "-benchtime=1x", "-timeout=4m", "./" + dir}
-		if r.short {
-			args = append(args, "-short")
+	args := []string{"test", "-run=^$", "-bench=.", "-benchtime=1x", "-p=2", "-timeout=4m"}
+	if r.short {
+		args = append(args, "-short")
+	}
+	out, err := r.output(r.root, "go", append(args, dirs...)...)
+	ran := 0
+	for line := range strings.Lines(out) {
+		fields := strings.Fields(line)
+		switch {
+		case strings.HasSuffix(strings.TrimSpace(line), "ns/op"), strings.Contains(line, " ns/op\t"):
+			ran++
+		case len(fields) > 1 && fields[0] == "ok":
+			r.pass()
+			fmt.Printf("    ok   %-40s %4d benchmarks\n", short(fields[1]), ran)
+			ran = 0
 		}
-		out, err := r.output(r.root, "go", args...)
-		if err != nil {
-			r.fail("bench "+dir, err.Error())
-			continue
-		}
-		r.pass()
-		fmt.Printf("    ok   %-40s %4d benchmarks\n", dir, strings.Count(out, " ns/op"))
+	}
+	if err != nil {
+		r.fail("bench", err.Error())
 	}
 }
 
@@ -262,7 +270,7 @@ func (r *runner) withBenchmarks() ([]string, error) {
 				return nil, err
 			}
 			if strings.Contains(string(source), "\nfunc Benchmark") {
-				dirs = append(dirs, r.rel(fields[0]))
+				dirs = append(dirs, "./"+r.rel(fields[0]))
 				break
 			}
 		}

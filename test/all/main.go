@@ -3,6 +3,8 @@
 // run, the network; what cannot run says NOT RUN and counts as skipped.
 //
 //	go run ./test/all [-short] [-v] [-only step,step]
+//	go run ./test/all -plane monitor   # one plane: its packages, its wiring, its stories
+//	go run ./test/all -quick           # what fits in a minute
 //
 // It runs one step after the other, prints what each took, and ends with a line
 // "N passed, N failed, N skipped". Tests are counted one by one (those without
@@ -52,6 +54,8 @@ func main() {
 		names = append(names, s.name)
 	}
 	only := flag.String("only", "", "run these steps alone, separated by commas: "+strings.Join(names, " "))
+	plane := flag.String("plane", "", "run the tests of one plane alone: "+planes())
+	quick := flag.Bool("quick", false, "run what fits in a minute: formatting and the fast tests")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -73,15 +77,36 @@ func main() {
 		}
 	}
 	begin := time.Now()
-	for _, s := range steps {
-		if slices.Contains(chosen, s.name) {
-			r.step(s)
-		}
+	if err := r.runChosen(chosen, *plane, *quick); err != nil {
+		fmt.Fprintln(os.Stderr, "test/all:", err)
+		os.Exit(2)
 	}
 	r.summary(time.Since(begin))
 	if r.failed > 0 {
 		os.Exit(1)
 	}
+}
+
+// runChosen runs one plane's tests, the quick ones, or the steps that were chosen.
+func (r *runner) runChosen(chosen []string, plane string, quick bool) error {
+	switch {
+	case plane != "":
+		for _, s := range steps {
+			if s.name == "build" { // the stories run the binary
+				r.step(s)
+			}
+		}
+		return r.testPlane(plane)
+	case quick:
+		r.quick()
+		return nil
+	}
+	for _, s := range steps {
+		if slices.Contains(chosen, s.name) {
+			r.step(s)
+		}
+	}
+	return nil
 }
 
 // runner carries the tree's modules and the counts. One goroutine.
