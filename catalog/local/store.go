@@ -119,7 +119,9 @@ func (s *store) removeCheck(id string) {
 func (s *store) remove(path string) error {
 	s.mu.Lock()
 	_, there := s.known[path]
-	delete(s.known, path)
+	if there {
+		s.known[path] = [sha256.Size]byte{} // no content has this sum: whoever saves meanwhile writes
+	}
 	s.mu.Unlock()
 	if !there {
 		return nil
@@ -127,28 +129,19 @@ func (s *store) remove(path string) error {
 	if err := s.fs.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return s.syncDir(path)
+	if err := s.syncDir(path); err != nil {
+		return err // it may come back: whoever asks again is not told that it is gone before the disk knows
+	}
+	s.mu.Lock()
+	delete(s.known, path)
+	s.mu.Unlock()
+	return nil
 }
 
 // replace is vfs.WriteFileAtomic with the folder's fsync shared by all who
 // write at the same time: a rack that registers at once halves its fsyncs.
 func (s *store) replace(path string, data []byte) error {
-	temp := path + vfs.TempSuffix
-	f, err := s.fs.OpenFile(temp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	if _, err = f.Write(data); err == nil {
-		err = f.Sync()
-	}
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = s.fs.Rename(temp, path)
-	}
-	if err != nil {
-		_ = s.fs.Remove(temp) // the first error is the one to report
+	if err := vfs.ReplaceFile(s.fs, path, data, 0o600); err != nil {
 		return err
 	}
 	return s.syncDir(path)

@@ -130,6 +130,15 @@ const TempSuffix = ".tmp"
 // WriteFileAtomic replaces path by data so that after a power loss either the
 // old or the new content is there, whole. It returns when the new one is durable.
 func WriteFileAtomic(fsys FS, path string, data []byte, perm fs.FileMode) error {
+	if err := ReplaceFile(fsys, path, data, perm); err != nil {
+		return err
+	}
+	return fsys.SyncDir(filepath.Dir(path))
+}
+
+// ReplaceFile is WriteFileAtomic without the fsync of the folder: until that is done a power loss may bring the old
+// content back.
+func ReplaceFile(fsys FS, path string, data []byte, perm fs.FileMode) error {
 	temp := path + TempSuffix
 	f, err := fsys.OpenFile(temp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, perm)
 	if err != nil {
@@ -147,9 +156,8 @@ func WriteFileAtomic(fsys FS, path string, data []byte, perm fs.FileMode) error 
 	}
 	if err != nil {
 		_ = fsys.Remove(temp) // the first error is the one to report
-		return err
 	}
-	return fsys.SyncDir(filepath.Dir(path))
+	return err
 }
 
 // RemoveAll deletes a file or a folder with all that is in it; a missing path is no error.

@@ -6,7 +6,7 @@
 // What a store acknowledged, and what it served after it was opened, must be there after the power loss. One schedule
 // of each place runs with the tests; all places a hundred times:
 //
-//	go test ./core/logstore ./core/group ./kit/vfs ./kit/journal ./secrets/storage/filestore -run 'TestPower$|TestKilledThenPowerLoss' -power.schedules 100 -timeout 0
+//	go test ./core/logstore ./core/group ./kit/vfs ./kit/journal ./secrets/storage/filestore ./monitor/eventstore/logevents ./catalog/local -run 'TestPower$|TestKilledThenPowerLoss' -power.schedules 100 -timeout 0
 package powertest
 
 import (

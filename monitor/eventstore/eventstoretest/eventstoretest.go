@@ -149,24 +149,34 @@ func (f *Fleet) Refresh(b eventstore.Batch, shard uint16, results, entities []ev
 // Equal fails the test unless got holds what f does.
 func (f *Fleet) Equal(t testing.TB, got *Fleet) {
 	t.Helper()
+	if err := f.Differs(got); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Differs says what got holds that f does not, or the other way round.
+func (f *Fleet) Differs(got *Fleet) error {
 	for n, want := range f.Results {
 		if !reflect.DeepEqual(normal(got.Results[n]), normal(want)) {
-			t.Fatalf("result %d:\n got %+v\nwant %+v", n, got.Results[n], want)
+			return fmt.Errorf("result %d:\n got %+v\nwant %+v", n, got.Results[n], want)
 		}
 	}
 	if len(got.Results) != len(f.Results) || len(got.Entities) != len(f.Entities) {
-		t.Fatalf("%d results and %d entities, want %d and %d", len(got.Results), len(got.Entities), len(f.Results), len(f.Entities))
+		return fmt.Errorf("%d results and %d entities, want %d and %d",
+			len(got.Results), len(got.Entities), len(f.Results), len(f.Entities))
 	}
 	for n, want := range f.Entities {
-		if g := got.Entities[n]; g == nil || g.Name != want.Name || !bytes.Equal(g.Message, want.Message) || g.LastSeen != want.LastSeen {
-			t.Fatalf("entity %d: %+v, want %+v", n, g, want)
+		g := got.Entities[n]
+		if g == nil || g.Name != want.Name || !bytes.Equal(g.Message, want.Message) || g.LastSeen != want.LastSeen {
+			return fmt.Errorf("entity %d: %+v, want %+v", n, g, want)
 		}
 	}
 	for shard, want := range f.Sequences {
 		if got.Sequences[shard] != want {
-			t.Fatalf("shard %d ends with %d, want %d", shard, got.Sequences[shard], want)
+			return fmt.Errorf("shard %d ends with %d, want %d", shard, got.Sequences[shard], want)
 		}
 	}
+	return nil
 }
 
 // normal makes histories of equal runs and empty lists equal.
