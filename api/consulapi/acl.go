@@ -23,45 +23,45 @@ const (
 var tokenless = map[string]bool{readyPattern: true, bootstrapPattern: true, loginPattern: true,
 	"/v1/status/leader": true, "/v1/status/peers": true, "/v1/catalog/datacenters": true}
 
-func (r *route) tokenless() bool { return r.resource == resNone && tokenless[r.pattern] }
+func (r *route) tokenless() bool { return r.resource == acl.NoResource && tokenless[r.pattern] }
 
 var aclRoutes = []route{
-	{"PUT", bootstrapPattern, write, resNone, aclBootstrap},
-	{"POST", loginPattern, write, resNone, aclLogin},
-	{"POST", "/v1/acl/logout", write, resNone, aclLogout},
-	{"GET", "/v1/acl/replication", read, resNone, aclReplication},
-	{"PUT", "/v1/acl/token", write, ResACL, aclTokenCreate},
-	{"GET", "/v1/acl/token/self", read, resNone, aclTokenSelf},
-	{"GET", "/v1/acl/token/", read, ResACL, aclTokenRead},
-	{"PUT", "/v1/acl/token/", write, ResACL, aclTokenUpdate},
-	{"DELETE", "/v1/acl/token/", write, ResACL, aclTokenDelete},
-	{"GET", "/v1/acl/tokens", read, ResACL, aclTokens},
-	{"PUT", "/v1/acl/policy", write, ResACL, aclPolicyCreate},
-	{"GET", "/v1/acl/policy/", read, ResACL, aclPolicyRead},
-	{"GET", "/v1/acl/policy/name/", read, ResACL, aclPolicyByName},
-	{"PUT", "/v1/acl/policy/", write, ResACL, aclPolicyUpdate},
-	{"DELETE", "/v1/acl/policy/", write, ResACL, aclPolicyDelete},
-	{"GET", "/v1/acl/policies", read, ResACL, aclPolicies},
-	{"PUT", "/v1/acl/role", write, ResACL, aclRoleCreate},
-	{"GET", "/v1/acl/role/", read, ResACL, aclRoleRead},
-	{"GET", "/v1/acl/role/name/", read, ResACL, aclRoleByName},
-	{"PUT", "/v1/acl/role/", write, ResACL, aclRoleUpdate},
-	{"DELETE", "/v1/acl/role/", write, ResACL, aclRoleDelete},
-	{"GET", "/v1/acl/roles", read, ResACL, aclRoles},
-	{"PUT", "/v1/acl/auth-method", write, ResACL, aclMethodCreate},
-	{"GET", "/v1/acl/auth-method/", read, ResACL, aclMethodRead},
-	{"PUT", "/v1/acl/auth-method/", write, ResACL, aclMethodUpdate},
-	{"DELETE", "/v1/acl/auth-method/", write, ResACL, aclMethodDelete},
-	{"GET", "/v1/acl/auth-methods", read, ResACL, aclMethods},
-	{"PUT", "/v1/acl/binding-rule", write, ResACL, aclRuleCreate},
-	{"GET", "/v1/acl/binding-rule/", read, ResACL, aclRuleRead},
-	{"PUT", "/v1/acl/binding-rule/", write, ResACL, aclRuleUpdate},
-	{"DELETE", "/v1/acl/binding-rule/", write, ResACL, aclRuleDelete},
-	{"GET", "/v1/acl/binding-rules", read, ResACL, aclRules},
-	{"GET", "/v1/acl/templated-policies", read, ResACL, aclTemplates},
-	{"GET", "/v1/acl/templated-policy/name/", read, ResACL, aclTemplate},
-	{"POST", "/v1/acl/templated-policy/preview/", read, ResACL, aclTemplatePreview},
-	{"POST", "/v1/internal/acl/authorize", read, resNone, aclAuthorize},
+	{"PUT", bootstrapPattern, write, acl.NoResource, aclBootstrap},
+	{"POST", loginPattern, write, acl.NoResource, aclLogin},
+	{"POST", "/v1/acl/logout", write, acl.NoResource, aclLogout},
+	{"GET", "/v1/acl/replication", read, acl.NoResource, aclReplication},
+	{"PUT", "/v1/acl/token", write, acl.ACL, aclTokenCreate},
+	{"GET", "/v1/acl/token/self", read, acl.NoResource, aclTokenSelf},
+	{"GET", "/v1/acl/token/", read, acl.ACL, aclTokenRead},
+	{"PUT", "/v1/acl/token/", write, acl.ACL, aclTokenUpdate},
+	{"DELETE", "/v1/acl/token/", write, acl.ACL, aclTokenDelete},
+	{"GET", "/v1/acl/tokens", read, acl.ACL, aclTokens},
+	{"PUT", "/v1/acl/policy", write, acl.ACL, aclPolicyCreate},
+	{"GET", "/v1/acl/policy/", read, acl.ACL, aclPolicyRead},
+	{"GET", "/v1/acl/policy/name/", read, acl.ACL, aclPolicyByName},
+	{"PUT", "/v1/acl/policy/", write, acl.ACL, aclPolicyUpdate},
+	{"DELETE", "/v1/acl/policy/", write, acl.ACL, aclPolicyDelete},
+	{"GET", "/v1/acl/policies", read, acl.ACL, aclPolicies},
+	{"PUT", "/v1/acl/role", write, acl.ACL, aclRoleCreate},
+	{"GET", "/v1/acl/role/", read, acl.ACL, aclRoleRead},
+	{"GET", "/v1/acl/role/name/", read, acl.ACL, aclRoleByName},
+	{"PUT", "/v1/acl/role/", write, acl.ACL, aclRoleUpdate},
+	{"DELETE", "/v1/acl/role/", write, acl.ACL, aclRoleDelete},
+	{"GET", "/v1/acl/roles", read, acl.ACL, aclRoles},
+	{"PUT", "/v1/acl/auth-method", write, acl.ACL, aclMethodCreate},
+	{"GET", "/v1/acl/auth-method/", read, acl.ACL, aclMethodRead},
+	{"PUT", "/v1/acl/auth-method/", write, acl.ACL, aclMethodUpdate},
+	{"DELETE", "/v1/acl/auth-method/", write, acl.ACL, aclMethodDelete},
+	{"GET", "/v1/acl/auth-methods", read, acl.ACL, aclMethods},
+	{"PUT", "/v1/acl/binding-rule", write, acl.ACL, aclRuleCreate},
+	{"GET", "/v1/acl/binding-rule/", read, acl.ACL, aclRuleRead},
+	{"PUT", "/v1/acl/binding-rule/", write, acl.ACL, aclRuleUpdate},
+	{"DELETE", "/v1/acl/binding-rule/", write, acl.ACL, aclRuleDelete},
+	{"GET", "/v1/acl/binding-rules", read, acl.ACL, aclRules},
+	{"GET", "/v1/acl/templated-policies", read, acl.ACL, aclTemplates},
+	{"GET", "/v1/acl/templated-policy/name/", read, acl.ACL, aclTemplate},
+	{"POST", "/v1/acl/templated-policy/preview/", read, acl.ACL, aclTemplatePreview},
+	{"POST", "/v1/internal/acl/authorize", read, acl.NoResource, aclAuthorize},
 }
 
 var errACLDisabled = failWith(http.StatusUnauthorized, "ACL support disabled")
@@ -82,7 +82,7 @@ func (q *request) aclWrite() (*grants.Keeper, error) {
 	if q.api.cfg.Keeper == nil {
 		return nil, errACLDisabled
 	}
-	if err := q.allow(ResACL, "", Write); err != nil {
+	if err := q.allow(acl.ACL, "", acl.Write); err != nil {
 		return nil, err
 	}
 	return q.keeper()

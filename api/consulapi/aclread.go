@@ -17,7 +17,7 @@ func (q *request) aclState(kind catalog.RecordKind) (*catalog.State, error) {
 	if q.api.cfg.Keeper == nil {
 		return nil, errACLDisabled
 	}
-	if err := q.allow(ResACL, "", Read); err != nil {
+	if err := q.allow(acl.ACL, "", acl.Read); err != nil {
 		return nil, err
 	}
 	return q.read(registry.RecordsSubject(kind), func(s *catalog.State) uint64 { return s.RecordsIndex(kind) })
@@ -26,7 +26,7 @@ func (q *request) aclState(kind catalog.RecordKind) (*catalog.State, error) {
 // showToken prepares a token for this caller: only who may change ACLs is shown secrets.
 func (q *request) showToken(st *catalog.State, t *acl.Token) {
 	grants.ShowToken(st, t)
-	if !q.grant.Allow(ResACL, "", Write) {
+	if !q.grant.Allow(acl.ACL, "", acl.Write) {
 		grants.Hide(t)
 	}
 }
@@ -308,7 +308,7 @@ func (q *request) aclReader() error {
 	if q.api.cfg.Keeper == nil {
 		return errACLDisabled
 	}
-	return q.allow(ResACL, "", Read)
+	return q.allow(acl.ACL, "", acl.Read)
 }
 
 func aclTemplates(q *request) error {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/filter"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/vivaldi"
@@ -14,7 +15,7 @@ import (
 var errNoGossip = failWith(http.StatusInternalServerError, "This process is in no gossip pool")
 
 func agentSelf(q *request) error {
-	if err := q.allow(ResAgent, q.api.cfg.Identity.NodeName, Read); err != nil {
+	if err := q.allow(acl.Agent, q.api.cfg.Identity.NodeName, acl.Read); err != nil {
 		return err
 	}
 	id := &q.api.cfg.Identity
@@ -134,7 +135,7 @@ func agentMembers(q *request) error {
 			if q.q.Has("wan") { // where names carry their datacenter
 				node = strings.TrimSuffix(m.Name, "."+m.Tags["dc"])
 			}
-			if q.sees(ResNode, node) && f.Match(&m) {
+			if q.sees(acl.Node, node) && f.Match(&m) {
 				out = append(out, member(m))
 			}
 		}
@@ -143,7 +144,7 @@ func agentMembers(q *request) error {
 }
 
 func agentJoin(q *request) error {
-	if err := q.allow(ResAgent, q.api.cfg.Identity.NodeName, Write); err != nil {
+	if err := q.allow(acl.Agent, q.api.cfg.Identity.NodeName, acl.Write); err != nil {
 		return err
 	}
 	if q.rest == "" {
@@ -160,7 +161,7 @@ func agentJoin(q *request) error {
 }
 
 func agentForceLeave(q *request) error {
-	if err := q.allow(ResOperator, "", Write); err != nil {
+	if err := q.allow(acl.Operator, "", acl.Write); err != nil {
 		return err
 	}
 	if q.rest == "" {
@@ -175,7 +176,7 @@ func agentForceLeave(q *request) error {
 		if !prune {
 			return invalidf("force goes with prune: /v1/agent/force-leave/%s?prune&force", q.rest)
 		}
-		if err := q.allow(ResNode, q.rest, Write); err != nil {
+		if err := q.allow(acl.Node, q.rest, acl.Write); err != nil {
 			return err
 		}
 		if _, err := q.hold(); err != nil {
@@ -214,7 +215,7 @@ const memberLeft = 3
 
 // info asks for write on the agent and for what answers about the process.
 func (q *request) info() (AgentInfo, error) {
-	if err := q.allow(ResAgent, q.api.cfg.Identity.NodeName, Write); err != nil {
+	if err := q.allow(acl.Agent, q.api.cfg.Identity.NodeName, acl.Write); err != nil {
 		return nil, err
 	}
 	if q.api.cfg.Info == nil {
@@ -246,7 +247,7 @@ func agentReload(q *request) error {
 }
 
 func agentVersion(q *request) error {
-	if err := q.allow(ResAgent, q.api.cfg.Identity.NodeName, Read); err != nil {
+	if err := q.allow(acl.Agent, q.api.cfg.Identity.NodeName, acl.Read); err != nil {
 		return err
 	}
 	id := &q.api.cfg.Identity
@@ -254,7 +255,7 @@ func agentVersion(q *request) error {
 }
 
 func agentMetrics(q *request) error {
-	if err := q.allow(ResAgent, q.api.cfg.Identity.NodeName, Read); err != nil {
+	if err := q.allow(acl.Agent, q.api.cfg.Identity.NodeName, acl.Read); err != nil {
 		return err
 	}
 	if q.api.cfg.MetricsHandler == nil {
@@ -270,7 +271,7 @@ var logLevels = map[string]slog.Level{
 }
 
 func agentMonitor(q *request) error {
-	if err := q.allow(ResAgent, q.api.cfg.Identity.NodeName, Read); err != nil {
+	if err := q.allow(acl.Agent, q.api.cfg.Identity.NodeName, acl.Read); err != nil {
 		return err
 	}
 	level, ok := logLevels[strings.ToLower(q.q.Value("loglevel"))]
@@ -290,7 +291,7 @@ func agentMonitor(q *request) error {
 
 // agentMetricsStream sends a summary now and one for each interval that ends.
 func agentMetricsStream(q *request) error {
-	if err := q.allow(ResAgent, q.api.cfg.Identity.NodeName, Read); err != nil {
+	if err := q.allow(acl.Agent, q.api.cfg.Identity.NodeName, acl.Read); err != nil {
 		return err
 	}
 	source, ok := q.api.cfg.MetricsHandler.(MetricsStreamer)
@@ -309,7 +310,7 @@ func agentToken(q *request) error {
 	if !q.api.cfg.ACLEnabled || q.api.cfg.SetToken == nil {
 		return failWith(http.StatusUnauthorized, "ACL support disabled")
 	}
-	if err := q.allow(ResAgent, q.api.cfg.Identity.NodeName, Write); err != nil {
+	if err := q.allow(acl.Agent, q.api.cfg.Identity.NodeName, acl.Write); err != nil {
 		return err
 	}
 	var in struct{ Token string }

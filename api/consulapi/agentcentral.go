@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/entry"
 )
 
 const centralPattern = "/v1/internal/mesh/central/"
 
-var centralRoutes = []route{{"POST", centralPattern, read, ResService, meshCentral}}
+var centralRoutes = []route{{"POST", centralPattern, read, acl.Service, meshCentral}}
 
 // meshCentral lays the config entries of the destination under the proxy's registration in the body.
 func meshCentral(q *request) error {
@@ -28,7 +29,7 @@ func meshCentral(q *request) error {
 	if err := q.decode(&proxy); err != nil {
 		return err
 	}
-	if err := q.allow(ResService, q.rest, Read); err != nil {
+	if err := q.allow(acl.Service, q.rest, acl.Read); err != nil {
 		return err
 	}
 	st, err := q.configState()
@@ -111,7 +112,7 @@ func (q *request) awaitCentral(l Local, hash string, wait time.Duration) (*catal
 		if err := q.authorizeAgain(); err != nil {
 			return nil, "", err
 		}
-		if err := q.allow(ResService, s.Service.Name, Read); err != nil {
+		if err := q.allow(acl.Service, s.Service.Name, acl.Read); err != nil {
 			return nil, "", err
 		}
 		full, extra := q.withCentral(s.Service)

@@ -9,6 +9,7 @@ import (
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/filter"
 	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/kit/errkind"
@@ -35,7 +36,7 @@ func agentServices(q *request, l Local) error {
 	b := append(q.buffer(), '{')
 	for _, id := range slices.Sorted(maps.Keys(services)) {
 		s := services[id].Service
-		if !q.sees(ResService, s.Name) || !f.Match(s) {
+		if !q.sees(acl.Service, s.Name) || !f.Match(s) {
 			continue
 		}
 		b = appendString(b, id)
@@ -62,7 +63,7 @@ func agentService(q *request, l Local) error {
 		defer q.api.blocking.Add(-1)
 	}
 	if s := l.View().Services[q.rest]; s != nil { // nobody is parked who may not see the answer
-		if err := q.allow(ResService, s.Service.Name, Read); err != nil {
+		if err := q.allow(acl.Service, s.Service.Name, acl.Read); err != nil {
 			return err
 		}
 	}
@@ -77,9 +78,9 @@ func agentService(q *request, l Local) error {
 // seesOwnCheck is seesCheck on the agent itself, where a service's check needs no right on the node.
 func (q *request) seesOwnCheck(c *catalog.Check) bool {
 	if c.ServiceName != "" {
-		return q.sees(ResService, c.ServiceName)
+		return q.sees(acl.Service, c.ServiceName)
 	}
-	return q.sees(ResNode, c.Node)
+	return q.sees(acl.Node, c.Node)
 }
 
 func agentChecks(q *request, l Local) error {
@@ -146,7 +147,7 @@ func agentHealthByID(q *request, l Local) error {
 		q.w.Header()["X-Consul-Reason"] = []string{"critical"}
 		return errkind.New(errkind.NotFound, "ServiceId "+q.rest+" not found")
 	}
-	if err := q.allow(ResService, s.Service.Name, Read); err != nil {
+	if err := q.allow(acl.Service, s.Service.Name, acl.Read); err != nil {
 		return err
 	}
 	return q.replyHealth(healthCodes[status], status, q.appendServiceHealth(q.buffer(), status, s, checks))
@@ -156,7 +157,7 @@ func agentHealthByName(q *request, l Local) error {
 	if q.rest == "" {
 		return invalidf("Missing service Name")
 	}
-	if err := q.allow(ResService, q.rest, Read); err != nil {
+	if err := q.allow(acl.Service, q.rest, acl.Read); err != nil {
 		return err
 	}
 	list := listWriter{b: q.buffer()}
@@ -221,9 +222,9 @@ func agentServiceRegister(q *request, l Local) error {
 // are catalog/local says: ids and names are derived.
 func (q *request) mayRegister(service string) error {
 	if service == "" {
-		return q.allow(ResNode, q.api.cfg.Identity.NodeName, Write)
+		return q.allow(acl.Node, q.api.cfg.Identity.NodeName, acl.Write)
 	}
-	return q.allow(ResService, service, Write)
+	return q.allow(acl.Service, service, acl.Write)
 }
 
 // serviceRight asks for write on the name of a registered service.
@@ -232,7 +233,7 @@ func (q *request) serviceRight(l Local, id string) error {
 		return nil
 	}
 	if s := l.View().Services[id]; s != nil {
-		return q.allow(ResService, s.Service.Name, Write)
+		return q.allow(acl.Service, s.Service.Name, acl.Write)
 	}
 	return nil
 }
@@ -247,9 +248,9 @@ func (q *request) checkRight(l Local, id string) error {
 	case c == nil:
 		return nil
 	case c.Check.ServiceName != "":
-		return q.allow(ResService, c.Check.ServiceName, Write)
+		return q.allow(acl.Service, c.Check.ServiceName, acl.Write)
 	}
-	return q.allow(ResNode, q.api.cfg.Identity.NodeName, Write)
+	return q.allow(acl.Node, q.api.cfg.Identity.NodeName, acl.Write)
 }
 
 func agentServiceDeregister(q *request, l Local) error {
@@ -297,7 +298,7 @@ func agentMaintenance(q *request, l Local) error {
 	if err != nil {
 		return err
 	}
-	if err := q.allow(ResNode, q.api.cfg.Identity.NodeName, Write); err != nil {
+	if err := q.allow(acl.Node, q.api.cfg.Identity.NodeName, acl.Write); err != nil {
 		return err
 	}
 	if err := l.SetNodeMaintenance(q.r.Context(), on, q.q.Value("reason"), true); err != nil {

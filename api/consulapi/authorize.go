@@ -14,37 +14,6 @@ import (
 	"corbel.dev/corbel/kit/standing"
 )
 
-// Resource is what a right is about, Level how much of it is needed.
-type (
-	Resource = acl.Resource
-	Level    = acl.Level
-)
-
-// The resources of the contract's rules.
-const (
-	ResACL       = acl.ACL
-	ResAgent     = acl.Agent
-	ResEvent     = acl.Event
-	ResIntention = acl.Intention
-	ResKey       = acl.Key
-	ResKeyring   = acl.Keyring
-	ResMesh      = acl.Mesh
-	ResNode      = acl.Node
-	ResOperator  = acl.Operator
-	ResPeering   = acl.Peering
-	ResQuery     = acl.Query
-	ResService   = acl.Service
-	ResSession   = acl.Session
-	resNone      = acl.NoResource // the row is open to all
-)
-
-// The levels, least first.
-const (
-	Read  = acl.Read
-	List  = acl.List
-	Write = acl.Write
-)
-
 // Authorizer turns a token into rights (catalog/grants).
 type Authorizer interface {
 	// Grant fails with kind Denied for an unknown token ("ACL not found"); "" is the anonymous one.
@@ -144,9 +113,9 @@ func (q *request) resolve() (*acl.Grant, error) {
 
 // right is one right that a handler asked for.
 type right struct {
-	res   Resource
+	res   acl.Resource
 	name  string
-	level Level
+	level acl.Level
 	below bool
 }
 
@@ -167,12 +136,12 @@ func (q *request) need(n right) error {
 }
 
 // allow asks for a right; rows call it before they touch anything.
-func (q *request) allow(res Resource, name string, l Level) error {
+func (q *request) allow(res acl.Resource, name string, l acl.Level) error {
 	return q.need(right{res: res, name: name, level: l})
 }
 
 // allowBelow asks for a right on all names that begin with prefix.
-func (q *request) allowBelow(res Resource, prefix string, l Level) error {
+func (q *request) allowBelow(res acl.Resource, prefix string, l acl.Level) error {
 	return q.need(right{res: res, name: prefix, level: l, below: true})
 }
 
@@ -225,8 +194,8 @@ func (q *request) standing() *standing.Standing {
 const freshGrant = 2 * time.Second
 
 // sees tells whether an object belongs into this caller's answer.
-func (q *request) sees(res Resource, name string) bool {
-	if q.api.open || q.grant.Allow(res, name, Read) {
+func (q *request) sees(res acl.Resource, name string) bool {
+	if q.api.open || q.grant.Allow(res, name, acl.Read) {
 		return true
 	}
 	q.hidden = true

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/filter"
 	"corbel.dev/corbel/catalog/registry"
 )
@@ -34,7 +35,7 @@ func catalogNodes(q *request) error {
 	return q.replyList("nodes", st.NodesIndex(), func(b []byte) []byte {
 		list := listWriter{b: b}
 		for n := range sorted(q, st, st.Nodes(), nodeOfNode) {
-			if q.sees(ResNode, n.Name) && sel.node(n) && sel.filter.Match(n) {
+			if q.sees(acl.Node, n.Name) && sel.node(n) && sel.filter.Match(n) {
 				list.b = appendNode(list.next(), n)
 			}
 		}
@@ -61,7 +62,7 @@ func catalogServices(q *request) error {
 	return q.replyShared("services", st.ServicesIndex(), func(b []byte) []byte {
 		b = append(b, '{')
 		for s := range st.ServiceNames() {
-			if q.sees(ResService, s.Name) {
+			if q.sees(acl.Service, s.Name) {
 				b = appendString(b, s.Name)
 				b = append(b, ':')
 				b = appendStrings(b, s.Tags)
@@ -85,7 +86,7 @@ func closeObject(b []byte) []byte {
 func (q *request) selectedServices(b []byte, st *catalog.State, sel *selection) []byte {
 	b = append(b, '{')
 	for s := range st.ServiceNames() {
-		if !q.sees(ResService, s.Name) {
+		if !q.sees(acl.Service, s.Name) {
 			continue
 		}
 		var tags []string
@@ -180,12 +181,12 @@ func (q *request) nodeAndServices() (n *catalog.Node, services iter.Seq[*catalog
 	if err != nil {
 		return nil, nil, err
 	}
-	if n = st.Node(name); n == nil || !q.sees(ResNode, n.Name) {
+	if n = st.Node(name); n == nil || !q.sees(acl.Node, n.Name) {
 		return nil, nil, nil
 	}
 	return n, func(yield func(*catalog.Service) bool) {
 		for s := range st.ServicesOfNode(n.Name) {
-			if !q.sees(ResService, s.Name) {
+			if !q.sees(acl.Service, s.Name) {
 				continue
 			}
 			if s = sel.merged(st, s); sel.filter.Match(s) && !yield(s) {

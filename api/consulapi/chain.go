@@ -5,11 +5,12 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/chain"
 	"corbel.dev/corbel/catalog/entry"
 )
 
-var chainRoutes = []route{{"GET POST", "/v1/discovery-chain/", read, ResService, discoveryChain}}
+var chainRoutes = []route{{"GET POST", "/v1/discovery-chain/", read, acl.Service, discoveryChain}}
 
 // TrustDomain is the mesh's, made of the cluster's identity.
 func TrustDomain(st *catalog.State) string {
@@ -34,7 +35,7 @@ func discoveryChain(q *request) error {
 			return err
 		}
 	}
-	if err := q.allow(ResService, name, Read); err != nil {
+	if err := q.allow(acl.Service, name, acl.Read); err != nil {
 		return err
 	}
 	dc := q.q.Value("compile-dc")

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/entry"
 	"corbel.dev/corbel/catalog/filter"
 	"corbel.dev/corbel/catalog/gateway"
@@ -15,42 +16,42 @@ import (
 )
 
 var configRoutes = []route{
-	{"PUT", "/v1/config", write, ResService, configSet},
-	{"GET", "/v1/config/", read, ResService, configGet},
-	{"DELETE", "/v1/config/", write, ResService, configDelete},
+	{"PUT", "/v1/config", write, acl.Service, configSet},
+	{"GET", "/v1/config/", read, acl.Service, configGet},
+	{"DELETE", "/v1/config/", write, acl.Service, configDelete},
 }
 
 // configRight is the right that an entry of the kind needs.
-func (q *request) configRight(kind, name string, l Level) error {
+func (q *request) configRight(kind, name string, l acl.Level) error {
 	res, name := configResource(kind, name, l)
-	if res == resNone {
+	if res == acl.NoResource {
 		return nil
 	}
 	return q.allow(res, name, l)
 }
 
-func configResource(kind, name string, l Level) (Resource, string) {
+func configResource(kind, name string, l acl.Level) (acl.Resource, string) {
 	switch kind {
 	case entry.ServiceIntentions:
-		return ResIntention, name
+		return acl.Intention, name
 	case entry.InlineCertificate, entry.FileSystemCertificate, entry.HTTPRoute, entry.TCPRoute:
-		return ResMesh, ""
+		return acl.Mesh, ""
 	case entry.APIGateway:
-		if l == Write {
-			return ResMesh, ""
+		if l == acl.Write {
+			return acl.Mesh, ""
 		}
 	case entry.ProxyDefaults, entry.Mesh, entry.ExportedServices, entry.JWTProvider:
-		if l == Read {
-			return resNone, ""
+		if l == acl.Read {
+			return acl.NoResource, ""
 		}
-		return ResMesh, ""
+		return acl.Mesh, ""
 	}
-	return ResService, name
+	return acl.Service, name
 }
 
 // configSee tells whether an entry belongs into a list for this caller.
 func (q *request) configSee(kind, name string) bool {
-	res, name := configResource(kind, name, Read)
+	res, name := configResource(kind, name, acl.Read)
 	return q.sees(res, name)
 }
 
@@ -79,7 +80,7 @@ func configSet(q *request) error {
 		return err
 	}
 	base := e.Base()
-	if err := q.configRight(base.Kind, base.Name, Write); err != nil {
+	if err := q.configRight(base.Kind, base.Name, acl.Write); err != nil {
 		return err
 	}
 	index, cas, err := q.casParam()
@@ -208,7 +209,7 @@ func configGet(q *request) error {
 	if name == "" {
 		return configList(q, kind)
 	}
-	if err := q.configRight(kind, name, Read); err != nil {
+	if err := q.configRight(kind, name, acl.Read); err != nil {
 		return err
 	}
 	key := entry.Key(kind, name)
@@ -292,7 +293,7 @@ func configDelete(q *request) error {
 	if name == "" {
 		return failWith(http.StatusNotFound, "Must provide both a kind and name to delete")
 	}
-	if err := q.configRight(kind, name, Write); err != nil {
+	if err := q.configRight(kind, name, acl.Write); err != nil {
 		return err
 	}
 	index, cas, err := q.casParam()

@@ -8,6 +8,7 @@ import (
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -50,10 +51,10 @@ type CA interface {
 const agentRootsPattern = "/v1/agent/connect/ca/roots"
 
 var connectCARoutes = []route{
-	{"GET", "/v1/connect/ca/roots", read, resNone, caRoots},
-	{"GET", agentRootsPattern, read, resNone, caRoots},
-	{"GET", "/v1/connect/ca/configuration", read, ResOperator, caConfig},
-	{"PUT", "/v1/connect/ca/configuration", write, ResOperator, caSetConfig},
+	{"GET", "/v1/connect/ca/roots", read, acl.NoResource, caRoots},
+	{"GET", agentRootsPattern, read, acl.NoResource, caRoots},
+	{"GET", "/v1/connect/ca/configuration", read, acl.Operator, caConfig},
+	{"PUT", "/v1/connect/ca/configuration", write, acl.Operator, caSetConfig},
 }
 
 var pemType = []string{"application/pem-certificate-chain"}
@@ -104,7 +105,7 @@ func caConfig(q *request) error {
 	if err := q.mesh(); err != nil {
 		return err
 	}
-	if err := q.allow(ResOperator, "", Write); err != nil {
+	if err := q.allow(acl.Operator, "", acl.Write); err != nil {
 		return err
 	}
 	if q.api.cfg.CA == nil {
@@ -130,7 +131,7 @@ func caSetConfig(q *request) error {
 	if err := q.mesh(); err != nil {
 		return err
 	}
-	if err := q.allow(ResOperator, "", Write); err != nil {
+	if err := q.allow(acl.Operator, "", acl.Write); err != nil {
 		return err
 	}
 	if q.api.cfg.CA == nil {

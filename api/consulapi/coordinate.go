@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/vivaldi"
@@ -31,10 +32,10 @@ type Coordinates interface {
 }
 
 var coordinateRoutes = []route{
-	{"GET", "/v1/coordinate/datacenters", read, resNone, coordinateDatacenters},
-	{"GET", "/v1/coordinate/nodes", read, ResNode, coordinateNodes},
-	{"GET", "/v1/coordinate/node/", read, ResNode, coordinateNode},
-	{"PUT", "/v1/coordinate/update", write, ResNode, coordinateUpdate},
+	{"GET", "/v1/coordinate/datacenters", read, acl.NoResource, coordinateDatacenters},
+	{"GET", "/v1/coordinate/nodes", read, acl.Node, coordinateNodes},
+	{"GET", "/v1/coordinate/node/", read, acl.Node, coordinateNode},
+	{"PUT", "/v1/coordinate/update", write, acl.Node, coordinateUpdate},
 }
 
 type wireCoord struct {
@@ -101,7 +102,7 @@ func coordinateNodes(q *request) error {
 	out := []wireCoordinate{}
 	for r := range st.Records(catalog.RecordCoordinate, "") {
 		n, at := st.Node(r.Key), vivaldi.Coord{}
-		if n == nil || !q.sees(ResNode, n.Name) {
+		if n == nil || !q.sees(acl.Node, n.Name) {
 			continue
 		}
 		if at, err = vivaldi.Decode(r.Value); err == nil {
@@ -115,7 +116,7 @@ func coordinateNode(q *request) error {
 	if q.rest == "" {
 		return errMissingNode
 	}
-	if err := q.allow(ResNode, q.rest, Read); err != nil {
+	if err := q.allow(acl.Node, q.rest, acl.Read); err != nil {
 		return err
 	}
 	key := strings.ToLower(q.rest)
@@ -130,7 +131,7 @@ func coordinateNode(q *request) error {
 	}
 	name := q.rest
 	if n := st.Node(key); n != nil && n.Name != name {
-		if name = n.Name; !q.sees(ResNode, name) { // it was asked for in another case
+		if name = n.Name; !q.sees(acl.Node, name) { // it was asked for in another case
 			return errkind.New(errkind.NotFound, "")
 		}
 	}
@@ -159,7 +160,7 @@ func coordinateUpdate(q *request) error {
 	if n := q.api.cfg.Registry.State().Node(name); n != nil {
 		name = n.Name // as it is stored: names of nodes are found in any case
 	}
-	if err := q.allow(ResNode, name, Write); err != nil {
+	if err := q.allow(acl.Node, name, acl.Write); err != nil {
 		return err
 	}
 	if q.api.cfg.Coordinates != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -50,9 +51,9 @@ const (
 )
 
 var drainRoutes = []route{
-	{"PUT", "/v1/agent/service/drain/", own, ResService, onLocal(agentServiceDrain)},
-	{"GET", settledPattern, own, ResService, meshSettled},
-	{"GET", settlePattern, read, ResService, meshSettle},
+	{"PUT", "/v1/agent/service/drain/", own, acl.Service, onLocal(agentServiceDrain)},
+	{"GET", settledPattern, own, acl.Service, meshSettled},
+	{"GET", settlePattern, read, acl.Service, meshSettle},
 }
 
 // duration reads a parameter that is a duration.
@@ -328,7 +329,7 @@ func meshSettled(q *request) error {
 	}
 	service := q.q.Value("service")
 	if !q.mayReadProxy(service) {
-		return q.allow(ResService, service, Read)
+		return q.allow(acl.Service, service, acl.Read)
 	}
 	index, err := strconv.ParseUint(q.q.Value("index"), 10, 64)
 	if err != nil {
@@ -347,7 +348,7 @@ func meshSettled(q *request) error {
 func meshSettle(q *request) error {
 	service := q.rest
 	if !q.mayReadProxy(service) {
-		return q.allow(ResService, service, Read)
+		return q.allow(acl.Service, service, acl.Read)
 	}
 	st, err := q.meshServers()
 	if err != nil {

@@ -38,7 +38,7 @@ func refused(err error) error {
 }
 
 // statusOf maps an error to its code and text, and tells whether the client shall try again in a second.
-func statusOf(err error, c class) (code int, text string, retry bool) {
+func statusOf(err error, writes bool) (code int, text string, retry bool) {
 	var s *statusError
 	if errors.As(err, &s) {
 		return s.status, s.text, s.retry
@@ -57,7 +57,7 @@ func statusOf(err error, c class) (code int, text string, retry bool) {
 		return http.StatusInternalServerError, errkind.Text(errNoLeader), false
 	case errkind.Overloaded:
 		code = http.StatusTooManyRequests
-		if c == write {
+		if writes {
 			code = http.StatusServiceUnavailable
 		}
 		return code, "rate limit exceeded, try again later or against a different server", true
@@ -91,7 +91,7 @@ func (q *request) fail(err error) {
 		err = ferr
 	}
 	q.api.failures.Add(1)
-	code, text, retry := statusOf(err, q.route.class)
+	code, text, retry := statusOf(err, q.route.class == write)
 	if retry {
 		q.w.Header()["Retry-After"] = []string{"1"}
 	}

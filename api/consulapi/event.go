@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pattern"
 )
@@ -30,8 +31,8 @@ type Events interface {
 }
 
 var eventRoutes = []route{
-	{"PUT", "/v1/event/fire/", own, ResEvent, eventFire},
-	{"GET", "/v1/event/list", own, ResEvent, eventList},
+	{"PUT", "/v1/event/fire/", own, acl.Event, eventFire},
+	{"GET", "/v1/event/list", own, acl.Event, eventList},
 }
 
 type wireEvent struct {
@@ -51,7 +52,7 @@ func eventFire(q *request) error {
 		return invalidf("Missing name")
 	}
 	e := Event{ID: uuid.NewString(), Name: q.rest, NodeFilter: q.q.Value("node"), ServiceFilter: q.q.Value("service"), TagFilter: q.q.Value("tag")}
-	if err := q.allow(ResEvent, e.Name, Write); err != nil {
+	if err := q.allow(acl.Event, e.Name, acl.Write); err != nil {
 		return err
 	}
 	if q.api.cfg.Events == nil {
@@ -96,7 +97,7 @@ func (q *request) eventsAsked(all []Event) ([]wireEvent, uint64) {
 		if name := q.q.Value("name"); name != "" && e.Name != name {
 			continue
 		}
-		if !q.sees(ResEvent, e.Name) {
+		if !q.sees(acl.Event, e.Name) {
 			continue
 		}
 		list, index = append(list, e.wire()), eventIndex(e.ID)

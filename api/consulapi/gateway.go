@@ -4,14 +4,15 @@ import (
 	"slices"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/entry"
 	"corbel.dev/corbel/catalog/registry"
 )
 
 var gatewayRoutes = []route{
-	{"GET", "/v1/catalog/gateway-services/", read, ResService, gatewayServices},
-	{"GET", "/v1/exported-services", read, ResService, exportedServices},
-	{"GET", "/v1/peerings", read, ResPeering, peerings},
+	{"GET", "/v1/catalog/gateway-services/", read, acl.Service, gatewayServices},
+	{"GET", "/v1/exported-services", read, acl.Service, exportedServices},
+	{"GET", "/v1/peerings", read, acl.Peering, peerings},
 }
 
 // configState is the State to answer a read of config entries from.
@@ -46,7 +47,7 @@ func gatewayServices(q *request) error {
 	if gateway == "" {
 		return invalidf("Missing gateway name")
 	}
-	if err := q.allow(ResService, gateway, Read); err != nil {
+	if err := q.allow(acl.Service, gateway, acl.Read); err != nil {
 		return err
 	}
 	st, err := q.configState()
@@ -56,7 +57,7 @@ func gatewayServices(q *request) error {
 	out := []gatewayService{}
 	for _, kind := range []string{entry.IngressGateway, entry.TerminatingGateway} {
 		for _, row := range behindGateway(entry.Stored(st, kind, gateway)) {
-			if row.Service.Name != "*" && !q.sees(ResService, row.Service.Name) {
+			if row.Service.Name != "*" && !q.sees(acl.Service, row.Service.Name) {
 				continue
 			}
 			r := st.Record(catalog.RecordConfigEntry, entry.Key(kind, gateway))
@@ -103,7 +104,7 @@ func exportedServices(q *request) error {
 	out := []exportedService{}
 	if e, ok := entry.Stored(st, entry.ExportedServices, "default").(*entry.Exported); ok {
 		for _, s := range e.Services {
-			if !q.sees(ResService, s.Name) {
+			if !q.sees(acl.Service, s.Name) {
 				continue
 			}
 			row := exportedService{Service: s.Name}
@@ -125,7 +126,7 @@ func exportedServices(q *request) error {
 
 // peerings are none: clusters are joined as datacenters.
 func peerings(q *request) error {
-	if err := q.allow(ResPeering, "", Read); err != nil {
+	if err := q.allow(acl.Peering, "", acl.Read); err != nil {
 		return err
 	}
 	if _, err := q.configState(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/filter"
 	"corbel.dev/corbel/catalog/gateway"
 	"corbel.dev/corbel/catalog/registry"
@@ -31,7 +32,7 @@ func healthIngress(q *request) error {
 	subject := registry.Subject{Topic: registry.TopicCatalog}
 	return q.entriesOf(subject, "health-ingress", func(s *catalog.State) uint64 { return gateway.IngressIndex(s, name) },
 		func(s *catalog.State) iter.Seq[*catalog.Service] {
-			if !q.sees(ResService, name) {
+			if !q.sees(acl.Service, name) {
 				return func(func(*catalog.Service) bool) {}
 			}
 			return gateway.Ingress(s, name)
@@ -185,10 +186,10 @@ func (q *request) checks(key string, subject registry.Subject, index func(*catal
 }
 
 func (q *request) seesCheck(c *catalog.Check) bool {
-	if c.ServiceName != "" && !q.sees(ResService, c.ServiceName) {
+	if c.ServiceName != "" && !q.sees(acl.Service, c.ServiceName) {
 		return false
 	}
-	return q.sees(ResNode, c.Node)
+	return q.sees(acl.Node, c.Node)
 }
 
 func (q *request) nodeMatches(st *catalog.State, sel *selection, node string) bool {

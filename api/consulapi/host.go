@@ -1,11 +1,14 @@
 package consulapi
 
-import "corbel.dev/corbel/kit/hostinfo"
+import (
+	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/kit/hostinfo"
+)
 
 // agentHost answers with what the operating system says about this host. What it does not
 // say is named in Errors and left out.
 func agentHost(q *request) error {
-	if err := q.allow(ResOperator, "", Read); err != nil {
+	if err := q.allow(acl.Operator, "", acl.Read); err != nil {
 		return err
 	}
 	var failures []string

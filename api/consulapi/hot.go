@@ -187,7 +187,7 @@ func (h *Hot) grant(secret string) (*acl.Grant, error) {
 }
 
 // allow finds the caller's rights and asks for the one that a row needs.
-func (h *Hot) allow(secret string, res Resource, name string, l Level) (*acl.Grant, error) {
+func (h *Hot) allow(secret string, res acl.Resource, name string, l acl.Level) (*acl.Grant, error) {
 	g, err := h.grant(secret)
 	if err == nil {
 		err = g.Check(res, name, l)
@@ -207,7 +207,7 @@ func (h *Hot) serveGet(c *hothttp.Call, r *hothttp.Request, key string) hothttp.
 		return hothttp.Decline
 	}
 	a, begun := h.api, h.api.cfg.Clock.Now()
-	if _, err := h.allow(h.secret(r), ResKey, key, Read); err != nil {
+	if _, err := h.allow(h.secret(r), acl.Key, key, acl.Read); err != nil {
 		return h.fail(c, err, read, h.kvGet, begun)
 	}
 	contact, _, err := a.contact(h.base, mode, -1)
@@ -252,7 +252,7 @@ func (h *Hot) servePut(c *hothttp.Call, r *hothttp.Request, key string) hothttp.
 		return hothttp.Decline
 	}
 	begun := a.cfg.Clock.Now()
-	if _, err := h.allow(h.secret(r), ResKey, key, Write); err != nil {
+	if _, err := h.allow(h.secret(r), acl.Key, key, acl.Write); err != nil {
 		return h.fail(c, err, write, h.kvPut, begun)
 	}
 	res, err := a.cfg.Registry.Apply(h.base, &catalog.KV{Verb: catalog.KVSet, Pair: catalog.KVPair{Key: key, Value: r.Body}})
@@ -300,7 +300,7 @@ func (h *Hot) fail(c *hothttp.Call, err error, cl class, t *telemetry.Timing, be
 // failure makes the answer for an error.
 func (h *Hot) failure(err error, cl class) (head, body []byte) {
 	h.api.failures.Add(1)
-	code, text, retry := statusOf(err, cl)
+	code, text, retry := statusOf(err, cl == write)
 	head = append([]byte("HTTP/1.1 "), strconv.Itoa(code)...)
 	head = append(append(append(head, ' '), http.StatusText(code)...), "\r\n"...)
 	head = append(append(head, h.policy...), headText...)

@@ -13,10 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/errkind"
-	"pgregory.net/rapid"
 )
 
 func (s *stage) index() uint64 { return s.store.State().ServiceIndex("web") }

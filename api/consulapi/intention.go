@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/entry"
 	"corbel.dev/corbel/catalog/filter"
 	"corbel.dev/corbel/catalog/registry"
@@ -18,12 +19,12 @@ import (
 // The intentions API is a view of the service-intentions entries: what it writes is an
 // entry, and what an entry says it shows (contract section 19).
 var intentionRoutes = []route{
-	{"GET", "/v1/connect/intentions", read, ResIntention, intentionList},
-	{"GET", "/v1/connect/intentions/exact", read, ResIntention, intentionGet},
-	{"PUT", "/v1/connect/intentions/exact", write, ResIntention, intentionSet},
-	{"DELETE", "/v1/connect/intentions/exact", write, ResIntention, intentionDelete},
-	{"GET", "/v1/connect/intentions/match", read, ResIntention, intentionMatch},
-	{"GET", "/v1/connect/intentions/check", read, ResIntention, intentionCheck},
+	{"GET", "/v1/connect/intentions", read, acl.Intention, intentionList},
+	{"GET", "/v1/connect/intentions/exact", read, acl.Intention, intentionGet},
+	{"PUT", "/v1/connect/intentions/exact", write, acl.Intention, intentionSet},
+	{"DELETE", "/v1/connect/intentions/exact", write, acl.Intention, intentionDelete},
+	{"GET", "/v1/connect/intentions/match", read, acl.Intention, intentionMatch},
+	{"GET", "/v1/connect/intentions/check", read, acl.Intention, intentionCheck},
 }
 
 // wireIntention is one intention as clients see it.
@@ -124,7 +125,7 @@ func intentionList(q *request) error {
 		return err
 	}
 	return q.replyValue(allIntentions(st, func(in *wireIntention) bool {
-		return q.sees(ResIntention, in.DestinationName) && (f == nil || f.Match(in))
+		return q.sees(acl.Intention, in.DestinationName) && (f == nil || f.Match(in))
 	}))
 }
 
@@ -166,7 +167,7 @@ func intentionGet(q *request) error {
 	if err != nil {
 		return err
 	}
-	if err := q.allow(ResIntention, destination, Read); err != nil {
+	if err := q.allow(acl.Intention, destination, acl.Read); err != nil {
 		return err
 	}
 	key := entry.Key(entry.ServiceIntentions, destination)
@@ -191,7 +192,7 @@ func intentionSet(q *request) error {
 	if err != nil {
 		return err
 	}
-	if err := q.allow(ResIntention, destination, Write); err != nil {
+	if err := q.allow(acl.Intention, destination, acl.Write); err != nil {
 		return err
 	}
 	var in wireIntention
@@ -237,7 +238,7 @@ func intentionDelete(q *request) error {
 	if err != nil {
 		return err
 	}
-	if err := q.allow(ResIntention, destination, Write); err != nil {
+	if err := q.allow(acl.Intention, destination, acl.Write); err != nil {
 		return err
 	}
 	err = q.editIntentions(destination, func(e *entry.Intentions) (bool, error) {
@@ -309,7 +310,7 @@ func intentionMatch(q *request) error {
 		return invalidf("required query parameter 'name' not set")
 	}
 	for _, name := range names {
-		if err := q.allow(ResIntention, name, Read); err != nil {
+		if err := q.allow(acl.Intention, name, acl.Read); err != nil {
 			return err
 		}
 	}
@@ -343,7 +344,7 @@ func intentionCheck(q *request) error {
 	if t := q.q.Value("source-type"); t != "" && t != "consul" {
 		return invalidf("unknown source-type %q: only consul is known", t)
 	}
-	if err := q.allow(ResIntention, destination, Read); err != nil {
+	if err := q.allow(acl.Intention, destination, acl.Read); err != nil {
 		return err
 	}
 	st, err := q.readIntentions()

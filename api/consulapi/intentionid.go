@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/entry"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/errkind"
@@ -16,10 +17,10 @@ import (
 // Intentions by ID are for clients that are older than config entries. The ID is kept with the source in the
 // destination's entry, so that such an intention is seen and changed by both ways.
 var intentionIDRoutes = []route{
-	{"POST", "/v1/connect/intentions", write, ResIntention, intentionCreate},
-	{"GET", intentionIDPattern, read, ResIntention, intentionByID},
-	{"PUT", intentionIDPattern, write, ResIntention, intentionUpdate},
-	{"DELETE", intentionIDPattern, write, ResIntention, intentionDrop},
+	{"POST", "/v1/connect/intentions", write, acl.Intention, intentionCreate},
+	{"GET", intentionIDPattern, read, acl.Intention, intentionByID},
+	{"PUT", intentionIDPattern, write, acl.Intention, intentionUpdate},
+	{"DELETE", intentionIDPattern, write, acl.Intention, intentionDrop},
 }
 
 const intentionIDPattern = "/v1/connect/intentions/"
@@ -52,7 +53,7 @@ func intentionCreate(q *request) error {
 	if err != nil {
 		return err
 	}
-	if err := q.allow(ResIntention, in.DestinationName, Write); err != nil {
+	if err := q.allow(acl.Intention, in.DestinationName, acl.Write); err != nil {
 		return err
 	}
 	if in.ID != "" {
@@ -101,7 +102,7 @@ func intentionByID(q *request) error {
 	if err != nil {
 		return err
 	}
-	if err := q.allow(ResIntention, in.DestinationName, Read); err != nil {
+	if err := q.allow(acl.Intention, in.DestinationName, acl.Read); err != nil {
 		return err
 	}
 	return q.replyValue(in)
@@ -116,7 +117,7 @@ func (q *request) changeByID(edit func(e *entry.Intentions, at int) error) error
 	if err != nil {
 		return err
 	}
-	if err := q.allow(ResIntention, old.DestinationName, Write); err != nil {
+	if err := q.allow(acl.Intention, old.DestinationName, acl.Write); err != nil {
 		return err
 	}
 	return q.editIntentions(old.DestinationName, func(e *entry.Intentions) (bool, error) {

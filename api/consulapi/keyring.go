@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
 )
 
@@ -26,11 +27,11 @@ type Keyring interface {
 }
 
 var keyringRoutes = []route{
-	{"GET", "/v1/operator/keyring", read, ResKeyring, keyringList},
-	{"POST", "/v1/operator/keyring", write, ResKeyring, keyringInstall},
-	{"PUT", "/v1/operator/keyring", write, ResKeyring, keyringUse},
-	{"DELETE", "/v1/operator/keyring", write, ResKeyring, keyringRemove},
-	{"GET", "/v1/operator/usage", read, ResOperator, operatorUsage},
+	{"GET", "/v1/operator/keyring", read, acl.Keyring, keyringList},
+	{"POST", "/v1/operator/keyring", write, acl.Keyring, keyringInstall},
+	{"PUT", "/v1/operator/keyring", write, acl.Keyring, keyringUse},
+	{"DELETE", "/v1/operator/keyring", write, acl.Keyring, keyringRemove},
+	{"GET", "/v1/operator/usage", read, acl.Operator, operatorUsage},
 }
 
 // relayFactor checks ?relay-factor=. Answers come straight from each member here: it changes nothing.
@@ -45,8 +46,8 @@ func (q *request) relayFactor() error {
 	return nil
 }
 
-func (q *request) keyring(l Level) (Keyring, error) {
-	if err := q.allow(ResKeyring, "", l); err != nil {
+func (q *request) keyring(l acl.Level) (Keyring, error) {
+	if err := q.allow(acl.Keyring, "", l); err != nil {
 		return nil, err
 	}
 	if err := q.relayFactor(); err != nil {
@@ -67,7 +68,7 @@ func keyringList(q *request) error {
 		}
 		localOnly = on || v == ""
 	}
-	k, err := q.keyring(Read)
+	k, err := q.keyring(acl.Read)
 	if err != nil {
 		return err
 	}
@@ -95,7 +96,7 @@ func keyringChange(q *request, change func(Keyring, context.Context, string) err
 	if q.q.Has("local-only") {
 		return invalidf("argument local-only is only valid when reading keys")
 	}
-	k, err := q.keyring(Write)
+	k, err := q.keyring(acl.Write)
 	if err != nil {
 		return err
 	}
@@ -118,7 +119,7 @@ func keyringRemove(q *request) error  { return keyringChange(q, Keyring.RemoveKe
 
 // operatorUsage counts what is registered.
 func operatorUsage(q *request) error {
-	if err := q.allow(ResOperator, "", Read); err != nil {
+	if err := q.allow(acl.Operator, "", acl.Read); err != nil {
 		return err
 	}
 	st, err := q.read(registry.Subject{Topic: registry.TopicServices}, (*catalog.State).ServicesIndex)

@@ -8,6 +8,7 @@ import (
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
 )
 
@@ -34,7 +35,7 @@ func kvGet(q *request) error {
 	if key == "" {
 		return errMissingKey
 	}
-	if err := q.allow(ResKey, key, Read); err != nil {
+	if err := q.allow(acl.Key, key, acl.Read); err != nil {
 		return err
 	}
 	st, err := q.read(registry.Subject{Topic: registry.TopicKV, Key: key},
@@ -79,7 +80,7 @@ func (q *request) replyRaw(p *catalog.KVPair) error {
 func (q *request) prefix() (*catalog.State, uint64, error) {
 	prefix := q.rest
 	if q.api.cfg.KeyListPolicy { // otherwise the list is filtered alone
-		if err := q.allow(ResKey, prefix, List); err != nil {
+		if err := q.allow(acl.Key, prefix, acl.List); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -95,7 +96,7 @@ func (q *request) prefix() (*catalog.State, uint64, error) {
 func (q *request) visible(st *catalog.State) iter.Seq[*catalog.KVPair] {
 	return func(yield func(*catalog.KVPair) bool) {
 		for p := range st.KVPrefix(q.rest) {
-			if q.sees(ResKey, p.Key) && !yield(p) {
+			if q.sees(acl.Key, p.Key) && !yield(p) {
 				return
 			}
 		}
@@ -207,7 +208,7 @@ func kvPut(q *request) error {
 	if key == "" {
 		return errMissingKey
 	}
-	if err := q.allow(ResKey, key, Write); err != nil {
+	if err := q.allow(acl.Key, key, acl.Write); err != nil {
 		return err
 	}
 	var terms kvTerms
@@ -256,7 +257,7 @@ func kvDelete(q *request) error {
 	if recurse {
 		right = q.allowBelow
 	}
-	if err := right(ResKey, key, Write); err != nil {
+	if err := right(acl.Key, key, acl.Write); err != nil {
 		return err
 	}
 	cmd := &catalog.KV{Verb: catalog.KVDelete, Pair: catalog.KVPair{Key: key}}

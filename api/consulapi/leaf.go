@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/entry"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -38,8 +39,8 @@ type Leaves interface {
 }
 
 var leafRoutes = []route{
-	{"GET", "/v1/agent/connect/ca/leaf/", own, ResService, agentLeaf},
-	{"POST", "/v1/agent/connect/authorize", own, ResService, agentAuthorize},
+	{"GET", "/v1/agent/connect/ca/leaf/", own, acl.Service, agentLeaf},
+	{"POST", "/v1/agent/connect/authorize", own, acl.Service, agentAuthorize},
 }
 
 var errConnectOff = failWith(http.StatusInternalServerError, "Connect must be enabled in order to use this endpoint")
@@ -60,7 +61,7 @@ func agentLeaf(q *request) error {
 	if q.rest == "" {
 		return invalidf("Missing service name")
 	}
-	if err := q.allow(ResService, q.rest, Write); err != nil {
+	if err := q.allow(acl.Service, q.rest, acl.Write); err != nil {
 		return err
 	}
 	if q.api.cfg.Leaves == nil {
@@ -107,7 +108,7 @@ func agentAuthorize(q *request) error {
 	if err != nil {
 		return err
 	}
-	if err := q.allow(ResService, in.Target, Write); err != nil {
+	if err := q.allow(acl.Service, in.Target, acl.Write); err != nil {
 		return err
 	}
 	mine, intentions, err := q.intentionsFor(in.Target)

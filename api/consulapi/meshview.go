@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -47,11 +48,11 @@ const (
 )
 
 var meshRoutes = []route{
-	{"GET", meshProxiesPattern, own, ResService, meshProxies},
-	{"GET", meshProxyPattern, own, ResService, meshProxy},
-	{"GET", "/v1/internal/mesh/status", read, ResOperator, meshStatus},
-	{"GET", "/v1/internal/mesh/find/", read, ResService, meshFind},
-	{"GET", "/v1/internal/mesh/topology", read, ResService, meshTopology},
+	{"GET", meshProxiesPattern, own, acl.Service, meshProxies},
+	{"GET", meshProxyPattern, own, acl.Service, meshProxy},
+	{"GET", "/v1/internal/mesh/status", read, acl.Operator, meshStatus},
+	{"GET", "/v1/internal/mesh/find/", read, acl.Service, meshFind},
+	{"GET", "/v1/internal/mesh/topology", read, acl.Service, meshTopology},
 }
 
 var errNoMesh = failWith(http.StatusInternalServerError, "The mesh is off: connect.enabled is false on this process")
@@ -74,7 +75,7 @@ func (m *meshState) add(o *meshState) {
 
 // mayReadProxy is for a proxy of the service: its readers and operators.
 func (q *request) mayReadProxy(service string) bool {
-	return q.api.open || q.grant.Allow(ResOperator, "", Read) || q.sees(ResService, service)
+	return q.api.open || q.grant.Allow(acl.Operator, "", acl.Read) || q.sees(acl.Service, service)
 }
 
 // meshProxies answers for this host alone.
@@ -113,7 +114,7 @@ func meshProxy(q *request) error {
 		return errkind.Errorf(errkind.NotFound, "no proxy %q is registered here, and none has a stream here", q.rest)
 	}
 	if !q.mayReadProxy(p.Service) {
-		return q.allow(ResService, p.Service, Read)
+		return q.allow(acl.Service, p.Service, acl.Read)
 	}
 	return q.replyValue(p.Status)
 }
@@ -211,7 +212,7 @@ func (q *request) meshServers() (*catalog.State, error) {
 
 // meshStatus gathers from all hosts with proxies how they stand.
 func meshStatus(q *request) error {
-	if err := q.allow(ResOperator, "", Read); err != nil {
+	if err := q.allow(acl.Operator, "", acl.Read); err != nil {
 		return err
 	}
 	st, err := q.meshServers()
@@ -276,7 +277,7 @@ func meshFind(q *request) error {
 			return false
 		}
 		if service := cmp.Or(s.ProxyDestination, s.Name); !q.mayReadProxy(service) {
-			refused = q.allow(ResService, service, Read)
+			refused = q.allow(acl.Service, service, acl.Read)
 			return false
 		}
 		places = append(places, place{s.Node, s.ID})
@@ -346,12 +347,12 @@ func meshTopology(q *request) error {
 	for n := range st.Nodes() {
 		for s := range st.ServicesOfNode(n.Name) {
 			from := cmp.Or(s.ProxyDestination, s.Name)
-			if !isProxy(s) || !q.sees(ResService, from) {
+			if !isProxy(s) || !q.sees(acl.Service, from) {
 				continue
 			}
 			services[from]++
 			for _, to := range upstreamsOf(s) {
-				if !q.sees(ResService, to) {
+				if !q.sees(acl.Service, to) {
 					continue
 				}
 				e := edges[[2]string{from, to}]

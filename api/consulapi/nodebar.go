@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/grants"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/errkind"
@@ -99,7 +100,7 @@ func (q *request) removeByForce(name string) error {
 }
 
 func (q *request) liftBar(name string) error {
-	if err := q.allow(ResNode, name, Write); err != nil {
+	if err := q.allow(acl.Node, name, acl.Write); err != nil {
 		return err
 	}
 	st := q.api.cfg.Registry.State()
@@ -119,7 +120,7 @@ func catalogNodePut(q *request) error {
 	if !ok || name == "" {
 		return invalidf("unknown path: %sNODE/renew renews the lease of a node", nodePattern)
 	}
-	if err := q.allow(ResNode, name, Write); err != nil {
+	if err := q.allow(acl.Node, name, acl.Write); err != nil {
 		return err
 	}
 	n, err := q.api.cfg.Registry.RenewLease(q.r.Context(), name)
@@ -144,7 +145,7 @@ func (q *request) forceLeaveNode() error {
 // forceLeavePeer takes a server that is gone out of the Raft groups: gossip alone takes nobody's vote.
 func (q *request) forceLeavePeer(id string) error {
 	if q.api.cfg.Registry != nil && q.api.leads(q.r.Context()) {
-		op, err := q.operator(Write)
+		op, err := q.operator(acl.Write)
 		if err != nil {
 			return err
 		}
@@ -183,7 +184,7 @@ func catalogNodeBars(q *request) error {
 		if err != nil {
 			b = &catalog.NodeBar{Node: r.Key, ID: r.Name} // it bars nevertheless, until somebody lifts it
 		}
-		if q.sees(ResNode, b.Node) {
+		if q.sees(acl.Node, b.Node) {
 			out = append(out, row{b.Node, b.ID, b.Time, b.Until()})
 		}
 	}

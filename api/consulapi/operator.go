@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -29,8 +30,8 @@ func statusPeers(q *request) error {
 }
 
 // operator asks for the right and checks that there is a group to operate.
-func (q *request) operator(l Level) (Operator, error) {
-	if err := q.allow(ResOperator, "", l); err != nil {
+func (q *request) operator(l acl.Level) (Operator, error) {
+	if err := q.allow(acl.Operator, "", l); err != nil {
 		return nil, err
 	}
 	if q.api.cfg.Operator == nil {
@@ -60,7 +61,7 @@ type wireRaftServer struct {
 }
 
 func raftConfiguration(q *request) error {
-	op, err := q.operator(Read)
+	op, err := q.operator(acl.Read)
 	if err != nil {
 		return err
 	}
@@ -83,7 +84,7 @@ func raftConfiguration(q *request) error {
 }
 
 func raftRemovePeer(q *request) error {
-	op, err := q.operator(Write)
+	op, err := q.operator(acl.Write)
 	if err != nil {
 		return err
 	}
@@ -119,7 +120,7 @@ func (q *request) removePeer(op Operator, r PeerRemoval, ifPresent bool) error {
 }
 
 func raftTransfer(q *request) error {
-	op, err := q.operator(Write)
+	op, err := q.operator(acl.Write)
 	if err != nil {
 		return err
 	}
@@ -150,7 +151,7 @@ type wireAutopilot struct {
 }
 
 func autopilotConfig(q *request) error {
-	op, err := q.operator(Read)
+	op, err := q.operator(acl.Read)
 	if err != nil {
 		return err
 	}
@@ -165,7 +166,7 @@ func autopilotConfig(q *request) error {
 }
 
 func autopilotSet(q *request) error {
-	op, err := q.operator(Write)
+	op, err := q.operator(acl.Write)
 	if err != nil {
 		return err
 	}
@@ -211,7 +212,7 @@ func wireHealth(s ServerHealth) wireServerHealth {
 }
 
 func (q *request) autopilot() (AutopilotHealth, error) {
-	op, err := q.operator(Read)
+	op, err := q.operator(acl.Read)
 	if err != nil {
 		return AutopilotHealth{}, err
 	}

@@ -18,12 +18,12 @@ import (
 )
 
 var queryRoutes = []route{
-	{"GET", "/v1/query", read, ResQuery, queryList},
-	{"POST", "/v1/query", write, ResQuery, queryCreate},
-	{"GET", "/v1/query/", read, ResQuery, queryGet},
-	{"PUT", "/v1/query/", write, ResQuery, queryUpdate},
-	{"DELETE", "/v1/query/", write, ResQuery, queryDelete},
-	{"GET", "/v1/internal/query/execute", read, ResQuery, queryExecuteGiven},
+	{"GET", "/v1/query", read, acl.Query, queryList},
+	{"POST", "/v1/query", write, acl.Query, queryCreate},
+	{"GET", "/v1/query/", read, acl.Query, queryGet},
+	{"PUT", "/v1/query/", write, acl.Query, queryUpdate},
+	{"DELETE", "/v1/query/", write, acl.Query, queryDelete},
+	{"GET", "/v1/internal/query/execute", read, acl.Query, queryExecuteGiven},
 }
 
 var errQueryNotFound = failWith(http.StatusNotFound, "Query not found")
@@ -46,11 +46,11 @@ func (q *request) definition() (*query.Definition, error) {
 
 // queryRight asks for a right on a query's name; one without a name, which nobody can
 // find but by its ID, is anybody's.
-func (q *request) queryRight(d *query.Definition, l Level) error {
+func (q *request) queryRight(d *query.Definition, l acl.Level) error {
 	if d.Name == "" && !d.IsTemplate() {
 		return nil
 	}
-	return q.allow(ResQuery, d.Name, l)
+	return q.allow(acl.Query, d.Name, l)
 }
 
 func queryCreate(q *request) error {
@@ -61,7 +61,7 @@ func queryCreate(q *request) error {
 	if d.ID != "" {
 		return invalidf("ID must be empty when creating a new prepared query")
 	}
-	if err := q.queryRight(d, Write); err != nil {
+	if err := q.queryRight(d, acl.Write); err != nil {
 		return err
 	}
 	d.ID = uuid.NewString()
@@ -116,7 +116,7 @@ func queryUpdate(q *request) error {
 	if err != nil {
 		return err
 	}
-	if err := q.queryRight(d, Write); err != nil {
+	if err := q.queryRight(d, acl.Write); err != nil {
 		return err
 	}
 	old, before, err := q.storedQuery()
@@ -126,7 +126,7 @@ func queryUpdate(q *request) error {
 	if old == nil {
 		return errQueryNotFound
 	}
-	if err := q.queryRight(before, Write); err != nil {
+	if err := q.queryRight(before, acl.Write); err != nil {
 		return err
 	}
 	d.ID = q.rest
@@ -142,12 +142,12 @@ func queryDelete(q *request) error {
 		return err
 	}
 	if old == nil {
-		if err := q.allow(ResQuery, "", Write); err != nil {
+		if err := q.allow(acl.Query, "", acl.Write); err != nil {
 			return err
 		}
 		return errQueryNotFound
 	}
-	if err := q.queryRight(before, Write); err != nil {
+	if err := q.queryRight(before, acl.Write); err != nil {
 		return err
 	}
 	op := catalog.RecordOp{Verb: catalog.RecordDelete, Record: catalog.Record{Kind: catalog.RecordQuery, Key: old.Key}}
@@ -159,14 +159,14 @@ func queryDelete(q *request) error {
 
 // shown is a query as the caller may see it: its token only to those who manage tokens.
 func (q *request) shown(r *catalog.Record, d *query.Definition) wireQuery {
-	if d.Token != "" && !q.may(ResACL, "", Write) {
+	if d.Token != "" && !q.may(acl.ACL, "", acl.Write) {
 		d.Token = query.Hidden
 		q.hidden = true
 	}
 	return wireQuery{*d, r.CreateIndex, r.ModifyIndex}
 }
 
-func (q *request) may(res Resource, name string, l Level) bool {
+func (q *request) may(res acl.Resource, name string, l acl.Level) bool {
 	return q.api.open || q.grant.Check(res, name, l) == nil
 }
 
@@ -181,9 +181,9 @@ func queryList(q *request) error {
 		if err != nil {
 			return err
 		}
-		visible := q.may(ResQuery, d.Name, Read)
+		visible := q.may(acl.Query, d.Name, acl.Read)
 		if d.Name == "" && !d.IsTemplate() { // its ID is its secret
-			visible = q.may(ResACL, "", Write)
+			visible = q.may(acl.ACL, "", acl.Write)
 		}
 		if visible {
 			list = append(list, q.shown(r, d))
@@ -216,7 +216,7 @@ func queryGet(q *request) error {
 	if err != nil {
 		return err
 	}
-	if err := q.queryRight(d, Read); err != nil {
+	if err := q.queryRight(d, acl.Read); err != nil {
 		return err
 	}
 	return q.replyValue([]wireQuery{q.shown(r, d)})
@@ -243,10 +243,10 @@ func queryExplain(q *request, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := q.queryRight(d, Read); err != nil {
+	if err := q.queryRight(d, acl.Read); err != nil {
 		return err
 	}
-	if d.Token != "" && !q.may(ResACL, "", Write) {
+	if d.Token != "" && !q.may(acl.ACL, "", acl.Write) {
 		d.Token = query.Hidden
 	}
 	return q.replyValue(struct{ Query wireQuery }{wireQuery{Definition: *d}})

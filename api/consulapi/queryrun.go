@@ -77,7 +77,7 @@ func (a *API) runQuery(ctx context.Context, run queryRun, st *catalog.State, d *
 	picked := d.Service.Pick(st)
 	if !a.open {
 		picked = slices.DeleteFunc(picked, func(i query.Instance) bool {
-			return grant.Check(ResService, i.Service.Name, Read) != nil || grant.Check(ResNode, i.Node.Name, Read) != nil
+			return grant.Check(acl.Service, i.Service.Name, acl.Read) != nil || grant.Check(acl.Node, i.Node.Name, acl.Read) != nil
 		})
 	}
 	if len(picked) == 0 {

@@ -228,15 +228,15 @@ func (q *request) mayBeLarge() error {
 		return nil // these bodies are bounded by their rows
 	}
 	for _, res := range writable {
-		if q.grant.AllowAny(res, Write) {
+		if q.grant.AllowAny(res, acl.Write) {
 			return nil
 		}
 	}
-	return q.grant.CheckAny(ResKey, Write)
+	return q.grant.CheckAny(acl.Key, acl.Write)
 }
 
 // writable are the resources that somebody must be able to write some of to send a large body.
-var writable = [...]Resource{ResKey, ResService, ResNode, ResSession, ResQuery, ResEvent, ResAgent, ResIntention, ResMesh, ResOperator, ResACL, ResKeyring, ResPeering}
+var writable = [...]acl.Resource{acl.Key, acl.Service, acl.Node, acl.Session, acl.Query, acl.Event, acl.Agent, acl.Intention, acl.Mesh, acl.Operator, acl.ACL, acl.Keyring, acl.Peering}
 
 // maxNesting bounds how deep a JSON body may nest.
 const maxNesting = 64

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -49,7 +50,7 @@ type route struct {
 	methods  string // "GET", "PUT POST"
 	pattern  string
 	class    class
-	resource Resource // what the handler asks rights for
+	resource acl.Resource // what the handler asks rights for
 	handle   func(*request) error
 }
 

@@ -134,7 +134,7 @@ func (q *request) viewer(sel *selection) viewer { return viewer{q.grant, sel, &q
 func (q *request) connecting(all iter.Seq[*catalog.Service]) iter.Seq[*catalog.Service] {
 	return func(yield func(*catalog.Service) bool) {
 		for s := range all {
-			if q.sees(ResService, cmp.Or(s.ProxyDestination, s.Name)) && !yield(s) {
+			if q.sees(acl.Service, cmp.Or(s.ProxyDestination, s.Name)) && !yield(s) {
 				return
 			}
 		}
@@ -144,7 +144,7 @@ func (q *request) connecting(all iter.Seq[*catalog.Service]) iter.Seq[*catalog.S
 // instance reports whether the viewer may see the instance and its node, and asked for them.
 func (v *viewer) instance(n *catalog.Node, s *catalog.Service) bool {
 	// By the names that are stored: the request's may be in another case.
-	if !v.grant.Allow(ResNode, s.Node, Read) || !v.grant.Allow(ResService, s.Name, Read) {
+	if !v.grant.Allow(acl.Node, s.Node, acl.Read) || !v.grant.Allow(acl.Service, s.Name, acl.Read) {
 		*v.hidden = true
 		return false
 	}

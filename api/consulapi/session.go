@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -104,7 +105,7 @@ func sessionCreate(q *request) error {
 		return err
 	}
 	s := in.session(q.api.cfg.Identity.NodeName)
-	if err := q.allow(ResSession, s.Node, Write); err != nil {
+	if err := q.allow(acl.Session, s.Node, acl.Write); err != nil {
 		return err
 	}
 	if err := q.checkSession(&s); err != nil {
@@ -147,7 +148,7 @@ func sessionDestroy(q *request) error {
 	if q.rest == "" {
 		return errMissingSession
 	}
-	if err := q.sessionRight(Write); err != nil {
+	if err := q.sessionRight(acl.Write); err != nil {
 		return err
 	}
 	if err := q.api.cfg.Registry.DestroySession(q.r.Context(), q.rest); err != nil && !errkind.Is(err, errkind.NotFound) {
@@ -157,12 +158,12 @@ func sessionDestroy(q *request) error {
 }
 
 // sessionRight asks for a right on the session's node; an unknown session hurts nobody.
-func (q *request) sessionRight(l Level) error {
+func (q *request) sessionRight(l acl.Level) error {
 	if q.api.open {
 		return nil
 	}
 	if s := q.api.cfg.Registry.State().Session(q.rest); s != nil {
-		return q.allow(ResSession, s.Node, l)
+		return q.allow(acl.Session, s.Node, l)
 	}
 	return nil
 }
@@ -171,7 +172,7 @@ func sessionRenew(q *request) error {
 	if q.rest == "" {
 		return errMissingSession
 	}
-	if err := q.sessionRight(Write); err != nil {
+	if err := q.sessionRight(acl.Write); err != nil {
 		return err
 	}
 	s, err := q.api.cfg.Registry.RenewSession(q.r.Context(), q.rest)
@@ -200,7 +201,7 @@ func sessionInfo(q *request) error {
 		return err
 	}
 	b := append(q.buffer(), '[')
-	if s := st.Session(id); s != nil && q.sees(ResSession, s.Node) {
+	if s := st.Session(id); s != nil && q.sees(acl.Session, s.Node) {
 		b = appendSession(b, s)
 	}
 	return q.replyScratch(append(b, ']'))
@@ -213,7 +214,7 @@ func sessionList(q *request) error {
 	}
 	list := listWriter{b: q.buffer()}
 	for s := range st.Sessions() {
-		if q.sees(ResSession, s.Node) {
+		if q.sees(acl.Session, s.Node) {
 			list.b = appendSession(list.next(), s)
 		}
 	}
@@ -230,7 +231,7 @@ func sessionNode(q *request) error {
 	}
 	list := listWriter{b: q.buffer()}
 	for s := range st.SessionsOfNode(q.rest) {
-		if q.sees(ResSession, s.Node) {
+		if q.sees(acl.Session, s.Node) {
 			list.b = appendSession(list.next(), s)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/filter"
 	"corbel.dev/corbel/catalog/registry"
 )
@@ -97,7 +98,7 @@ func (s *since) reply(key string, set, gone func(b *listWriter)) error {
 func kvSince(q *request) error {
 	prefix := q.rest
 	if q.api.cfg.KeyListPolicy {
-		if err := q.allow(ResKey, prefix, List); err != nil {
+		if err := q.allow(acl.Key, prefix, acl.List); err != nil {
 			return err
 		}
 	}
@@ -118,13 +119,13 @@ func kvSince(q *request) error {
 			}
 		}
 		for _, p := range changed {
-			if q.sees(ResKey, p.Key) {
+			if q.sees(acl.Key, p.Key) {
 				list.b = appendKVPair(list.next(), p)
 			}
 		}
 	}, func(list *listWriter) {
 		for _, key := range gone {
-			if q.sees(ResKey, key) {
+			if q.sees(acl.Key, key) {
 				list.b = appendString(list.next(), key)
 			}
 		}
@@ -143,7 +144,7 @@ func nodesSince(q *request, sel *selection) error {
 		changed, gone = s.st.NodesSince(s.after)
 	}
 	put := func(list *listWriter, n *catalog.Node) {
-		if q.sees(ResNode, n.Name) && in(n) {
+		if q.sees(acl.Node, n.Name) && in(n) {
 			list.b = appendNode(list.next(), n)
 		}
 	}
@@ -158,12 +159,12 @@ func nodesSince(q *request, sel *selection) error {
 		}
 	}, func(list *listWriter) {
 		for _, n := range changed { // changed so that it is not selected any more, as far as we know
-			if q.sees(ResNode, n.Name) && !in(n) {
+			if q.sees(acl.Node, n.Name) && !in(n) {
 				list.b = appendString(list.next(), n.Name)
 			}
 		}
 		for _, name := range gone {
-			if q.sees(ResNode, name) {
+			if q.sees(acl.Node, name) {
 				list.b = appendString(list.next(), name)
 			}
 		}
@@ -184,7 +185,7 @@ func servicesSince(q *request, sel *selection) error {
 		changed, gone = s.st.ServicesSince(s.after)
 	}
 	put := func(list *listWriter, sum *catalog.ServiceSummary) {
-		if q.sees(ResService, sum.Name) {
+		if q.sees(acl.Service, sum.Name) {
 			b := strField(list.next(), `{"Name":`, sum.Name)
 			list.b = append(appendStrings(append(b, `,"Tags":`...), sum.Tags), '}')
 		}
@@ -200,7 +201,7 @@ func servicesSince(q *request, sel *selection) error {
 		}
 	}, func(list *listWriter) {
 		for _, name := range gone {
-			if q.sees(ResService, name) {
+			if q.sees(acl.Service, name) {
 				list.b = appendString(list.next(), name)
 			}
 		}
@@ -217,7 +218,7 @@ func entriesSince(q *request) error {
 	if err != nil {
 		return err
 	}
-	if err := q.allow(ResService, name, Read); err != nil {
+	if err := q.allow(acl.Service, name, acl.Read); err != nil {
 		return err
 	}
 	s, err := q.since(registry.Subject{Topic: registry.TopicService, Key: strings.ToLower(name)},
@@ -243,7 +244,7 @@ func entriesSince(q *request) error {
 		}
 	}
 	drop := func(list *listWriter, node, id string) {
-		if q.sees(ResNode, node) {
+		if q.sees(acl.Node, node) {
 			b := strField(list.next(), `{"Node":`, node)
 			list.b = append(strField(b, `,"ServiceID":`, id), '}')
 		}

@@ -3,6 +3,7 @@ package consulapi
 import (
 	"io"
 
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -10,14 +11,14 @@ import (
 const snapshotPattern = "/v1/snapshot"
 
 var snapshotRoutes = []route{
-	{"GET", snapshotPattern, read, ResACL, snapshotSave},
-	{"PUT", snapshotPattern, write, ResACL, snapshotRestore},
+	{"GET", snapshotPattern, read, acl.ACL, snapshotSave},
+	{"PUT", snapshotPattern, write, acl.ACL, snapshotRestore},
 }
 
 // snapshotSave answers with an archive. Unless it may be stale it comes from the
 // leader, after a quorum has confirmed that it leads.
 func snapshotSave(q *request) error {
-	if err := q.allow(ResACL, "", Write); err != nil {
+	if err := q.allow(acl.ACL, "", acl.Write); err != nil {
 		return err
 	}
 	if err := q.readParams(); err != nil {
@@ -48,7 +49,7 @@ func snapshotSave(q *request) error {
 
 // snapshotRestore replaces everything by what the archive holds. Blocked queries return.
 func snapshotRestore(q *request) error {
-	if err := q.allow(ResACL, "", Write); err != nil {
+	if err := q.allow(acl.ACL, "", acl.Write); err != nil {
 		return err
 	}
 	if q.api.cfg.Snapshots == nil {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/grants"
 	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/kit/errkind"
@@ -210,7 +211,7 @@ func (q *request) replyTxn(res *catalog.Result) error {
 		r := &res.Txn[i]
 		switch {
 		case r.KV != nil:
-			if q.sees(ResKey, r.KV.Key) {
+			if q.sees(acl.Key, r.KV.Key) {
 				list.b = append(appendKVPair(append(list.next(), `{"KV":`...), r.KV), '}')
 			}
 		case r.Node != nil:

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/standing"
 )
@@ -24,8 +25,8 @@ const (
 )
 
 var watchRoutes = []route{
-	{"POST", "/v1/watch", own, resNone, watchOpen},
-	{"POST", "/v1/watch/", own, resNone, watchChange},
+	{"POST", "/v1/watch", own, acl.NoResource, watchOpen},
+	{"POST", "/v1/watch/", own, acl.NoResource, watchChange},
 }
 
 // wireWatch is one watch as a client asks for it.
