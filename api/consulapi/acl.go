@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/answer"
+	"corbel.dev/corbel/api/consulapi/bodies"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/grants"
 	"corbel.dev/corbel/catalog/registry"
@@ -64,7 +66,7 @@ var aclRoutes = []route{
 	{"POST", "/v1/internal/acl/authorize", read, acl.NoResource, aclAuthorize},
 }
 
-var errACLDisabled = failWith(http.StatusUnauthorized, "ACL support disabled")
+var errACLDisabled = answer.Fail(http.StatusUnauthorized, "ACL support disabled")
 
 // keeper returns what changes ACL objects, on the leader: what others know may be old.
 func (q *request) keeper() (*grants.Keeper, error) {
@@ -94,16 +96,16 @@ func (q *request) decodeStrict(v any) error {
 	if err != nil {
 		return err
 	}
-	if err := soundJSON(b); err != nil {
-		return invalidf("Request decode failed: %v", err)
+	if err := bodies.Sound(b); err != nil {
+		return answer.Invalidf("Request decode failed: %v", err)
 	}
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
-		return invalidf("Request decode failed: %v", err)
+		return answer.Invalidf("Request decode failed: %v", err)
 	}
 	if dec.More() {
-		return invalidf("Request decode failed: something follows the object")
+		return answer.Invalidf("Request decode failed: something follows the object")
 	}
 	return nil
 }
@@ -118,7 +120,7 @@ type enterprise struct {
 func (e *enterprise) check() error {
 	for _, v := range []string{e.Namespace, e.Partition, e.AuthMethodNamespace} {
 		if v != "" && v != "default" {
-			return invalidf("Invalid request: Namespaces and Partitions are a Consul Enterprise feature")
+			return answer.Invalidf("Invalid request: Namespaces and Partitions are a Consul Enterprise feature")
 		}
 	}
 	return nil
@@ -126,7 +128,7 @@ func (e *enterprise) check() error {
 
 type wireToken struct {
 	acl.Token
-	ExpirationTTL span
+	ExpirationTTL bodies.Span
 	enterprise
 	// What only answers hold, and clients send back.
 	ExpandedPolicies, ExpandedRoles                            json.RawMessage
@@ -235,14 +237,14 @@ func aclTokenUpdate(q *request) error {
 		return aclTokenClone(q, k, accessor)
 	}
 	if q.rest == "" {
-		return invalidf("Missing token AccessorID")
+		return answer.Invalidf("Missing token AccessorID")
 	}
 	_, in, err := q.tokenBody()
 	if err != nil {
 		return err
 	}
 	if in.AccessorID != "" && in.AccessorID != q.rest {
-		return invalidf("Token Accessor ID in URL and payload do not match")
+		return answer.Invalidf("Token Accessor ID in URL and payload do not match")
 	}
 	in.AccessorID = q.rest
 	t, err := k.UpdateToken(q.r.Context(), in)
@@ -273,7 +275,7 @@ func aclTokenDelete(q *request) error {
 		return err
 	}
 	if q.rest == "" {
-		return invalidf("Missing token AccessorID")
+		return answer.Invalidf("Missing token AccessorID")
 	}
 	return q.done(k.DeleteToken(q.r.Context(), q.rest))
 }
@@ -284,6 +286,7 @@ type wirePolicy struct {
 }
 
 func aclPolicyCreate(q *request) error { return q.setPolicy(true) }
+
 func aclPolicyUpdate(q *request) error { return q.setPolicy(false) }
 
 func (q *request) setPolicy(create bool) error {
@@ -312,13 +315,13 @@ func (q *request) setPolicy(create bool) error {
 func (q *request) idOf(title, what, id string, create bool) (string, error) {
 	switch {
 	case create && id != "":
-		return "", invalidf("Cannot specify the ID when creating a new %s", what)
+		return "", answer.Invalidf("Cannot specify the ID when creating a new %s", what)
 	case create:
 		return "", nil
 	case q.rest == "":
-		return "", invalidf("Missing %s ID", what)
+		return "", answer.Invalidf("Missing %s ID", what)
 	case id != "" && id != q.rest:
-		return "", invalidf("%s ID in URL and payload do not match", title)
+		return "", answer.Invalidf("%s ID in URL and payload do not match", title)
 	}
 	return q.rest, nil
 }
@@ -337,6 +340,7 @@ type wireRole struct {
 }
 
 func aclRoleCreate(q *request) error { return q.setRole(true) }
+
 func aclRoleUpdate(q *request) error { return q.setRole(false) }
 
 func (q *request) setRole(create bool) error {
@@ -376,6 +380,7 @@ type wireMethod struct {
 }
 
 func aclMethodCreate(q *request) error { return q.setMethod(true) }
+
 func aclMethodUpdate(q *request) error { return q.setMethod(false) }
 
 func (q *request) setMethod(create bool) error {
@@ -392,7 +397,7 @@ func (q *request) setMethod(create bool) error {
 	}
 	if !create {
 		if in.Name != "" && in.Name != q.rest {
-			return invalidf("Auth method name in URL and payload do not match")
+			return answer.Invalidf("Auth method name in URL and payload do not match")
 		}
 		in.Name = q.rest
 	}
@@ -417,6 +422,7 @@ type wireRule struct {
 }
 
 func aclRuleCreate(q *request) error { return q.setRule(true) }
+
 func aclRuleUpdate(q *request) error { return q.setRule(false) }
 
 func (q *request) setRule(create bool) error {

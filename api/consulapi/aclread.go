@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/grants"
@@ -328,7 +329,7 @@ func aclTemplate(q *request) error {
 	}
 	t, ok := acl.TemplateNamed(q.rest)
 	if !ok {
-		return invalidf("Invalid templated policy Name: %s", q.rest)
+		return answer.Invalidf("Invalid templated policy Name: %s", q.rest)
 	}
 	return q.replyValue(showTemplate(t))
 }
@@ -370,13 +371,13 @@ func aclAuthorize(q *request) error {
 		return err
 	}
 	if len(in) > maxAuthorize {
-		return invalidf("Refusing to process more than %d authorizations at once", maxAuthorize)
+		return answer.Invalidf("Refusing to process more than %d authorizations at once", maxAuthorize)
 	}
 	for i := range in {
 		r, ok := acl.ParseResource(in[i].Resource)
 		l, known := acl.ParseLevel(r, in[i].Access)
 		if !ok || !known || l == acl.Deny {
-			return invalidf("Invalid resource %q or access %q", in[i].Resource, in[i].Access)
+			return answer.Invalidf("Invalid resource %q or access %q", in[i].Resource, in[i].Access)
 		}
 		in[i].Allow = q.grant.Allow(r, in[i].Segment, l)
 	}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/filter"
@@ -12,7 +13,7 @@ import (
 	"corbel.dev/corbel/kit/vivaldi"
 )
 
-var errNoGossip = failWith(http.StatusInternalServerError, "This process is in no gossip pool")
+var errNoGossip = answer.Fail(http.StatusInternalServerError, "This process is in no gossip pool")
 
 func agentSelf(q *request) error {
 	if err := q.allow(acl.Agent, q.api.cfg.Identity.NodeName, acl.Read); err != nil {
@@ -118,9 +119,9 @@ func (q *request) somePool() (Members, error) {
 		return nil, errNoGossip
 	}
 	if !q.api.cfg.Identity.Server {
-		return nil, failWith(http.StatusInternalServerError, "Must be a server to join WAN cluster")
+		return nil, answer.Fail(http.StatusInternalServerError, "Must be a server to join WAN cluster")
 	}
-	return nil, failWith(http.StatusInternalServerError, "This server takes no part in the gossip between datacenters: set ports.serf_wan")
+	return nil, answer.Fail(http.StatusInternalServerError, "This server takes no part in the gossip between datacenters: set ports.serf_wan")
 }
 
 func agentMembers(q *request) error {
@@ -148,14 +149,14 @@ func agentJoin(q *request) error {
 		return err
 	}
 	if q.rest == "" {
-		return invalidf("Missing address to join")
+		return answer.Invalidf("Missing address to join")
 	}
 	pool, err := q.somePool()
 	if err != nil {
 		return err
 	}
 	if _, err := pool.Join(q.r.Context(), []string{q.rest}); err != nil {
-		return failWith(http.StatusInternalServerError, errkind.Text(err))
+		return answer.Fail(http.StatusInternalServerError, errkind.Text(err))
 	}
 	return q.replyEmpty()
 }
@@ -165,7 +166,7 @@ func agentForceLeave(q *request) error {
 		return err
 	}
 	if q.rest == "" {
-		return invalidf("Missing node name")
+		return answer.Invalidf("Missing node name")
 	}
 	pool, err := q.somePool()
 	if err != nil {
@@ -174,7 +175,7 @@ func agentForceLeave(q *request) error {
 	prune, force := q.q.Has("prune"), q.q.Has("force") && !q.q.Has("wan")
 	if force {
 		if !prune {
-			return invalidf("force goes with prune: /v1/agent/force-leave/%s?prune&force", q.rest)
+			return answer.Invalidf("force goes with prune: /v1/agent/force-leave/%s?prune&force", q.rest)
 		}
 		if err := q.allow(acl.Node, q.rest, acl.Write); err != nil {
 			return err
@@ -189,10 +190,10 @@ func agentForceLeave(q *request) error {
 		return q.forceLeaveNode() // also of one that gossip does not know any more
 	}
 	if errkind.Is(err, errkind.NotFound) {
-		return failWith(http.StatusInternalServerError, "agent: No node found with name '"+q.rest+"'")
+		return answer.Fail(http.StatusInternalServerError, "agent: No node found with name '"+q.rest+"'")
 	}
 	if err != nil {
-		return failWith(http.StatusInternalServerError, errkind.Text(err))
+		return answer.Fail(http.StatusInternalServerError, errkind.Text(err))
 	}
 	if server != "" && !q.q.Has("wan") {
 		return q.forceLeavePeer(server)
@@ -219,7 +220,7 @@ func (q *request) info() (AgentInfo, error) {
 		return nil, err
 	}
 	if q.api.cfg.Info == nil {
-		return nil, failWith(http.StatusInternalServerError, "This process cannot be controlled by its API")
+		return nil, answer.Fail(http.StatusInternalServerError, "This process cannot be controlled by its API")
 	}
 	return q.api.cfg.Info, nil
 }
@@ -230,7 +231,7 @@ func agentLeave(q *request) error {
 		return err
 	}
 	if err := info.Leave(q.r.Context()); err != nil {
-		return failWith(http.StatusInternalServerError, errkind.Text(err))
+		return answer.Fail(http.StatusInternalServerError, errkind.Text(err))
 	}
 	return q.replyEmpty()
 }
@@ -241,7 +242,7 @@ func agentReload(q *request) error {
 		return err
 	}
 	if err := info.Reload(q.r.Context()); err != nil {
-		return failWith(http.StatusInternalServerError, errkind.Text(err))
+		return answer.Fail(http.StatusInternalServerError, errkind.Text(err))
 	}
 	return q.replyEmpty()
 }
@@ -259,7 +260,7 @@ func agentMetrics(q *request) error {
 		return err
 	}
 	if q.api.cfg.MetricsHandler == nil {
-		return failWith(http.StatusInternalServerError, "This process keeps no metrics")
+		return answer.Fail(http.StatusInternalServerError, "This process keeps no metrics")
 	}
 	q.api.cfg.MetricsHandler.ServeHTTP(q.w, q.r)
 	return nil
@@ -276,10 +277,10 @@ func agentMonitor(q *request) error {
 	}
 	level, ok := logLevels[strings.ToLower(q.q.Value("loglevel"))]
 	if !ok {
-		return invalidf("Unknown log level: %s", q.q.Value("loglevel"))
+		return answer.Invalidf("Unknown log level: %s", q.q.Value("loglevel"))
 	}
 	if q.api.cfg.Logs == nil {
-		return failWith(http.StatusInternalServerError, "This process keeps no log to follow")
+		return answer.Fail(http.StatusInternalServerError, "This process keeps no log to follow")
 	}
 	s := httpx.NewStream(q.w, q.r, rawType)
 	defer s.Close()
@@ -296,7 +297,7 @@ func agentMetricsStream(q *request) error {
 	}
 	source, ok := q.api.cfg.MetricsHandler.(MetricsStreamer)
 	if !ok {
-		return failWith(http.StatusInternalServerError, "This process keeps no metrics to follow")
+		return answer.Fail(http.StatusInternalServerError, "This process keeps no metrics to follow")
 	}
 	s := httpx.NewStream(q.w, q.r, httpx.JSONType)
 	defer s.Close()
@@ -308,7 +309,7 @@ func agentMetricsStream(q *request) error {
 
 func agentToken(q *request) error {
 	if !q.api.cfg.ACLEnabled || q.api.cfg.SetToken == nil {
-		return failWith(http.StatusUnauthorized, "ACL support disabled")
+		return answer.Fail(http.StatusUnauthorized, "ACL support disabled")
 	}
 	if err := q.allow(acl.Agent, q.api.cfg.Identity.NodeName, acl.Write); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog/registry"
 )
@@ -58,7 +59,7 @@ func parseCacheControl(header []string) (cacheControl, error) {
 			case "max-age", "stale-if-error":
 				n, err := strconv.ParseUint(strings.Trim(value, `"`), 10, 31)
 				if err != nil {
-					return c, invalidf("Invalid Cache-Control header.")
+					return c, answer.Invalidf("Invalid Cache-Control header.")
 				}
 				if name == "max-age" {
 					c.maxAge = time.Duration(n) * time.Second

@@ -85,7 +85,8 @@ func (f grantFunc) Grant(context.Context, string) (*acl.Grant, error) { return f
 // register puts an instance into the State, past the API.
 func (s *store) register(t *testing.T, name, id string) {
 	t.Helper()
-	res, err := s.Apply(t.Context(), &catalog.Register{Node: catalog.Node{Name: "n2", Address: "10.0.0.9"}, Service: &catalog.Service{ID: id, Name: name}})
+	res, err := s.Apply(t.Context(), &catalog.Register{Node: catalog.Node{Name: "n2", Address: "10.0.0.9"},
+		Service: &catalog.Service{ID: id, Name: name}})
 	if err != nil || res.Err != nil {
 		t.Fatal(err, res.Err)
 	}
@@ -132,7 +133,7 @@ func TestCachedBlockingQueryWakesOnTheChange(t *testing.T) {
 	agent, server, _ := clientAgent(t)
 	server.instance("web-1")
 	index := agent.want("GET", "/v1/catalog/service/web?cached", "", 200, "*").header.Get("X-Consul-Index")
-	woken := make(chan answer, 1)
+	woken := make(chan response, 1)
 	go func() { woken <- agent.do("GET", "/v1/catalog/service/web?cached&wait=5m&index="+index, "") }()
 	begun := agent.want("GET", "/v1/catalog/service/web?cached&wait=1ms&index="+index, "", 200, "*")
 	if begun.header.Get("X-Consul-Index") != index {
@@ -163,7 +164,8 @@ func TestKeptAnswersOutliveTheServers(t *testing.T) {
 		age, err := strconv.Atoi(a.header.Get("Age"))
 		return err == nil && age > 0 && a.status == 200
 	})
-	if a := agent.do("GET", "/v1/health/service/other?cached", ""); a.status != 500 || a.body != "No known Consul servers" {
+	if a := agent.do("GET", "/v1/health/service/other?cached", ""); a.status != 500 ||
+		a.body != "No known Consul servers" {
 		t.Errorf("a question without an answer: %d %s", a.status, a.body)
 	}
 	if n := agent.api.Cache().Len(); n != 1 {
@@ -173,7 +175,7 @@ func TestKeptAnswersOutliveTheServers(t *testing.T) {
 
 func TestCacheControlOfSimpleRows(t *testing.T) {
 	r := newRig(t, nil)
-	get := func(control string) answer {
+	get := func(control string) response {
 		req := httptest.NewRequest("GET", "/v1/catalog/datacenters?cached", nil)
 		if control != "" {
 			req.Header.Set("Cache-Control", control)
@@ -181,7 +183,8 @@ func TestCacheControlOfSimpleRows(t *testing.T) {
 		return r.send(req)
 	}
 	for _, step := range []struct{ control, want string }{
-		{"", "MISS"}, {"", "HIT"}, {"max-age=60", "HIT"}, {"max-age=0", "MISS"}, {"must-revalidate", "MISS"}, {"no-transform, max-age=60, stale-if-error=5", "HIT"},
+		{"", "MISS"}, {"", "HIT"}, {"max-age=60", "HIT"}, {"max-age=0", "MISS"}, {"must-revalidate", "MISS"},
+		{"no-transform, max-age=60, stale-if-error=5", "HIT"},
 	} {
 		if a := get(step.control); a.status != 200 || a.body != `["dc1"]` || a.header.Get("X-Cache") != step.want {
 			t.Errorf("%q: %d %s %v, want %s", step.control, a.status, a.body, a.header, step.want)
@@ -212,7 +215,8 @@ func TestServerAnswersCachedFromItsState(t *testing.T) {
 
 // What a token sees follows its rights as soon as the agent knows of them, also where nothing else changes.
 func TestCachedAnswersFollowRights(t *testing.T) {
-	wide, narrow := rules(`service_prefix "" { policy = "read" } node_prefix "" { policy = "read" }`), rules(`node_prefix "" { policy = "read" }`)
+	wide, narrow := rules(`service_prefix "" { policy = "read" } node_prefix "" { policy = "read" }`),
+		rules(`node_prefix "" { policy = "read" }`)
 	var mu sync.Mutex
 	now := wide
 	current := grantFunc(func() *acl.Grant {
@@ -228,7 +232,7 @@ func TestCachedAnswersFollowRights(t *testing.T) {
 		}
 	}
 	index := agent.do("GET", "/v1/health/service/web?cached", "").header.Get("X-Consul-Index")
-	parked := make(chan answer, 1)
+	parked := make(chan response, 1)
 	go func() { parked <- agent.do("GET", "/v1/health/service/web?cached&wait=5m&index="+index, "") }()
 	mu.Lock()
 	now = narrow

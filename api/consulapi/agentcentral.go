@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/entry"
@@ -38,7 +39,7 @@ func meshCentral(q *request) error {
 	}
 	merged, err := centralProxy(st, q.rest, proxy)
 	if err != nil {
-		return invalidf("Request decode failed: %v", err)
+		return answer.Invalidf("Request decode failed: %v", err)
 	}
 	return q.replyValue(json.RawMessage(merged))
 }

@@ -29,18 +29,21 @@ func TestAgentCentralConfig(t *testing.T) {
 		c.Registry, c.Operator, c.Snapshots, c.CA, c.Forward = nil, nil, nil, nil, apiForward{server.api}
 	})
 	for name, r := range map[string]*rig{"server": server, "agent": agent} {
-		r.want("PUT", "/v1/agent/service/register", `{"Name":"web-proxy","Kind":"connect-proxy","Port":1,"Proxy":{"DestinationServiceName":"web"}}`, 200, "")
+		r.want("PUT", "/v1/agent/service/register",
+			`{"Name":"web-proxy","Kind":"connect-proxy","Port":1,"Proxy":{"DestinationServiceName":"web"}}`, 200, "")
 		before := r.do("GET", "/v1/agent/service/web-proxy", "").header.Get("X-Consul-ContentHash")
 		server.want("PUT", "/v1/config", `{"Kind":"service-defaults","Name":"web","Protocol":"http"}`, 200, "true")
 		a := r.do("GET", "/v1/agent/service/web-proxy?wait=5m&hash="+before, "")
 		hash := a.header.Get("X-Consul-ContentHash")
-		if a.status != http.StatusOK || !strings.Contains(a.body, `"protocol":"http"`) || hash == before || !strings.Contains(a.body, `"ContentHash":"`+hash+`"`) {
+		if a.status != http.StatusOK || !strings.Contains(a.body, `"protocol":"http"`) || hash == before ||
+			!strings.Contains(a.body, `"ContentHash":"`+hash+`"`) {
 			t.Errorf("%s: %d %s (hash before: %s)", name, a.status, a.body, before)
 		}
-		done := make(chan answer, 1)
+		done := make(chan response, 1)
 		go func() { done <- r.do("GET", "/v1/agent/service/web-proxy?wait=5m&hash="+hash, "") }()
 		until(t, "the query to park", func() bool { return r.api.Blocking() == 1 })
-		r.want("PUT", "/v1/agent/service/register", `{"Name":"web-proxy","Kind":"connect-proxy","Port":2,"Proxy":{"DestinationServiceName":"web"}}`, 200, "")
+		r.want("PUT", "/v1/agent/service/register",
+			`{"Name":"web-proxy","Kind":"connect-proxy","Port":2,"Proxy":{"DestinationServiceName":"web"}}`, 200, "")
 		if a := <-done; !strings.Contains(a.body, `"Port":2`) || !strings.Contains(a.body, `"protocol":"http"`) {
 			t.Errorf("%s: %s", name, a.body)
 		}

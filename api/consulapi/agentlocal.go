@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"corbel.dev/corbel/api/consulapi/answer"
+	"corbel.dev/corbel/api/consulapi/bodies"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
@@ -15,7 +17,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 )
 
-var errNoLocal = failWith(http.StatusInternalServerError, "This process keeps no local services or checks")
+var errNoLocal = answer.Fail(http.StatusInternalServerError, "This process keeps no local services or checks")
 
 // onLocal makes a row's handler of one that needs this host's registrations.
 func onLocal(handle func(*request, Local) error) func(*request) error {
@@ -39,12 +41,12 @@ func agentServices(q *request, l Local) error {
 		if !q.sees(acl.Service, s.Name) || !f.Match(s) {
 			continue
 		}
-		b = appendString(b, id)
+		b = answer.AppendString(b, id)
 		b = append(b, ':')
-		b = appendAgentService(b, s, q.api.cfg.Identity.Datacenter, "")
+		b = answer.AppendAgentService(b, s, q.api.cfg.Identity.Datacenter, "")
 		b = append(b, ',')
 	}
-	return q.replyScratch(closeObject(b))
+	return q.replyScratch(answer.CloseObject(b))
 }
 
 func agentService(q *request, l Local) error {
@@ -72,7 +74,7 @@ func agentService(q *request, l Local) error {
 		return err
 	}
 	q.w.Header()["X-Consul-Contenthash"] = []string{hash}
-	return q.reply(appendAgentService(q.buffer(), s, q.api.cfg.Identity.Datacenter, hash))
+	return q.reply(answer.AppendAgentService(q.buffer(), s, q.api.cfg.Identity.Datacenter, hash))
 }
 
 // seesOwnCheck is seesCheck on the agent itself, where a service's check needs no right on the node.
@@ -95,12 +97,12 @@ func agentChecks(q *request, l Local) error {
 		if !q.seesOwnCheck(c) || !f.Match(c) {
 			continue
 		}
-		b = appendString(b, id)
+		b = answer.AppendString(b, id)
 		b = append(b, ':')
-		b = appendCheck(b, c)
+		b = answer.AppendCheck(b, c)
 		b = append(b, ',')
 	}
-	return q.replyScratch(closeObject(b))
+	return q.replyScratch(answer.CloseObject(b))
 }
 
 // healthCodes are the statuses of the agent's health rows: data, not failures.
@@ -128,19 +130,19 @@ func (q *request) replyHealth(code int, status string, body []byte) error {
 }
 
 func (q *request) appendServiceHealth(b []byte, status string, s *local.Service, checks []*local.Check) []byte {
-	b = strField(b, `{"AggregatedStatus":`, status)
+	b = answer.StringField(b, `{"AggregatedStatus":`, status)
 	b = append(b, `,"Service":`...)
-	b = appendAgentService(b, s.Service, q.api.cfg.Identity.Datacenter, "")
-	list := listWriter{b: append(b, `,"Checks":`...)}
+	b = answer.AppendAgentService(b, s.Service, q.api.cfg.Identity.Datacenter, "")
+	list := answer.List{Bytes: append(b, `,"Checks":`...)}
 	for _, c := range checks {
-		list.b = appendCheck(list.next(), c.Check)
+		list.Bytes = answer.AppendCheck(list.Next(), c.Check)
 	}
-	return append(list.end(), '}')
+	return append(list.End(), '}')
 }
 
 func agentHealthByID(q *request, l Local) error {
 	if q.rest == "" {
-		return invalidf("Missing serviceID")
+		return answer.Invalidf("Missing serviceID")
 	}
 	status, s, checks := l.ServiceHealth(q.rest)
 	if s == nil {
@@ -155,19 +157,19 @@ func agentHealthByID(q *request, l Local) error {
 
 func agentHealthByName(q *request, l Local) error {
 	if q.rest == "" {
-		return invalidf("Missing service Name")
+		return answer.Invalidf("Missing service Name")
 	}
 	if err := q.allow(acl.Service, q.rest, acl.Read); err != nil {
 		return err
 	}
-	list := listWriter{b: q.buffer()}
+	list := answer.List{Bytes: q.buffer()}
 	worst, word := 0, "critical"
 	for _, id := range l.ServicesNamed(q.rest) {
 		status, s, checks := l.ServiceHealth(id)
 		if s == nil {
 			continue
 		}
-		list.b = q.appendServiceHealth(list.next(), status, s, checks)
+		list.Bytes = q.appendServiceHealth(list.Next(), status, s, checks)
 		if code := healthCodes[status]; code > worst {
 			worst, word = code, status
 		}
@@ -175,7 +177,7 @@ func agentHealthByName(q *request, l Local) error {
 	if worst == 0 {
 		worst = http.StatusNotFound
 	}
-	return q.replyHealth(worst, word, list.end())
+	return q.replyHealth(worst, word, list.End())
 }
 
 // registration decodes a register body with the decoder that definition files use too.
@@ -184,8 +186,8 @@ func (q *request) registration() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := soundJSON(b); err != nil {
-		return nil, invalidf("Request decode failed: %v", err)
+	if err := bodies.Sound(b); err != nil {
+		return nil, answer.Invalidf("Request decode failed: %v", err)
 	}
 	return b, nil
 }
@@ -267,18 +269,18 @@ func agentServiceDeregister(q *request, l Local) error {
 func (q *request) enable() (bool, error) {
 	v, ok := q.q.Get("enable")
 	if !ok || v == "" {
-		return false, invalidf("Missing value for enable")
+		return false, answer.Invalidf("Missing value for enable")
 	}
 	on, err := strconv.ParseBool(v)
 	if err != nil {
-		return false, invalidf("Invalid value for enable: %q", v)
+		return false, answer.Invalidf("Invalid value for enable: %q", v)
 	}
 	return on, nil
 }
 
 func agentServiceMaintenance(q *request, l Local) error {
 	if q.rest == "" {
-		return invalidf("Missing service ID")
+		return answer.Invalidf("Missing service ID")
 	}
 	on, err := q.enable()
 	if err != nil {
@@ -345,7 +347,7 @@ func agentCheckUpdate(q *request, l Local) error {
 		return err
 	}
 	if _, ok := catalog.ParseHealth(in.Status); !ok {
-		return invalidf("Invalid check status: '%s'", in.Status)
+		return answer.Invalidf("Invalid check status: '%s'", in.Status)
 	}
 	return q.heartbeat(l, in.Status, in.Output)
 }
@@ -353,7 +355,7 @@ func agentCheckUpdate(q *request, l Local) error {
 // heartbeat gives a TTL check its status.
 func (q *request) heartbeat(l Local, status, output string) error {
 	if q.rest == "" {
-		return invalidf("Missing check ID")
+		return answer.Invalidf("Missing check ID")
 	}
 	if err := q.checkRight(l, q.rest); err != nil {
 		return err

@@ -50,17 +50,20 @@ func TestAPIGatewayEntries(t *testing.T) {
 	expect("http-route", "shop", "Accepted=False/InvalidDiscoveryChain Bound@web=False/GatewayNotFound")
 	put(`{"Kind":"service-defaults","Name":"shop","Protocol":"http"}`)
 	put(`{"Kind":"api-gateway","Name":"edge","Listeners":[{"Name":"web","Port":8443,"Protocol":"http","Hostname":"*.example","TLS":{"Certificates":[{"Kind":"file-system-certificate","Name":"c"}]}},{"Name":"db","Port":5432,"Protocol":"tcp"}]}`)
-	expect("api-gateway", "edge", "Accepted=False/InvalidCertificates ResolvedRefs@web=False/InvalidCertificateRef Conflicted@web=False/NoConflict ResolvedRefs@db=True/ResolvedRefs Conflicted@db=False/NoConflict")
+	expect("api-gateway", "edge",
+		"Accepted=False/InvalidCertificates ResolvedRefs@web=False/InvalidCertificateRef Conflicted@web=False/NoConflict ResolvedRefs@db=True/ResolvedRefs Conflicted@db=False/NoConflict")
 	expect("http-route", "shop", "Accepted=True/Accepted Bound@web=False/FailedToBind")
 	put(`{"Kind":"file-system-certificate","Name":"c","Certificate":"/c.pem","PrivateKey":"/c.key"}`)
 	expect("http-route", "shop", "Accepted=True/Accepted Bound@web=True/Bound")
 	put(`{"Kind":"http-route","Name":"shop","Hostnames":["shop.test"],"Parents":[{"Name":"edge","SectionName":"web"},{"Name":"edge","SectionName":"db"},{"Name":"edge","SectionName":"none"}],"Rules":[{"Services":[{"Name":"shop"}]}]}`)
-	expect("http-route", "shop", "Accepted=True/Accepted Bound@web=False/FailedToBind Bound@db=False/FailedToBind Bound@none=False/FailedToBind")
+	expect("http-route", "shop",
+		"Accepted=True/Accepted Bound@web=False/FailedToBind Bound@db=False/FailedToBind Bound@none=False/FailedToBind")
 	put(`{"Kind":"tcp-route","Name":"one","Parents":[{"Name":"edge"}],"Services":[{"Name":"db"}]}`)
 	put(`{"Kind":"tcp-route","Name":"two","Parents":[{"Name":"edge","SectionName":"db"}],"Services":[]}`)
 	expect("tcp-route", "one", "Accepted=True/Accepted Bound=True/Bound")
 	expect("tcp-route", "two", "Accepted=False/NoUpstreamServicesTargeted Bound@db=True/Bound")
-	if got := conditions("api-gateway", "edge"); !strings.Contains(got, "Accepted=True/Accepted") || !strings.Contains(got, "Conflicted@db=True/RouteConflict") {
+	if got := conditions("api-gateway", "edge"); !strings.Contains(got, "Accepted=True/Accepted") ||
+		!strings.Contains(got, "Conflicted@db=True/RouteConflict") {
 		t.Errorf("a listener with two routes: %s", got)
 	}
 	if list := r.do("GET", "/v1/config/tcp-route", "").body; strings.Count(list, `"Status":{`) != 2 {

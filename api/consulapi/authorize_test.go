@@ -17,7 +17,8 @@ func TestForwardedRequestsHaveNoDefaultToken(t *testing.T) {
 		forwarded bool
 		token     string
 		want      int
-	}{{false, "", http.StatusNotFound}, {true, "", http.StatusForbidden}, {true, "reader", http.StatusNotFound}, {true, "other", http.StatusForbidden}} {
+	}{{false, "", http.StatusNotFound}, {true, "", http.StatusForbidden}, {true, "reader", http.StatusNotFound},
+		{true, "other", http.StatusForbidden}} {
 		req := httptest.NewRequest("GET", "/v1/kv/missing", nil)
 		if c.token != "" {
 			req.Header.Set("X-Consul-Token", c.token)

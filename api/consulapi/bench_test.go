@@ -17,8 +17,10 @@ type sink struct {
 	n int
 }
 
-func (s *sink) Header() http.Header         { return s.h }
-func (s *sink) WriteHeader(int)             {}
+func (s *sink) Header() http.Header { return s.h }
+
+func (s *sink) WriteHeader(int) {}
+
 func (s *sink) Write(b []byte) (int, error) { s.n += len(b); return len(b), nil }
 
 // body is a request body that can be read again.
@@ -106,9 +108,10 @@ func BenchmarkOverListener(b *testing.B) {
 	a, s := bareAPI(b)
 	put(b, s, &catalog.KV{Verb: catalog.KVSet, Pair: catalog.KVPair{Key: "a/key", Value: make([]byte, 512)}})
 	hello := make([]byte, 800)
-	for name, h := range map[string]http.Handler{"kvget": a, "hello": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write(hello)
-	})} {
+	for name, h := range map[string]http.Handler{"kvget": a,
+		"hello": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(hello)
+		})} {
 		b.Run(name, func(b *testing.B) {
 			srv := httptest.NewServer(h)
 			defer srv.Close()

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/filter"
@@ -12,12 +13,12 @@ import (
 )
 
 var (
-	errMissingNode    = invalidf("Missing node name")
-	errMissingService = invalidf("Missing service name")
+	errMissingNode    = answer.Invalidf("Missing node name")
+	errMissingService = answer.Invalidf("Missing service name")
 )
 
 func catalogDatacenters(q *request) error {
-	return q.replyScratch(appendStrings(q.buffer(), q.api.Known()))
+	return q.replyScratch(answer.AppendStrings(q.buffer(), q.api.Known()))
 }
 
 func catalogNodes(q *request) error {
@@ -33,13 +34,13 @@ func catalogNodes(q *request) error {
 		return err
 	}
 	return q.replyList("nodes", st.NodesIndex(), func(b []byte) []byte {
-		list := listWriter{b: b}
+		list := answer.List{Bytes: b}
 		for n := range sorted(q, st, st.Nodes(), nodeOfNode) {
 			if q.sees(acl.Node, n.Name) && sel.node(n) && sel.filter.Match(n) {
-				list.b = appendNode(list.next(), n)
+				list.Bytes = answer.AppendNode(list.Next(), n)
 			}
 		}
-		return list.end()
+		return list.End()
 	})
 }
 
@@ -63,23 +64,14 @@ func catalogServices(q *request) error {
 		b = append(b, '{')
 		for s := range st.ServiceNames() {
 			if q.sees(acl.Service, s.Name) {
-				b = appendString(b, s.Name)
+				b = answer.AppendString(b, s.Name)
 				b = append(b, ':')
-				b = appendStrings(b, s.Tags)
+				b = answer.AppendStrings(b, s.Tags)
 				b = append(b, ',')
 			}
 		}
-		return closeObject(b)
+		return answer.CloseObject(b)
 	})
-}
-
-// closeObject ends an object whose members were each followed by a comma.
-func closeObject(b []byte) []byte {
-	if b[len(b)-1] == ',' {
-		b[len(b)-1] = '}'
-		return b
-	}
-	return append(b, '}')
 }
 
 // selectedServices lists the names and tags of the instances that pass the selection.
@@ -101,13 +93,13 @@ func (q *request) selectedServices(b []byte, st *catalog.State, sel *selection) 
 		}
 		if found {
 			slices.Sort(tags)
-			b = appendString(b, s.Name)
+			b = answer.AppendString(b, s.Name)
 			b = append(b, ':')
-			b = appendStrings(b, slices.Compact(tags))
+			b = answer.AppendStrings(b, slices.Compact(tags))
 			b = append(b, ',')
 		}
 	}
-	return closeObject(b)
+	return answer.CloseObject(b)
 }
 
 func catalogService(q *request) error {
@@ -148,7 +140,7 @@ func (q *request) serviceNodes(key string, topic registry.Topic, index func(*cat
 
 // appendServiceNodes appends the flat view of the instances that the viewer sees.
 func appendServiceNodes(b []byte, st *catalog.State, instances iter.Seq[*catalog.Service], v viewer) []byte {
-	list := listWriter{b: b}
+	list := answer.List{Bytes: b}
 	for s := range instances {
 		n := st.Node(s.Node)
 		if n == nil || !v.instance(n, s) {
@@ -158,9 +150,9 @@ func appendServiceNodes(b []byte, st *catalog.State, instances iter.Seq[*catalog
 		if v.sel.filter != nil && !v.sel.filter.Match(&filter.ServiceNode{Node: n, Service: s}) {
 			continue
 		}
-		list.b = appendServiceNode(list.next(), n, s)
+		list.Bytes = answer.AppendServiceNode(list.Next(), n, s)
 	}
-	return list.end()
+	return list.End()
 }
 
 // nodeAndServices is the part that the two views of one node share.
@@ -205,15 +197,15 @@ func catalogNode(q *request) error {
 		return q.reply([]byte("null"))
 	}
 	b := append(q.buffer(), `{"Node":`...)
-	b = appendNode(b, n)
+	b = answer.AppendNode(b, n)
 	b = append(b, `,"Services":{`...)
 	for s := range services {
-		b = appendString(b, s.ID)
+		b = answer.AppendString(b, s.ID)
 		b = append(b, ':')
-		b = appendService(b, s)
+		b = answer.AppendService(b, s)
 		b = append(b, ',')
 	}
-	return q.replyScratch(append(closeObject(b), '}'))
+	return q.replyScratch(append(answer.CloseObject(b), '}'))
 }
 
 func catalogNodeServices(q *request) error {
@@ -225,10 +217,10 @@ func catalogNodeServices(q *request) error {
 		return q.reply([]byte(`{"Node":null,"Services":[]}`))
 	}
 	b := append(q.buffer(), `{"Node":`...)
-	b = appendNode(b, n)
-	list := listWriter{b: append(b, `,"Services":`...)}
+	b = answer.AppendNode(b, n)
+	list := answer.List{Bytes: append(b, `,"Services":`...)}
 	for s := range services {
-		list.b = appendService(list.next(), s)
+		list.Bytes = answer.AppendService(list.Next(), s)
 	}
-	return q.replyScratch(append(list.end(), '}'))
+	return q.replyScratch(append(list.End(), '}'))
 }

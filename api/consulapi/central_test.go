@@ -9,10 +9,12 @@ import (
 // proxied registers a service and its proxy on a node of the catalog.
 func proxied(r *rig) {
 	r.Helper()
-	r.want("PUT", "/v1/catalog/register", `{"Node":"n2","Address":"10.0.0.2","Service":{"ID":"web1","Service":"web","Port":80}}`, 200, "true")
+	r.want("PUT", "/v1/catalog/register",
+		`{"Node":"n2","Address":"10.0.0.2","Service":{"ID":"web1","Service":"web","Port":80}}`, 200, "true")
 	r.want("PUT", "/v1/catalog/register", `{"Node":"n2","Address":"10.0.0.2","Service":{"ID":"web1-proxy","Service":"web-proxy","Kind":"connect-proxy","Port":21000,
 		"Proxy":{"DestinationServiceName":"web","Config":{"local_connect_timeout_ms":7},"Upstreams":[{"DestinationName":"db","LocalBindPort":9191}]}}}`, 200, "true")
-	r.want("PUT", "/v1/config", `{"Kind":"proxy-defaults","Name":"global","Config":{"protocol":"http","local_connect_timeout_ms":1000}}`, 200, "true")
+	r.want("PUT", "/v1/config",
+		`{"Kind":"proxy-defaults","Name":"global","Config":{"protocol":"http","local_connect_timeout_ms":1000}}`, 200, "true")
 	r.want("PUT", "/v1/config", `{"Kind":"service-defaults","Name":"db","Protocol":"tcp"}`, 200, "true")
 }
 
@@ -21,7 +23,8 @@ func TestMergeCentralConfig(t *testing.T) {
 	proxied(r)
 	const merged = `{"Config":{"local_connect_timeout_ms":7,"protocol":"http"},"DestinationServiceName":"web","Expose":{},"MeshGateway":{},"Mode":"",` +
 		`"Upstreams":[{"Config":{"protocol":"tcp"},"DestinationName":"db","LocalBindPort":9191}]}`
-	for _, path := range []string{"health/connect/web", "health/service/web-proxy", "catalog/connect/web", "catalog/service/web-proxy", "catalog/node/n2", "catalog/node-services/n2"} {
+	for _, path := range []string{"health/connect/web", "health/service/web-proxy", "catalog/connect/web",
+		"catalog/service/web-proxy", "catalog/node/n2", "catalog/node-services/n2"} {
 		with, without := r.do("GET", "/v1/"+path+"?merge-central-config", ""), r.do("GET", "/v1/"+path, "")
 		if !strings.Contains(with.body, `Proxy":`+merged) {
 			t.Errorf("%s: %s\nlacks %s", path, with.body, merged)
@@ -47,7 +50,7 @@ func TestMergeCentralConfigBlocks(t *testing.T) {
 	proxied(r)
 	first := r.do("GET", "/v1/health/connect/web?merge-central-config", "")
 	index := first.header.Get("X-Consul-Index")
-	done := make(chan answer, 1)
+	done := make(chan response, 1)
 	go func() {
 		done <- r.do("GET", "/v1/health/connect/web?merge-central-config&wait=60s&index="+index, "")
 	}()
@@ -84,14 +87,16 @@ func TestHealthIngress(t *testing.T) {
 	}
 	r.want("GET", "/v1/health/ingress/", "", 400, "Missing service name")
 	r.want("GET", "/v1/health/ingress/web", "", 200, "[]")
-	r.want("PUT", "/v1/config", `{"Kind":"ingress-gateway","Name":"edge","Listeners":[{"Port":80,"Protocol":"http","Services":[{"Name":"*"}]}]}`, 200, "true")
+	r.want("PUT", "/v1/config",
+		`{"Kind":"ingress-gateway","Name":"edge","Listeners":[{"Port":80,"Protocol":"http","Services":[{"Name":"*"}]}]}`, 200,
+		"true")
 	r.want("PUT", "/v1/catalog/register", `{"Node":"n2","Address":"10.0.0.2","Service":{"Kind":"ingress-gateway","ID":"edge-1","Service":"edge","Port":8443},
 		"Checks":[{"CheckID":"c","Name":"c","ServiceID":"edge-1","Status":"warning"}]}`, 200, "true")
 	if got := names(); got != "" {
 		t.Errorf("a service that does not speak http is reached through %s", got)
 	}
 	index := r.do("GET", "/v1/health/ingress/web", "").header.Get("X-Consul-Index")
-	done := make(chan answer, 1)
+	done := make(chan response, 1)
 	go func() { done <- r.do("GET", "/v1/health/ingress/web?wait=60s&index="+index, "") }()
 	until(t, "the query to wait", func() bool { return r.store.waits() > 0 })
 	r.want("PUT", "/v1/config", `{"Kind":"service-defaults","Name":"web","Protocol":"http"}`, 200, "true")

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/answer"
+	"corbel.dev/corbel/api/consulapi/bodies"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/chain"
@@ -28,7 +30,7 @@ func discoveryChain(q *request) error {
 	var in struct {
 		OverrideMeshGateway    entry.MeshGateway
 		OverrideProtocol       string
-		OverrideConnectTimeout span
+		OverrideConnectTimeout bodies.Span
 	}
 	if q.r.Method == http.MethodPost && q.r.ContentLength != 0 {
 		if err := q.decode(&in); err != nil {
@@ -50,7 +52,7 @@ func discoveryChain(q *request) error {
 		ConnectTimeout: entry.Duration(time.Duration(in.OverrideConnectTimeout)), MeshGateway: in.OverrideMeshGateway.Mode,
 		Get: func(kind, name string) entry.Entry { return entry.Stored(st, kind, name) }})
 	if err != nil {
-		return failWith(http.StatusInternalServerError, err.Error())
+		return answer.Fail(http.StatusInternalServerError, err.Error())
 	}
 	return q.replyValue(struct{ Chain *chain.Chain }{c})
 }

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"corbel.dev/corbel/api/consulapi/answer"
+	"corbel.dev/corbel/api/consulapi/bodies"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/entry"
@@ -62,7 +64,7 @@ func (q *request) casParam() (index uint64, given bool, err error) {
 		return 0, false, nil
 	}
 	if index, err = strconv.ParseUint(v, 10, 64); err != nil {
-		return 0, true, invalidf("error parsing cas value: %v", err)
+		return 0, true, answer.Invalidf("error parsing cas value: %v", err)
 	}
 	return index, true, nil
 }
@@ -72,8 +74,8 @@ func configSet(q *request) error {
 	if err != nil {
 		return err
 	}
-	if err := soundJSON(raw); err != nil {
-		return invalidf("Request decode failed: %v", err)
+	if err := bodies.Sound(raw); err != nil {
+		return answer.Invalidf("Request decode failed: %v", err)
 	}
 	e, err := entry.Decode(raw)
 	if err != nil {
@@ -117,7 +119,7 @@ func (q *request) configApply(kind, name string, e entry.Entry, op catalog.Recor
 		st := q.api.cfg.Registry.State()
 		ops, err := configGraph(st, kind, name, e)
 		if err != nil {
-			return false, failWith(http.StatusInternalServerError, err.Error())
+			return false, answer.Fail(http.StatusInternalServerError, err.Error())
 		}
 		if ok, err := q.setRecords(append(ops, op)...); ok || err != nil {
 			return ok, err
@@ -136,7 +138,7 @@ func (q *request) setRecords(ops ...catalog.RecordOp) (bool, error) {
 		err = result.Err
 	}
 	if err != nil {
-		return false, refused(err)
+		return false, answer.Refused(err)
 	}
 	return result.OK, nil
 }
@@ -196,7 +198,7 @@ func configGraph(st *catalog.State, kind, name string, e entry.Entry) ([]catalog
 func (q *request) configPath() (kind, name string, err error) {
 	kind, name, _ = strings.Cut(q.rest, "/")
 	if !entry.Known(kind) {
-		return "", "", invalidf("invalid config entry kind: %s", kind)
+		return "", "", answer.Invalidf("invalid config entry kind: %s", kind)
 	}
 	return kind, name, nil
 }
@@ -225,7 +227,7 @@ func configGet(q *request) error {
 	}
 	r := st.Record(catalog.RecordConfigEntry, key)
 	if r == nil {
-		return failWith(http.StatusNotFound, "Config entry not found for \""+kind+"\" / \""+name+"\"")
+		return answer.Fail(http.StatusNotFound, "Config entry not found for \""+kind+"\" / \""+name+"\"")
 	}
 	return q.replyScratch(appendConfigEntry(q.buffer(), st, kind, r))
 }
@@ -269,7 +271,7 @@ func configList(q *request, kind string) error {
 	if err != nil {
 		return err
 	}
-	list := listWriter{b: q.buffer()}
+	list := answer.List{Bytes: q.buffer()}
 	for r := range st.Records(catalog.RecordConfigEntry, kind+"/") {
 		if !q.configSee(kind, strings.TrimPrefix(r.Key, kind+"/")) {
 			continue
@@ -280,9 +282,9 @@ func configList(q *request, kind string) error {
 				continue
 			}
 		}
-		list.b = appendConfigEntry(list.next(), st, kind, r)
+		list.Bytes = appendConfigEntry(list.Next(), st, kind, r)
 	}
-	return q.replyScratch(list.end())
+	return q.replyScratch(list.End())
 }
 
 func configDelete(q *request) error {
@@ -291,7 +293,7 @@ func configDelete(q *request) error {
 		return err
 	}
 	if name == "" {
-		return failWith(http.StatusNotFound, "Must provide both a kind and name to delete")
+		return answer.Fail(http.StatusNotFound, "Must provide both a kind and name to delete")
 	}
 	if err := q.configRight(kind, name, acl.Write); err != nil {
 		return err

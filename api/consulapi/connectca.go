@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/answer"
+	"corbel.dev/corbel/api/consulapi/bodies"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
@@ -67,7 +69,7 @@ func caRoots(q *request) error {
 		return err
 	}
 	if q.api.cfg.CA == nil {
-		return errNoServers
+		return answer.ErrNoServers
 	}
 	st, err := q.read(registry.RecordsSubject(catalog.RecordCA), caIndex)
 	if err != nil {
@@ -109,7 +111,7 @@ func caConfig(q *request) error {
 		return err
 	}
 	if q.api.cfg.CA == nil {
-		return errNoServers
+		return answer.ErrNoServers
 	}
 	st, err := q.read(registry.RecordSubject(catalog.RecordCA, "config"), func(st *catalog.State) uint64 {
 		return st.RecordIndex(catalog.RecordCA, "config")
@@ -135,14 +137,14 @@ func caSetConfig(q *request) error {
 		return err
 	}
 	if q.api.cfg.CA == nil {
-		return errNoServers
+		return answer.ErrNoServers
 	}
 	raw, err := q.body(q.api.cfg.Limits.BodyBytes)
 	if err != nil {
 		return err
 	}
-	if err := soundJSON(raw); err != nil {
-		return invalidf("Request decode failed: %v", err)
+	if err := bodies.Sound(raw); err != nil {
+		return answer.Invalidf("Request decode failed: %v", err)
 	}
 	// The configuration is changed against the leader's newest State.
 	if _, err := q.api.cfg.Registry.Read(q.r.Context(), registry.Default); err != nil {
@@ -153,7 +155,7 @@ func caSetConfig(q *request) error {
 	case errkind.Is(err, errkind.Invalid):
 		return err
 	case err != nil:
-		return refused(err)
+		return answer.Refused(err)
 	}
 	return q.replyEmpty()
 }

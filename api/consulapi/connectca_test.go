@@ -46,7 +46,10 @@ func (k keptCA) SetConfiguration(ctx context.Context, raw []byte) error {
 }
 
 func (k keptCA) put(ctx context.Context, key, value string) error {
-	_, err := k.Apply(ctx, &catalog.Records{Ops: []catalog.RecordOp{{Verb: catalog.RecordSet, Record: catalog.Record{Kind: catalog.RecordCA, Key: key, Value: []byte(value)}}}})
+	_,
+		err := k.Apply(ctx,
+		&catalog.Records{Ops: []catalog.RecordOp{{Verb: catalog.RecordSet, Record: catalog.Record{Kind: catalog.RecordCA,
+			Key: key, Value: []byte(value)}}}})
 	return err
 }
 
@@ -54,7 +57,8 @@ func TestCAConfiguration(t *testing.T) {
 	r := newRig(t, nil)
 	r.want("PUT", "/v1/connect/ca/configuration", `{"Provider":"consul","Config":{"LeafCertTTL":"2h"}}`, 200, "")
 	a := r.want("GET", "/v1/connect/ca/configuration", "", 200, "*")
-	if !strings.HasPrefix(a.body, `{"Provider":"consul","Config":{"LeafCertTTL":"2h"},"State":{},"ForceWithoutCrossSigning":false,"CreateIndex":`) {
+	if !strings.HasPrefix(a.body,
+		`{"Provider":"consul","Config":{"LeafCertTTL":"2h"},"State":{},"ForceWithoutCrossSigning":false,"CreateIndex":`) {
 		t.Errorf("configuration %s", a.body)
 	}
 	r.want("PUT", "/v1/connect/ca/configuration", `{"Provider":"vault"}`, 400, "*")
@@ -73,7 +77,7 @@ func TestCARoots(t *testing.T) {
 		if !strings.HasPrefix(a.body, `{"ActiveRootID":"a",`) || strings.Contains(a.body, "PrivateKey\"") {
 			t.Errorf("%s: %s", path, a.body)
 		}
-		done := make(chan answer, 1)
+		done := make(chan response, 1)
 		go func() { done <- r.do("GET", path+"?wait=5m&index="+a.header.Get("X-Consul-Index"), "") }()
 		if err := ca.put(t.Context(), "root/b", `{"ID":"b","RootCert":"TWO","Name":"`+path+`"}`); err != nil {
 			t.Fatal(err)

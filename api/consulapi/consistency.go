@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/registry"
@@ -25,7 +26,7 @@ func (q *request) readParams() error {
 	stale, consistent := q.q.Has("stale"), q.q.Has("consistent")
 	switch {
 	case stale && consistent:
-		return invalidf("Cannot specify ?stale with ?consistent, conflicting semantics.")
+		return answer.Invalidf("Cannot specify ?stale with ?consistent, conflicting semantics.")
 	case consistent && q.q.Has("cached"):
 		return errCachedConsistent
 	case consistent:
@@ -48,13 +49,13 @@ func (q *request) readParams() error {
 	return err
 }
 
-var errCachedConsistent = invalidf("Cannot specify ?cached with ?consistent, conflicting semantics.")
+var errCachedConsistent = answer.Invalidf("Cannot specify ?cached with ?consistent, conflicting semantics.")
 
 func (q *request) maxStale(discovery bool) error {
 	if v, _ := q.q.Get("max_stale"); v != "" {
 		d, err := time.ParseDuration(v)
 		if err != nil {
-			return invalidf("Invalid max_stale value %q", v)
+			return answer.Invalidf("Invalid max_stale value %q", v)
 		}
 		q.mode, q.bound = registry.Stale, d
 		return nil
@@ -143,7 +144,7 @@ func (q *request) park(s registry.Subject, index func(*catalog.State) uint64) (*
 		q.gen, st = q.api.now()
 		contact, err := q.contact()
 		if err != nil && q.mode == registry.Consistent {
-			return nil, contact, errNoLeader
+			return nil, contact, answer.ErrNoLeader
 		}
 		if changed && index(st) <= q.block.Index && q.api.cfg.Clock.Now().Before(until) && q.api.leads(q.r.Context()) {
 			continue // this server leads on: the change was another one

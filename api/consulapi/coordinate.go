@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
@@ -54,12 +55,12 @@ func coordOf(c vivaldi.Coord) wireCoord {
 
 func (w *wireCoord) coord() (c vivaldi.Coord, err error) {
 	if len(w.Vec) != vivaldi.Dimensions {
-		return c, invalidf("incompatible coordinate: Coord.Vec must have %d numbers", vivaldi.Dimensions)
+		return c, answer.Invalidf("incompatible coordinate: Coord.Vec must have %d numbers", vivaldi.Dimensions)
 	}
 	c = vivaldi.Coord{Error: w.Error, Adjustment: w.Adjustment, Height: w.Height}
 	copy(c.Vec[:], w.Vec)
 	if !c.Valid() {
-		return c, invalidf("invalid coordinate: its numbers are out of range")
+		return c, answer.Invalidf("invalid coordinate: its numbers are out of range")
 	}
 	return c, nil
 }
@@ -150,7 +151,7 @@ func coordinateUpdate(q *request) error {
 		return err
 	}
 	if in.Node == "" || in.Coord == nil {
-		return invalidf("Must provide Node and Coord")
+		return answer.Invalidf("Must provide Node and Coord")
 	}
 	at, err := in.Coord.coord()
 	if err != nil {
@@ -248,9 +249,11 @@ func Distances(st *catalog.State, from string) func(node string) time.Duration {
 	}
 }
 
-func nodeOfNode(n *catalog.Node) string       { return n.Name }
+func nodeOfNode(n *catalog.Node) string { return n.Name }
+
 func nodeOfService(s *catalog.Service) string { return s.Node }
-func nodeOfCheck(c *catalog.Check) string     { return c.Node }
+
+func nodeOfCheck(c *catalog.Check) string { return c.Node }
 
 // replyList is replyShared, but for lists in the order of one node, which are encoded for this request alone:
 // coordinates change without the list's index.

@@ -15,8 +15,10 @@ import (
 // places keeps what was staged.
 type places struct{ staged map[string]vivaldi.Coord }
 
-func (p *places) Own() vivaldi.Coord                 { return lyingAt(7 * time.Millisecond) }
+func (p *places) Own() vivaldi.Coord { return lyingAt(7 * time.Millisecond) }
+
 func (p *places) Stage(node string, c vivaldi.Coord) { p.staged[node] = c }
+
 func (p *places) Datacenters() map[string][]NodeCoordinate {
 	return map[string][]NodeCoordinate{"dc2": {{"s2", lyingAt(80 * time.Millisecond)}}, "dc1": {{"s1", vivaldi.New()}}}
 }
@@ -58,28 +60,35 @@ func TestCoordinates(t *testing.T) {
 	r.want("GET", "/v1/coordinate/nodes", "", 200, "[]")
 	r.want("GET", "/v1/coordinate/node/Far", "", 404, "")
 	for _, name := range []string{"Far", "mid", "near", "unknown"} {
-		r.want("PUT", "/v1/catalog/register", `{"Node":"`+name+`","Address":"10.0.0.1","Service":{"Service":"web"},"Check":{"Name":"c","Status":"passing"}}`, 200, "true")
+		r.want("PUT", "/v1/catalog/register",
+			`{"Node":"`+name+`","Address":"10.0.0.1","Service":{"Service":"web"},"Check":{"Name":"c","Status":"passing"}}`, 200,
+			"true")
 	}
 	r.lies("Far", 80*time.Millisecond)
 	r.lies("mid", 20*time.Millisecond)
 	r.lies("near", 0)
 	const far = `{"Node":"Far","Segment":"","Coord":{"Vec":[0.08,0,0,0,0,0,0,0],"Error":1.5,"Adjustment":0,"Height":0.00001}}`
 	r.want("GET", "/v1/coordinate/node/far", "", 200, "["+far+"]")
-	if a := r.want("GET", "/v1/coordinate/nodes", "", 200, "*"); !strings.HasPrefix(a.body, "["+far) || order(a.body) != "Far mid near" || a.header.Get("X-Consul-Index") == "" {
+	if a := r.want("GET", "/v1/coordinate/nodes", "", 200, "*"); !strings.HasPrefix(a.body, "["+far) ||
+		order(a.body) != "Far mid near" || a.header.Get("X-Consul-Index") == "" {
 		t.Errorf("%s %v", a.body, a.header)
 	}
 	a := r.want("GET", "/v1/coordinate/datacenters", "", 200, "*")
-	if !strings.HasPrefix(a.body, `[{"Datacenter":"dc1","AreaID":"wan","Coordinates":[{"Node":"s1","Segment":"","Coord":{"Vec":[0,`) || !strings.Contains(a.body, `"Node":"s2"`) {
+	if !strings.HasPrefix(a.body,
+		`[{"Datacenter":"dc1","AreaID":"wan","Coordinates":[{"Node":"s1","Segment":"","Coord":{"Vec":[0,`) ||
+		!strings.Contains(a.body, `"Node":"s2"`) {
 		t.Error(a.body)
 	}
 	if a := r.want("GET", "/v1/agent/self", "", 200, "*"); !strings.Contains(a.body, `"Coord":{"Vec":[0.007,0`) {
 		t.Error(a.body)
 	}
-	r.want("PUT", "/v1/coordinate/update", `{"Node":"mid","Coord":{"Vec":[0.5,0,0,0,0,0,0,0],"Error":1,"Adjustment":0,"Height":0.001}}`, 200, "")
+	r.want("PUT", "/v1/coordinate/update",
+		`{"Node":"mid","Coord":{"Vec":[0.5,0,0,0,0,0,0,0],"Error":1,"Adjustment":0,"Height":0.001}}`, 200, "")
 	if c := p.staged["mid"]; c.Vec[0] != 0.5 || c.Height != 0.001 {
 		t.Errorf("staged %v", p.staged)
 	}
-	for _, body := range []string{`{}`, `{"Node":"mid"}`, `{"Node":"mid","Coord":{"Vec":[1]}}`, `{"Node":"mid","Coord":{"Vec":[0,0,0,0,0,0,0,0],"Error":-1}}`} {
+	for _, body := range []string{`{}`, `{"Node":"mid"}`, `{"Node":"mid","Coord":{"Vec":[1]}}`,
+		`{"Node":"mid","Coord":{"Vec":[0,0,0,0,0,0,0,0],"Error":-1}}`} {
 		r.want("PUT", "/v1/coordinate/update", body, 400, "*")
 	}
 }
@@ -88,11 +97,14 @@ func TestNearSortsByDistance(t *testing.T) {
 	r := newRig(t, nil)
 	me := r.api.cfg.Identity.NodeName
 	for _, name := range []string{"a-far", "b-mid", "c-near", "d-lost"} {
-		r.want("PUT", "/v1/catalog/register", `{"Node":"`+name+`","Address":"10.0.0.1","Service":{"Service":"web","Proxy":{"DestinationServiceName":"db"},"Kind":"connect-proxy"},"Check":{"Name":"c","Status":"passing","ServiceID":"web"}}`, 200, "true")
+		r.want("PUT", "/v1/catalog/register",
+			`{"Node":"`+name+
+				`","Address":"10.0.0.1","Service":{"Service":"web","Proxy":{"DestinationServiceName":"db"},"Kind":"connect-proxy"},"Check":{"Name":"c","Status":"passing","ServiceID":"web"}}`, 200, "true")
 	}
 	r.want("PUT", "/v1/catalog/register", `{"Node":"`+me+`","Address":"10.0.0.1"}`, 200, "true")
 	const before = "a-far b-mid c-near d-lost"
-	paths := []string{"/v1/catalog/service/web", "/v1/catalog/connect/db", "/v1/health/service/web", "/v1/health/connect/db", "/v1/health/checks/web", "/v1/health/state/any"}
+	paths := []string{"/v1/catalog/service/web", "/v1/catalog/connect/db", "/v1/health/service/web",
+		"/v1/health/connect/db", "/v1/health/checks/web", "/v1/health/state/any"}
 	for _, path := range paths {
 		if a := r.want("GET", path+"?near=c-near", "", 200, "*"); order(a.body) != before {
 			t.Errorf("%s: nobody knows where anybody lies, yet %s", path, order(a.body))
@@ -116,7 +128,8 @@ func TestNearSortsByDistance(t *testing.T) {
 			t.Errorf("%s near nobody: %s", path, order(a.body))
 		}
 	}
-	if a := r.want("GET", "/v1/catalog/nodes?near=b-mid", "", 200, "*"); !strings.HasPrefix(order(a.body), "b-mid c-near") || !strings.HasSuffix(order(a.body), "d-lost") {
+	if a := r.want("GET", "/v1/catalog/nodes?near=b-mid", "", 200, "*"); !strings.HasPrefix(order(a.body),
+		"b-mid c-near") || !strings.HasSuffix(order(a.body), "d-lost") {
 		t.Error(order(a.body))
 	}
 }
@@ -125,7 +138,8 @@ func TestQueriesKnowWhoAsks(t *testing.T) {
 	r := newRig(t, nil)
 	for i, name := range []string{"a-far", "b-mid", "c-near"} {
 		address := "10.0.0." + string(rune('1'+i))
-		r.want("PUT", "/v1/catalog/register", `{"Node":"`+name+`","Address":"`+address+`","Service":{"Service":"web"}}`, 200, "true")
+		r.want("PUT", "/v1/catalog/register", `{"Node":"`+name+`","Address":"`+address+`","Service":{"Service":"web"}}`, 200,
+			"true")
 	}
 	r.want("PUT", "/v1/catalog/register", `{"Node":"n1","Address":"10.0.0.9"}`, 200, "true")
 	r.lies("a-far", 80*time.Millisecond)

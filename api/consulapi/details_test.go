@@ -25,7 +25,8 @@ func TestUncommonDetails(t *testing.T) {
 		{"PUT", "/v1/catalog/register", "{\"Node\":\"\xff\"}", 400, "*"},
 		{"PUT", "/v1/agent/service/register", `{"name":"web","port":80,"check":{"ttl":"10s"}}`, 200, ""},
 	})
-	if a := r.do("GET", "/v1/agent/health/service/id/web", ""); a.status != 503 || a.header.Get("X-Consul-Reason") != "critical" {
+	if a := r.do("GET", "/v1/agent/health/service/id/web", ""); a.status != 503 ||
+		a.header.Get("X-Consul-Reason") != "critical" {
 		t.Errorf("%d %v", a.status, a.header)
 	}
 	req := httptest.NewRequest("PUT", "/v1/kv/form", strings.NewReader("a=b"))
@@ -40,7 +41,8 @@ func TestUncommonDetails(t *testing.T) {
 func TestDiscoveryMaxStale(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.DiscoveryMaxStale = 5 * time.Second })
 	r.store.contact = registry.Contact{KnownLeader: true, LastContact: 3 * time.Second}
-	for path, want := range map[string]string{"/v1/catalog/nodes": "stale", "/v1/health/state/any": "stale", "/v1/catalog/nodes?consistent": "consistent"} {
+	for path, want := range map[string]string{"/v1/catalog/nodes": "stale", "/v1/health/state/any": "stale",
+		"/v1/catalog/nodes?consistent": "consistent"} {
 		if a := r.do("GET", path, ""); a.header.Get("X-Consul-Effective-Consistency") != want {
 			t.Errorf("%s: %d %v", path, a.status, a.header)
 		}
@@ -56,7 +58,8 @@ func TestKeyListPolicy(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		r := newRig(t, func(c *Config) {
 			c.KeyListPolicy, c.DefaultACLPolicy = on, "deny"
-			c.Authorizer = tokens{"w": rules(acl.GlobalManagementRules), "r": rules(`key_prefix "app/" { policy = "read" }`), "l": rules(`key_prefix "app/" { policy = "list" }`)}
+			c.Authorizer = tokens{"w": rules(acl.GlobalManagementRules), "r": rules(`key_prefix "app/" { policy = "read" }`),
+				"l": rules(`key_prefix "app/" { policy = "list" }`)}
 		})
 		r.want("PUT", "/v1/kv/app/x?token=w", "1", 200, "true")
 		status := 200

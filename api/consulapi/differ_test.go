@@ -19,16 +19,31 @@ var (
 )
 
 var differWords = hottest.Words{
-	Paths: []string{"/v1/kv/a", "/v1/kv/a/b", "/v1/kv/app/x", "/v1/kv/app/", "/v1/kv/", "/v1/kv", "/v1/kv//a", "/v1/kv/a//b", "/v1/kv/a/../b", "/v1/kv/.", "/v1/kv/big", "/v1/kv/a%2Fb", "/v1/kv/%61",
-		"/v1/kv/new", "/v1/kv/a;b", "/v1/kv/a+b", "/v1/kv/a:b", "/v1/health/service/web", "/v1/health/service/WEB", "/v1/health/service/none", "/v1/health/service/", "/v1/health/service/web/x",
-		"/v1/catalog/service/web", "/v1/catalog/service/none", "/v1/catalog/service/web/", "/v1/catalog/register", "/v1/catalog/register", "/v1/catalog/register/", "/v1/catalog/nodes", "/v1/status/leader", "/", "/v2/kv/a", "*"},
-	Queries: []string{"raw", "raw=", "raw=1", "stale", "stale=", "stale=1", "consistent", "recurse", "keys", "cas=0", "cas=1", "cas=x", "flags=5", "index=0", "index=1", "index=99999999&wait=1ms", "index=x", "wait=1ms", "wait=x",
-		"passing", "passing=1", "passing=false", "passing=maybe", "tag=v1", "pretty", "token=reader", "token=", "dc=dc1", "dc=dc2", "ns=x", "near=_agent", "filter=x", "cached", "separator=/", "", "=", "a=%zz", "wait=-1s", "passing=%31", "acquire=x"},
-	Headers: []string{"X-Consul-Token: reader", "X-Consul-Token: writer", "X-Consul-Token: nobody", "X-Consul-Token:", "X-Consul-Token: ", "x-consul-token: writer", "X-Consul-Token: writer ", "X-Consul-Token: \twriter", "Authorization: Bearer writer",
-		"Authorization: bearer  reader", "X-Consul-Namespace: default", "X-Consul-Namespace: x", "X-Consul-Index: 5", "X-Vault-Token: writer", "X-Vault-Request: true", "X-Vault-Request: false"},
-	Bodies: []string{"", "value", strings.Repeat("v", 2000), strings.Repeat("v", 9000), "\x00\xff", `{}`, `null`, `[]`, `{`, `{"Node":"n","Address":"10.0.0.9"}`, `{"Node":"n"}`, `{"Node":5}`, `{"Node":"n","Address":"a","Datacenter":"dc2"}`,
-		`{"node":"n2","ADDRESS":"1","Service":{"Service":"s","Proxy":null},"Check":null}`, `{"Node":"n","Address":"10.0.0.9","Service":{"ID":"web","Service":"web","Port":81,"Tags":["x"]}}`,
-		`{"Node":"n","Address":"a","Check":{"CheckID":"c","Status":"passing"}}`, `{"Node":"n","Address":"a","Check":{"CheckID":"c","ServiceID":"none","Status":"passing"}}`, `{"Node":"n","Address":"a","NodeMeta":{"a":"b"}} x`, `{"Node":"n","Node":"m","Address":"a"}`, "{\"Node\":\"\xff\",\"Address\":\"a\"}"},
+	Paths: []string{"/v1/kv/a", "/v1/kv/a/b", "/v1/kv/app/x", "/v1/kv/app/", "/v1/kv/", "/v1/kv", "/v1/kv//a",
+		"/v1/kv/a//b", "/v1/kv/a/../b", "/v1/kv/.", "/v1/kv/big", "/v1/kv/a%2Fb", "/v1/kv/%61",
+		"/v1/kv/new", "/v1/kv/a;b", "/v1/kv/a+b", "/v1/kv/a:b", "/v1/health/service/web", "/v1/health/service/WEB",
+		"/v1/health/service/none", "/v1/health/service/", "/v1/health/service/web/x",
+		"/v1/catalog/service/web", "/v1/catalog/service/none", "/v1/catalog/service/web/", "/v1/catalog/register",
+		"/v1/catalog/register", "/v1/catalog/register/", "/v1/catalog/nodes", "/v1/status/leader", "/", "/v2/kv/a", "*"},
+	Queries: []string{"raw", "raw=", "raw=1", "stale", "stale=", "stale=1", "consistent", "recurse", "keys", "cas=0",
+		"cas=1", "cas=x", "flags=5", "index=0", "index=1", "index=99999999&wait=1ms", "index=x", "wait=1ms", "wait=x",
+		"passing", "passing=1", "passing=false", "passing=maybe", "tag=v1", "pretty", "token=reader", "token=", "dc=dc1",
+		"dc=dc2", "ns=x", "near=_agent", "filter=x", "cached", "separator=/", "", "=", "a=%zz", "wait=-1s", "passing=%31",
+		"acquire=x"},
+	Headers: []string{"X-Consul-Token: reader", "X-Consul-Token: writer", "X-Consul-Token: nobody", "X-Consul-Token:",
+		"X-Consul-Token: ", "x-consul-token: writer", "X-Consul-Token: writer ", "X-Consul-Token: \twriter",
+		"Authorization: Bearer writer",
+		"Authorization: bearer  reader", "X-Consul-Namespace: default", "X-Consul-Namespace: x", "X-Consul-Index: 5",
+		"X-Vault-Token: writer", "X-Vault-Request: true", "X-Vault-Request: false"},
+	Bodies: []string{"", "value", strings.Repeat("v", 2000), strings.Repeat("v", 9000), "\x00\xff", `{}`, `null`, `[]`,
+		`{`, `{"Node":"n","Address":"10.0.0.9"}`, `{"Node":"n"}`, `{"Node":5}`,
+		`{"Node":"n","Address":"a","Datacenter":"dc2"}`,
+		`{"node":"n2","ADDRESS":"1","Service":{"Service":"s","Proxy":null},"Check":null}`,
+		`{"Node":"n","Address":"10.0.0.9","Service":{"ID":"web","Service":"web","Port":81,"Tags":["x"]}}`,
+		`{"Node":"n","Address":"a","Check":{"CheckID":"c","Status":"passing"}}`,
+		`{"Node":"n","Address":"a","Check":{"CheckID":"c","ServiceID":"none","Status":"passing"}}`,
+		`{"Node":"n","Address":"a","NodeMeta":{"a":"b"}} x`, `{"Node":"n","Node":"m","Address":"a"}`,
+		"{\"Node\":\"\xff\",\"Address\":\"a\"}"},
 }
 
 // differing makes two equal states, one asked by the short path, one by the long.
@@ -61,13 +76,15 @@ var differConfigs = []struct {
 	{"open", nil},
 	{"tokens", func(c *Config) {
 		c.DefaultACLPolicy = "deny"
-		c.Authorizer = tokens{"writer": rules(acl.GlobalManagementRules), "reader": rules(`key_prefix "a" { policy = "read" } service_prefix "" { policy = "read" } node "node01" { policy = "read" }`), "": rules(``)}
+		c.Authorizer = tokens{"writer": rules(acl.GlobalManagementRules),
+			"reader": rules(`key_prefix "a" { policy = "read" } service_prefix "" { policy = "read" } node "node01" { policy = "read" }`), "": rules(``)}
 	}},
 	{"default token, small limits", func(c *Config) {
 		c.DefaultACLPolicy, c.Pretty = "deny", true
 		c.DefaultToken = func() string { return "reader" }
 		c.Limits.KVValueBytes, c.Limits.BodyBytes, c.Limits.PathBytes, c.Limits.QueryBytes = 1000, 100, 40, 30
-		c.Authorizer = tokens{"writer": rules(acl.GlobalManagementRules), "reader": rules(`key_prefix "" { policy = "read" } service "web" { policy = "read" }`), "": rules(``)}
+		c.Authorizer = tokens{"writer": rules(acl.GlobalManagementRules),
+			"reader": rules(`key_prefix "" { policy = "read" } service "web" { policy = "read" }`), "": rules(``)}
 	}},
 }
 

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/kit/errkind"
@@ -64,7 +65,7 @@ func (q *request) duration(name string, def, most time.Duration) (time.Duration,
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 || d > most {
-		return 0, invalidf("Invalid value for %s: %q is no duration from 0 to %v", name, text, most)
+		return 0, answer.Invalidf("Invalid value for %s: %q is no duration from 0 to %v", name, text, most)
 	}
 	return d, nil
 }
@@ -73,7 +74,7 @@ func (q *request) duration(name string, def, most time.Duration) (time.Duration,
 // every proxy has acknowledged, and no connection is in use. ?enable=false takes the mark away.
 func agentServiceDrain(q *request, l Local) error {
 	if q.rest == "" {
-		return invalidf("Missing service ID")
+		return answer.Invalidf("Missing service ID")
 	}
 	enable := true
 	if q.q.Has("enable") {
@@ -300,18 +301,18 @@ func (a *API) askServers(ctx context.Context, method, path string, body []byte, 
 	if token != "" {
 		r.Header.Set("X-Consul-Token", token)
 	}
-	answer := &capture{kept{header: http.Header{}}}
+	told := &capture{kept{header: http.Header{}}}
 	if a.cfg.Registry != nil {
-		a.ServeHTTP(answer, r)
+		a.ServeHTTP(told, r)
 	} else if a.cfg.Forward == nil {
-		return nil, errNoServers
-	} else if err := a.cfg.Forward.Forward(answer, r, false); err != nil {
+		return nil, answer.ErrNoServers
+	} else if err := a.cfg.Forward.Forward(told, r, false); err != nil {
 		return nil, err
 	}
-	if answer.status != http.StatusOK {
-		return nil, failWith(answer.status, string(bytes.TrimSpace(answer.body)))
+	if told.status != http.StatusOK {
+		return nil, answer.Fail(told.status, string(bytes.TrimSpace(told.body)))
 	}
-	return bytes.TrimSpace(answer.body), nil
+	return bytes.TrimSpace(told.body), nil
 }
 
 // settledState is how the proxies of one host stand to a service's instances.
@@ -333,7 +334,7 @@ func meshSettled(q *request) error {
 	}
 	index, err := strconv.ParseUint(q.q.Value("index"), 10, 64)
 	if err != nil {
-		return invalidf("Invalid value for index: %q", q.q.Value("index"))
+		return answer.Invalidf("Invalid value for index: %q", q.q.Value("index"))
 	}
 	var out settledState
 	out.Known, out.Proxies, out.Pending = m.Settled(service, index)

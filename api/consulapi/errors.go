@@ -2,68 +2,12 @@ package consulapi
 
 import (
 	"context"
-	"errors"
-	"net/http"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/errkind"
 )
-
-var (
-	errNoLeader  = errkind.New(errkind.Unavailable, "No cluster leader")
-	errNoServers = errkind.New(errkind.Unavailable, "No known Consul servers")
-)
-
-// statusError is an error with a status of its own, where the contract departs from the kinds.
-type statusError struct {
-	status int
-	text   string
-	retry  bool // the client shall try again in a second
-}
-
-// Error implements error.
-func (e *statusError) Error() string { return e.text }
-
-func failWith(status int, text string) error { return &statusError{status: status, text: text} }
-
-// refused turns a command's refusal into the contract's 500, keeping the
-// kinds that have a status of their own.
-func refused(err error) error {
-	switch errkind.Of(err) {
-	case errkind.Denied, errkind.TooLarge, errkind.Overloaded, errkind.NotLeader, errkind.Unavailable:
-		return err
-	}
-	return failWith(http.StatusInternalServerError, errkind.Text(err))
-}
-
-// statusOf maps an error to its code and text, and tells whether the client shall try again in a second.
-func statusOf(err error, writes bool) (code int, text string, retry bool) {
-	var s *statusError
-	if errors.As(err, &s) {
-		return s.status, s.text, s.retry
-	}
-	text = errkind.Text(err)
-	switch errkind.Of(err) {
-	case errkind.Invalid:
-		return http.StatusBadRequest, text, false
-	case errkind.Denied:
-		return http.StatusForbidden, text, false
-	case errkind.NotFound:
-		return http.StatusNotFound, text, false
-	case errkind.TooLarge:
-		return http.StatusRequestEntityTooLarge, text, false
-	case errkind.NotLeader:
-		return http.StatusInternalServerError, errkind.Text(errNoLeader), false
-	case errkind.Overloaded:
-		code = http.StatusTooManyRequests
-		if writes {
-			code = http.StatusServiceUnavailable
-		}
-		return code, "rate limit exceeded, try again later or against a different server", true
-	}
-	return http.StatusInternalServerError, text, false
-}
 
 // leads reports whether this server is the leader.
 func (a *API) leads(ctx context.Context) bool {
@@ -91,7 +35,7 @@ func (q *request) fail(err error) {
 		err = ferr
 	}
 	q.api.failures.Add(1)
-	code, text, retry := statusOf(err, q.route.class == write)
+	code, text, retry := answer.StatusOf(err, q.route.class == write)
 	if retry {
 		q.w.Header()["Retry-After"] = []string{"1"}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/kit/errkind"
@@ -49,21 +50,21 @@ func (e *Event) wire() wireEvent {
 
 func eventFire(q *request) error {
 	if q.rest == "" {
-		return invalidf("Missing name")
+		return answer.Invalidf("Missing name")
 	}
 	e := Event{ID: uuid.NewString(), Name: q.rest, NodeFilter: q.q.Value("node"), ServiceFilter: q.q.Value("service"), TagFilter: q.q.Value("tag")}
 	if err := q.allow(acl.Event, e.Name, acl.Write); err != nil {
 		return err
 	}
 	if q.api.cfg.Events == nil {
-		return failWith(http.StatusNotFound, "this agent has no gossip pool to fire events in")
+		return answer.Fail(http.StatusNotFound, "this agent has no gossip pool to fire events in")
 	}
 	if e.TagFilter != "" && e.ServiceFilter == "" {
-		return failWith(http.StatusInternalServerError, "Cannot provide tag filter without service filter")
+		return answer.Fail(http.StatusInternalServerError, "Cannot provide tag filter without service filter")
 	}
 	for name, expr := range map[string]string{"node": e.NodeFilter, "service": e.ServiceFilter, "tag": e.TagFilter} {
 		if _, err := pattern.Compile(expr); err != nil {
-			return invalidf("Invalid %s filter: %v", name, err)
+			return answer.Invalidf("Invalid %s filter: %v", name, err)
 		}
 	}
 	body, err := q.body(q.api.cfg.Limits.BodyBytes)

@@ -3,6 +3,7 @@ package consulapi
 import (
 	"slices"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/entry"
@@ -45,7 +46,7 @@ type gatewayService struct {
 func gatewayServices(q *request) error {
 	gateway := q.rest
 	if gateway == "" {
-		return invalidf("Missing gateway name")
+		return answer.Invalidf("Missing gateway name")
 	}
 	if err := q.allow(acl.Service, gateway, acl.Read); err != nil {
 		return err

@@ -36,7 +36,8 @@ type store struct {
 }
 
 func newStore() *store {
-	return &store{st: catalog.Empty(), applied: map[uint64]time.Time{}, changed: make(chan struct{}), contact: registry.Contact{KnownLeader: true, Leader: true}}
+	return &store{st: catalog.Empty(), applied: map[uint64]time.Time{}, changed: make(chan struct{}),
+		contact: registry.Contact{KnownLeader: true, Leader: true}}
 }
 
 func (s *store) State() *catalog.State {
@@ -85,7 +86,8 @@ func (s *store) SetRecords(ctx context.Context, ops ...catalog.RecordOp) (catalo
 	return res, res.OK && err == nil, err
 }
 
-func (s *store) Await(ctx context.Context, _ registry.Subject, least uint64, wait time.Duration, indexOf func(*catalog.State) uint64) *catalog.State {
+func (s *store) Await(ctx context.Context, _ registry.Subject, least uint64, wait time.Duration,
+	indexOf func(*catalog.State) uint64) *catalog.State {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	s.mu.Lock()
@@ -214,11 +216,14 @@ func (s servers) NodeInfo(_ context.Context, node string) (*catalog.Node, error)
 type pool struct{}
 
 func (pool) Members() []Member {
-	return []Member{{Name: "n1", Addr: "10.0.0.1", Port: 8301, Status: 1, Tags: map[string]string{"role": "consul", "dc": "dc1"}}}
+	return []Member{{Name: "n1", Addr: "10.0.0.1", Port: 8301, Status: 1, Tags: map[string]string{"role": "consul",
+		"dc": "dc1"}}}
 }
+
 func (pool) Join(context.Context, []string) (int, error) {
 	return 0, errkind.New(errkind.Unavailable, "nobody there")
 }
+
 func (pool) ForceLeave(name string, _ bool) error {
 	if name == "n1" {
 		return nil
@@ -229,18 +234,25 @@ func (pool) ForceLeave(name string, _ bool) error {
 // group is a Raft group of one.
 type group struct{ set AutopilotConfig }
 
-func (*group) Leader() string  { return "10.0.0.1:8300" }
+func (*group) Leader() string { return "10.0.0.1:8300" }
+
 func (*group) Peers() []string { return []string{"10.0.0.1:8300"} }
+
 func (*group) Configuration() ([]RaftServer, uint64, error) {
 	return []RaftServer{{ID: "id1", Node: "n1", Address: "10.0.0.1:8300", Leader: true, Voter: true, LastIndex: 7}}, 3, nil
 }
+
 func (*group) RemovePeer(context.Context, PeerRemoval) error { return nil }
+
 func (*group) TransferLeader(context.Context, string) error {
 	return errkind.New(errkind.Unavailable, "there is no peer")
 }
+
 func (g *group) Autopilot() AutopilotConfig {
-	return AutopilotConfig{CleanupDeadServers: true, LastContactThreshold: 200 * time.Millisecond, MaxTrailingLogs: 250, ServerStabilizationTime: 10 * time.Second, ModifyIndex: 5}
+	return AutopilotConfig{CleanupDeadServers: true, LastContactThreshold: 200 * time.Millisecond, MaxTrailingLogs: 250,
+		ServerStabilizationTime: 10 * time.Second, ModifyIndex: 5}
 }
+
 func (g *group) SetAutopilot(_ context.Context, c AutopilotConfig, cas bool) (bool, error) {
 	if cas && c.ModifyIndex != 5 {
 		return false, nil
@@ -248,8 +260,10 @@ func (g *group) SetAutopilot(_ context.Context, c AutopilotConfig, cas bool) (bo
 	g.set = c
 	return true, nil
 }
+
 func (*group) AutopilotHealth() AutopilotHealth {
-	return AutopilotHealth{Healthy: false, Servers: []ServerHealth{{ID: "id1", Name: "n1", Leader: true, Voter: true, LastContact: time.Millisecond}}}
+	return AutopilotHealth{Healthy: false,
+		Servers: []ServerHealth{{ID: "id1", Name: "n1", Leader: true, Voter: true, LastContact: time.Millisecond}}}
 }
 
 type process struct{ left, reloaded bool }
@@ -257,11 +271,14 @@ type process struct{ left, reloaded bool }
 func (*process) DebugConfig() map[string]any {
 	return map[string]any{"DataDir": "/d", "EncryptKey": "hidden"}
 }
+
 func (*process) Stats() map[string]map[string]string {
 	return map[string]map[string]string{"raft": {"state": "Leader"}}
 }
+
 func (p *process) Reload(context.Context) error { p.reloaded = true; return nil }
-func (p *process) Leave(context.Context) error  { p.left = true; return nil }
+
+func (p *process) Leave(context.Context) error { p.left = true; return nil }
 
 // rig is an API with everything behind it.
 type rig struct {
@@ -275,7 +292,9 @@ type rig struct {
 func newRig(t *testing.T, change func(*Config)) *rig {
 	t.Helper()
 	r := &rig{T: t, store: newStore(), proc: &process{}, group: &group{}}
-	l, err := local.New(local.Config{Node: catalog.Node{Name: "n1", Address: "10.0.0.1", Datacenter: "dc1"}, Servers: servers{newStore()}}) // a catalog of its own: indexes stay predictable
+	// a catalog of its own: indexes stay predictable
+	l, err := local.New(local.Config{Node: catalog.Node{Name: "n1", Address: "10.0.0.1", Datacenter: "dc1"},
+		Servers: servers{newStore()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,8 +305,12 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 		cancel()
 		<-done
 	})
-	cfg := Config{Identity: Identity{Datacenter: "dc1", NodeName: "n1", NodeID: "id1", Version: "1.21.4", Server: true, GRPCPort: 8502},
-		Registry: r.store, Operator: r.group, Snapshots: stateArchives{r.store}, CA: keptCA{r.store}, Leaves: &keptLeaves{}, Mesh: keptMesh{}, Connections: func([]uint16, time.Duration) (int, int, error) { return 3, 1, nil }, Local: l, Members: pool{}, Events: &firedEvents{list: []Event{{ID: "00000000-0000-0000-0000-000000000001", Name: "deploy"}}}, Info: r.proc}
+	cfg := Config{Identity: Identity{Datacenter: "dc1", NodeName: "n1", NodeID: "id1", Version: "1.21.4", Server: true,
+		GRPCPort: 8502},
+		Registry: r.store, Operator: r.group, Snapshots: stateArchives{r.store}, CA: keptCA{r.store}, Leaves: &keptLeaves{},
+		Mesh: keptMesh{}, Connections: func([]uint16, time.Duration) (int, int, error) { return 3, 1, nil }, Local: l,
+		Members: pool{}, Events: &firedEvents{list: []Event{{ID: "00000000-0000-0000-0000-000000000001", Name: "deploy"}}},
+		Info: r.proc}
 	if change != nil {
 		change(&cfg)
 	}
@@ -317,30 +340,30 @@ func rules(text string) *acl.Grant {
 	return &acl.Grant{Accessor: "the-accessor", Authorizer: acl.Compile(acl.Deny, parsed)}
 }
 
-// answer is a response read to its end.
-type answer struct {
+// response is a response read to its end.
+type response struct {
 	status int
 	header http.Header
 	body   string
 }
 
-func (r *rig) do(method, target, body string) answer {
+func (r *rig) do(method, target, body string) response {
 	r.Helper()
 	return r.send(httptest.NewRequest(method, target, strings.NewReader(body)))
 }
 
-func (r *rig) send(req *http.Request) answer {
+func (r *rig) send(req *http.Request) response {
 	rec := httptest.NewRecorder()
 	r.api.ServeHTTP(rec, req)
 	b, err := io.ReadAll(rec.Result().Body)
 	if err != nil {
 		r.Fatal(err)
 	}
-	return answer{rec.Code, rec.Header(), string(b)}
+	return response{rec.Code, rec.Header(), string(b)}
 }
 
 // want fails unless the answer has the status and, unless it is "*", the body.
-func (r *rig) want(method, target, body string, status int, text string) answer {
+func (r *rig) want(method, target, body string, status int, text string) response {
 	r.Helper()
 	a := r.do(method, target, body)
 	if a.status != status || text != "*" && a.body != text {
@@ -352,7 +375,10 @@ func (r *rig) want(method, target, body string, status int, text string) answer 
 // node registers a node with a passing serfHealth, as the leader does for members.
 func (r *rig) node(name string) {
 	r.Helper()
-	r.want("PUT", "/v1/catalog/register", `{"Node":"`+name+`","Address":"10.0.0.9","Check":{"CheckID":"serfHealth","Name":"Serf Health Status","Status":"passing"}}`, 200, "true")
+	r.want("PUT", "/v1/catalog/register",
+		`{"Node":"`+name+
+			`","Address":"10.0.0.9","Check":{"CheckID":"serfHealth","Name":"Serf Health Status","Status":"passing"}}`, 200,
+		"true")
 }
 
 // until polls a condition with a deadline.

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"strings"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/filter"
@@ -67,7 +68,7 @@ func (q *request) entriesOf(subject registry.Subject, key string, index func(*ca
 
 // appendEntries appends the instances that the viewer sees, with nodes and checks.
 func appendEntries(b []byte, st *catalog.State, instances iter.Seq[*catalog.Service], v viewer) []byte {
-	list := listWriter{b: b}
+	list := answer.List{Bytes: b}
 	var checks []*catalog.Check
 	for s := range instances {
 		n := st.Node(s.Node)
@@ -82,9 +83,9 @@ func appendEntries(b []byte, st *catalog.State, instances iter.Seq[*catalog.Serv
 		if v.sel.filter != nil && !v.sel.filter.Match(&filter.Entry{Node: n, Service: s, Checks: checks}) {
 			continue
 		}
-		list.b = appendEntry(list.next(), n, s, checks)
+		list.Bytes = answer.AppendEntry(list.Next(), n, s, checks)
 	}
-	return list.end()
+	return list.End()
 }
 
 // appendChecks gathers the checks of the node and then those of the instance.
@@ -105,18 +106,6 @@ func allPassing(checks []*catalog.Check) bool {
 		}
 	}
 	return true
-}
-
-func appendEntry(b []byte, n *catalog.Node, s *catalog.Service, checks []*catalog.Check) []byte {
-	b = append(b, `{"Node":`...)
-	b = appendNode(b, n)
-	b = append(b, `,"Service":`...)
-	b = appendService(b, s)
-	list := listWriter{b: append(b, `,"Checks":`...)}
-	for _, c := range checks {
-		list.b = appendCheck(list.next(), c)
-	}
-	return append(list.end(), '}')
 }
 
 func healthNode(q *request) error {
@@ -142,7 +131,7 @@ func healthChecks(q *request) error {
 func healthState(q *request) error {
 	word := q.rest
 	if word == "" {
-		return invalidf("Missing check state")
+		return answer.Invalidf("Missing check state")
 	}
 	want, known := catalog.ParseHealth(word)
 	return q.checks("health-state", registry.Subject{Topic: registry.TopicChecks}, (*catalog.State).ChecksIndex,
@@ -171,13 +160,13 @@ func (q *request) checks(key string, subject registry.Subject, index func(*catal
 		return err
 	}
 	encode := func(b []byte) []byte {
-		list := listWriter{b: b}
+		list := answer.List{Bytes: b}
 		for c := range sorted(q, st, all(st), nodeOfCheck) {
 			if q.seesCheck(c) && q.nodeMatches(st, &sel, c.Node) && sel.filter.Match(c) {
-				list.b = appendCheck(list.next(), c)
+				list.Bytes = answer.AppendCheck(list.Next(), c)
 			}
 		}
-		return list.end()
+		return list.End()
 	}
 	if len(sel.nodeMeta) > 0 { // a node's metadata may change without these indexes
 		return q.replyScratch(encode(q.buffer()))

@@ -54,8 +54,9 @@ func TestHealthRows(t *testing.T) {
 		return strings.Join(out, " ")
 	}
 	for path, want := range map[string]string{
-		"health/service/web":                            "native(serfHealth) web-1(serfHealth,c1) web-2(serfHealth,c2) web-3(serfHealth,c3)",
-		"health/service/web?passing":                    "native(serfHealth) web-2(serfHealth,c2)", // all checks pass: a warning does not
+		"health/service/web": "native(serfHealth) web-1(serfHealth,c1) web-2(serfHealth,c2) web-3(serfHealth,c3)",
+		// all checks pass: a warning does not
+		"health/service/web?passing":                    "native(serfHealth) web-2(serfHealth,c2)",
 		"health/service/web?passing=1":                  "native(serfHealth) web-2(serfHealth,c2)",
 		"health/service/web?passing=false":              "native(serfHealth) web-1(serfHealth,c1) web-2(serfHealth,c2) web-3(serfHealth,c3)",
 		"health/service/WEB?tag=V1":                     "web-2(serfHealth,c2) web-3(serfHealth,c3)", // in any case
@@ -82,7 +83,8 @@ func TestHealthRows(t *testing.T) {
 	r.want("GET", "/v1/catalog/services?node-meta=os:x", "", 200, `{"web":["edge","v1"]}`)
 	for path, part := range map[string]string{"catalog/node/a?filter=Service==%22web-proxy%22": `"Services":{"proxy":{"Kind":"connect-proxy"`,
 		"catalog/node-services/a?filter=Service==%22web-proxy%22": `"Services":[{"Kind":"connect-proxy","ID":"proxy"`} {
-		if a := r.do("GET", "/v1/"+path, ""); !strings.Contains(a.body, part) || strings.Contains(a.body, "web-1") || !strings.Contains(a.body, `{"Node":{"ID":""`) {
+		if a := r.do("GET", "/v1/"+path, ""); !strings.Contains(a.body, part) || strings.Contains(a.body, "web-1") ||
+			!strings.Contains(a.body, `{"Node":{"ID":""`) {
 			t.Errorf("%s: %s", path, a.body)
 		}
 	}

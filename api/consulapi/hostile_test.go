@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"corbel.dev/corbel/api/consulapi/bodies"
 	"corbel.dev/corbel/catalog/query"
 )
 
@@ -24,18 +25,25 @@ func (r *rig) hash() uint64 {
 }
 
 var hostileBodies = []string{
-	"{", "[", "nul", `"`, "[[]", `{"Node":1}`, `{"Node":{"Verb":"set"}}`, "[1]", `[{"KV":1}]`, "\xff\xfe", `{"Node":"` + "\xff" + `"}`,
-	`{"Service":[]}`, `{"Checks":{}}`, `{"LockDelay":{}}`, `{"TTL":[]}`, `{"Name":{}}`, `{"Status":3}`, `{"Check":"x"}`, `{"Tags":"x"}`,
-	`{"Port":"x"}`, `{"Port":1e99}`, strings.Repeat("[", 5000), strings.Repeat(`{"a":`, 5000), `{"Name":"` + strings.Repeat("x", 2<<20) + `"}`,
+	"{", "[", "nul", `"`, "[[]", `{"Node":1}`, `{"Node":{"Verb":"set"}}`, "[1]", `[{"KV":1}]`, "\xff\xfe",
+	`{"Node":"` + "\xff" + `"}`,
+	`{"Service":[]}`, `{"Checks":{}}`, `{"LockDelay":{}}`, `{"TTL":[]}`, `{"Name":{}}`, `{"Status":3}`, `{"Check":"x"}`,
+	`{"Tags":"x"}`,
+	`{"Port":"x"}`, `{"Port":1e99}`, strings.Repeat("[", 5000), strings.Repeat(`{"a":`, 5000),
+	`{"Name":"` + strings.Repeat("x", 2<<20) + `"}`,
 }
 
 var hostileQueries = []string{
-	"", "index=-1", "index=x", "wait=x&index=1", "index=99999999999999999999", "dc=nowhere", "ns=x", "partition=x", "stale&consistent", "cached&consistent",
-	"filter=%28", "filter=a+%3D%3D", "filter=%22", "max_stale=x", "%zz=1", "a;b", "passing=x", "cas=x", "cas=-1", "flags=x", "acquire=&cas=1", "enable=perhaps",
-	"pretty&unknown=1", "node-meta=%00", "tag=%ff", "token=%0a", "separator=%00&keys", "near=_agent", "relay-factor=9", strings.Repeat("a=b&", 500),
+	"", "index=-1", "index=x", "wait=x&index=1", "index=99999999999999999999", "dc=nowhere", "ns=x", "partition=x",
+	"stale&consistent", "cached&consistent",
+	"filter=%28", "filter=a+%3D%3D", "filter=%22", "max_stale=x", "%zz=1", "a;b", "passing=x", "cas=x", "cas=-1",
+	"flags=x", "acquire=&cas=1", "enable=perhaps",
+	"pretty&unknown=1", "node-meta=%00", "tag=%ff", "token=%0a", "separator=%00&keys", "near=_agent", "relay-factor=9",
+	strings.Repeat("a=b&", 500),
 }
 
-var hostileRests = []string{"", "x", "%00", "%ff", "a%2F..%2Fb", "..", "//", strings.Repeat("k", 3000), "é", "a%0ab", "%2e%2e/%2e%2e/etc/passwd"}
+var hostileRests = []string{"", "x", "%00", "%ff", "a%2F..%2Fb", "..", "//", strings.Repeat("k", 3000), "é", "a%0ab",
+	"%2e%2e/%2e%2e/etc/passwd"}
 
 // TestBadInput sends what no client should, to every row: it must be answered
 // below 500 (save where the contract says 500), must panic nowhere and change nothing.
@@ -82,7 +90,8 @@ func TestBadInput(t *testing.T) {
 			}
 		}
 	}
-	for _, target := range []string{"/v1/kv/a?cas=x", "/v1/kv/a?cas=1&acquire=s", "/v1/kv/%00", "/v1/kv/", "/v1/kv/a?flags=x", "/v1/kv/a?acquire="} {
+	for _, target := range []string{"/v1/kv/a?cas=x", "/v1/kv/a?cas=1&acquire=s", "/v1/kv/%00", "/v1/kv/",
+		"/v1/kv/a?flags=x", "/v1/kv/a?acquire="} {
 		try("PUT", target, "x")
 	}
 	if r.hash() != before {
@@ -95,8 +104,10 @@ func TestBadInput(t *testing.T) {
 
 // contract500 knows the texts that the contract gives the code 500.
 func contract500(body string) bool {
-	for _, text := range []string{"No path to datacenter", "Must provide", "Invalid Session TTL", "Session TTL", "Invalid Behavior",
-		"does not have associated TTL", "agent: No node found", "nobody there", "Missing node registration", "This process keeps", "invalid session", "Cannot provide tag filter"} {
+	for _, text := range []string{"No path to datacenter", "Must provide", "Invalid Session TTL", "Session TTL",
+		"Invalid Behavior",
+		"does not have associated TTL", "agent: No node found", "nobody there", "Missing node registration",
+		"This process keeps", "invalid session", "Cannot provide tag filter"} {
 		if strings.HasPrefix(body, text) {
 			return true
 		}
@@ -113,18 +124,18 @@ func FuzzDecoders(f *testing.F) {
 	f.Add([]byte(`{"Node":"n","Address":"a","Service":{"Service":"s","Proxy":{"Mode":"direct"}},"Check":{"Definition":{"Interval":"10s","Timeout":5}}}`))
 	f.Add([]byte(`[{"KV":{"Verb":"set","Key":"a","Value":"aGk="}}]`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var reg wireRegister
-		if decodeJSON(b, &reg) == nil {
-			_, _ = reg.command("dc1")
+		var reg bodies.Register
+		if bodies.Decode(b, &reg) == nil {
+			_, _ = reg.Command("dc1")
 		}
 		var ops []wireTxnOp
-		_ = decodeJSON(b, &ops)
+		_ = bodies.Decode(b, &ops)
 		var s wireSession
-		if decodeJSON(b, &s) == nil {
+		if bodies.Decode(b, &s) == nil {
 			_ = s.session("n")
 		}
-		if proxy, _, err := canonicalProxy(b); err == nil && proxy != nil {
-			again, _, err := canonicalProxy(proxy)
+		if proxy, _, err := bodies.CanonicalProxy(b); err == nil && proxy != nil {
+			again, _, err := bodies.CanonicalProxy(proxy)
 			if err != nil || !bytes.Equal(again, proxy) {
 				t.Fatalf("canonical form is not stable: %s, %s, %v", proxy, again, err)
 			}
@@ -143,9 +154,9 @@ func FuzzQueryAndWatchBodies(f *testing.F) {
 	f.Add([]byte(`[{"ID":"1","Path":"/v1/kv/a","Index":5},{"ID":"2","Path":"/v1/health/service/web?passing"}]`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var list []wireWatch
-		_ = decodeJSON(b, &list)
+		_ = bodies.Decode(b, &list)
 		d := &query.Definition{}
-		if decodeJSON(b, d) != nil || d.Validate() != nil || !d.IsTemplate() {
+		if bodies.Decode(b, d) != nil || d.Validate() != nil || !d.IsTemplate() {
 			return
 		}
 		_, _ = d.Render("geo-name")
@@ -153,7 +164,7 @@ func FuzzQueryAndWatchBodies(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if next := (&query.Definition{}); decodeJSON(again, next) != nil || next.Validate() != nil {
+		if next := (&query.Definition{}); bodies.Decode(again, next) != nil || next.Validate() != nil {
 			t.Fatalf("not valid when it comes again: %s", again)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/api/hothttp"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog"
@@ -224,8 +225,8 @@ func (h *Hot) serveGet(c *hothttp.Call, r *hothttp.Request, key string) hothttp.
 	case raw:
 		format = headRaw
 	default:
-		if body = append(appendKVPair(append(body, '['), p), ']'); a.cfg.Pretty {
-			body = indent(body)
+		if body = append(answer.AppendKVPair(append(body, '['), p), ']'); a.cfg.Pretty {
+			body = answer.Indent(body)
 		}
 	}
 	send := body
@@ -257,7 +258,7 @@ func (h *Hot) servePut(c *hothttp.Call, r *hothttp.Request, key string) hothttp.
 	}
 	res, err := a.cfg.Registry.Apply(h.base, &catalog.KV{Verb: catalog.KVSet, Pair: catalog.KVPair{Key: key, Value: r.Body}})
 	if err == nil && res.Err != nil {
-		err = refused(res.Err)
+		err = answer.Refused(res.Err)
 	}
 	if errkind.Is(err, errkind.NotLeader) {
 		return hothttp.Decline // nothing was done; net/http passes the request on to the leader
@@ -300,7 +301,7 @@ func (h *Hot) fail(c *hothttp.Call, err error, cl class, t *telemetry.Timing, be
 // failure makes the answer for an error.
 func (h *Hot) failure(err error, cl class) (head, body []byte) {
 	h.api.failures.Add(1)
-	code, text, retry := statusOf(err, cl == write)
+	code, text, retry := answer.StatusOf(err, cl == write)
 	head = append([]byte("HTTP/1.1 "), strconv.Itoa(code)...)
 	head = append(append(append(head, ' '), http.StatusText(code)...), "\r\n"...)
 	head = append(append(head, h.policy...), headText...)

@@ -159,7 +159,7 @@ func (c *client) send(text string) {
 	}
 }
 
-func (c *client) read() answer {
+func (c *client) read() response {
 	c.Helper()
 	res, err := http.ReadResponse(c.r, nil)
 	if err != nil {
@@ -172,10 +172,10 @@ func (c *client) read() answer {
 	}
 	res.Header.Del("Date")
 	res.Header["Content-Length"] = []string{fmt.Sprint(res.ContentLength)}
-	return answer{res.StatusCode, res.Header, string(b)}
+	return response{res.StatusCode, res.Header, string(b)}
 }
 
-func (c *client) ask(method, target, headers, body string) answer {
+func (c *client) ask(method, target, headers, body string) response {
 	c.Helper()
 	c.send(requestText(method, target, headers, body))
 	return c.read()
@@ -250,15 +250,18 @@ func TestHotAnswersAsNetHTTPDoes(t *testing.T) {
 		{"GET", "/v1/catalog/service/web?index=1000&wait=1ms", "", "", true},
 		{"PUT", "/v1/catalog/service/web", "", "x", false},
 		{"GET", "/v1/catalog/nodes", "", "", false},
-		{"PUT", "/v1/catalog/register", "", `{"Node":"n","Address":"10.0.0.9","Service":{"ID":"s1","Service":"s","Port":80}}`, true},
-		{"PUT", "/v1/catalog/register", "", `{"node":"n2","ADDRESS":"\u0031","Service":{"Service":"s","Proxy":null},"Check":null}`, true},
+		{"PUT", "/v1/catalog/register", "", `{"Node":"n","Address":"10.0.0.9","Service":{"ID":"s1","Service":"s","Port":80}}`,
+			true},
+		{"PUT", "/v1/catalog/register", "",
+			`{"node":"n2","ADDRESS":"\u0031","Service":{"Service":"s","Proxy":null},"Check":null}`, true},
 		{"PUT", "/v1/catalog/register", "X-Consul-Token: reader\r\n", `{"Node":"n","Address":"10.0.0.9"}`, true},
 		{"PUT", "/v1/catalog/register", "X-Consul-Token: nobody\r\n", `{"Node":"n","Address":"10.0.0.9"}`, true},
 		{"PUT", "/v1/catalog/register", "", `{"Node":"n"}`, true},
 		{"PUT", "/v1/catalog/register", "", `{"Node":"n","Address":"a","Datacenter":"dc2"}`, true},
 		{"PUT", "/v1/catalog/register", "", `{"Node":"n","Address":"a","Service":{"ID":"x"}}`, true},
 		{"PUT", "/v1/catalog/register", "", `{"Node":"n","Address":"a","Check":{"CheckID":"c","Status":"fine"}}`, true},
-		{"PUT", "/v1/catalog/register", "", `{"Node":"n","Address":"a","Check":{"CheckID":"c","ServiceID":"none","Status":"passing"}}`, true},
+		{"PUT", "/v1/catalog/register", "",
+			`{"Node":"n","Address":"a","Check":{"CheckID":"c","ServiceID":"none","Status":"passing"}}`, true},
 		{"PUT", "/v1/catalog/register", "", `{"Node":5}`, true},
 		{"PUT", "/v1/catalog/register", "", `{`, true},
 		{"PUT", "/v1/catalog/register", "", "", true},
@@ -273,9 +276,12 @@ func TestHotAnswersAsNetHTTPDoes(t *testing.T) {
 		declines bool
 	}{
 		{name: "leader", contact: registry.Contact{KnownLeader: true, Leader: true}},
-		{name: "leader that is not ready", contact: registry.Contact{KnownLeader: true, Leader: true, LastContact: 12 * time.Second}},
-		{name: "follower", contact: registry.Contact{KnownLeader: true, LastContact: 1500 * time.Millisecond}, config: staleness},
-		{name: "near follower", contact: registry.Contact{KnownLeader: true, LastContact: 20 * time.Millisecond}, config: staleness},
+		{name: "leader that is not ready", contact: registry.Contact{KnownLeader: true, Leader: true,
+			LastContact: 12 * time.Second}},
+		{name: "follower", contact: registry.Contact{KnownLeader: true, LastContact: 1500 * time.Millisecond},
+			config: staleness},
+		{name: "near follower", contact: registry.Contact{KnownLeader: true, LastContact: 20 * time.Millisecond},
+			config: staleness},
 		{name: "no leader", err: errkind.New(errkind.Unavailable, "No cluster leader")},
 		{name: "not the leader", err: errkind.New(errkind.NotLeader, "not the leader"), declines: true},
 		{name: "overloaded", err: errkind.New(errkind.Overloaded, "full")},
@@ -328,7 +334,8 @@ func TestHotIsOnlyForPlainConfigurations(t *testing.T) {
 
 // FuzzHotParams checks that what the hot path understands of a query is what net/http's path does.
 func FuzzHotParams(f *testing.F) {
-	for _, seed := range []string{"", "passing", "passing=1&index=5&wait=10s", "passing=x", "index=%31", "stale&stale=1", "wait=1h&index=0",
+	for _, seed := range []string{"", "passing", "passing=1&index=5&wait=10s", "passing=x", "index=%31", "stale&stale=1",
+		"wait=1h&index=0",
 		"passing=0&passing", "a;b&passing", "+passing", "index=5&index=6", "wait=-5s&index=1"} {
 		f.Add(seed)
 	}

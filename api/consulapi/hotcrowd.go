@@ -264,7 +264,7 @@ func (cr *crowd) answer(due []*parked, generation uint64, st *catalog.State) {
 		return
 	}
 	head, body := h.compose(nil, &cr.asked, cr.grant, generation, st, contact, mode)
-	r := &round{answer: hothttp.Render(head, body), due: due, timing: h.lists[cr.asked.list], clock: h.api.cfg.Clock,
+	r := &round{response: hothttp.Render(head, body), due: due, timing: h.lists[cr.asked.list], clock: h.api.cfg.Clock,
 		index: st.ServiceIndex(cr.asked.name), notify: h.notify[cr.asked.list]}
 	r.committed = r.notify.wokenBy(h.api, r.index, due, woken)
 	r.chunks.Add((len(due) + soloReplies - 1) / soloReplies)

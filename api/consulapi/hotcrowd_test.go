@@ -53,7 +53,7 @@ func TestOneChangeAnswersTheCrowd(t *testing.T) {
 	s.parked(watchers - 100)
 	s.service("n2", "passing")
 	want := s.api.cache
-	var first answer
+	var first response
 	for i, c := range clients[100:] {
 		a := c.read()
 		if i == 0 {
@@ -126,7 +126,8 @@ func TestRestoreAnswersTheCrowd(t *testing.T) {
 	// The new history reaches the same index with another content.
 	s.service("x1", "passing")
 	s.service("x2", "passing")
-	if hot, slow := c.ask("GET", "/v1/health/service/web", "", ""), dialTo(t, s.slow).ask("GET", "/v1/health/service/web", "", ""); hot.body != slow.body ||
+	if hot, slow := c.ask("GET", "/v1/health/service/web", "", ""), dialTo(t, s.slow).ask("GET", "/v1/health/service/web",
+		"", ""); hot.body != slow.body ||
 		!containsAll(hot.body, "x1", "x2") || containsAll(hot.body, "n1") {
 		t.Errorf("another history's body: %s", hot.body)
 	}
@@ -300,7 +301,8 @@ func TestWatchersOfADyingRegistry(t *testing.T) {
 // dying is a registry that has shut down: no wait lasts.
 type dying struct{ *store }
 
-func (d dying) Await(context.Context, registry.Subject, uint64, time.Duration, func(*catalog.State) uint64) *catalog.State {
+func (d dying) Await(context.Context, registry.Subject, uint64, time.Duration,
+	func(*catalog.State) uint64) *catalog.State {
 	return d.State()
 }
 
@@ -312,7 +314,8 @@ func TestDeadlinesHeap(t *testing.T) {
 		epoch := time.Unix(0, 0)
 		t.Repeat(map[string]func(*rapid.T){
 			"push": func(t *rapid.T) {
-				m := &parked{deadline: epoch.Add(time.Duration(rapid.IntRange(0, 20).Draw(t, "deadline"))), index: rapid.Uint64Range(0, 3).Draw(t, "index")}
+				m := &parked{deadline: epoch.Add(time.Duration(rapid.IntRange(0, 20).Draw(t, "deadline"))),
+					index: rapid.Uint64Range(0, 3).Draw(t, "index")}
 				heap.push(m)
 				all = append(all, m)
 			},

@@ -1,6 +1,8 @@
 package consulapi
 
 import (
+	"corbel.dev/corbel/api/consulapi/answer"
+	"corbel.dev/corbel/api/consulapi/bodies"
 	"corbel.dev/corbel/api/hothttp"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog/grants"
@@ -41,17 +43,17 @@ func (h *Hot) register(r *hothttp.Request) error {
 	if err != nil {
 		return err
 	}
-	in := &wireRegister{}
-	if !parseRegister(string(r.Body), in) {
-		*in = wireRegister{}
-		if err := decodeJSON(r.Body, in); err != nil {
+	in := &bodies.Register{}
+	if !bodies.ParseRegister(string(r.Body), in) {
+		*in = bodies.Register{}
+		if err := bodies.Decode(r.Body, in); err != nil {
 			return err
 		}
 	}
 	if in.Datacenter != "" && in.Datacenter != a.cfg.Identity.Datacenter {
 		return errElsewhere
 	}
-	cmd, err := in.command(a.cfg.Identity.Datacenter)
+	cmd, err := in.Command(a.cfg.Identity.Datacenter)
 	if err != nil {
 		return err
 	}
@@ -69,7 +71,7 @@ func (h *Hot) register(r *hothttp.Request) error {
 		return err
 	}
 	if res.Err != nil {
-		return refused(res.Err)
+		return answer.Refused(res.Err)
 	}
 	return nil
 }

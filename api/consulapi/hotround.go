@@ -21,10 +21,10 @@ const soloReplies = 32
 // parked first helps the round that is under way to its end: it would have had to
 // wait anyhow, and whoever has not been answered has waited longer.
 type round struct {
-	answer hothttp.Rendered
-	due    []*parked
-	timing *telemetry.Timing
-	index  uint64 // of the answer
+	response hothttp.Rendered
+	due      []*parked
+	timing   *telemetry.Timing
+	index    uint64 // of the answer
 	// committed is when the change of that index was committed; zero when that is not known.
 	committed time.Time
 	notify    *notifyTimings
@@ -42,7 +42,7 @@ func (r *round) help() {
 			return
 		}
 		for _, m := range r.due[from:min(from+soloReplies, len(r.due))] {
-			_ = m.call.ReplyRendered(r.answer) // a client that left is noticed by hothttp
+			_ = m.call.ReplyRendered(r.response) // a client that left is noticed by hothttp
 			now := r.clock.Now()
 			r.timing.Observe(now.Sub(m.begun))
 			if m.index < r.index && !r.committed.IsZero() { // not one whose time was over

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/entry"
@@ -133,23 +134,23 @@ func intentionList(q *request) error {
 // only the enterprise edition has; peer is set for "peer:peer/name" where that may stand.
 func intentionName(param, text string, peers bool) (name, peer string, err error) {
 	if text == "" {
-		return "", "", invalidf("required query parameter '%s' not set", param)
+		return "", "", answer.Invalidf("required query parameter '%s' not set", param)
 	}
 	if rest, ok := strings.CutPrefix(text, "peer:"); ok && peers {
 		peer, name, ok = strings.Cut(rest, "/")
 		if !ok || peer == "" || name == "" {
-			return "", "", invalidf("error parsing %s %q: expected peer:PEER/NAME", param, text)
+			return "", "", answer.Invalidf("error parsing %s %q: expected peer:PEER/NAME", param, text)
 		}
 		return name, peer, nil
 	}
 	parts := strings.Split(text, "/")
 	for _, p := range parts[:len(parts)-1] {
 		if p != "default" {
-			return "", "", invalidf("error parsing %s %q: namespaces and partitions other than default are an enterprise feature", param, text)
+			return "", "", answer.Invalidf("error parsing %s %q: namespaces and partitions other than default are an enterprise feature", param, text)
 		}
 	}
 	if name = parts[len(parts)-1]; len(parts) > 3 || name == "" {
-		return "", "", invalidf("error parsing %s %q: expected NAME", param, text)
+		return "", "", answer.Invalidf("error parsing %s %q: expected NAME", param, text)
 	}
 	return name, "", nil
 }
@@ -184,7 +185,7 @@ func intentionGet(q *request) error {
 			}
 		}
 	}
-	return failWith(http.StatusNotFound, "Intention not found")
+	return answer.Fail(http.StatusNotFound, "Intention not found")
 }
 
 func intentionSet(q *request) error {
@@ -294,7 +295,7 @@ func (q *request) editIntentions(destination string, edit func(*entry.Intentions
 func intentionMatch(q *request) error {
 	by := q.q.Value("by")
 	if by != "source" && by != "destination" {
-		return invalidf("required query parameter 'by' not set: must be one of source or destination")
+		return answer.Invalidf("required query parameter 'by' not set: must be one of source or destination")
 	}
 	var names []string
 	for k, v := range q.q.Pairs() {
@@ -307,7 +308,7 @@ func intentionMatch(q *request) error {
 		}
 	}
 	if len(names) == 0 {
-		return invalidf("required query parameter 'name' not set")
+		return answer.Invalidf("required query parameter 'name' not set")
 	}
 	for _, name := range names {
 		if err := q.allow(acl.Intention, name, acl.Read); err != nil {
@@ -342,7 +343,7 @@ func intentionCheck(q *request) error {
 		return err
 	}
 	if t := q.q.Value("source-type"); t != "" && t != "consul" {
-		return invalidf("unknown source-type %q: only consul is known", t)
+		return answer.Invalidf("unknown source-type %q: only consul is known", t)
 	}
 	if err := q.allow(acl.Intention, destination, acl.Read); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/entry"
@@ -25,7 +26,7 @@ var intentionIDRoutes = []route{
 
 const intentionIDPattern = "/v1/connect/intentions/"
 
-var errNoIntention = failWith(http.StatusNotFound, "Intention not found")
+var errNoIntention = answer.Fail(http.StatusNotFound, "Intention not found")
 
 // intentionBody reads an intention of a client that names both services in the body.
 func (q *request) intentionBody() (in wireIntention, err error) {
@@ -34,16 +35,16 @@ func (q *request) intentionBody() (in wireIntention, err error) {
 	}
 	for _, v := range []string{in.SourceNS, in.DestinationNS, in.SourcePartition, in.DestinationPartition} {
 		if v != "" && v != "default" {
-			return in, invalidf("Namespaces and partitions other than default are a Consul Enterprise feature")
+			return in, answer.Invalidf("Namespaces and partitions other than default are a Consul Enterprise feature")
 		}
 	}
 	switch {
 	case in.SourceName == "":
-		return in, invalidf("SourceName must be set")
+		return in, answer.Invalidf("SourceName must be set")
 	case in.DestinationName == "":
-		return in, invalidf("DestinationName must be set")
+		return in, answer.Invalidf("DestinationName must be set")
 	case in.SourcePeer != "":
-		return in, invalidf("SourcePeer cannot be set on intentions with an ID: use /v1/connect/intentions/exact")
+		return in, answer.Invalidf("SourcePeer cannot be set on intentions with an ID: use /v1/connect/intentions/exact")
 	}
 	return in, nil
 }
@@ -57,13 +58,13 @@ func intentionCreate(q *request) error {
 		return err
 	}
 	if in.ID != "" {
-		return invalidf("ID must be empty when creating a new intention")
+		return answer.Invalidf("ID must be empty when creating a new intention")
 	}
 	in.ID = uuid.NewString()
 	next := q.sourceOf(&in)
 	err = q.editIntentions(in.DestinationName, func(e *entry.Intentions) (bool, error) {
 		if slices.ContainsFunc(e.Sources, func(s *entry.Source) bool { return s.Name == in.SourceName && s.Peer == "" }) {
-			return false, failWith(http.StatusInternalServerError, "duplicate intention found: "+in.SourceName+" => "+in.DestinationName)
+			return false, answer.Fail(http.StatusInternalServerError, "duplicate intention found: "+in.SourceName+" => "+in.DestinationName)
 		}
 		e.Sources = append(e.Sources, next)
 		return true, nil
@@ -84,7 +85,7 @@ func (q *request) sourceOf(in *wireIntention) *entry.Source {
 // intentionWithID finds an intention by the ID in the path.
 func (q *request) intentionWithID(st *catalog.State) (*wireIntention, error) {
 	if _, err := uuid.Parse(q.rest); err != nil || len(q.rest) != 36 {
-		return nil, invalidf("failed intention lookup: %q is no UUID", q.rest)
+		return nil, answer.Invalidf("failed intention lookup: %q is no UUID", q.rest)
 	}
 	found := allIntentions(st, func(in *wireIntention) bool { return in.ID == q.rest })
 	if len(found) == 0 {
@@ -141,7 +142,7 @@ func intentionUpdate(q *request) error {
 			return errkind.New(errkind.Invalid, "Cannot modify Destination of an intention once it exists: delete it and create another")
 		}
 		if i := slices.IndexFunc(e.Sources, func(s *entry.Source) bool { return s.Name == in.SourceName && s.Peer == "" }); i >= 0 && i != at {
-			return failWith(http.StatusInternalServerError, "duplicate intention found: "+in.SourceName+" => "+in.DestinationName)
+			return answer.Fail(http.StatusInternalServerError, "duplicate intention found: "+in.SourceName+" => "+in.DestinationName)
 		}
 		next.LegacyCreateTime = e.Sources[at].LegacyCreateTime
 		e.Sources[at] = next

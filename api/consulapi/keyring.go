@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
@@ -41,7 +42,7 @@ func (q *request) relayFactor() error {
 		return nil
 	}
 	if n, err := strconv.Atoi(v); err != nil || n < 0 || n > 5 {
-		return invalidf("Error parsing relay factor: must be in range: [0, 5]")
+		return answer.Invalidf("Error parsing relay factor: must be in range: [0, 5]")
 	}
 	return nil
 }
@@ -54,7 +55,7 @@ func (q *request) keyring(l acl.Level) (Keyring, error) {
 		return nil, err
 	}
 	if q.api.cfg.Keyring == nil {
-		return nil, invalidf("keyring is empty: gossip is not encrypted (set encrypt on all members)")
+		return nil, answer.Invalidf("keyring is empty: gossip is not encrypted (set encrypt on all members)")
 	}
 	return q.api.cfg.Keyring, nil
 }
@@ -64,7 +65,7 @@ func keyringList(q *request) error {
 	if v, ok := q.q.Get("local-only"); ok {
 		on, err := strconv.ParseBool(v)
 		if v != "" && err != nil {
-			return invalidf("Error parsing local-only: %v", err)
+			return answer.Invalidf("Error parsing local-only: %v", err)
 		}
 		localOnly = on || v == ""
 	}
@@ -94,7 +95,7 @@ func keyringList(q *request) error {
 // keyringChange runs one of the changes with the body's key.
 func keyringChange(q *request, change func(Keyring, context.Context, string) error) error {
 	if q.q.Has("local-only") {
-		return invalidf("argument local-only is only valid when reading keys")
+		return answer.Invalidf("argument local-only is only valid when reading keys")
 	}
 	k, err := q.keyring(acl.Write)
 	if err != nil {
@@ -105,7 +106,7 @@ func keyringChange(q *request, change func(Keyring, context.Context, string) err
 		return err
 	}
 	if in.Key == "" {
-		return invalidf("Key: a base64 gossip key is needed")
+		return answer.Invalidf("Key: a base64 gossip key is needed")
 	}
 	if err := change(k, q.r.Context(), in.Key); err != nil {
 		return err
@@ -114,8 +115,10 @@ func keyringChange(q *request, change func(Keyring, context.Context, string) err
 }
 
 func keyringInstall(q *request) error { return keyringChange(q, Keyring.InstallKey) }
-func keyringUse(q *request) error     { return keyringChange(q, Keyring.UseKey) }
-func keyringRemove(q *request) error  { return keyringChange(q, Keyring.RemoveKey) }
+
+func keyringUse(q *request) error { return keyringChange(q, Keyring.UseKey) }
+
+func keyringRemove(q *request) error { return keyringChange(q, Keyring.RemoveKey) }
 
 // operatorUsage counts what is registered.
 func operatorUsage(q *request) error {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
@@ -14,7 +15,7 @@ import (
 
 const kvPattern = "/v1/kv/"
 
-var errMissingKey = invalidf("Missing key name")
+var errMissingKey = answer.Invalidf("Missing key name")
 
 func kvGet(q *request) error {
 	if q.q != "" {
@@ -51,7 +52,7 @@ func kvGet(q *request) error {
 		return q.replyRaw(p)
 	}
 	b := append(q.buffer(), '[')
-	b = appendKVPair(b, p)
+	b = answer.AppendKVPair(b, p)
 	return q.replyScratch(append(b, ']'))
 }
 
@@ -119,7 +120,7 @@ func kvRecurse(q *request) error {
 	encode := func(b []byte) []byte {
 		b = append(b, '[')
 		for p := range q.visible(st) {
-			b = appendKVPair(b, p)
+			b = answer.AppendKVPair(b, p)
 			b = append(b, ',')
 		}
 		b[len(b)-1] = ']'
@@ -155,7 +156,7 @@ func kvKeys(q *request) error {
 		if count > 0 {
 			b = append(b, ',')
 		}
-		b = appendString(b, key)
+		b = answer.AppendString(b, key)
 		last = key
 		count++
 	}
@@ -176,12 +177,12 @@ func (q *request) kvTerms() (t kvTerms, err error) {
 	conflicts := 0
 	if v, ok := q.q.Get("flags"); ok {
 		if t.flags, err = strconv.ParseUint(v, 10, 64); err != nil {
-			return t, invalidf("Invalid flags %q", v)
+			return t, answer.Invalidf("Invalid flags %q", v)
 		}
 	}
 	if v, ok := q.q.Get("cas"); ok {
 		if t.cas, err = strconv.ParseUint(v, 10, 64); err != nil {
-			return t, invalidf("Invalid cas %q", v)
+			return t, answer.Invalidf("Invalid cas %q", v)
 		}
 		t.hasCAS = true
 		conflicts++
@@ -195,10 +196,10 @@ func (q *request) kvTerms() (t kvTerms, err error) {
 		conflicts++
 	}
 	if conflicts > 1 {
-		return t, invalidf("Conflicting flags: %s", q.r.URL.RawQuery)
+		return t, answer.Invalidf("Conflicting flags: %s", q.r.URL.RawQuery)
 	}
 	if hasAcquire && acquire == "" || hasRelease && release == "" {
-		return t, invalidf("Missing session")
+		return t, answer.Invalidf("Missing session")
 	}
 	return t, nil
 }
@@ -242,7 +243,7 @@ func (q *request) applyBool(cmd catalog.Command) error {
 		return err
 	}
 	if res.Err != nil {
-		return refused(res.Err)
+		return answer.Refused(res.Err)
 	}
 	return q.replyBool(res.OK)
 }
@@ -264,13 +265,13 @@ func kvDelete(q *request) error {
 	v, hasCAS := q.q.Get("cas")
 	switch {
 	case recurse && hasCAS:
-		return invalidf("Conflicting flags: %s", q.r.URL.RawQuery)
+		return answer.Invalidf("Conflicting flags: %s", q.r.URL.RawQuery)
 	case recurse:
 		cmd.Verb = catalog.KVDeleteTree
 	case hasCAS:
 		n, err := strconv.ParseUint(v, 10, 64)
 		if err != nil {
-			return invalidf("Invalid cas %q", v)
+			return answer.Invalidf("Invalid cas %q", v)
 		}
 		cmd.Verb, cmd.Pair.ModifyIndex = catalog.KVDeleteCAS, n
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/entry"
@@ -43,7 +44,7 @@ var leafRoutes = []route{
 	{"POST", "/v1/agent/connect/authorize", own, acl.Service, agentAuthorize},
 }
 
-var errConnectOff = failWith(http.StatusInternalServerError, "Connect must be enabled in order to use this endpoint")
+var errConnectOff = answer.Fail(http.StatusInternalServerError, "Connect must be enabled in order to use this endpoint")
 
 // mesh is nil where this process serves the mesh's rows.
 func (q *request) mesh() error {
@@ -59,13 +60,13 @@ func agentLeaf(q *request) error {
 		return err
 	}
 	if q.rest == "" {
-		return invalidf("Missing service name")
+		return answer.Invalidf("Missing service name")
 	}
 	if err := q.allow(acl.Service, q.rest, acl.Write); err != nil {
 		return err
 	}
 	if q.api.cfg.Leaves == nil {
-		return errNoServers
+		return answer.ErrNoServers
 	}
 	block, err := httpx.ParseBlocking(q.q, q.api.cfg.Wait)
 	if err != nil {
@@ -77,7 +78,7 @@ func agentLeaf(q *request) error {
 	}
 	leaf, hit, err := q.api.cfg.Leaves.Leaf(q.r.Context(), q.rest, q.token(), block.Index, httpx.Jitter(block.Wait))
 	if errkind.Is(err, errkind.Overloaded) {
-		return &statusError{http.StatusTooManyRequests, errkind.Text(err), true}
+		return &answer.Error{Status: http.StatusTooManyRequests, Text: errkind.Text(err), Retry: true}
 	}
 	if err != nil {
 		return err
@@ -102,7 +103,7 @@ func agentAuthorize(q *request) error {
 		return err
 	}
 	if in.Target == "" {
-		return invalidf("Target service must be specified")
+		return answer.Invalidf("Target service must be specified")
 	}
 	domain, source, err := certService(in.ClientCertURI)
 	if err != nil {
@@ -162,21 +163,21 @@ func (in *wireIntention) String() string {
 func certService(uri string) (domain, service string, err error) {
 	u, err := url.Parse(uri)
 	if err != nil || u.Scheme != "spiffe" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return "", "", invalidf("ClientCertURI not a valid Connect identifier")
+		return "", "", answer.Invalidf("ClientCertURI not a valid Connect identifier")
 	}
 	parts := strings.Split(strings.TrimPrefix(u.EscapedPath(), "/"), "/")
 	for i, p := range parts {
 		if parts[i], err = url.PathUnescape(p); err != nil || p == "" && u.Path != "" {
-			return "", "", invalidf("ClientCertURI not a valid Connect identifier")
+			return "", "", answer.Invalidf("ClientCertURI not a valid Connect identifier")
 		}
 	}
 	switch {
 	case len(parts) == 6 && parts[0] == "ns" && parts[1] == "default" && parts[2] == "dc" && parts[4] == "svc":
 		return u.Host, parts[5], nil
 	case parts[0] == "agent" || parts[0] == "gateway" || parts[0] == "":
-		return "", "", invalidf("ClientCertURI not a valid Service identifier")
+		return "", "", answer.Invalidf("ClientCertURI not a valid Service identifier")
 	}
-	return "", "", invalidf("ClientCertURI not a valid Connect identifier")
+	return "", "", answer.Invalidf("ClientCertURI not a valid Connect identifier")
 }
 
 // intentionsFor are the trust domain and the intentions about a destination: from the State on a server,
@@ -190,7 +191,7 @@ func (q *request) intentionsFor(target string) (domain string, list []wireIntent
 		domain = q.api.cfg.Leaves.TrustDomain()
 	}
 	if domain == "" {
-		return "", nil, errNoServers
+		return "", nil, answer.ErrNoServers
 	}
 	path := "/v1/connect/intentions/match?by=destination&cached&name=" + url.QueryEscape(target)
 	r, err := http.NewRequestWithContext(q.r.Context(), http.MethodGet, path, nil)
@@ -201,14 +202,14 @@ func (q *request) intentionsFor(target string) (domain string, list []wireIntent
 	if t := q.token(); t != "" {
 		r.Header.Set("X-Consul-Token", t)
 	}
-	answer := &capture{kept: kept{header: http.Header{}}}
-	q.api.ServeHTTP(answer, r)
-	answer.WriteHeader(http.StatusOK)
-	if answer.status != http.StatusOK {
-		return "", nil, failWith(answer.status, strings.TrimSpace(string(answer.body)))
+	told := &capture{kept: kept{header: http.Header{}}}
+	q.api.ServeHTTP(told, r)
+	told.WriteHeader(http.StatusOK)
+	if told.status != http.StatusOK {
+		return "", nil, answer.Fail(told.status, strings.TrimSpace(string(told.body)))
 	}
 	byName := map[string][]wireIntention{}
-	if err := json.Unmarshal(answer.body, &byName); err != nil {
+	if err := json.Unmarshal(told.body, &byName); err != nil {
 		return "", nil, err
 	}
 	return domain, byName[target], nil

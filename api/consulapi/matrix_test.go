@@ -49,7 +49,8 @@ var matrix = map[string]cell{
 	"GET /v1/kv/":    {rest: "app/x", rights: `key "app/x" { policy = "read" }`},
 	"PUT /v1/kv/":    {rest: "app/x", body: "v", rights: `key "app/x" { policy = "write" }`},
 	"DELETE /v1/kv/": {rest: "app/?recurse", rights: `key_prefix "app/" { policy = "write" }`},
-	"PUT /v1/txn":    {body: `[{"KV":{"Verb":"set","Key":"app/x","Value":"eA=="}}]`, rights: `key "app/x" { policy = "write" }`, refuses: 409},
+	"PUT /v1/txn": {body: `[{"KV":{"Verb":"set","Key":"app/x","Value":"eA=="}}]`,
+		rights: `key "app/x" { policy = "write" }`, refuses: 409},
 
 	// Each watch asks for its own rights when it is read (TestWatchAsksForRights); these are answered before there is one.
 	"POST /v1/watch":  {body: `{}`, open: true},
@@ -62,7 +63,8 @@ var matrix = map[string]cell{
 	"GET /v1/session/node/":    {rest: "n2", rights: `session "n2" { policy = "read" }`, hides: "n2"},
 	"GET /v1/session/list":     {rights: `session "n2" { policy = "read" }`, hides: "n2"},
 
-	"PUT /v1/catalog/register":       {body: `{"Node":"n2","Address":"10.0.0.77","Service":{"Service":"web"}}`, rights: ruleNodeW + ruleWebW},
+	"PUT /v1/catalog/register": {body: `{"Node":"n2","Address":"10.0.0.77","Service":{"Service":"web"}}`,
+		rights: ruleNodeW + ruleWebW},
 	"PUT /v1/catalog/register-batch": {body: `[{"Node":"n2","Address":"10.0.0.77"},{"Node":"n2","Address":"10.0.0.77","Service":{"Service":"web"}}]`, rights: ruleNodeW + ruleWebW},
 	"PUT /v1/catalog/deregister":     {body: `{"Node":"n2"}`, rights: ruleNodeW},
 	"GET /v1/catalog/datacenters":    {tokenless: true},
@@ -70,7 +72,8 @@ var matrix = map[string]cell{
 	"GET /v1/catalog/nodes":          {rights: ruleNode, hides: "n2"},
 	"GET /v1/catalog/services":       {rights: ruleWeb, hides: "web"},
 	"GET /v1/catalog/service/":       {rest: "web", rights: ruleWeb + ruleNode, hides: "n2"},
-	"GET /v1/catalog/connect/":       {rest: "web", rights: ruleWeb + ruleNode + `service "web-proxy" { policy = "read" }`, hides: "web-proxy"},
+	"GET /v1/catalog/connect/": {rest: "web", rights: ruleWeb + ruleNode + `service "web-proxy" { policy = "read" }`,
+		hides: "web-proxy"},
 	"GET /v1/catalog/node/":          {rest: "n2", rights: ruleNode, hides: "n2"},
 	"PUT /v1/catalog/node/":          {rest: "n2/renew", rights: ruleNodeW},
 	"DELETE /v1/catalog/node/":       {rest: "n2?force", rights: ruleNodeW},
@@ -78,11 +81,13 @@ var matrix = map[string]cell{
 	"GET /v1/catalog/node-services/": {rest: "n2", rights: ruleNode, hides: "n2"},
 
 	"GET /v1/health/service/": {rest: "web", rights: ruleWeb + ruleNode, hides: "n2"},
-	"GET /v1/health/connect/": {rest: "web", rights: ruleWeb + ruleNode + `service "web-proxy" { policy = "read" }`, hides: "web-proxy"},
-	"GET /v1/health/ingress/": {rest: "web", rights: ruleWeb + ruleNode + `service "edge" { policy = "read" }`, hides: "edge-1"},
-	"GET /v1/health/node/":    {rest: "n2", rights: ruleNode, hides: "nodecheck"},
-	"GET /v1/health/checks/":  {rest: "web", rights: ruleWeb + ruleNode, hides: "webcheck"},
-	"GET /v1/health/state/":   {rest: "any", rights: ruleNode, hides: "nodecheck"},
+	"GET /v1/health/connect/": {rest: "web", rights: ruleWeb + ruleNode + `service "web-proxy" { policy = "read" }`,
+		hides: "web-proxy"},
+	"GET /v1/health/ingress/": {rest: "web", rights: ruleWeb + ruleNode + `service "edge" { policy = "read" }`,
+		hides: "edge-1"},
+	"GET /v1/health/node/":   {rest: "n2", rights: ruleNode, hides: "nodecheck"},
+	"GET /v1/health/checks/": {rest: "web", rights: ruleWeb + ruleNode, hides: "webcheck"},
+	"GET /v1/health/state/":  {rest: "any", rights: ruleNode, hides: "nodecheck"},
 
 	"GET /v1/status/leader":                    {tokenless: true},
 	"GET /v1/status/peers":                     {tokenless: true},
@@ -99,7 +104,8 @@ var matrix = map[string]cell{
 	"GET /v1/coordinate/datacenters": {open: true},
 	"GET /v1/coordinate/nodes":       {rights: ruleNode, hides: "n2"},
 	"GET /v1/coordinate/node/":       {rest: "n2", rights: ruleNode},
-	"PUT /v1/coordinate/update":      {body: `{"Node":"n2","Coord":{"Vec":[0,0,0,0,0,0,0,0],"Error":1,"Height":1}}`, rights: ruleNodeW},
+	"PUT /v1/coordinate/update": {body: `{"Node":"n2","Coord":{"Vec":[0,0,0,0,0,0,0,0],"Error":1,"Height":1}}`,
+		rights: ruleNodeW},
 
 	"GET /v1/operator/keyring":    {rights: `keyring = "read"`},
 	"POST /v1/operator/keyring":   {body: `{"Key":"x"}`, rights: `keyring = "write"`},
@@ -121,30 +127,39 @@ var matrix = map[string]cell{
 	"GET /v1/peerings":                  {rights: `peering = "read"`},
 	"GET /v1/event/list":                {rights: `event "deploy" { policy = "read" }`, hides: "deploy"},
 
-	"GET /v1/query":                  {rights: `query "q-web" { policy = "read" }`, hides: "q-web"},
-	"POST /v1/query":                 {body: `{"Name":"q2","Service":{"Service":"web"}}`, rights: `query "q2" { policy = "write" }`},
-	"GET /v1/query/":                 {rest: "$query", rights: `query "q-web" { policy = "read" }`},
-	"PUT /v1/query/":                 {rest: "$query", body: `{"Name":"q-web","Service":{"Service":"api"}}`, rights: `query "q-web" { policy = "write" }`},
-	"DELETE /v1/query/":              {rest: "$query", rights: `query "q-web" { policy = "write" }`},
-	"GET /v1/internal/query/execute": {rest: "?definition=%7B%22Service%22%3A%7B%22Service%22%3A%22web%22%7D%7D", rights: ruleWeb + ruleNode, hides: "n2"},
+	"GET /v1/query": {rights: `query "q-web" { policy = "read" }`, hides: "q-web"},
+	"POST /v1/query": {body: `{"Name":"q2","Service":{"Service":"web"}}`,
+		rights: `query "q2" { policy = "write" }`},
+	"GET /v1/query/": {rest: "$query", rights: `query "q-web" { policy = "read" }`},
+	"PUT /v1/query/": {rest: "$query", body: `{"Name":"q-web","Service":{"Service":"api"}}`,
+		rights: `query "q-web" { policy = "write" }`},
+	"DELETE /v1/query/": {rest: "$query", rights: `query "q-web" { policy = "write" }`},
+	"GET /v1/internal/query/execute": {rest: "?definition=%7B%22Service%22%3A%7B%22Service%22%3A%22web%22%7D%7D",
+		rights: ruleWeb + ruleNode, hides: "n2"},
 
 	"PUT /v1/config":     {body: `{"Kind":"service-defaults","Name":"web"}`, rights: ruleWebW},
 	"GET /v1/config/":    {rest: "service-defaults/web", rights: ruleWeb},
 	"DELETE /v1/config/": {rest: "service-defaults/web", rights: ruleWebW},
 
-	"GET /v1/connect/intentions":          {rights: ruleWeb, hides: "web"},
-	"GET /v1/connect/intentions/exact":    {rest: "?source=a&destination=web", rights: ruleWeb},
-	"PUT /v1/connect/intentions/exact":    {rest: "?source=a&destination=web", body: `{"Action":"allow"}`, rights: `service "web" { policy = "read" intentions = "write" }`},
-	"DELETE /v1/connect/intentions/exact": {rest: "?source=a&destination=web", rights: `service "web" { policy = "read" intentions = "write" }`},
-	"GET /v1/connect/intentions/match":    {rest: "?by=destination&name=web", rights: ruleWeb},
-	"GET /v1/connect/intentions/check":    {rest: "?source=a&destination=web", rights: ruleWeb},
+	"GET /v1/connect/intentions":       {rights: ruleWeb, hides: "web"},
+	"GET /v1/connect/intentions/exact": {rest: "?source=a&destination=web", rights: ruleWeb},
+	"PUT /v1/connect/intentions/exact": {rest: "?source=a&destination=web", body: `{"Action":"allow"}`,
+		rights: `service "web" { policy = "read" intentions = "write" }`},
+	"DELETE /v1/connect/intentions/exact": {rest: "?source=a&destination=web",
+		rights: `service "web" { policy = "read" intentions = "write" }`},
+	"GET /v1/connect/intentions/match": {rest: "?by=destination&name=web", rights: ruleWeb},
+	"GET /v1/connect/intentions/check": {rest: "?source=a&destination=web", rights: ruleWeb},
 
 	"GET /v1/connect/ca/roots":       {open: true},
 	"GET /v1/agent/connect/ca/roots": {open: true},
-	"POST /v1/connect/intentions":    {body: `{"SourceName":"c","DestinationName":"web","Action":"allow"}`, rights: `service "web" { policy = "read" intentions = "write" }`},
-	"GET /v1/connect/intentions/":    {rest: "$intention", rights: ruleWeb},
-	"PUT /v1/connect/intentions/":    {rest: "$intention", body: `{"SourceName":"b","DestinationName":"web","Action":"deny"}`, rights: `service "web" { policy = "read" intentions = "write" }`},
-	"DELETE /v1/connect/intentions/": {rest: "$intention", rights: `service "web" { policy = "read" intentions = "write" }`},
+	"POST /v1/connect/intentions": {body: `{"SourceName":"c","DestinationName":"web","Action":"allow"}`,
+		rights: `service "web" { policy = "read" intentions = "write" }`},
+	"GET /v1/connect/intentions/": {rest: "$intention", rights: ruleWeb},
+	"PUT /v1/connect/intentions/": {rest: "$intention",
+		body:   `{"SourceName":"b","DestinationName":"web","Action":"deny"}`,
+		rights: `service "web" { policy = "read" intentions = "write" }`},
+	"DELETE /v1/connect/intentions/": {rest: "$intention",
+		rights: `service "web" { policy = "read" intentions = "write" }`},
 
 	"GET /v1/agent/connect/ca/leaf/":   {rest: "web", rights: ruleWebW},
 	"POST /v1/agent/connect/authorize": {body: `{"Target":"web","ClientCertURI":"spiffe://x.consul/ns/default/dc/dc1/svc/a"}`, rights: ruleWebW},
@@ -169,7 +184,8 @@ var matrix = map[string]cell{
 	"GET /v1/agent/health/service/id/":   {rest: "web", rights: ruleWeb},
 	"GET /v1/agent/health/service/name/": {rest: "web", rights: ruleWeb},
 	"PUT /v1/agent/service/register":     {body: `{"Name":"web","Port":9}`, rights: ruleWebW},
-	"PUT /v1/agent/services/register":    {body: `[{"Name":"web"},{"Name":"api"}]`, rights: ruleWebW + `service "api" { policy = "write" }`},
+	"PUT /v1/agent/services/register": {body: `[{"Name":"web"},{"Name":"api"}]`,
+		rights: ruleWebW + `service "api" { policy = "write" }`},
 	"PUT /v1/agent/service/deregister/":  {rest: "web", rights: ruleWebW},
 	"PUT /v1/agent/service/drain/":       {rest: "web?wait=0s", rights: ruleWebW},
 	"GET /v1/internal/mesh/settled":      {rest: "?service=web&index=1", rights: ruleWeb},
@@ -181,38 +197,42 @@ var matrix = map[string]cell{
 	"PUT /v1/agent/check/pass/":          {rest: "own", rights: `node "n1" { policy = "write" }`},
 	"PUT /v1/agent/check/warn/":          {rest: "own", rights: `node "n1" { policy = "write" }`},
 	"PUT /v1/agent/check/fail/":          {rest: "own", rights: `node "n1" { policy = "write" }`},
-	"PUT /v1/agent/check/update/":        {rest: "own", body: `{"Status":"passing"}`, rights: `node "n1" { policy = "write" }`},
+	"PUT /v1/agent/check/update/": {rest: "own", body: `{"Status":"passing"}`,
+		rights: `node "n1" { policy = "write" }`},
 
-	"PUT /v1/acl/bootstrap":                  {tokenless: true, refuses: 403},
-	"POST /v1/acl/login":                     {body: `{"AuthMethod":"m","BearerToken":"t"}`, tokenless: true, refuses: 403},
-	"POST /v1/acl/logout":                    {open: true, refuses: 403},
-	"GET /v1/acl/replication":                {open: true},
-	"PUT /v1/acl/token":                      {body: `{}`, rights: ruleACLW},
-	"GET /v1/acl/token/self":                 {open: true},
-	"GET /v1/acl/token/":                     {rest: "$accessor", rights: ruleACL},
-	"PUT /v1/acl/token/":                     {rest: "$accessor", body: `{"Description":"d"}`, rights: ruleACLW},
-	"DELETE /v1/acl/token/":                  {rest: "$accessor", rights: ruleACLW},
-	"GET /v1/acl/tokens":                     {rights: ruleACL},
-	"PUT /v1/acl/policy":                     {body: `{"Name":"new"}`, rights: ruleACLW},
-	"GET /v1/acl/policy/":                    {rest: acl.GlobalReadOnlyID, rights: ruleACL},
-	"GET /v1/acl/policy/name/":               {rest: acl.GlobalManagementName, rights: ruleACL},
-	"PUT /v1/acl/policy/":                    {rest: "$policy", body: `{"Name":"changed"}`, rights: ruleACLW},
-	"DELETE /v1/acl/policy/":                 {rest: "$policy", rights: ruleACLW},
-	"GET /v1/acl/policies":                   {rights: ruleACL},
-	"PUT /v1/acl/role":                       {body: `{"Name":"new"}`, rights: ruleACLW},
-	"GET /v1/acl/role/":                      {rest: "$role", rights: ruleACL},
-	"GET /v1/acl/role/name/":                 {rest: "a-role", rights: ruleACL},
-	"PUT /v1/acl/role/":                      {rest: "$role", body: `{"Name":"changed"}`, rights: ruleACLW},
-	"DELETE /v1/acl/role/":                   {rest: "$role", rights: ruleACLW},
-	"GET /v1/acl/roles":                      {rights: ruleACL},
-	"PUT /v1/acl/auth-method":                {body: `{"Name":"m2","Type":"jwt"}`, rights: ruleACLW},
-	"GET /v1/acl/auth-method/":               {rest: "m", rights: ruleACL},
-	"PUT /v1/acl/auth-method/":               {rest: "m", body: `{"Type":"jwt"}`, rights: ruleACLW},
-	"DELETE /v1/acl/auth-method/":            {rest: "m", rights: ruleACLW},
-	"GET /v1/acl/auth-methods":               {rights: ruleACL},
-	"PUT /v1/acl/binding-rule":               {body: `{"AuthMethod":"m","BindType":"service","BindName":"b"}`, rights: ruleACLW},
-	"GET /v1/acl/binding-rule/":              {rest: "$rule", rights: ruleACL},
-	"PUT /v1/acl/binding-rule/":              {rest: "$rule", body: `{"BindType":"service","BindName":"b"}`, rights: ruleACLW},
+	"PUT /v1/acl/bootstrap": {tokenless: true, refuses: 403},
+	"POST /v1/acl/login": {body: `{"AuthMethod":"m","BearerToken":"t"}`, tokenless: true,
+		refuses: 403},
+	"POST /v1/acl/logout":         {open: true, refuses: 403},
+	"GET /v1/acl/replication":     {open: true},
+	"PUT /v1/acl/token":           {body: `{}`, rights: ruleACLW},
+	"GET /v1/acl/token/self":      {open: true},
+	"GET /v1/acl/token/":          {rest: "$accessor", rights: ruleACL},
+	"PUT /v1/acl/token/":          {rest: "$accessor", body: `{"Description":"d"}`, rights: ruleACLW},
+	"DELETE /v1/acl/token/":       {rest: "$accessor", rights: ruleACLW},
+	"GET /v1/acl/tokens":          {rights: ruleACL},
+	"PUT /v1/acl/policy":          {body: `{"Name":"new"}`, rights: ruleACLW},
+	"GET /v1/acl/policy/":         {rest: acl.GlobalReadOnlyID, rights: ruleACL},
+	"GET /v1/acl/policy/name/":    {rest: acl.GlobalManagementName, rights: ruleACL},
+	"PUT /v1/acl/policy/":         {rest: "$policy", body: `{"Name":"changed"}`, rights: ruleACLW},
+	"DELETE /v1/acl/policy/":      {rest: "$policy", rights: ruleACLW},
+	"GET /v1/acl/policies":        {rights: ruleACL},
+	"PUT /v1/acl/role":            {body: `{"Name":"new"}`, rights: ruleACLW},
+	"GET /v1/acl/role/":           {rest: "$role", rights: ruleACL},
+	"GET /v1/acl/role/name/":      {rest: "a-role", rights: ruleACL},
+	"PUT /v1/acl/role/":           {rest: "$role", body: `{"Name":"changed"}`, rights: ruleACLW},
+	"DELETE /v1/acl/role/":        {rest: "$role", rights: ruleACLW},
+	"GET /v1/acl/roles":           {rights: ruleACL},
+	"PUT /v1/acl/auth-method":     {body: `{"Name":"m2","Type":"jwt"}`, rights: ruleACLW},
+	"GET /v1/acl/auth-method/":    {rest: "m", rights: ruleACL},
+	"PUT /v1/acl/auth-method/":    {rest: "m", body: `{"Type":"jwt"}`, rights: ruleACLW},
+	"DELETE /v1/acl/auth-method/": {rest: "m", rights: ruleACLW},
+	"GET /v1/acl/auth-methods":    {rights: ruleACL},
+	"PUT /v1/acl/binding-rule": {body: `{"AuthMethod":"m","BindType":"service","BindName":"b"}`,
+		rights: ruleACLW},
+	"GET /v1/acl/binding-rule/": {rest: "$rule", rights: ruleACL},
+	"PUT /v1/acl/binding-rule/": {rest: "$rule", body: `{"BindType":"service","BindName":"b"}`,
+		rights: ruleACLW},
 	"DELETE /v1/acl/binding-rule/":           {rest: "$rule", rights: ruleACLW},
 	"GET /v1/acl/binding-rules":              {rights: ruleACL},
 	"GET /v1/acl/templated-policies":         {rights: ruleACL},
@@ -224,8 +244,10 @@ var matrix = map[string]cell{
 // acceptAll is a Verifier that takes any configuration and no credential.
 type acceptAll struct{}
 
-func (acceptAll) Check(*acl.AuthMethod) error          { return nil }
+func (acceptAll) Check(*acl.AuthMethod) error { return nil }
+
 func (acceptAll) Fields(*acl.AuthMethod) grants.Claims { return grants.Claims{} }
+
 func (acceptAll) Login(context.Context, *acl.AuthMethod, string) (grants.Claims, error) {
 	return grants.Claims{}, errRefusedHere
 }
@@ -246,10 +268,11 @@ func newGuarded(t *testing.T) *guarded {
 		st := c.Registry.(*store)
 		g.keeper = grants.NewKeeper(grants.KeeperConfig{Store: st, Datacenter: "dc1", Verifier: acceptAll{}})
 		c.Keeper, c.ACLEnabled, c.DefaultACLPolicy = g.keeper, true, "deny"
-		c.Authorizer = grants.NewResolver(grants.Config{Datacenter: "dc1", NodeName: "n1", Now: func() (uint64, *catalog.State) {
-			gen := st.Generation()
-			return gen, st.State()
-		}})
+		c.Authorizer = grants.NewResolver(grants.Config{Datacenter: "dc1", NodeName: "n1",
+			Now: func() (uint64, *catalog.State) {
+				gen := st.Generation()
+				return gen, st.State()
+			}})
 		c.SetToken = func(string, string) error { return nil }
 	})
 	ctx := t.Context()
@@ -285,13 +308,16 @@ func (g *guarded) fill(root string) {
 		{"PUT", "/v1/kv/app/x", "v"}, {"PUT", "/v1/kv/app/deep/y", "v"},
 		{"PUT", "/v1/catalog/register", `{"Node":"n2","Address":"10.0.0.2","Service":{"ID":"web","Service":"web","Connect":{"Native":true}},
 			"Checks":[{"CheckID":"nodecheck","Name":"nodecheck","Status":"passing"},{"CheckID":"webcheck","Name":"webcheck","ServiceID":"web","Status":"passing"}]}`},
-		{"PUT", "/v1/catalog/register", `{"Node":"n2","Address":"10.0.0.2","Service":{"Kind":"connect-proxy","ID":"web-proxy","Service":"web-proxy","Port":1,"Proxy":{"DestinationServiceName":"web"}}}`},
+		{"PUT", "/v1/catalog/register",
+			`{"Node":"n2","Address":"10.0.0.2","Service":{"Kind":"connect-proxy","ID":"web-proxy","Service":"web-proxy","Port":1,"Proxy":{"DestinationServiceName":"web"}}}`},
 		{"PUT", "/v1/agent/service/register", `{"Name":"web","Port":1,"Check":{"TTL":"1m"}}`},
 		{"PUT", "/v1/agent/check/register", `{"Name":"own","TTL":"1m"}`},
 		{"DELETE", "/v1/catalog/node/gone?force", ""},
 		{"PUT", "/v1/config", `{"Kind":"service-defaults","Name":"web"}`},
-		{"PUT", "/v1/config", `{"Kind":"ingress-gateway","Name":"edge","Listeners":[{"Port":80,"Protocol":"tcp","Services":[{"Name":"web"}]}]}`},
-		{"PUT", "/v1/catalog/register", `{"Node":"n2","Address":"10.0.0.2","Service":{"Kind":"ingress-gateway","ID":"edge-1","Service":"edge","Port":8443}}`},
+		{"PUT", "/v1/config",
+			`{"Kind":"ingress-gateway","Name":"edge","Listeners":[{"Port":80,"Protocol":"tcp","Services":[{"Name":"web"}]}]}`},
+		{"PUT", "/v1/catalog/register",
+			`{"Node":"n2","Address":"10.0.0.2","Service":{"Kind":"ingress-gateway","ID":"edge-1","Service":"edge","Port":8443}}`},
 		{"PUT", "/v1/connect/intentions/exact?source=a&destination=web", `{"Action":"allow"}`},
 	} {
 		if a := g.as(root, c.method, c.target, c.body); a.status != 200 {
@@ -299,10 +325,11 @@ func (g *guarded) fill(root string) {
 		}
 	}
 	g.lies("n2", time.Millisecond)
-	for name, made := range map[string]answer{
-		"$session":   g.as(root, "PUT", "/v1/session/create", `{"Node":"n2","NodeChecks":[]}`),
-		"$intention": g.as(root, "POST", "/v1/connect/intentions", `{"SourceName":"b","DestinationName":"web","Action":"allow"}`),
-		"$query":     g.as(root, "POST", "/v1/query", `{"Name":"q-web","Service":{"Service":"web"}}`),
+	for name, made := range map[string]response{
+		"$session": g.as(root, "PUT", "/v1/session/create", `{"Node":"n2","NodeChecks":[]}`),
+		"$intention": g.as(root, "POST", "/v1/connect/intentions",
+			`{"SourceName":"b","DestinationName":"web","Action":"allow"}`),
+		"$query": g.as(root, "POST", "/v1/query", `{"Name":"q-web","Service":{"Service":"web"}}`),
 	} {
 		_, after, _ := strings.Cut(made.body, `:"`)
 		g.vars[name], _, _ = strings.Cut(after, `"`)
@@ -310,13 +337,13 @@ func (g *guarded) fill(root string) {
 }
 
 // as asks with a token in the header.
-func (g *guarded) as(secret, method, target, body string) answer {
+func (g *guarded) as(secret, method, target, body string) response {
 	g.Helper()
 	return g.by(0, secret, method, target, body)
 }
 
 // by asks with a token in one of the places that it may stand in.
-func (g *guarded) by(way int, secret, method, target, body string) answer {
+func (g *guarded) by(way int, secret, method, target, body string) response {
 	g.Helper()
 	r := httptest.NewRequest(method, target, strings.NewReader(body))
 	ctx, cancel := context.WithTimeout(g.Context(), 30*time.Second)
@@ -341,7 +368,7 @@ func (g *guarded) by(way int, secret, method, target, body string) answer {
 	rec := httptest.NewRecorder()
 	g.api.ServeHTTP(rec, r)
 	b, _ := io.ReadAll(rec.Result().Body)
-	return answer{rec.Code, rec.Header(), string(b)}
+	return response{rec.Code, rec.Header(), string(b)}
 }
 
 // token makes a token with rules, in one of the conditions of the matrix.
@@ -371,7 +398,8 @@ func (g *guarded) token(rules, condition string) string {
 	case "expired":
 		past := time.Now().Add(-time.Second)
 		t.ExpirationTime = &past
-		op := catalog.RecordOp{Verb: catalog.RecordSet, Record: catalog.Record{Kind: catalog.RecordACLToken, Key: t.AccessorID,
+		op := catalog.RecordOp{Verb: catalog.RecordSet, Record: catalog.Record{Kind: catalog.RecordACLToken,
+			Key:  t.AccessorID,
 			Name: grants.SecretName(t.SecretID), Value: acl.Encode(t)}}
 		if _, ok, err := g.store.SetRecords(ctx, op); !ok || err != nil {
 			g.Fatal(ok, err)
@@ -398,7 +426,8 @@ func weaker(rules string) (all []string) {
 				at += strings.Index(rules[at:], step[0]) + len(step[0])
 			}
 			at += strings.Index(rules[at:], step[0])
-			if all = append(all, rules[:at]+step[1]+rules[at+len(step[0]):]); strings.Contains(rules, "intentions") && strings.HasSuffix(rules[:at], "policy = ") {
+			if all = append(all, rules[:at]+step[1]+rules[at+len(step[0]):]); strings.Contains(rules, "intentions") &&
+				strings.HasSuffix(rules[:at], "policy = ") {
 				all = all[:len(all)-1] // there the intentions decide
 			}
 		}
@@ -440,7 +469,7 @@ func TestDefaultDenyMatrix(t *testing.T) {
 func checkRow(t *testing.T, method, pattern string, c cell) (cells int) {
 	g := newGuarded(t)
 	target := g.target(pattern, c)
-	ask := func(what, secret string, check func(answer) bool) {
+	ask := func(what, secret string, check func(response) bool) {
 		t.Helper()
 		for way := range 3 {
 			if way > 0 && secret == "" {
@@ -452,8 +481,8 @@ func checkRow(t *testing.T, method, pattern string, c cell) (cells int) {
 			}
 		}
 	}
-	unknown := func(a answer) bool { return a.status == http.StatusForbidden && a.body == "ACL not found" }
-	refused := func(a answer) bool {
+	unknown := func(a response) bool { return a.status == http.StatusForbidden && a.body == "ACL not found" }
+	refused := func(a response) bool {
 		switch {
 		case c.hides != "":
 			return a.status == 200 && !strings.Contains(a.body, c.hides)
@@ -462,12 +491,13 @@ func checkRow(t *testing.T, method, pattern string, c cell) (cells int) {
 		}
 		return a.status == http.StatusForbidden && strings.HasPrefix(a.body, "Permission denied: token with AccessorID")
 	}
-	answered := func(a answer) bool {
+	answered := func(a response) bool {
 		if c.refuses == http.StatusForbidden {
 			return a.status == c.refuses
 		}
 		return a.status != http.StatusForbidden && a.status != http.StatusConflict &&
-			(a.status != http.StatusNotFound || strings.Contains(a.body, "there is no peer")) && strings.Contains(a.body, c.hides)
+			(a.status != http.StatusNotFound || strings.Contains(a.body, "there is no peer")) &&
+			strings.Contains(a.body, c.hides)
 	}
 	for _, kind := range []string{"expired", "revoked", "accessor"} {
 		if check := unknown; c.tokenless {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
@@ -55,7 +56,7 @@ var meshRoutes = []route{
 	{"GET", "/v1/internal/mesh/topology", read, acl.Service, meshTopology},
 }
 
-var errNoMesh = failWith(http.StatusInternalServerError, "The mesh is off: connect.enabled is false on this process")
+var errNoMesh = answer.Fail(http.StatusInternalServerError, "The mesh is off: connect.enabled is false on this process")
 
 // meshState is the state of a host's or the cluster's proxies.
 type meshState struct {

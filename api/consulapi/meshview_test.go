@@ -33,7 +33,8 @@ func (keptMesh) Settled(service string, index uint64) (bool, int, []string) {
 	return index < 1000, 2, []string{"n1/" + service + "-proxy"}
 }
 
-func (keptMesh) Alive() []string   { return []string{"n1", "n2", "n3"} }
+func (keptMesh) Alive() []string { return []string{"n1", "n2", "n3"} }
+
 func (keptMesh) Servers() []string { return []string{"n1"} }
 
 func (m keptMesh) Reach(_ context.Context, node, path string) (int, []byte, error) {
@@ -47,9 +48,11 @@ func (m keptMesh) Reach(_ context.Context, node, path string) (int, []byte, erro
 		b, err := json.Marshal(m.proxy().Status)
 		return http.StatusOK, b, err
 	case node == "n1":
-		return http.StatusOK, []byte(`{"Proxies":1,"States":{"pending":1},"List":[{"Node":"n1","ID":"web-proxy","State":"pending"}]}`), nil
+		return http.StatusOK,
+			[]byte(`{"Proxies":1,"States":{"pending":1},"List":[{"Node":"n1","ID":"web-proxy","State":"pending"}]}`), nil
 	}
-	return http.StatusOK, []byte(`{"Proxies":2,"States":{"synced":2},"List":[{"Node":"n2","ID":"a","State":"synced"},{"Node":"n2","ID":"b","State":"synced"}]}`), nil
+	return http.StatusOK,
+		[]byte(`{"Proxies":2,"States":{"synced":2},"List":[{"Node":"n2","ID":"a","State":"synced"},{"Node":"n2","ID":"b","State":"synced"}]}`), nil
 }
 
 func (r *rig) proxyOn(node, id, service, upstreams string) {
@@ -75,13 +78,16 @@ func TestMeshStatus(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.do("GET", "/v1/internal/mesh/status", "").body), &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Proxies != 3 || got.Hosts != 3 || got.States["synced"] != 2 || len(got.List) != 1 || len(got.Silent) != 1 || got.Silent[0].Node != "n3" || !slices.Equal(got.Unattended, []string{"far/d"}) {
+	if got.Proxies != 3 || got.Hosts != 3 || got.States["synced"] != 2 || len(got.List) != 1 || len(got.Silent) != 1 ||
+		got.Silent[0].Node != "n3" || !slices.Equal(got.Unattended, []string{"far/d"}) {
 		t.Errorf("%+v", got)
 	}
-	if err := json.Unmarshal([]byte(r.do("GET", "/v1/internal/mesh/status?all", "").body), &got); err != nil || len(got.List) != 3 {
+	if err := json.Unmarshal([]byte(r.do("GET", "/v1/internal/mesh/status?all", "").body), &got); err != nil ||
+		len(got.List) != 3 {
 		t.Errorf("%+v %v", got, err)
 	}
-	r.want("GET", "/v1/internal/mesh/proxies", "", 200, `{"Proxies":1,"States":{"pending":1},"List":[{"Node":"n1","ID":"web-proxy","Service":"web","State":"pending","Streams":1}]}`)
+	r.want("GET", "/v1/internal/mesh/proxies", "", 200,
+		`{"Proxies":1,"States":{"pending":1},"List":[{"Node":"n1","ID":"web-proxy","Service":"web","State":"pending","Streams":1}]}`)
 	r.want("GET", "/v1/internal/mesh/proxy/none", "", 404, "*")
 	r.want("GET", "/v1/internal/mesh/find/none", "", 404, "*")
 	if a := r.do("GET", "/v1/internal/mesh/find/web", ""); a.status != 200 || !strings.Contains(a.body, `"web-proxy"`) {
@@ -92,7 +98,8 @@ func TestMeshStatus(t *testing.T) {
 // TestMeshTopology: who calls whom, and whether intentions let them.
 func TestMeshTopology(t *testing.T) {
 	r := newRig(t, nil)
-	r.proxyOn("n1", "web-1", "web", `{"DestinationName":"api","LocalBindPort":1},{"DestinationName":"db","LocalBindPort":2}`)
+	r.proxyOn("n1", "web-1", "web",
+		`{"DestinationName":"api","LocalBindPort":1},{"DestinationName":"db","LocalBindPort":2}`)
 	r.proxyOn("n2", "web-2", "web", `{"DestinationName":"api","LocalBindPort":1}`)
 	r.want("PUT", "/v1/connect/intentions/exact?source=web&destination=db", `{"Action":"deny"}`, 200, "true")
 	r.want("GET", "/v1/internal/mesh/topology", "", 200, `{"Services":{"web":2},"Edges":[`+

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/grants"
@@ -29,7 +30,7 @@ func (q *request) hold() (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < minHold {
-		return 0, invalidf("Invalid hold %q: give a duration of at least %s, as 30m", text, minHold)
+		return 0, answer.Invalidf("Invalid hold %q: give a duration of at least %s, as 30m", text, minHold)
 	}
 	return d, nil
 }
@@ -40,10 +41,10 @@ func catalogNodeDelete(q *request) error {
 		return q.liftBar(name)
 	}
 	if q.rest == "" {
-		return invalidf("Missing node name")
+		return answer.Invalidf("Missing node name")
 	}
 	if q.q == "" || !q.q.Has("force") {
-		return invalidf("force is missing: %s%s?force removes the node and keeps it out; to take out what may register again, use /v1/catalog/deregister", nodePattern, q.rest)
+		return answer.Invalidf("force is missing: %s%s?force removes the node and keeps it out; to take out what may register again, use /v1/catalog/deregister", nodePattern, q.rest)
 	}
 	return q.removeByForce(q.rest)
 }
@@ -62,7 +63,7 @@ func (q *request) removeByForce(name string) error {
 		}
 	}
 	if strings.EqualFold(name, q.api.cfg.Identity.NodeName) && q.api.leads(q.r.Context()) {
-		return invalidf("node %s leads the cluster and is not removed by force: stop it, or let it go with PUT /v1/agent/leave", name)
+		return answer.Invalidf("node %s leads the cluster and is not removed by force: stop it, or let it go with PUT /v1/agent/leave", name)
 	}
 	q.api.requests.Add(1)
 	st, bar := q.api.cfg.Registry.State(), catalog.NodeBar{Node: name, Time: q.api.cfg.Clock.Now().UTC(), Hold: hold}
@@ -85,7 +86,7 @@ func (q *request) removeByForce(name string) error {
 			return err
 		}
 		if res.Err != nil {
-			return refused(res.Err)
+			return answer.Refused(res.Err)
 		}
 	}
 	out, err := json.Marshal(struct {
@@ -109,7 +110,7 @@ func (q *request) liftBar(name string) error {
 		if !q.api.leads(q.r.Context()) {
 			return errkind.New(errkind.NotLeader, "this server is not the leader")
 		}
-		return failWith(http.StatusNotFound, "node "+name+" is not barred")
+		return answer.Fail(http.StatusNotFound, "node "+name+" is not barred")
 	}
 	return q.applyTrue(&catalog.Records{Ops: []catalog.RecordOp{{Verb: catalog.RecordDelete, Record: catalog.Record{Kind: rec.Kind, Key: rec.Key}}}})
 }
@@ -118,7 +119,7 @@ func (q *request) liftBar(name string) error {
 func catalogNodePut(q *request) error {
 	name, ok := strings.CutSuffix(q.rest, "/renew")
 	if !ok || name == "" {
-		return invalidf("unknown path: %sNODE/renew renews the lease of a node", nodePattern)
+		return answer.Invalidf("unknown path: %sNODE/renew renews the lease of a node", nodePattern)
 	}
 	if err := q.allow(acl.Node, name, acl.Write); err != nil {
 		return err
@@ -127,7 +128,7 @@ func catalogNodePut(q *request) error {
 	if err != nil {
 		return err
 	}
-	return q.reply(appendNode(q.buffer(), n))
+	return q.reply(answer.AppendNode(q.buffer(), n))
 }
 
 // forceLeaveNode does, on the leader, what DELETE /v1/catalog/node/x?force does.

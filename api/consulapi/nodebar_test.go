@@ -9,7 +9,8 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 )
 
-const zombie = `{"Node":"Zombie","ID":"` + someID + `","Address":"10.0.0.9","Service":{"Service":"web"},"Check":{"Name":"c","ServiceID":"web","Status":"passing"}}`
+const zombie = `{"Node":"Zombie","ID":"` + someID +
+	`","Address":"10.0.0.9","Service":{"Service":"web"},"Check":{"Name":"c","ServiceID":"web","Status":"passing"}}`
 
 // says wants a text somewhere in the answer.
 func (r *rig) says(method, target, body string, status int, text string) {

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/answer"
+	"corbel.dev/corbel/api/consulapi/bodies"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/errkind"
@@ -18,7 +20,7 @@ func statusLeader(q *request) error {
 	if q.api.cfg.Operator != nil {
 		leader = q.api.cfg.Operator.Leader()
 	}
-	return q.reply(appendString(q.buffer(), leader))
+	return q.reply(answer.AppendString(q.buffer(), leader))
 }
 
 func statusPeers(q *request) error {
@@ -26,7 +28,7 @@ func statusPeers(q *request) error {
 	if q.api.cfg.Operator != nil {
 		peers = q.api.cfg.Operator.Peers()
 	}
-	return q.reply(appendStrings(q.buffer(), peers))
+	return q.reply(answer.AppendStrings(q.buffer(), peers))
 }
 
 // operator asks for the right and checks that there is a group to operate.
@@ -35,7 +37,7 @@ func (q *request) operator(l acl.Level) (Operator, error) {
 		return nil, err
 	}
 	if q.api.cfg.Operator == nil {
-		return nil, errNoServers
+		return nil, answer.ErrNoServers
 	}
 	return q.api.cfg.Operator, nil
 }
@@ -91,9 +93,9 @@ func raftRemovePeer(q *request) error {
 	id, address := q.q.Value("id"), q.q.Value("address")
 	switch {
 	case id == "" && address == "":
-		return invalidf("Must specify either ?id with the server's ID or ?address with IP:port of peer to remove")
+		return answer.Invalidf("Must specify either ?id with the server's ID or ?address with IP:port of peer to remove")
 	case id != "" && address != "":
-		return invalidf("Must specify only one of ?id or ?address")
+		return answer.Invalidf("Must specify only one of ?id or ?address")
 	}
 	group := q.q.Value("group") // of another plane: this server knows its leader
 	if group == "" {
@@ -108,13 +110,13 @@ func (q *request) removePeer(op Operator, r PeerRemoval, ifPresent bool) error {
 	err := op.RemovePeer(q.r.Context(), r)
 	switch {
 	case errkind.Is(err, errkind.NotFound) && r.Group != "":
-		return failWith(http.StatusNotFound, errkind.Text(err))
+		return answer.Fail(http.StatusNotFound, errkind.Text(err))
 	case errkind.Is(err, errkind.NotFound) && ifPresent:
 		return q.replyEmpty()
 	case err != nil && r.Group != "": // nobody else is asked for it
-		return failWith(http.StatusInternalServerError, errkind.Text(err))
+		return answer.Fail(http.StatusInternalServerError, errkind.Text(err))
 	case err != nil:
-		return refused(err)
+		return answer.Refused(err)
 	}
 	return q.replyEmpty()
 }
@@ -131,7 +133,7 @@ func raftTransfer(q *request) error {
 		if errkind.Is(err, errkind.NotLeader) {
 			return err
 		}
-		return failWith(http.StatusNotFound, "Failed to transfer Leader: "+errkind.Text(err))
+		return answer.Fail(http.StatusNotFound, "Failed to transfer Leader: "+errkind.Text(err))
 	}
 	return q.reply([]byte(`{"Success":true}`))
 }
@@ -139,10 +141,10 @@ func raftTransfer(q *request) error {
 // wireAutopilot is the configuration as clients read and write it.
 type wireAutopilot struct {
 	CleanupDeadServers      bool
-	LastContactThreshold    span
+	LastContactThreshold    bodies.Span
 	MaxTrailingLogs         uint64
 	MinQuorum               uint
-	ServerStabilizationTime span
+	ServerStabilizationTime bodies.Span
 	RedundancyZoneTag       string
 	DisableUpgradeMigration bool
 	UpgradeVersionTag       string
@@ -159,8 +161,8 @@ func autopilotConfig(q *request) error {
 		return err
 	}
 	c := op.Autopilot()
-	return q.replyValue(wireAutopilot{CleanupDeadServers: c.CleanupDeadServers, LastContactThreshold: span(c.LastContactThreshold),
-		MaxTrailingLogs: c.MaxTrailingLogs, MinQuorum: c.MinQuorum, ServerStabilizationTime: span(c.ServerStabilizationTime),
+	return q.replyValue(wireAutopilot{CleanupDeadServers: c.CleanupDeadServers, LastContactThreshold: bodies.Span(c.LastContactThreshold),
+		MaxTrailingLogs: c.MaxTrailingLogs, MinQuorum: c.MinQuorum, ServerStabilizationTime: bodies.Span(c.ServerStabilizationTime),
 		RedundancyZoneTag: c.RedundancyZoneTag, DisableUpgradeMigration: c.DisableUpgradeMigration,
 		UpgradeVersionTag: c.UpgradeVersionTag, CreateIndex: c.CreateIndex, ModifyIndex: c.ModifyIndex})
 }
@@ -180,7 +182,7 @@ func autopilotSet(q *request) error {
 	v, cas := q.q.Get("cas")
 	if cas {
 		if c.ModifyIndex, err = strconv.ParseUint(v, 10, 64); err != nil {
-			return invalidf("Error parsing cas value: %v", err)
+			return answer.Invalidf("Error parsing cas value: %v", err)
 		}
 	}
 	ok, err := op.SetAutopilot(q.r.Context(), c, cas)
@@ -188,7 +190,7 @@ func autopilotSet(q *request) error {
 		return err
 	}
 	if err != nil {
-		return refused(err)
+		return answer.Refused(err)
 	}
 	if cas {
 		return q.replyBool(ok)
@@ -199,7 +201,7 @@ func autopilotSet(q *request) error {
 type wireServerHealth struct {
 	ID, Name, Address, SerfStatus, Version string
 	Leader                                 bool
-	LastContact                            span
+	LastContact                            bodies.Span
 	LastTerm, LastIndex                    uint64
 	Healthy, Voter                         bool
 	StableSince                            time.Time
@@ -207,7 +209,7 @@ type wireServerHealth struct {
 
 func wireHealth(s ServerHealth) wireServerHealth {
 	return wireServerHealth{ID: s.ID, Name: s.Name, Address: s.Address, SerfStatus: s.SerfStatus, Version: s.Version,
-		Leader: s.Leader, LastContact: span(s.LastContact), LastTerm: s.LastTerm, LastIndex: s.LastIndex,
+		Leader: s.Leader, LastContact: bodies.Span(s.LastContact), LastTerm: s.LastTerm, LastIndex: s.LastIndex,
 		Healthy: s.Healthy, Voter: s.Voter, StableSince: s.StableSince.UTC()}
 }
 
@@ -249,7 +251,7 @@ func autopilotState(q *request) error {
 	}
 	type server struct {
 		ID, Name, Address, NodeStatus, Version string
-		LastContact                            span
+		LastContact                            bodies.Span
 		LastTerm, LastIndex                    uint64
 		Healthy                                bool
 		StableSince                            time.Time
@@ -280,7 +282,7 @@ func autopilotState(q *request) error {
 			out.Voters = append(out.Voters, s.ID)
 		}
 		out.Servers[s.ID] = server{ID: s.ID, Name: s.Name, Address: s.Address, NodeStatus: s.NodeStatus, Version: s.Version,
-			LastContact: span(s.LastContact), LastTerm: s.LastTerm, LastIndex: s.LastIndex, Healthy: s.Healthy,
+			LastContact: bodies.Span(s.LastContact), LastTerm: s.LastTerm, LastIndex: s.LastIndex, Healthy: s.Healthy,
 			StableSince: s.StableSince.UTC(), Status: status, NodeType: kind, Meta: map[string]string{}}
 	}
 	return q.replyValue(out)

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/telemetry"
 )
@@ -19,7 +20,7 @@ func (o *outgoing) meter(m *telemetry.Registry) {
 	o.sent, o.failed, o.exceeded = m.Counter("client.rpc"), m.Counter("client.rpc.failed"), m.Counter("client.rpc.exceeded")
 }
 
-var errForwardRate = failWith(http.StatusTooManyRequests, "RPC rate limit exceeded")
+var errForwardRate = answer.Fail(http.StatusTooManyRequests, "RPC rate limit exceeded")
 
 // take counts a request that goes out, and refuses it past the rate.
 func (o *outgoing) take() error {

@@ -47,7 +47,8 @@ func TestParkedQueriesAreJudgedWhenTheyWake(t *testing.T) {
 	auth.set("less", rules(seeWeb))
 	auth.set("other", rules(seeWeb))
 	waiting := map[string]*client{}
-	paths := []string{"/v1/health/service/web?wait=1m&index=", "/v1/catalog/service/web?wait=1m&index=", "/v1/kv/app/x?wait=1m&index="}
+	paths := []string{"/v1/health/service/web?wait=1m&index=", "/v1/catalog/service/web?wait=1m&index=",
+		"/v1/kv/app/x?wait=1m&index="}
 	for _, addr := range []string{s.addr, s.slow} {
 		for _, path := range paths {
 			for _, secret := range []string{"stays", "revoked", "less", "other"} {
@@ -91,13 +92,15 @@ func TestFilteredAnswersSaySo(t *testing.T) {
 	s := newStage(t, func(c *Config) {
 		anonymous := rules("")
 		anonymous.Accessor = acl.AnonymousAccessor
-		c.Authorizer, c.DefaultACLPolicy = tokens{"all": rules(acl.GlobalReadOnlyRules), "some": rules(`service_prefix "" { policy = "read" } node "node01" { policy = "read" }`), "": anonymous}, "deny"
+		c.Authorizer, c.DefaultACLPolicy = tokens{"all": rules(acl.GlobalReadOnlyRules),
+			"some": rules(`service_prefix "" { policy = "read" } node "node01" { policy = "read" }`), "": anonymous}, "deny"
 	})
 	s.service("node01", "passing")
 	s.service("node02", "passing")
 	for range 2 {
 		for _, addr := range []string{s.addr, s.slow} {
-			for _, path := range []string{"/v1/health/service/web", "/v1/catalog/service/web", "/v1/catalog/nodes", "/v1/health/state/any", "/v1/catalog/services", "/v1/health/service/WEB"} {
+			for _, path := range []string{"/v1/health/service/web", "/v1/catalog/service/web", "/v1/catalog/nodes",
+				"/v1/health/state/any", "/v1/catalog/services", "/v1/health/service/WEB"} {
 				for _, c := range []struct{ secret, filtered string }{{"all", ""}, {"some", "true"}, {"", ""}} {
 					header := ""
 					if c.secret != "" {
@@ -127,7 +130,8 @@ func TestAFollowersRefusalIsTheLeadersToGive(t *testing.T) {
 		c.Forward, c.DefaultACLPolicy = f, "deny"
 		c.Authorizer = tokens{"app": rules(`key_prefix "app/" { policy = "read" }`), "": rules("")}
 	})
-	const unknown, denied = "ACL not found", `Permission denied: token with AccessorID 'the-accessor' lacks permission 'key:read' on "other"`
+	const unknown, denied = "ACL not found",
+		`Permission denied: token with AccessorID 'the-accessor' lacks permission 'key:read' on "other"`
 	r.run([]step{
 		{"GET", "/v1/kv/other?token=app", "", 403, denied},
 		{"GET", "/v1/kv/app/x?token=new", "", 403, unknown},
@@ -159,11 +163,15 @@ func BenchmarkGetWithACL(b *testing.B) {
 	guarded := newStage(b, func(c *Config) {
 		st := c.Registry.(*store)
 		k := grants.NewKeeper(grants.KeeperConfig{Store: st})
-		p, err := k.SetPolicy(b.Context(), acl.Policy{Name: "app", Rules: `key_prefix "app/" { policy = "read" } key_prefix "app/other/" { policy = "write" }`})
+		p,
+			err := k.SetPolicy(b.Context(),
+			acl.Policy{Name: "app", Rules: `key_prefix "app/" { policy = "read" } key_prefix "app/other/" { policy = "write" }`})
 		if err != nil {
 			b.Fatal(err)
 		}
-		tok, err := k.CreateToken(b.Context(), grants.TokenRequest{Token: acl.Token{Grants: acl.Grants{Policies: []acl.Link{{ID: p.ID}}}}})
+		tok,
+			err := k.CreateToken(b.Context(),
+			grants.TokenRequest{Token: acl.Token{Grants: acl.Grants{Policies: []acl.Link{{ID: p.ID}}}}})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"corbel.dev/corbel/api/consulapi/answer"
+	"corbel.dev/corbel/api/consulapi/bodies"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/query"
@@ -26,7 +28,7 @@ var queryRoutes = []route{
 	{"GET", "/v1/internal/query/execute", read, acl.Query, queryExecuteGiven},
 }
 
-var errQueryNotFound = failWith(http.StatusNotFound, "Query not found")
+var errQueryNotFound = answer.Fail(http.StatusNotFound, "Query not found")
 
 // wireQuery is a definition with its indexes.
 type wireQuery struct {
@@ -59,7 +61,7 @@ func queryCreate(q *request) error {
 		return err
 	}
 	if d.ID != "" {
-		return invalidf("ID must be empty when creating a new prepared query")
+		return answer.Invalidf("ID must be empty when creating a new prepared query")
 	}
 	if err := q.queryRight(d, acl.Write); err != nil {
 		return err
@@ -74,7 +76,7 @@ func queryCreate(q *request) error {
 // storeQuery writes d where old stands, or where nothing does.
 func (q *request) storeQuery(d *query.Definition, old *catalog.Record) error {
 	if err := d.Validate(); err != nil {
-		return invalidf("%v", err)
+		return answer.Invalidf("%v", err)
 	}
 	value, err := d.Encode()
 	if err != nil {
@@ -89,9 +91,9 @@ func (q *request) storeQuery(d *query.Definition, old *catalog.Record) error {
 	case err != nil:
 		return err
 	case errkind.Is(result.Err, errkind.Conflict) && strings.Contains(errkind.Text(result.Err), "name is in use"):
-		return failWith(http.StatusInternalServerError, fmt.Sprintf("name '%s' aliases an existing query name", d.Name))
+		return answer.Fail(http.StatusInternalServerError, fmt.Sprintf("name '%s' aliases an existing query name", d.Name))
 	case result.Err != nil:
-		return refused(result.Err)
+		return answer.Refused(result.Err)
 	case !result.OK:
 		return errkind.New(errkind.Unavailable, "the query was changed by somebody else meanwhile: read it again")
 	}
@@ -230,7 +232,7 @@ func (q *request) findQuery(name string) (*catalog.State, *query.Definition, err
 	}
 	d, err := query.Find(st, name)
 	if err != nil {
-		return nil, nil, failWith(http.StatusInternalServerError, err.Error())
+		return nil, nil, answer.Fail(http.StatusInternalServerError, err.Error())
 	}
 	if d == nil {
 		return nil, nil, errQueryNotFound
@@ -271,11 +273,11 @@ func queryExecuteGiven(q *request) error {
 		return err
 	}
 	d := &query.Definition{}
-	if err := decodeJSON([]byte(q.q.Value("definition")), d); err != nil {
+	if err := bodies.Decode([]byte(q.q.Value("definition")), d); err != nil {
 		return err
 	}
 	if err := d.Validate(); err != nil {
-		return invalidf("%v", err)
+		return answer.Invalidf("%v", err)
 	}
 	st, err := q.read(registry.Subject{Topic: registry.TopicService, Key: strings.ToLower(d.Service.Service)}, func(s *catalog.State) uint64 {
 		return s.ServiceIndex(d.Service.Service)
@@ -290,22 +292,22 @@ func queryExecuteGiven(q *request) error {
 
 // replyQuery runs d and answers.
 func (q *request) replyQuery(run queryRun, st *catalog.State, d *query.Definition) error {
-	answer, err := q.api.runQuery(q.r.Context(), run, st, d)
+	found, err := q.api.runQuery(q.r.Context(), run, st, d)
 	if err != nil {
 		return err
 	}
-	if answer.raw != nil { // another datacenter's
-		return q.reply(answer.raw)
+	if found.raw != nil { // another datacenter's
+		return q.reply(found.raw)
 	}
-	b := strField(q.buffer(), `{"Service":`, d.Service.Service)
-	list := listWriter{b: append(b, `,"Nodes":`...)}
-	for i := range answer.picked {
-		p := &answer.picked[i]
-		list.b = appendEntry(list.next(), p.Node, p.Service, p.Checks)
+	b := answer.StringField(q.buffer(), `{"Service":`, d.Service.Service)
+	list := answer.List{Bytes: append(b, `,"Nodes":`...)}
+	for i := range found.picked {
+		p := &found.picked[i]
+		list.Bytes = answer.AppendEntry(list.Next(), p.Node, p.Service, p.Checks)
 	}
-	b = strField(list.end(), `,"DNS":{"TTL":`, d.DNS.TTL)
-	b = strField(b, `},"Datacenter":`, q.api.cfg.Identity.Datacenter)
-	b = fmt.Appendf(b, `,"Failovers":%d}`, answer.failovers)
+	b = answer.StringField(list.End(), `,"DNS":{"TTL":`, d.DNS.TTL)
+	b = answer.StringField(b, `},"Datacenter":`, q.api.cfg.Identity.Datacenter)
+	b = fmt.Appendf(b, `,"Failovers":%d}`, found.failovers)
 	return q.replyScratch(b)
 }
 

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/answer"
+	"corbel.dev/corbel/api/consulapi/bodies"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/query"
@@ -39,14 +41,14 @@ func (q *request) queryRun() (queryRun, error) {
 	if v := q.q.Value("limit"); v != "" {
 		n, err := strconv.Atoi(v)
 		if err != nil || n < 0 {
-			return run, invalidf("Invalid limit value %q: expected a whole number", v)
+			return run, answer.Invalidf("Invalid limit value %q: expected a whole number", v)
 		}
 		run.limit = n
 	}
 	if v, ok := q.q.Get("connect"); ok {
 		on, err := strconv.ParseBool(v)
 		if v != "" && err != nil {
-			return run, invalidf("Invalid value for ?connect")
+			return run, answer.Invalidf("Invalid value for ?connect")
 		}
 		run.connect = on || v == ""
 	}
@@ -186,8 +188,8 @@ func remoteInstances(ttl time.Duration, raw []byte) (QueryResult, error) {
 	var got struct {
 		Datacenter string
 		Nodes      []struct {
-			Node    wireNode
-			Service wireService
+			Node    bodies.Node
+			Service bodies.Service
 			Checks  []struct{ Status string }
 		}
 	}
@@ -197,11 +199,11 @@ func remoteInstances(ttl time.Duration, raw []byte) (QueryResult, error) {
 	result := QueryResult{Datacenter: got.Datacenter, TTL: ttl}
 	for i := range got.Nodes {
 		n := &got.Nodes[i]
-		service, err := n.Service.service(n.Node.Node)
+		service, err := n.Service.Catalog(n.Node.Node)
 		if err != nil {
 			return QueryResult{}, err
 		}
-		in := query.Instance{Node: n.Node.node(), Service: service}
+		in := query.Instance{Node: n.Node.Catalog(), Service: service}
 		for _, c := range n.Checks {
 			status, _ := catalog.ParseHealth(strings.ToLower(c.Status))
 			in.Status = max(in.Status, status)

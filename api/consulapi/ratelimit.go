@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/kit/limit"
 )
 
@@ -116,5 +117,5 @@ func (a *API) AdmitRead(op, remote string) error {
 const textOverLimit = "rate limit exceeded, try again later or against a different server"
 
 func overLimit(status int) error {
-	return &statusError{status: status, text: textOverLimit, retry: true}
+	return &answer.Error{Status: status, Text: textOverLimit, Retry: true}
 }

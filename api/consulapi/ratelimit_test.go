@@ -105,7 +105,8 @@ func TestRequestLimitsPermissiveAndReload(t *testing.T) {
 			t.Fatalf("permissive refuses: %d %q", code, body)
 		}
 	}
-	if n := metrics.Counter("rpc.rate_limit.exceeded", "limit_type", "global/read", "op", "GET /v1/kv/", "mode", "permissive").Value(); n != 5 {
+	if n := metrics.Counter("rpc.rate_limit.exceeded", "limit_type", "global/read", "op", "GET /v1/kv/", "mode",
+		"permissive").Value(); n != 5 {
 		t.Errorf("%d counted, want 5", n)
 	}
 	s.api.SetRequestLimits(RequestLimits{Mode: "enforcing", ReadRate: 0, WriteRate: -1})

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/telemetry"
@@ -200,7 +201,7 @@ func (c *AgentCache) fetch(ctx context.Context, r *http.Request, index uint64) (
 	}
 	w.WriteHeader(http.StatusOK)
 	if w.status >= http.StatusInternalServerError {
-		return nil, failWith(w.status, string(w.body))
+		return nil, answer.Fail(w.status, string(w.body))
 	}
 	w.fetched = c.api.cfg.Clock.Now()
 	w.index, _ = strconv.ParseUint(w.header.Get("X-Consul-Index"), 10, 64) // without one: not a row that blocks
@@ -239,7 +240,7 @@ func (c *AgentCache) publish(e *cacheEntry, answer *kept, err error) bool {
 	return c.entries[e.key] == e
 }
 
-var errEvicted = failWith(http.StatusInternalServerError, "The agent's cache ended before its first answer: try again")
+var errEvicted = answer.Fail(http.StatusInternalServerError, "The agent's cache ended before its first answer: try again")
 
 // view is what an entry holds now; changed is closed at the next change.
 func (c *AgentCache) view(e *cacheEntry) (now cacheEntry, changed <-chan struct{}) {

@@ -4,28 +4,15 @@ import (
 	"net/http"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/answer"
+	"corbel.dev/corbel/api/consulapi/bodies"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/grants"
-	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/catalog/registry"
 )
 
-type wireRegister struct {
-	Datacenter      string
-	ID              string
-	Node            string
-	Address         string
-	TaggedAddresses map[string]string
-	NodeMeta        map[string]string
-	Service         *wireService
-	Check           *wireCheck
-	Checks          []*wireCheck
-	SkipNodeUpdate  bool
-	Locality        *catalog.Locality
-}
-
 func catalogRegister(q *request) error {
-	var in wireRegister
+	var in bodies.Register
 	if err := q.decode(&in); err != nil {
 		return err
 	}
@@ -35,7 +22,7 @@ func catalogRegister(q *request) error {
 	if err := q.lease(&in); err != nil {
 		return err
 	}
-	cmd, err := in.command(q.api.cfg.Identity.Datacenter)
+	cmd, err := in.Command(q.api.cfg.Identity.Datacenter)
 	if err != nil {
 		return err
 	}
@@ -51,7 +38,7 @@ func catalogRegister(q *request) error {
 const maxLease = 87_600 * time.Hour
 
 // lease reads ?lease=30s, which is the node's metadata of that name.
-func (q *request) lease(in *wireRegister) error {
+func (q *request) lease(in *bodies.Register) error {
 	text, _ := q.q.Get("lease")
 	if text == "" {
 		text = in.NodeMeta[registry.LeaseMeta]
@@ -60,7 +47,7 @@ func (q *request) lease(in *wireRegister) error {
 		return nil
 	}
 	if d, err := time.ParseDuration(text); err != nil || d < registry.MinLease || d > maxLease {
-		return invalidf("Invalid lease %q: give a duration of at least %s and at most %s, as 30s", text, registry.MinLease, maxLease)
+		return answer.Invalidf("Invalid lease %q: give a duration of at least %s and at most %s, as 30s", text, registry.MinLease, maxLease)
 	}
 	if in.NodeMeta == nil {
 		in.NodeMeta = map[string]string{}
@@ -77,54 +64,9 @@ func (q *request) applyTrue(cmd catalog.Command) error {
 		return err
 	}
 	if res.Err != nil {
-		return refused(res.Err)
+		return answer.Refused(res.Err)
 	}
 	return q.replyBool(true)
-}
-
-func (in *wireRegister) command(datacenter string) (*catalog.Register, error) {
-	if in.Node == "" {
-		return nil, failWith(http.StatusInternalServerError, "Must provide node")
-	}
-	if in.Address == "" && !in.SkipNodeUpdate {
-		return nil, failWith(http.StatusInternalServerError, "Must provide address if SkipNodeUpdate is not set")
-	}
-	node := wireNode{ID: in.ID, Node: in.Node, Address: in.Address, Datacenter: datacenter,
-		TaggedAddresses: in.TaggedAddresses, Meta: in.NodeMeta, Locality: in.Locality}
-	cmd := &catalog.Register{Node: *node.node(), SkipNodeUpdate: in.SkipNodeUpdate}
-	if in.Service != nil {
-		s, err := in.Service.service(in.Node)
-		if err != nil {
-			return nil, err
-		}
-		if err := local.ValidateTags(s.Tags); err != nil {
-			return nil, err
-		}
-		if s.Name == "" {
-			return nil, failWith(http.StatusInternalServerError, "Must provide service name (Service.Service)")
-		}
-		if s.ID == "" {
-			s.ID = s.Name
-		}
-		if in.Service.Weights == nil {
-			s.Weights = catalog.Weights{Passing: 1, Warning: 1}
-		}
-		cmd.Service = s
-	}
-	if in.Check != nil {
-		in.Checks = append(in.Checks, in.Check)
-	}
-	for _, w := range in.Checks {
-		if w == nil {
-			continue
-		}
-		c, err := w.check(in.Node)
-		if err != nil {
-			return nil, err
-		}
-		cmd.Checks = append(cmd.Checks, c)
-	}
-	return cmd, nil
 }
 
 func catalogDeregister(q *request) error {
@@ -136,7 +78,7 @@ func catalogDeregister(q *request) error {
 		return err
 	}
 	if in.Node == "" {
-		return failWith(http.StatusInternalServerError, "Must provide node")
+		return answer.Fail(http.StatusInternalServerError, "Must provide node")
 	}
 	cmd := &catalog.Deregister{Node: in.Node, ServiceID: in.ServiceID, CheckID: in.CheckID}
 	if !q.api.open {

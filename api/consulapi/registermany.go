@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 
+	"corbel.dev/corbel/api/consulapi/answer"
+	"corbel.dev/corbel/api/consulapi/bodies"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/grants"
 	"corbel.dev/corbel/catalog/local"
@@ -23,7 +25,7 @@ func (q *request) wireList() ([]json.RawMessage, error) {
 		return nil, err
 	}
 	var list []json.RawMessage
-	if err := decodeJSON(b, &list); err != nil {
+	if err := bodies.Decode(b, &list); err != nil {
 		return nil, err
 	}
 	if len(list) > maxRegistrations {
@@ -34,9 +36,9 @@ func (q *request) wireList() ([]json.RawMessage, error) {
 
 // at says which element of a list an error is about.
 func at(i int, err error) error {
-	var e *statusError
+	var e *answer.Error
 	if errors.As(err, &e) { // the contract's 500 for a single one that is incomplete
-		return invalidf("%s (registration %d)", e.text, i)
+		return answer.Invalidf("%s (registration %d)", e.Text, i)
 	}
 	return errkind.New(errkind.Of(err), fmt.Sprintf("%s (registration %d)", errkind.Text(err), i))
 }
@@ -63,15 +65,15 @@ func catalogRegisterMany(q *request) error {
 		return err
 	}
 	if res.Err != nil {
-		return refused(res.Err)
+		return answer.Refused(res.Err)
 	}
 	return q.replyMany(batch, &res)
 }
 
 func (q *request) oneOfMany(raw json.RawMessage) (*catalog.Register, error) {
-	in := &wireRegister{}
+	in := &bodies.Register{}
 	if err := json.NewDecoder(bytes.NewReader(raw)).Decode(in); err != nil {
-		return nil, invalidf("Request decode failed: %v", err)
+		return nil, answer.Invalidf("Request decode failed: %v", err)
 	}
 	if err := q.bodyDatacenter(in.Datacenter); err != nil {
 		return nil, err
@@ -79,7 +81,7 @@ func (q *request) oneOfMany(raw json.RawMessage) (*catalog.Register, error) {
 	if err := q.lease(in); err != nil {
 		return nil, err
 	}
-	cmd, err := in.command(q.api.cfg.Identity.Datacenter)
+	cmd, err := in.Command(q.api.cfg.Identity.Datacenter)
 	if err != nil {
 		return nil, err
 	}
@@ -97,21 +99,21 @@ func (q *request) replyMany(batch *catalog.RegisterBatch, res *catalog.Result) e
 		why[e.OpIndex] = e.What
 	}
 	none := batch.Atomic && len(why) > 0
-	b := uintField(make([]byte, 0, 64+16*len(batch.Registrations)), `{"Index":`, res.Index)
-	list := listWriter{b: append(b, `,"Results":`...)}
+	b := answer.UintField(make([]byte, 0, 64+16*len(batch.Registrations)), `{"Index":`, res.Index)
+	list := answer.List{Bytes: append(b, `,"Results":`...)}
 	for i := range batch.Registrations {
 		text, bad := why[i]
-		b := boolField(list.next(), `{"OK":`, !bad && !none)
+		b := answer.BoolField(list.Next(), `{"OK":`, !bad && !none)
 		if bad {
-			b = strField(b, `,"Error":`, text)
+			b = answer.StringField(b, `,"Error":`, text)
 		}
-		list.b = append(b, '}')
+		list.Bytes = append(b, '}')
 	}
 	status := http.StatusOK
 	if none {
 		status = http.StatusConflict
 	}
-	return q.replyStatus(status, append(list.end(), '}'))
+	return q.replyStatus(status, append(list.End(), '}'))
 }
 
 // agentServicesRegister registers a list of what agentServiceRegister takes.

@@ -39,7 +39,8 @@ func TestRegisterMany(t *testing.T) {
 	mixed := "[" + node(2000) + "," + taken + "," + node(2001) + "]"
 	at := r.store.State().Index()
 	a = r.do("PUT", "/v1/catalog/register-batch?atomic", mixed)
-	if a.status != 409 || strings.Contains(a.body, `"OK":true`) || r.store.State().Index() != at || r.store.State().Node("n2000") != nil {
+	if a.status != 409 || strings.Contains(a.body, `"OK":true`) || r.store.State().Index() != at ||
+		r.store.State().Node("n2000") != nil {
 		t.Errorf("atomic: %d %s", a.status, a.body)
 	}
 	a = r.do("PUT", "/v1/catalog/register-batch", mixed)
@@ -53,12 +54,14 @@ func TestRegisterMany(t *testing.T) {
 	if err := json.Unmarshal([]byte(a.body), &out); err != nil || a.status != 200 {
 		t.Fatal(err, a.status, a.body)
 	}
-	if len(out.Results) != 3 || !out.Results[0].OK || out.Results[1].OK || !strings.Contains(out.Results[1].Error, "reserved") || !out.Results[2].OK {
+	if len(out.Results) != 3 || !out.Results[0].OK || out.Results[1].OK || !strings.Contains(out.Results[1].Error,
+		"reserved") || !out.Results[2].OK {
 		t.Errorf("mixed: %+v", out)
 	}
 	r.run([]step{
 		{"PUT", "/v1/catalog/register-batch", `{}`, 400, "*"},
-		{"PUT", "/v1/catalog/register-batch", `[{"Node":"a","Address":"b"},{"Address":"b"}]`, 400, "Must provide node (registration 1)"},
+		{"PUT", "/v1/catalog/register-batch", `[{"Node":"a","Address":"b"},{"Address":"b"}]`, 400,
+			"Must provide node (registration 1)"},
 		{"PUT", "/v1/catalog/register-batch", list(maxRegistrations+1, func(int) string { return "{}" }), 413, "*"},
 		{"PUT", "/v1/agent/services/register", `[{"Name":"one","Port":1},{"Name":"two","Port":2}]`, 200, ""},
 		{"PUT", "/v1/agent/services/register", `[{"Name":"three"},{"Name":"four","Port":"x"}]`, 400, "*"},
@@ -97,7 +100,8 @@ func TestRegisterManyWithLease(t *testing.T) {
 	r.run([]step{
 		{"PUT", "/v1/catalog/register-batch?lease=1ms", `[{"Node":"a","Address":"b"}]`, 400, "*"},
 		{"PUT", "/v1/catalog/register-batch?lease=soon", `[{"Node":"a","Address":"b"}]`, 400, "*"},
-		{"PUT", "/v1/catalog/register-batch", `[{"Node":"a","Address":"b","NodeMeta":{"` + registry.LeaseMeta + `":"1ms"}}]`, 400, "*"},
+		{"PUT", "/v1/catalog/register-batch", `[{"Node":"a","Address":"b","NodeMeta":{"` + registry.LeaseMeta + `":"1ms"}}]`,
+			400, "*"},
 		{"PUT", "/v1/catalog/register-batch?lease=30s", `[{"Node":"a","Address":"b"},{"Node":"c","Address":"d"}]`, 200, "*"},
 	})
 	for _, name := range []string{"a", "c"} {
@@ -115,9 +119,11 @@ func TestTagsAreBounded(t *testing.T) {
 	service := `{"Service":"web","Tags":` + tags(4097) + `}`
 	r.run([]step{
 		{"PUT", "/v1/catalog/register", `{"Node":"a","Address":"b","Service":` + service + `}`, 400, refusal},
-		{"PUT", "/v1/catalog/register-batch", `[{"Node":"a","Address":"b","Service":` + service + `}]`, 400, refusal + " (registration 0)"},
+		{"PUT", "/v1/catalog/register-batch", `[{"Node":"a","Address":"b","Service":` + service + `}]`, 400,
+			refusal + " (registration 0)"},
 		{"PUT", "/v1/agent/service/register", `{"Name":"web","Tags":` + tags(4097) + `}`, 400, refusal},
-		{"PUT", "/v1/catalog/register", `{"Node":"a","Address":"b","Service":{"Service":"web","Tags":` + tags(4096) + `}}`, 200, "true"},
+		{"PUT", "/v1/catalog/register", `{"Node":"a","Address":"b","Service":{"Service":"web","Tags":` + tags(4096) + `}}`,
+			200, "true"},
 		{"PUT", "/v1/txn", `[{"Service":{"Verb":"set","Node":"a","Service":` + service + `}}]`, 400, "*"},
 	})
 }

@@ -11,7 +11,8 @@ import (
 func TestRegistrationIsJudgedByWhatItResultsIn(t *testing.T) {
 	r := newRig(t, func(c *Config) {
 		c.Authorizer = tokens{"theirs": rules(`service_prefix "" { policy = "write" } node_prefix "" { policy = "write" }`),
-			"mine": rules(`service "mine" { policy = "write" } service "mine-sidecar-proxy" { policy = "write" }`), "": rules("")}
+			"mine": rules(`service "mine" { policy = "write" } service "mine-sidecar-proxy" { policy = "write" }`),
+			"":     rules("")}
 		c.DefaultACLPolicy = "deny"
 	})
 	put := func(token, path, body string) int {
@@ -22,7 +23,8 @@ func TestRegistrationIsJudgedByWhatItResultsIn(t *testing.T) {
 		return w.Code
 	}
 	const register = "/v1/agent/service/register"
-	for _, body := range []string{`{"Name":"theirs","Check":{"CheckID":"theirs-ttl","TTL":"1h"}}`, `{"Name":"theirs","ID":"web-sidecar-proxy"}`,
+	for _, body := range []string{`{"Name":"theirs","Check":{"CheckID":"theirs-ttl","TTL":"1h"}}`,
+		`{"Name":"theirs","ID":"web-sidecar-proxy"}`,
 		`{"Name":"theirs","ID":"apart","Check":{"CheckID":"service:web:2","TTL":"1h"}}`} {
 		if code := put("theirs", register, body); code != 200 {
 			t.Fatalf("%s: %d", body, code)

@@ -41,14 +41,16 @@ func (e *elsewhere) ForwardDC(_ context.Context, dc string, r *http.Request) (*h
 		return nil, err
 	}
 	e.asked, e.sent = r, string(b)
-	return &http.Response{StatusCode: 200, Header: http.Header{"X-Consul-Index": {"7"}, "Content-Type": {"application/json"}},
+	return &http.Response{StatusCode: 200, Header: http.Header{"X-Consul-Index": {"7"},
+		"Content-Type": {"application/json"}},
 		Body: io.NopCloser(bytes.NewReader([]byte(e.body)))}, nil
 }
 
 func TestRequestsForOtherDatacenters(t *testing.T) {
 	e := &elsewhere{body: `["there"]`}
 	r := newRig(t, func(c *Config) { c.Remote = e })
-	if a := r.want("GET", "/v1/catalog/nodes?dc=DC2&near=_agent", "", 200, `["there"]`); a.header.Get("X-Consul-Index") != "7" || e.asked.URL.Query().Get("near") != "n1" {
+	if a := r.want("GET", "/v1/catalog/nodes?dc=DC2&near=_agent", "", 200,
+		`["there"]`); a.header.Get("X-Consul-Index") != "7" || e.asked.URL.Query().Get("near") != "n1" {
 		t.Errorf("%v, asked %s", a.header, e.asked.URL)
 	}
 	r.want("GET", "/v1/catalog/nodes?dc=dc2&datacenter=dc1", "", 200, "[]") // the long form wins
@@ -65,7 +67,8 @@ func TestRequestsForOtherDatacenters(t *testing.T) {
 	if e.sent != "" {
 		t.Error("the body's datacenter was obeyed against the query's")
 	}
-	if status, got, err := r.api.ExecuteRemote(t.Context(), "dc2", "/v1/query/q/execute?limit=1", "secret"); err != nil || status != 200 || string(got) != `["there"]` ||
+	if status, got, err := r.api.ExecuteRemote(t.Context(), "dc2", "/v1/query/q/execute?limit=1", "secret"); err != nil ||
+		status != 200 || string(got) != `["there"]` ||
 		e.asked.Header.Get("X-Consul-Token") != "secret" || e.asked.URL.RequestURI() != "/v1/query/q/execute?limit=1" {
 		t.Errorf("%d %q %v", status, got, err)
 	}

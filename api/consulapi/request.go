@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"strconv"
 	"time"
-	"unicode/utf8"
 
+	"corbel.dev/corbel/api/consulapi/answer"
+	"corbel.dev/corbel/api/consulapi/bodies"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
@@ -150,23 +150,19 @@ func (q *request) op() string { return q.r.Method + " " + q.route.pattern }
 func (q *request) tenancy() error {
 	for _, p := range [...][2]string{{"ns", "Namespaces"}, {"namespace", "Namespaces"}, {"partition", "Partitions"}, {"ap", "Partitions"}} {
 		if v, _ := q.q.Get(p[0]); v != "" && v != "default" {
-			return invalidf("Invalid query parameter: %q - %s are a Consul Enterprise feature", p[0], p[1])
+			return answer.Invalidf("Invalid query parameter: %q - %s are a Consul Enterprise feature", p[0], p[1])
 		}
 	}
 	if v := q.r.Header["X-Consul-Namespace"]; len(v) > 0 && v[0] != "" && v[0] != "default" {
-		return invalidf("Invalid header: %q - Namespaces are a Consul Enterprise feature", "X-Consul-Namespace")
+		return answer.Invalidf("Invalid header: %q - Namespaces are a Consul Enterprise feature", "X-Consul-Namespace")
 	}
 	return nil
-}
-
-func invalidf(format string, args ...any) error {
-	return errkind.New(errkind.Invalid, fmt.Sprintf(format, args...))
 }
 
 // forward passes the request on as it came; the body already read goes with it.
 func (q *request) forward(toLeader bool) error {
 	if q.api.cfg.Forward == nil {
-		return errNoLeader
+		return answer.ErrNoLeader
 	}
 	if q.bare {
 		q.r.Body = io.NopCloser(bytes.NewReader(*q.buf))
@@ -213,13 +209,13 @@ func (q *request) body(limit int64) ([]byte, error) {
 		return nil, ErrFull
 	}
 	if err != nil {
-		return nil, invalidf("Request decode failed: %v", err)
+		return nil, answer.Invalidf("Request decode failed: %v", err)
 	}
 	return b, nil
 }
 
 // ErrFull refuses a body for which the budget of bytes has no room.
-var ErrFull error = &statusError{status: http.StatusServiceUnavailable, text: errkind.Text(limits.ErrBytes), retry: true}
+var ErrFull error = &answer.Error{Status: http.StatusServiceUnavailable, Text: errkind.Text(limits.ErrBytes), Retry: true}
 
 // mayBeLarge refuses a large body, before it is read, of a caller whose rights let it write nothing. A forwarded one
 // has been read.
@@ -238,52 +234,13 @@ func (q *request) mayBeLarge() error {
 // writable are the resources that somebody must be able to write some of to send a large body.
 var writable = [...]acl.Resource{acl.Key, acl.Service, acl.Node, acl.Session, acl.Query, acl.Event, acl.Agent, acl.Intention, acl.Mesh, acl.Operator, acl.ACL, acl.Keyring, acl.Peering}
 
-// maxNesting bounds how deep a JSON body may nest.
-const maxNesting = 64
-
 // decode reads a JSON body into v, whose field names match in any case.
 func (q *request) decode(v any) error {
 	b, err := q.body(q.api.cfg.Limits.BodyBytes)
 	if err != nil {
 		return err
 	}
-	return decodeJSON(b, v)
-}
-
-func decodeJSON(b []byte, v any) error {
-	if err := soundJSON(b); err != nil {
-		return invalidf("Request decode failed: %v", err)
-	}
-	dec := json.NewDecoder(bytes.NewReader(b))
-	if err := dec.Decode(v); err != nil {
-		return invalidf("Request decode failed: %v", err)
-	}
-	return nil
-}
-
-// soundJSON refuses what encoding/json would mend or follow too far: invalid
-// UTF-8 (it would become another name) and deep nesting.
-func soundJSON(b []byte) error {
-	if !utf8.Valid(b) {
-		return errors.New("body is not valid UTF-8")
-	}
-	depth, inString := 0, false
-	for i := 0; i < len(b); i++ {
-		switch c := b[i]; {
-		case inString && c == '\\':
-			i++
-		case c == '"':
-			inString = !inString
-		case inString:
-		case c == '{' || c == '[':
-			if depth++; depth > maxNesting {
-				return fmt.Errorf("body nests deeper than %d levels", maxNesting)
-			}
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return nil
+	return bodies.Decode(b, v)
 }
 
 // Shared header values.
@@ -307,9 +264,9 @@ func (q *request) reply(body []byte) error { return q.replyStatus(http.StatusOK,
 func (q *request) replyStatus(status int, body []byte) error {
 	switch {
 	case q.pretty():
-		body = append(indent(body), '\n')
+		body = append(answer.Indent(body), '\n')
 	case q.api.cfg.Pretty:
-		body = indent(body)
+		body = answer.Indent(body)
 	}
 	q.tellFiltered()
 	httpx.Write(q.w, q.r, status, httpx.JSONType, body)
@@ -323,16 +280,7 @@ func (a *API) indented(encode func([]byte) []byte) func([]byte) []byte {
 	if !a.cfg.Pretty {
 		return encode
 	}
-	return func(b []byte) []byte { return indent(encode(b)) }
-}
-
-// indent lays JSON out over lines by four spaces; what is no JSON stays as it is.
-func indent(body []byte) []byte {
-	var out bytes.Buffer
-	if json.Indent(&out, body, "", "    ") != nil {
-		return body
-	}
-	return out.Bytes()
+	return func(b []byte) []byte { return answer.Indent(encode(b)) }
 }
 
 // replyBool answers the bare token.

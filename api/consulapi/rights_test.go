@@ -99,7 +99,8 @@ func TestRightsEnd(t *testing.T) {
 						if !open {
 							return
 						}
-						if took := time.Since(taken); took > 10*time.Second && !strings.Contains(line, `"Status":403`) && !strings.Contains(line, "Heartbeat") {
+						if took := time.Since(taken); took > 10*time.Second && !strings.Contains(line, `"Status":403`) &&
+							!strings.Contains(line, "Heartbeat") {
 							t.Fatalf("%s after the right was taken: %s", took, line)
 						}
 					case <-deadline:

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/filter"
@@ -83,7 +84,7 @@ func (q *request) selection(s *filter.Schema) (sel selection, err error) {
 		case "passing":
 			if sel.passing = true; value != "" {
 				if sel.passing, err = strconv.ParseBool(value); err != nil {
-					return sel, invalidf("Invalid value for ?passing")
+					return sel, answer.Invalidf("Invalid value for ?passing")
 				}
 			}
 		case "merge-central-config":

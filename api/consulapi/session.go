@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/answer"
+	"corbel.dev/corbel/api/consulapi/bodies"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
@@ -24,12 +26,12 @@ type lockDelay time.Duration
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (l *lockDelay) UnmarshalJSON(b []byte) error {
-	var s span
+	var s bodies.Span
 	if err := s.UnmarshalJSON(b); err != nil {
 		return err
 	}
 	if len(b) > 0 && b[0] != '"' && s > -lockDelaySecondsTop && s < lockDelaySecondsTop {
-		s *= span(time.Second)
+		s *= bodies.Span(time.Second)
 	}
 	*l = lockDelay(s)
 	return nil
@@ -43,7 +45,7 @@ func (t *sessionTTL) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '"' {
 		return json.Unmarshal(b, (*string)(t))
 	}
-	var s span
+	var s bodies.Span
 	if err := s.UnmarshalJSON(b); err != nil {
 		return err
 	}
@@ -96,7 +98,7 @@ func sessionCreate(q *request) error {
 			return err
 		}
 		if len(b) > 0 {
-			if err := decodeJSON(b, &in); err != nil {
+			if err := bodies.Decode(b, &in); err != nil {
 				return err
 			}
 		}
@@ -113,15 +115,15 @@ func sessionCreate(q *request) error {
 	}
 	id, err := q.api.cfg.Registry.CreateSession(q.r.Context(), s)
 	if err != nil {
-		return refused(err)
+		return answer.Refused(err)
 	}
-	b := strField(q.buffer(), `{"ID":`, id)
+	b := answer.StringField(q.buffer(), `{"ID":`, id)
 	return q.replyScratch(append(b, '}'))
 }
 
 func (q *request) checkSession(s *catalog.Session) error {
 	if s.Behavior != catalog.BehaviorRelease && s.Behavior != catalog.BehaviorDelete {
-		return failWith(http.StatusInternalServerError, fmt.Sprintf("Invalid Behavior setting '%s'", s.Behavior))
+		return answer.Fail(http.StatusInternalServerError, fmt.Sprintf("Invalid Behavior setting '%s'", s.Behavior))
 	}
 	if s.TTL == "" {
 		return nil
@@ -133,16 +135,16 @@ func (q *request) checkSession(s *catalog.Session) error {
 		return nil
 	}
 	if err != nil {
-		return failWith(http.StatusInternalServerError, fmt.Sprintf("Session TTL '%s' invalid: %v", s.TTL, err))
+		return answer.Fail(http.StatusInternalServerError, fmt.Sprintf("Session TTL '%s' invalid: %v", s.TTL, err))
 	}
 	if d < least || d > sessionTTLMax {
-		return failWith(http.StatusInternalServerError,
+		return answer.Fail(http.StatusInternalServerError,
 			fmt.Sprintf("Invalid Session TTL '%d', must be between [%v=%v]", d, least, sessionTTLMax))
 	}
 	return nil
 }
 
-var errMissingSession = invalidf("Missing session")
+var errMissingSession = answer.Invalidf("Missing session")
 
 func sessionDestroy(q *request) error {
 	if q.rest == "" {
@@ -152,7 +154,7 @@ func sessionDestroy(q *request) error {
 		return err
 	}
 	if err := q.api.cfg.Registry.DestroySession(q.r.Context(), q.rest); err != nil && !errkind.Is(err, errkind.NotFound) {
-		return refused(err)
+		return answer.Refused(err)
 	}
 	return q.replyBool(true)
 }
@@ -177,13 +179,13 @@ func sessionRenew(q *request) error {
 	}
 	s, err := q.api.cfg.Registry.RenewSession(q.r.Context(), q.rest)
 	if errkind.Is(err, errkind.NotFound) || err == nil && s == nil {
-		return failWith(http.StatusNotFound, fmt.Sprintf("Session id '%s' not found", q.rest))
+		return answer.Fail(http.StatusNotFound, fmt.Sprintf("Session id '%s' not found", q.rest))
 	}
 	if err != nil {
-		return refused(err)
+		return answer.Refused(err)
 	}
 	b := append(q.buffer(), '[')
-	return q.replyScratch(append(appendSession(b, s), ']'))
+	return q.replyScratch(append(answer.AppendSession(b, s), ']'))
 }
 
 func sessionInfo(q *request) error {
@@ -202,7 +204,7 @@ func sessionInfo(q *request) error {
 	}
 	b := append(q.buffer(), '[')
 	if s := st.Session(id); s != nil && q.sees(acl.Session, s.Node) {
-		b = appendSession(b, s)
+		b = answer.AppendSession(b, s)
 	}
 	return q.replyScratch(append(b, ']'))
 }
@@ -212,50 +214,28 @@ func sessionList(q *request) error {
 	if err != nil {
 		return err
 	}
-	list := listWriter{b: q.buffer()}
+	list := answer.List{Bytes: q.buffer()}
 	for s := range st.Sessions() {
 		if q.sees(acl.Session, s.Node) {
-			list.b = appendSession(list.next(), s)
+			list.Bytes = answer.AppendSession(list.Next(), s)
 		}
 	}
-	return q.replyScratch(list.end())
+	return q.replyScratch(list.End())
 }
 
 func sessionNode(q *request) error {
 	if q.rest == "" {
-		return invalidf("Missing node name")
+		return answer.Invalidf("Missing node name")
 	}
 	st, err := q.read(registry.Subject{Topic: registry.TopicSessions}, (*catalog.State).SessionsIndex)
 	if err != nil {
 		return err
 	}
-	list := listWriter{b: q.buffer()}
+	list := answer.List{Bytes: q.buffer()}
 	for s := range st.SessionsOfNode(q.rest) {
 		if q.sees(acl.Session, s.Node) {
-			list.b = appendSession(list.next(), s)
+			list.Bytes = answer.AppendSession(list.Next(), s)
 		}
 	}
-	return q.replyScratch(list.end())
-}
-
-// listWriter builds a JSON list.
-type listWriter struct {
-	b     []byte
-	begun bool
-}
-
-// next appends what comes before the next element.
-func (l *listWriter) next() []byte {
-	if l.begun {
-		return append(l.b, ',')
-	}
-	l.begun = true
-	return append(l.b, '[')
-}
-
-func (l *listWriter) end() []byte {
-	if !l.begun {
-		l.b = append(l.b, '[')
-	}
-	return append(l.b, ']')
+	return q.replyScratch(list.End())
 }

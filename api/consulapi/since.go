@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/filter"
@@ -25,7 +26,7 @@ type since struct {
 	index uint64
 }
 
-var errSinceAlone = invalidf("since goes with recurse: /v1/kv/prefix?recurse&since=0")
+var errSinceAlone = answer.Invalidf("since goes with recurse: /v1/kv/prefix?recurse&since=0")
 
 // asksSince tells whether the request is a read of changes.
 func (q *request) asksSince() bool { return q.q != "" && q.q.Has("since") }
@@ -39,10 +40,10 @@ func (q *request) since(subject registry.Subject, index func(*catalog.State) uin
 		return nil, err
 	}
 	if q.q.Has("index") {
-		return nil, invalidf("since and index exclude each other: since blocks as index does")
+		return nil, answer.Invalidf("since and index exclude each other: since blocks as index does")
 	}
 	if q.q.Has("merge-central-config") {
-		return nil, invalidf("since and merge-central-config exclude each other: what config entries change is no change of an instance")
+		return nil, answer.Invalidf("since and merge-central-config exclude each other: what config entries change is no change of an instance")
 	}
 	s := &since{q: q, after: after}
 	q.after = strconv.FormatUint(after, 10)
@@ -68,7 +69,7 @@ func (q *request) sinceIndex() (uint64, error) {
 	v, _ := q.q.Get("since")
 	n, err := strconv.ParseUint(v, 10, 64)
 	if err != nil {
-		return 0, invalidf("Invalid since %q: give the Index of the answer before, or 0", v)
+		return 0, answer.Invalidf("Invalid since %q: give the Index of the answer before, or 0", v)
 	}
 	return n, nil
 }
@@ -81,17 +82,17 @@ func (s *since) mustReset(st *catalog.State) bool {
 
 // reply answers with what the two functions append: the elements of Set (all of them
 // when everything is told) and of Deleted. The body is shared by all who ask the same.
-func (s *since) reply(key string, set, gone func(b *listWriter)) error {
+func (s *since) reply(key string, set, gone func(b *answer.List)) error {
 	return s.q.replyShared(key, s.index, func(b []byte) []byte {
-		b = uintField(b, `{"Index":`, s.index)
-		b = boolField(b, `,"Reset":`, s.reset)
-		list := listWriter{b: append(b, `,"Set":`...)}
+		b = answer.UintField(b, `{"Index":`, s.index)
+		b = answer.BoolField(b, `,"Reset":`, s.reset)
+		list := answer.List{Bytes: append(b, `,"Set":`...)}
 		set(&list)
-		list = listWriter{b: append(list.end(), `,"Deleted":`...)}
+		list = answer.List{Bytes: append(list.End(), `,"Deleted":`...)}
 		if !s.reset {
 			gone(&list)
 		}
-		return append(list.end(), '}')
+		return append(list.End(), '}')
 	})
 }
 
@@ -112,21 +113,21 @@ func kvSince(q *request) error {
 	if !s.reset {
 		changed, gone = s.st.KVSince(prefix, s.after)
 	}
-	return s.reply("kv-since", func(list *listWriter) {
+	return s.reply("kv-since", func(list *answer.List) {
 		if s.reset {
 			for p := range q.visible(s.st) {
-				list.b = appendKVPair(list.next(), p)
+				list.Bytes = answer.AppendKVPair(list.Next(), p)
 			}
 		}
 		for _, p := range changed {
 			if q.sees(acl.Key, p.Key) {
-				list.b = appendKVPair(list.next(), p)
+				list.Bytes = answer.AppendKVPair(list.Next(), p)
 			}
 		}
-	}, func(list *listWriter) {
+	}, func(list *answer.List) {
 		for _, key := range gone {
 			if q.sees(acl.Key, key) {
-				list.b = appendString(list.next(), key)
+				list.Bytes = answer.AppendString(list.Next(), key)
 			}
 		}
 	})
@@ -143,12 +144,12 @@ func nodesSince(q *request, sel *selection) error {
 	if !s.reset {
 		changed, gone = s.st.NodesSince(s.after)
 	}
-	put := func(list *listWriter, n *catalog.Node) {
+	put := func(list *answer.List, n *catalog.Node) {
 		if q.sees(acl.Node, n.Name) && in(n) {
-			list.b = appendNode(list.next(), n)
+			list.Bytes = answer.AppendNode(list.Next(), n)
 		}
 	}
-	return s.reply("nodes-since", func(list *listWriter) {
+	return s.reply("nodes-since", func(list *answer.List) {
 		if s.reset {
 			for n := range s.st.Nodes() {
 				put(list, n)
@@ -157,15 +158,15 @@ func nodesSince(q *request, sel *selection) error {
 		for _, n := range changed {
 			put(list, n)
 		}
-	}, func(list *listWriter) {
+	}, func(list *answer.List) {
 		for _, n := range changed { // changed so that it is not selected any more, as far as we know
 			if q.sees(acl.Node, n.Name) && !in(n) {
-				list.b = appendString(list.next(), n.Name)
+				list.Bytes = answer.AppendString(list.Next(), n.Name)
 			}
 		}
 		for _, name := range gone {
 			if q.sees(acl.Node, name) {
-				list.b = appendString(list.next(), name)
+				list.Bytes = answer.AppendString(list.Next(), name)
 			}
 		}
 	})
@@ -173,7 +174,7 @@ func nodesSince(q *request, sel *selection) error {
 
 func servicesSince(q *request, sel *selection) error {
 	if sel.filter != nil || len(sel.nodeMeta) > 0 {
-		return invalidf("since does not go with filter or node-meta here: they depend on more than the list of services")
+		return answer.Invalidf("since does not go with filter or node-meta here: they depend on more than the list of services")
 	}
 	s, err := q.since(registry.Subject{Topic: registry.TopicServices}, (*catalog.State).ServiceListIndex)
 	if err != nil {
@@ -184,13 +185,13 @@ func servicesSince(q *request, sel *selection) error {
 	if !s.reset {
 		changed, gone = s.st.ServicesSince(s.after)
 	}
-	put := func(list *listWriter, sum *catalog.ServiceSummary) {
+	put := func(list *answer.List, sum *catalog.ServiceSummary) {
 		if q.sees(acl.Service, sum.Name) {
-			b := strField(list.next(), `{"Name":`, sum.Name)
-			list.b = append(appendStrings(append(b, `,"Tags":`...), sum.Tags), '}')
+			b := answer.StringField(list.Next(), `{"Name":`, sum.Name)
+			list.Bytes = append(answer.AppendStrings(append(b, `,"Tags":`...), sum.Tags), '}')
 		}
 	}
-	return s.reply("services-since", func(list *listWriter) {
+	return s.reply("services-since", func(list *answer.List) {
 		if s.reset {
 			for sum := range s.st.ServiceNames() {
 				put(list, sum)
@@ -199,10 +200,10 @@ func servicesSince(q *request, sel *selection) error {
 		for _, sum := range changed {
 			put(list, sum)
 		}
-	}, func(list *listWriter) {
+	}, func(list *answer.List) {
 		for _, name := range gone {
 			if q.sees(acl.Service, name) {
-				list.b = appendString(list.next(), name)
+				list.Bytes = answer.AppendString(list.Next(), name)
 			}
 		}
 	})
@@ -238,18 +239,18 @@ func entriesSince(q *request) error {
 		return n != nil && v.instance(n, svc) && (!sel.passing || allPassing(checks)) &&
 			(sel.filter == nil || sel.filter.Match(&filter.Entry{Node: n, Service: svc, Checks: checks}))
 	}
-	put := func(list *listWriter, svc *catalog.Service) {
+	put := func(list *answer.List, svc *catalog.Service) {
 		if n := s.st.Node(svc.Node); in(n, svc) {
-			list.b = appendEntry(list.next(), n, svc, checks)
+			list.Bytes = answer.AppendEntry(list.Next(), n, svc, checks)
 		}
 	}
-	drop := func(list *listWriter, node, id string) {
+	drop := func(list *answer.List, node, id string) {
 		if q.sees(acl.Node, node) {
-			b := strField(list.next(), `{"Node":`, node)
-			list.b = append(strField(b, `,"ServiceID":`, id), '}')
+			b := answer.StringField(list.Next(), `{"Node":`, node)
+			list.Bytes = append(answer.StringField(b, `,"ServiceID":`, id), '}')
 		}
 	}
-	return s.reply("health-since", func(list *listWriter) {
+	return s.reply("health-since", func(list *answer.List) {
 		if s.reset {
 			for svc := range s.st.Instances(name) {
 				put(list, svc)
@@ -258,7 +259,7 @@ func entriesSince(q *request) error {
 		for _, svc := range changed {
 			put(list, svc)
 		}
-	}, func(list *listWriter) {
+	}, func(list *answer.List) {
 		for _, svc := range changed {
 			if !in(s.st.Node(svc.Node), svc) {
 				drop(list, svc.Node, svc.ID)

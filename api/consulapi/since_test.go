@@ -135,8 +135,9 @@ func sinceStep(rng *rand.Rand, s *store, t testing.TB) {
 		c = &catalog.KV{Verb: catalog.KVDelete, Pair: catalog.KVPair{Key: key}}
 	case 3, 4, 5:
 		c = &catalog.Register{Node: catalog.Node{Name: node, Address: fmt.Sprintf("10.0.0.%d", rng.IntN(2))},
-			Service: &catalog.Service{ID: fmt.Sprintf("w%d", rng.IntN(2)), Name: []string{"web", "db"}[rng.IntN(2)], Tags: [][]string{nil, {"x"}}[rng.IntN(2)]},
-			Checks:  []*catalog.Check{{ID: "c", Status: catalog.Health(rng.IntN(3))}}}
+			Service: &catalog.Service{ID: fmt.Sprintf("w%d", rng.IntN(2)), Name: []string{"web", "db"}[rng.IntN(2)],
+				Tags: [][]string{nil, {"x"}}[rng.IntN(2)]},
+			Checks: []*catalog.Check{{ID: "c", Status: catalog.Health(rng.IntN(3))}}}
 	case 6:
 		c = &catalog.Deregister{Node: node, ServiceID: []string{"", "w0", "w1"}[rng.IntN(3)]}
 	case 7:
@@ -231,8 +232,10 @@ func TestSinceIsRefusedOrReset(t *testing.T) {
 	r.run([]step{
 		{"GET", "/v1/kv/a?since=1", "", 400, "since goes with recurse: /v1/kv/prefix?recurse&since=0"},
 		{"GET", "/v1/kv/a?recurse&since=x", "", 400, `Invalid since "x": give the Index of the answer before, or 0`},
-		{"GET", "/v1/kv/a?recurse&since=1&index=1", "", 400, "since and index exclude each other: since blocks as index does"},
-		{"GET", "/v1/catalog/services?since=1&node-meta=a:b", "", 400, "since does not go with filter or node-meta here: they depend on more than the list of services"},
+		{"GET", "/v1/kv/a?recurse&since=1&index=1", "", 400,
+			"since and index exclude each other: since blocks as index does"},
+		{"GET", "/v1/catalog/services?since=1&node-meta=a:b", "", 400,
+			"since does not go with filter or node-meta here: they depend on more than the list of services"},
 	})
 	if c := r.since("/v1/kv/a?recurse&since=99"); !c.Reset || len(c.Set) != 1 {
 		t.Errorf("an index of another history: %+v", c)

@@ -3,6 +3,7 @@ package consulapi
 import (
 	"io"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/errkind"
@@ -25,7 +26,7 @@ func snapshotSave(q *request) error {
 		return err
 	}
 	if q.api.cfg.Snapshots == nil {
-		return errNoServers
+		return answer.ErrNoServers
 	}
 	if q.mode != registry.Stale {
 		q.mode = registry.Consistent
@@ -53,7 +54,7 @@ func snapshotRestore(q *request) error {
 		return err
 	}
 	if q.api.cfg.Snapshots == nil {
-		return errNoServers
+		return answer.ErrNoServers
 	}
 	// Asked before the body is read: it can be passed on only once.
 	if _, err := q.api.cfg.Registry.Read(q.r.Context(), registry.Consistent); err != nil {

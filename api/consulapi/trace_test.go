@@ -49,7 +49,8 @@ func TestSlowReadsKeepTheirTrace(t *testing.T) {
 	if metrics.Traces().On() {
 		t.Error("traces are exported to nobody")
 	}
-	if len(slow) != 1 || slow[0].Trace != trace || slow[0].Kind != "read" || slow[0].Spent[telemetry.StageToken] < 10*time.Millisecond {
+	if len(slow) != 1 || slow[0].Trace != trace || slow[0].Kind != "read" ||
+		slow[0].Spent[telemetry.StageToken] < 10*time.Millisecond {
 		t.Errorf("kept are %+v", slow)
 	}
 }
@@ -79,7 +80,8 @@ func TestRequestsHaveSpans(t *testing.T) {
 		}
 		spans := <-q.C
 		root := spans[0]
-		if root.Name != c.name || root.Method != c.method || root.Status != c.status || root.Plane != "catalog" || root.Trace.String() != trace || root.Parent.String() != parent ||
+		if root.Name != c.name || root.Method != c.method || root.Status != c.status || root.Plane != "catalog" ||
+			root.Trace.String() != trace || root.Parent.String() != parent ||
 			strings.Contains(fmt.Sprintf("%+v", spans), "a-secret-name") {
 			t.Errorf("%s %s: %+v", c.method, c.path, spans)
 		}

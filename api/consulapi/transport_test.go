@@ -112,7 +112,7 @@ func TestConsistentQueryEndsWithTheReign(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.LeaderChanges = func() <-chan struct{} { return lost } })
 	r.want("PUT", "/v1/kv/a", "1", 200, "true")
 	index := r.want("GET", "/v1/kv/a", "", 200, "*").header.Get("X-Consul-Index")
-	done := make(chan answer, 1)
+	done := make(chan response, 1)
 	go func() { done <- r.do("GET", "/v1/kv/a?consistent&wait=10m&index="+index, "") }()
 	until(t, "the query to park", func() bool { return r.store.waits() > 0 })
 	r.store.set(registry.Contact{}, errkind.New(errkind.Unavailable, "No cluster leader"))
@@ -136,7 +136,7 @@ func TestConsistentQueryOutlivesOtherChanges(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.LeaderChanges = func() <-chan struct{} { return <-changes } })
 	r.want("PUT", "/v1/kv/a", "1", 200, "true")
 	index := r.want("GET", "/v1/kv/a", "", 200, "*").header.Get("X-Consul-Index")
-	done := make(chan answer, 1)
+	done := make(chan response, 1)
 	go func() { done <- r.do("GET", "/v1/kv/a?raw&consistent&wait=10m&index="+index, "") }()
 	until(t, "the query to park", func() bool { return r.store.waits() == 1 })
 	close(first)
@@ -168,7 +168,8 @@ func TestHostTellsAboutItself(t *testing.T) {
 	}
 	for name, has := range map[string]bool{
 		"total": host.Memory["total"].(float64) > 0, "usedPercent": host.Disk["usedPercent"] != nil,
-		"kernelVersion": host.Host["kernelVersion"] != "", "uptime": host.Host["uptime"] != nil, "procs": host.Host["procs"].(float64) > 0,
+		"kernelVersion": host.Host["kernelVersion"] != "", "uptime": host.Host["uptime"] != nil,
+		"procs": host.Host["procs"].(float64) > 0,
 	} {
 		if !has {
 			t.Errorf("%s is missing in %+v", name, host)

@@ -85,11 +85,13 @@ func TestTrap9TxnKeepsWeights(t *testing.T) {
 	r := newRig(t, nil)
 	r.node("x")
 	r.want("PUT", "/v1/txn", `[{"Service":{"Verb":"set","Node":"x","Service":{"ID":"s","Service":"s"}}}]`, 200, "*")
-	if a := r.do("GET", "/v1/catalog/service/s", ""); !strings.Contains(a.body, `"ServiceWeights":{"Passing":0,"Warning":0}`) {
+	if a := r.do("GET", "/v1/catalog/service/s", ""); !strings.Contains(a.body,
+		`"ServiceWeights":{"Passing":0,"Warning":0}`) {
 		t.Errorf("weights in a transaction: %s", a.body)
 	}
 	r.want("PUT", "/v1/catalog/register", `{"Node":"x","Address":"a","Service":{"Service":"s2"}}`, 200, "true")
-	if a := r.do("GET", "/v1/catalog/service/s2", ""); !strings.Contains(a.body, `"ServiceWeights":{"Passing":1,"Warning":1}`) {
+	if a := r.do("GET", "/v1/catalog/service/s2", ""); !strings.Contains(a.body,
+		`"ServiceWeights":{"Passing":1,"Warning":1}`) {
 		t.Errorf("weights at registration: %s", a.body)
 	}
 }
@@ -147,7 +149,7 @@ func TestTrap22WaitWithoutIndexDoesNotBlock(t *testing.T) {
 func TestBlockingQuery(t *testing.T) {
 	r := newRig(t, nil)
 	r.want("PUT", "/v1/kv/k", "1", 200, "true")
-	done := make(chan answer, 1)
+	done := make(chan response, 1)
 	go func() { done <- r.do("GET", "/v1/kv/k?index=2&wait=5m", "") }()
 	until(t, "the query to park", func() bool { return r.api.Blocking() == 1 })
 	r.want("PUT", "/v1/kv/k", "1", 200, "true") // the same again wakes nobody
@@ -167,7 +169,7 @@ func TestBlockingQuery(t *testing.T) {
 func TestBlockingQueryEndsWithItsClient(t *testing.T) {
 	r := newRig(t, nil)
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan answer, 1)
+	done := make(chan response, 1)
 	go func() { done <- r.send(httptest.NewRequest("GET", "/v1/kv/k?index=1", nil).WithContext(ctx)) }()
 	until(t, "the query to park", func() bool { return r.api.Blocking() == 1 })
 	cancel()
@@ -181,7 +183,7 @@ func TestWokenWatchersShareOneBody(t *testing.T) {
 	r := newRig(t, nil)
 	r.node("a")
 	const watchers = 200
-	done := make(chan answer, watchers)
+	done := make(chan response, watchers)
 	for i := range watchers {
 		go func() { done <- r.do("GET", fmt.Sprintf("/v1/health/service/web?index=1&wait=%ds", 100+i), "") }()
 	}
@@ -282,7 +284,8 @@ func TestLeaderTellsItsAge(t *testing.T) {
 	} {
 		r.store.contact = registry.Contact{KnownLeader: true, Leader: true, LastContact: contact}
 		if a := r.do("GET", "/v1/catalog/nodes?stale", ""); a.header.Get("X-Consul-LastContact") != want {
-			t.Errorf("a leader whose state may be %s old states %q, want %s", contact, a.header.Get("X-Consul-LastContact"), want)
+			t.Errorf("a leader whose state may be %s old states %q, want %s", contact, a.header.Get("X-Consul-LastContact"),
+				want)
 		}
 	}
 }
@@ -316,7 +319,8 @@ func TestTransportRules(t *testing.T) {
 	req = httptest.NewRequest("GET", "/v1/kv/big?raw", nil)
 	req.Header.Set("Accept-Encoding", "gzip")
 	r.want("PUT", "/v1/kv/big", strings.Repeat("x", 5000), 200, "true")
-	if a := r.send(req); a.header.Get("Content-Encoding") != "gzip" || a.header.Get("Vary") != "Accept-Encoding" || len(a.body) > 1000 {
+	if a := r.send(req); a.header.Get("Content-Encoding") != "gzip" || a.header.Get("Vary") != "Accept-Encoding" ||
+		len(a.body) > 1000 {
 		t.Errorf("gzip: %v, %d bytes", a.header, len(a.body))
 	}
 }
@@ -328,7 +332,7 @@ func TestServiceHashBlocks(t *testing.T) {
 	if hash == "" {
 		t.Fatal("no content hash")
 	}
-	done := make(chan answer, 1)
+	done := make(chan response, 1)
 	go func() { done <- r.do("GET", "/v1/agent/service/w?wait=5m&hash="+hash, "") }()
 	until(t, "the query to park", func() bool { return r.api.Blocking() == 1 })
 	r.want("PUT", "/v1/agent/service/register", `{"Name":"w","Port":2}`, 200, "")
@@ -350,7 +354,10 @@ func (oneLine) Follow(_ context.Context, level slog.Level, asJSON bool, w io.Wri
 func TestMonitorAndMetricsReachTheirSources(t *testing.T) {
 	r := newRig(t, func(c *Config) {
 		c.Logs = oneLine{}
-		c.MetricsHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.URL.RawQuery) })
+		c.MetricsHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_,
+				_ = io.WriteString(w, r.URL.RawQuery)
+		})
 	})
 	r.want("GET", "/v1/agent/monitor?loglevel=WARN&logjson", "", 200, "WARN true\n")
 	r.want("GET", "/v1/agent/metrics?format=prometheus", "", 200, "format=prometheus")

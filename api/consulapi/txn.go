@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strconv"
 
+	"corbel.dev/corbel/api/consulapi/answer"
+	"corbel.dev/corbel/api/consulapi/bodies"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/grants"
@@ -26,16 +28,16 @@ type wireTxnOp struct {
 	}
 	Node *struct {
 		Verb string
-		Node wireNode
+		Node bodies.Node
 	}
 	Service *struct {
 		Verb    string
 		Node    string
-		Service wireService
+		Service bodies.Service
 	}
 	Check *struct {
 		Verb  string
-		Check wireCheck
+		Check bodies.Check
 	}
 }
 
@@ -59,7 +61,7 @@ func (w *wireTxnOp) op(q *request) (op catalog.TxnOp, err error) {
 		}
 	}
 	if set != 1 {
-		return op, invalidf("Each operation must have exactly one of KV, Node, Service, Check")
+		return op, answer.Invalidf("Each operation must have exactly one of KV, Node, Service, Check")
 	}
 	if w.KV != nil {
 		return w.kv(q)
@@ -67,23 +69,23 @@ func (w *wireTxnOp) op(q *request) (op catalog.TxnOp, err error) {
 	verb := ""
 	switch {
 	case w.Node != nil:
-		verb, op.Node = w.Node.Verb, w.Node.Node.node()
+		verb, op.Node = w.Node.Verb, w.Node.Node.Catalog()
 		op.Node.Datacenter = q.api.cfg.Identity.Datacenter
 	case w.Service != nil:
 		verb = w.Service.Verb
-		if op.Service, err = w.Service.Service.service(w.Service.Node); err == nil {
+		if op.Service, err = w.Service.Service.Catalog(w.Service.Node); err == nil {
 			err = local.ValidateTags(op.Service.Tags)
 		}
 	default:
 		verb = w.Check.Verb
-		op.Check, err = w.Check.Check.check(w.Check.Check.Node)
+		op.Check, err = w.Check.Check.Catalog(w.Check.Check.Node)
 	}
 	if err != nil {
 		return op, err
 	}
 	var ok bool
 	if op.Verb, ok = txnVerbs[verb]; !ok {
-		return op, invalidf("unknown operation %q", verb)
+		return op, answer.Invalidf("unknown operation %q", verb)
 	}
 	return op, nil
 }
@@ -91,7 +93,7 @@ func (w *wireTxnOp) op(q *request) (op catalog.TxnOp, err error) {
 func (w *wireTxnOp) kv(q *request) (op catalog.TxnOp, err error) {
 	verb, ok := kvVerbs[w.KV.Verb]
 	if !ok {
-		return op, invalidf("unknown KV operation %q", w.KV.Verb)
+		return op, answer.Invalidf("unknown KV operation %q", w.KV.Verb)
 	}
 	if most := q.api.cfg.Limits.KVValueBytes; int64(len(w.KV.Value)) > most {
 		return op, errkind.Errorf(errkind.TooLarge, "Value for key %q is too large (%d > %d bytes)", w.KV.Key, len(w.KV.Value), most)
@@ -137,7 +139,7 @@ func txn(q *request) error {
 		return err
 	}
 	var in []wireTxnOp
-	if err := decodeJSON(b, &in); err != nil {
+	if err := bodies.Decode(b, &in); err != nil {
 		return err
 	}
 	if n := decodedBytes(b, in); n > most {
@@ -171,7 +173,7 @@ func txn(q *request) error {
 		return err
 	}
 	if res.Err != nil {
-		return refused(res.Err)
+		return answer.Refused(res.Err)
 	}
 	return q.replyTxn(&res)
 }
@@ -197,30 +199,30 @@ func (q *request) replyTxn(res *catalog.Result) error {
 	// The command's values may lie in the scratch buffer, so the answer gets a buffer of its own.
 	buf := make([]byte, 0, 256+128*len(res.Txn))
 	if len(res.TxnErrors) > 0 {
-		list := listWriter{b: append(buf, `{"Results":null,"Errors":`...)}
+		list := answer.List{Bytes: append(buf, `{"Results":null,"Errors":`...)}
 		for _, e := range res.TxnErrors {
-			b := append(list.next(), `{"OpIndex":`...)
+			b := append(list.Next(), `{"OpIndex":`...)
 			b = strconv.AppendInt(b, int64(e.OpIndex), 10)
-			b = strField(b, `,"What":`, e.What)
-			list.b = append(b, '}')
+			b = answer.StringField(b, `,"What":`, e.What)
+			list.Bytes = append(b, '}')
 		}
-		return q.replyStatus(http.StatusConflict, append(list.end(), '}'))
+		return q.replyStatus(http.StatusConflict, append(list.End(), '}'))
 	}
-	list := listWriter{b: append(buf, `{"Results":`...)}
+	list := answer.List{Bytes: append(buf, `{"Results":`...)}
 	for i := range res.Txn {
 		r := &res.Txn[i]
 		switch {
 		case r.KV != nil:
 			if q.sees(acl.Key, r.KV.Key) {
-				list.b = append(appendKVPair(append(list.next(), `{"KV":`...), r.KV), '}')
+				list.Bytes = append(answer.AppendKVPair(append(list.Next(), `{"KV":`...), r.KV), '}')
 			}
 		case r.Node != nil:
-			list.b = append(appendNode(append(list.next(), `{"Node":`...), r.Node), '}')
+			list.Bytes = append(answer.AppendNode(append(list.Next(), `{"Node":`...), r.Node), '}')
 		case r.Service != nil:
-			list.b = append(appendService(append(list.next(), `{"Service":`...), r.Service), '}')
+			list.Bytes = append(answer.AppendService(append(list.Next(), `{"Service":`...), r.Service), '}')
 		case r.Check != nil:
-			list.b = append(appendCheck(append(list.next(), `{"Check":`...), r.Check), '}')
+			list.Bytes = append(answer.AppendCheck(append(list.Next(), `{"Check":`...), r.Check), '}')
 		}
 	}
-	return q.reply(append(list.end(), `,"Errors":null}`...))
+	return q.reply(append(list.End(), `,"Errors":null}`...))
 }

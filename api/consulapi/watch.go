@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/answer"
+	"corbel.dev/corbel/api/consulapi/bodies"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/standing"
@@ -104,7 +106,7 @@ func (h *watchHub) add(s *watchStream, list []wireWatch, remote string) error {
 			return err
 		}
 		if in.ID == "" || named[in.ID] {
-			return invalidf("watch %d: ID %q must be there, and only once", i, in.ID)
+			return answer.Invalidf("watch %d: ID %q must be there, and only once", i, in.ID)
 		}
 		named[in.ID] = true
 		w := &watch{stream: s, id: in.ID}
@@ -121,7 +123,7 @@ func (h *watchHub) add(s *watchStream, list []wireWatch, remote string) error {
 	for id := range named {
 		if s.watches[id] != nil {
 			s.mu.Unlock()
-			return invalidf("ID %q is in use on this stream: remove it first", id)
+			return answer.Invalidf("ID %q is in use on this stream: remove it first", id)
 		}
 	}
 	if closed || count > limits.StreamWatches || h.watches+len(list) > limits.Watches {
@@ -281,15 +283,15 @@ func (q *request) writeWatch(s *watchStream, w *watch) error {
 	if a == nil || !a.differs(w.seen) {
 		return nil
 	}
-	b := strField(q.buffer(), `{"ID":`, w.id)
-	b = uintField(b, `,"Index":`, a.index)
+	b := answer.StringField(q.buffer(), `{"ID":`, w.id)
+	b = answer.UintField(b, `,"Index":`, a.index)
 	b = append(b, `,"Status":`...)
 	b = strconv.AppendInt(b, int64(a.status), 10)
 	switch {
 	case a.json:
 		b = append(append(b, `,"Body":`...), a.body...)
 	case len(a.body) > 0:
-		b = strField(b, `,"Error":`, string(a.body))
+		b = answer.StringField(b, `,"Error":`, string(a.body))
 	default:
 		b = append(b, `,"Body":null`...)
 	}
@@ -344,7 +346,7 @@ func watchChange(q *request) error {
 	if err != nil {
 		return err
 	}
-	if err := decodeJSON(b, &in); err != nil {
+	if err := bodies.Decode(b, &in); err != nil {
 		return err
 	}
 	h := &q.api.watches

@@ -76,7 +76,8 @@ func TestWatchManyOverOneConnection(t *testing.T) {
 		e := polltest.Get(t, events, "the first answers")
 		first[e.ID] = e
 	}
-	for id, want := range map[string]string{"a": `"Key":"a"`, "raw": `"MQ=="`, "none": `null`, "web": `[]`, "list": `"Reset":true`} {
+	for id, want := range map[string]string{"a": `"Key":"a"`, "raw": `"MQ=="`, "none": `null`, "web": `[]`,
+		"list": `"Reset":true`} {
 		if e := first[id]; !strings.Contains(string(e.Body), want) {
 			t.Errorf("%s: %+v %s", id, e, e.Body)
 		}
@@ -98,7 +99,9 @@ func TestWatchManyOverOneConnection(t *testing.T) {
 	}
 	// Watches come and go while it runs; one that knows the index is told of what is after it.
 	at := r.store.State().KV("a").ModifyIndex
-	r.want("POST", "/v1/watch/"+id, fmt.Sprintf(`{"Remove":["raw","a","web"],"Add":[{"ID":"b","Path":"/v1/kv/a","Index":%d}]}`, at), 200, `{"Stream":"`+id+`","Watches":4}`)
+	r.want("POST", "/v1/watch/"+id,
+		fmt.Sprintf(`{"Remove":["raw","a","web"],"Add":[{"ID":"b","Path":"/v1/kv/a","Index":%d}]}`, at), 200,
+		`{"Stream":"`+id+`","Watches":4}`)
 	r.want("PUT", "/v1/kv/a", "2", 200, "true")
 	for e := range events {
 		if e.ID == "a" || e.ID == "raw" {
@@ -112,7 +115,8 @@ func TestWatchManyOverOneConnection(t *testing.T) {
 		}
 	}
 	r.run([]step{
-		{"POST", "/v1/watch/" + id, `{"Add":[{"ID":"b","Path":"/v1/kv/a"}]}`, 400, `ID "b" is in use on this stream: remove it first`},
+		{"POST", "/v1/watch/" + id, `{"Add":[{"ID":"b","Path":"/v1/kv/a"}]}`, 400,
+			`ID "b" is in use on this stream: remove it first`},
 		{"POST", "/v1/watch/" + id, `{"Add":[{"ID":"c","Path":"/v1/agent/monitor"}]}`, 400, "*"},
 		{"POST", "/v1/watch/" + id, `{"Add":[{"ID":"c","Path":"/v1/kv/a?token=x"}]}`, 400, "*"},
 		{"POST", "/v1/watch/" + id, `{"Add":[{"ID":"","Path":"/v1/kv/a"}]}`, 400, "*"},
@@ -191,21 +195,25 @@ func TestWatchHeartbeatsAsEvents(t *testing.T) {
 type lockedRecorder struct {
 	mu     sync.Mutex
 	header http.Header
-	b      bytes.Buffer
+	Bytes  bytes.Buffer
 }
 
 func (w *lockedRecorder) Header() http.Header { return w.header }
-func (w *lockedRecorder) WriteHeader(int)     {}
-func (w *lockedRecorder) Flush()              {}
+
+func (w *lockedRecorder) WriteHeader(int) {}
+
+func (w *lockedRecorder) Flush() {}
+
 func (w *lockedRecorder) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.b.Write(p)
+	return w.Bytes.Write(p)
 }
+
 func (w *lockedRecorder) text() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.b.String()
+	return w.Bytes.String()
 }
 
 // stuck is a client that reads nothing until it is let.
@@ -248,7 +256,8 @@ func TestWatchConflatesForSlowReaders(t *testing.T) {
 	}, "the watch to have seen the last change")
 	close(w.gate)
 	polltest.Until(t, func() bool {
-		return strings.Contains(w.text(), fmt.Sprintf(`{"ID":"a","Index":%d,`, last)) && strings.Contains(w.text(), `"Key":"p/49"`)
+		return strings.Contains(w.text(), fmt.Sprintf(`{"ID":"a","Index":%d,`, last)) &&
+			strings.Contains(w.text(), `"Key":"p/49"`)
 	}, "the latest state")
 	cancel()
 	<-done

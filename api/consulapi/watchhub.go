@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/telemetry"
 )
@@ -273,11 +274,11 @@ func (w *watchRecorder) Write(p []byte) (int, error) {
 func (h *watchHub) watchTarget(path string, index uint64) (base string, follow bool, from uint64, err error) {
 	u, err := url.ParseRequestURI(path)
 	if err != nil || !strings.HasPrefix(path, "/v1/") {
-		return "", false, 0, invalidf("Path %q must be a path of the API, as /v1/health/service/web?passing", path)
+		return "", false, 0, answer.Invalidf("Path %q must be a path of the API, as /v1/health/service/web?passing", path)
 	}
 	e, _ := h.api.table.find(u.Path)
 	if e == nil || e.rows[mGet] == nil || e.rows[mGet].class != read {
-		return "", false, 0, invalidf("Path %q cannot be watched: only reads that block can", path)
+		return "", false, 0, answer.Invalidf("Path %q cannot be watched: only reads that block can", path)
 	}
 	var kept []string
 	from = index
@@ -286,12 +287,12 @@ func (h *watchHub) watchTarget(path string, index uint64) (base string, follow b
 		switch name {
 		case "wait", "pretty", "":
 		case "token":
-			return "", false, 0, invalidf("Path %q has a token: each watch is read with the stream's own", path)
+			return "", false, 0, answer.Invalidf("Path %q has a token: each watch is read with the stream's own", path)
 		case "index", "since":
 			follow = follow || name == "since"
 			n, err := strconv.ParseUint(value, 10, 64)
 			if value != "" && err != nil {
-				return "", false, 0, invalidf("Path %q: invalid %s", path, name)
+				return "", false, 0, answer.Invalidf("Path %q: invalid %s", path, name)
 			}
 			from = max(from, n)
 		default:

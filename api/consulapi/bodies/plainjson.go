@@ -1,4 +1,4 @@
-package consulapi
+package bodies
 
 import (
 	"strconv"
@@ -6,11 +6,11 @@ import (
 	"corbel.dev/corbel/catalog"
 )
 
-// parseRegister reads the body of a registration as programs write it: the contract's
+// ParseRegister reads the body of a registration as programs write it: the contract's
 // names in their own spelling, each once, plain ASCII without escapes, no null. It
 // gives what encoding/json would, in a tenth of the time; false for anything else,
 // which encoding/json then reads or refuses. The strings of in are parts of body.
-func parseRegister(body string, in *wireRegister) bool {
+func ParseRegister(body string, in *Register) bool {
 	p := &plainJSON{text: body, ok: true}
 	p.object(func(name string) int {
 		switch name {
@@ -29,16 +29,16 @@ func parseRegister(body string, in *wireRegister) bool {
 		case "SkipNodeUpdate":
 			return p.boolean(6, &in.SkipNodeUpdate)
 		case "Service":
-			in.Service = &wireService{}
+			in.Service = &Service{}
 			p.service(in.Service)
 			return 7
 		case "Check":
-			in.Check = &wireCheck{}
+			in.Check = &Check{}
 			p.check(in.Check)
 			return 8
 		case "Checks":
 			p.list(func() {
-				c := &wireCheck{}
+				c := &Check{}
 				p.check(c)
 				in.Checks = append(in.Checks, c)
 			})
@@ -50,7 +50,7 @@ func parseRegister(body string, in *wireRegister) bool {
 	return p.ok && p.at == len(p.text)
 }
 
-func (p *plainJSON) service(s *wireService) {
+func (p *plainJSON) service(s *Service) {
 	p.object(func(name string) int {
 		switch name {
 		case "Kind":
@@ -104,7 +104,7 @@ func (p *plainJSON) service(s *wireService) {
 	})
 }
 
-func (p *plainJSON) check(c *wireCheck) {
+func (p *plainJSON) check(c *Check) {
 	p.object(func(name string) int {
 		switch name {
 		case "Node":

@@ -1,4 +1,4 @@
-package consulapi
+package answer
 
 import (
 	"encoding/base64"
@@ -20,8 +20,8 @@ var plainByte = func() (t [utf8.RuneSelf]bool) {
 	return t
 }()
 
-// appendString appends s as a JSON string.
-func appendString(b []byte, s string) []byte {
+// AppendString appends s as a JSON string.
+func AppendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	start := 0
 	for i := 0; i < len(s); {
@@ -85,14 +85,14 @@ func appendBase64(b, v []byte) []byte {
 	return append(b, '"')
 }
 
-// appendStrings appends a list, [] when it is nil.
-func appendStrings(b []byte, list []string) []byte {
+// AppendStrings appends a list, [] when it is nil.
+func AppendStrings(b []byte, list []string) []byte {
 	b = append(b, '[')
 	for i, s := range list {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendString(b, s)
+		b = AppendString(b, s)
 	}
 	return append(b, ']')
 }
@@ -102,18 +102,18 @@ func appendStringMap(b []byte, m map[string]string) []byte {
 	if m == nil {
 		return append(b, "null"...)
 	}
-	return appendObject(b, m, appendString)
+	return appendObject(b, m, AppendString)
 }
 
 // appendMeta appends m with sorted keys, {} when it is nil.
-func appendMeta(b []byte, m map[string]string) []byte { return appendObject(b, m, appendString) }
+func appendMeta(b []byte, m map[string]string) []byte { return appendObject(b, m, AppendString) }
 
 // appendObject appends m with sorted keys.
 func appendObject[V any](b []byte, m map[string]V, value func([]byte, V) []byte) []byte {
 	b = append(b, '{')
 	if len(m) == 1 {
 		for k, v := range m {
-			b = appendString(b, k)
+			b = AppendString(b, k)
 			b = append(b, ':')
 			b = value(b, v)
 		}
@@ -129,18 +129,19 @@ func appendObject[V any](b []byte, m map[string]V, value func([]byte, V) []byte)
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendString(b, k)
+		b = AppendString(b, k)
 		b = append(b, ':')
 		b = value(b, m[k])
 	}
 	return append(b, '}')
 }
 
-// The key functions append `,"Name":` and the value; key is written as given.
+// The field functions append `,"Name":` as it is given in key, and the value.
 
-func strField(b []byte, key, v string) []byte {
+// StringField appends a field with a text.
+func StringField(b []byte, key, v string) []byte {
 	b = append(b, key...)
-	return appendString(b, v)
+	return AppendString(b, v)
 }
 
 func intField(b []byte, key string, v int) []byte {
@@ -148,12 +149,14 @@ func intField(b []byte, key string, v int) []byte {
 	return strconv.AppendInt(b, int64(v), 10)
 }
 
-func uintField(b []byte, key string, v uint64) []byte {
+// UintField appends a field with a number.
+func UintField(b []byte, key string, v uint64) []byte {
 	b = append(b, key...)
 	return strconv.AppendUint(b, v, 10)
 }
 
-func boolField(b []byte, key string, v bool) []byte {
+// BoolField appends a field that is true or false.
+func BoolField(b []byte, key string, v bool) []byte {
 	b = append(b, key...)
 	return strconv.AppendBool(b, v)
 }

@@ -1,19 +1,66 @@
-package consulapi
+// Package bodies reads what clients of the contract send about nodes, services and checks, and makes the catalog's
+// objects and commands of it. Names of fields match in any case, durations are texts or numbers, a Proxy is brought to
+// one spelling. A Register as programs write it is read without reflection (ParseRegister).
+package bodies
 
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/local"
 )
 
-// span is a duration that a body gives as a string or as nanoseconds.
-type span = local.Span
+// maxNesting bounds how deep a JSON body may nest.
+const maxNesting = 64
 
-type wireNode struct {
+// Decode reads a sound JSON body into v, whose field names match in any case.
+func Decode(b []byte, v any) error {
+	if err := Sound(b); err != nil {
+		return answer.Invalidf("Request decode failed: %v", err)
+	}
+	dec := json.NewDecoder(bytes.NewReader(b))
+	if err := dec.Decode(v); err != nil {
+		return answer.Invalidf("Request decode failed: %v", err)
+	}
+	return nil
+}
+
+// Sound refuses what encoding/json would mend or follow too far: invalid
+// UTF-8 (it would become another name) and deep nesting.
+func Sound(b []byte) error {
+	if !utf8.Valid(b) {
+		return errors.New("body is not valid UTF-8")
+	}
+	depth, inString := 0, false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			if depth++; depth > maxNesting {
+				return fmt.Errorf("body nests deeper than %d levels", maxNesting)
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return nil
+}
+
+// Span is a duration that a body gives as a string or as nanoseconds.
+type Span = local.Span
+
+// Node is a node as clients write it.
+type Node struct {
 	ID              string
 	Node            string
 	Address         string
@@ -24,12 +71,14 @@ type wireNode struct {
 	ModifyIndex     uint64
 }
 
-func (n *wireNode) node() *catalog.Node {
+// Catalog is the node as the catalog keeps it.
+func (n *Node) Catalog() *catalog.Node {
 	return &catalog.Node{ID: strings.ToLower(n.ID), Name: n.Node, Address: n.Address, Datacenter: n.Datacenter,
 		TaggedAddresses: n.TaggedAddresses, Meta: n.Meta, Locality: n.Locality, ModifyIndex: n.ModifyIndex}
 }
 
-type wireService struct {
+// Service is an instance as clients write it.
+type Service struct {
 	Kind              string
 	ID                string
 	Service           string
@@ -47,10 +96,11 @@ type wireService struct {
 	ModifyIndex       uint64
 }
 
-func (w *wireService) service(node string) (*catalog.Service, error) {
-	proxy, destination, err := canonicalProxy(w.Proxy)
+// Catalog is the instance as the catalog keeps it.
+func (w *Service) Catalog(node string) (*catalog.Service, error) {
+	proxy, destination, err := CanonicalProxy(w.Proxy)
 	if err != nil {
-		return nil, invalidf("Request decode failed: Proxy: %v", err)
+		return nil, answer.Invalidf("Request decode failed: Proxy: %v", err)
 	}
 	s := &catalog.Service{Node: node, Kind: w.Kind, ID: w.ID, Name: w.Service, Tags: w.Tags, Address: w.Address,
 		TaggedAddresses: w.TaggedAddresses, Meta: w.Meta, Port: w.Port, SocketPath: w.SocketPath,
@@ -62,7 +112,8 @@ func (w *wireService) service(node string) (*catalog.Service, error) {
 	return s, nil
 }
 
-type wireCheck struct {
+// Check is a check as clients write it.
+type Check struct {
 	Node        string
 	CheckID     string
 	Name        string
@@ -80,7 +131,8 @@ type wireCheck struct {
 	ModifyIndex uint64
 }
 
-func (w *wireCheck) check(node string) (*catalog.Check, error) {
+// Catalog is the check as the catalog keeps it.
+func (w *Check) Catalog(node string) (*catalog.Check, error) {
 	c := &catalog.Check{Node: node, ID: w.CheckID, Name: w.Name, Status: catalog.Critical, Notes: w.Notes, Output: w.Output,
 		ServiceID: w.ServiceID, ServiceName: w.ServiceName, ServiceTags: w.ServiceTags, Type: w.Type,
 		Interval: w.Interval, Timeout: w.Timeout, ExposedPort: w.ExposedPort, ModifyIndex: w.ModifyIndex}
@@ -90,7 +142,7 @@ func (w *wireCheck) check(node string) (*catalog.Check, error) {
 	if w.Status != "" {
 		var ok bool
 		if c.Status, ok = catalog.ParseHealth(w.Status); !ok {
-			return nil, invalidf("Invalid check status: '%s'", w.Status)
+			return nil, answer.Invalidf("Invalid check status: '%s'", w.Status)
 		}
 	}
 	if w.Definition != nil {
@@ -112,9 +164,9 @@ func lowered(names ...string) map[string]string {
 	return m
 }
 
-// canonicalProxy brings a Proxy object to sorted keys in the contract's
+// CanonicalProxy brings a Proxy object to sorted keys in the contract's
 // spelling, with the parts that the contract always prints, and reads its destination.
-func canonicalProxy(raw []byte) (proxy []byte, destination string, err error) {
+func CanonicalProxy(raw []byte) (proxy []byte, destination string, err error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil, "", nil
 	}
