@@ -20,7 +20,7 @@ import (
 )
 
 func (e *env) services(c *cobra.Command) {
-	c.Long = "List, show, register and deregister services.\n\n  corbel services register --name web --port 8080\n  corbel services list\n  corbel services show web --watch\n  corbel services deregister web"
+	c.Long = "List, show, register and deregister services.\n\n  corbel services register --name web --port 8000\n  corbel services list\n  corbel services show web --watch\n  corbel services deregister web"
 	if e.Consul {
 		c.Long = ""
 		command.Group(c, e.servicesRegister(), e.servicesDeregister(), meshcmd.ExportServices(e.Env))

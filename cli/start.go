@@ -366,7 +366,7 @@ func greeting(cfg *config.Config, addr string, planes planeAddrs) string {
 		where = "in memory: gone when this process ends"
 	}
 	fmt.Fprintf(&b, "  Token      %s\n  Data       %s\n\nTry:\n", token, where)
-	for _, line := range []string{"members", "services register --name web --port 8080", "services show web", "kv put greeting hello", "kv get greeting"} {
+	for _, line := range []string{"members", "services register --name web --port 8000", "services show web", "kv put greeting hello", "kv get greeting"} {
 		fmt.Fprintf(&b, "  corbel %s%s\n", line, flag)
 	}
 	return b.String() + "\n"

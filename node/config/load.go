@@ -143,7 +143,8 @@ func (l *loader) environment(env []string) {
 }
 
 // clientVariables are read by others (the client package, the commands), not here.
-var clientVariables = []string{"HTTP_ADDR", "TOKEN", "HTTP_TOKEN", "HTTP_TOKEN_FILE", "HTTP_AUTH", "HTTP_SSL", "HTTP_SSL_VERIFY",
+var clientVariables = []string{"HTTP_ADDR", "MONITOR_ADDR", "MONITOR_USERNAME", "MONITOR_PASSWORD", "MONITOR_API_KEY",
+	"TOKEN", "HTTP_TOKEN", "HTTP_TOKEN_FILE", "HTTP_AUTH", "HTTP_SSL", "HTTP_SSL_VERIFY",
 	"CACERT", "CAPATH", "CLIENT_CERT", "CLIENT_KEY", "TLS_SERVER_NAME", "FAULT_FD", "FAULT_BEGIN", "ALLOW_CORE_DUMPS"}
 
 // Keys lists every key of the schema in lexical order.
