@@ -140,7 +140,7 @@ func (k *Keeper) openAudits(ctx context.Context, st *state) error {
 	if err := k.loadAuditHeaders(ctx, st); err != nil {
 		return err
 	}
-	records, err := k.vault.Scan(ctx, auditPrefix, storage.After(auditPrefix), 0)
+	records, err := k.records.Scan(ctx, auditPrefix, storage.After(auditPrefix), 0)
 	if err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func (s *system) enableAudit(c *sysCall) (any, error) {
 			if slices.ContainsFunc(st.audits, func(other *audit.Device) bool { return other.Config.Path == e.Path }) {
 				return nil, nil, errkind.Errorf(errkind.Invalid, "path already in use")
 			}
-			op, err := putJSON(auditPrefix+e.UUID, e)
+			op, err := storage.PutJSON(auditPrefix+e.UUID, e)
 			st.audits = append(slices.Clip(st.audits), d)
 			return &st, []storage.Op{op}, err
 		})

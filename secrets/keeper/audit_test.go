@@ -135,7 +135,7 @@ func TestNothingUnaudited(t *testing.T) {
 			t.Errorf("%s: %d of 6 were refused", name, refused)
 		}
 		h.refused(errkind.Internal, h.root, secrets.Update, "secret/a", `{"x":"new"}`)
-		raw, _, err := h.vault.Get(t.Context(), h.state.Load().mounts.Get("secret/").Prefix()+"a")
+		raw, _, err := h.records.Get(t.Context(), h.state.Load().mounts.Get("secret/").Prefix()+"a")
 		if err != nil || strings.Contains(string(raw), "new") {
 			t.Errorf("%s: a request that was refused was executed: %s, %v", name, raw, err)
 		}

@@ -41,7 +41,7 @@ func (k *Keeper) AuditsHeaders() bool {
 }
 
 func (k *Keeper) loadAuditHeaders(ctx context.Context, st *state) error {
-	raw, ok, err := k.vault.Get(ctx, auditHeadersKey)
+	raw, ok, err := k.records.Get(ctx, auditHeadersKey)
 	if err != nil || !ok {
 		return err
 	}
@@ -99,7 +99,7 @@ func (s *system) changeAuditHeaders(c *sysCall, change func(auditHeaders)) error
 			next = auditHeaders{}
 		}
 		change(next)
-		op, err := putJSON(auditHeadersKey, next)
+		op, err := storage.PutJSON(auditHeadersKey, next)
 		st.headers = next
 		return &st, []storage.Op{op}, err
 	})

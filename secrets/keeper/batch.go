@@ -11,7 +11,7 @@ import (
 var errCubbyhole = errkind.New(errkind.Invalid, "cubbyhole operations are only supported by \"service\" type tokens")
 
 func (k *Keeper) openBatch(id string) (*token.Token, error) {
-	return token.ReadBatch(id, func(record []byte) ([]byte, error) { return k.barrier.OpenText(token.BatchName, record) })
+	return token.ReadBatch(id, func(record []byte) ([]byte, error) { return k.records.Barrier.OpenText(token.BatchName, record) })
 }
 
 // tokenByID finds a token, also one that is stored nowhere; nil for none. It may have expired.

@@ -34,7 +34,7 @@ func checkDeclared(list []audit.Config) error {
 // comes, what changed is changed (its hashes stay the same), what was declared once and is not any more goes. Devices
 // that were made over the API stay, unless the configuration has one at their path.
 func (k *Keeper) declare(ctx context.Context) error {
-	records, err := k.vault.Scan(ctx, auditPrefix, storage.After(auditPrefix), 0)
+	records, err := k.records.Scan(ctx, auditPrefix, storage.After(auditPrefix), 0)
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (k *Keeper) declare(ctx context.Context) error {
 		} else {
 			want.UUID, want.Accessor, want.Salt = uuid.NewString(), fmt.Sprintf("audit_%s_%x", want.Type, random(4)), token.NewSalt()
 		}
-		op, err := putJSON(auditPrefix+want.UUID, &want)
+		op, err := storage.PutJSON(auditPrefix+want.UUID, &want)
 		if err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func (k *Keeper) declare(ctx context.Context) error {
 			k.cfg.Log.Info("secrets: an audit device is gone that the configuration declares no more", "path", path)
 		}
 	}
-	return k.vault.Commit(ctx, k.epoch, ops)
+	return k.records.Commit(ctx, ops)
 }
 
 // DeclareAudits puts other devices in the place of those that the configuration declared. What stays as it is keeps

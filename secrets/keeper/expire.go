@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/barrier"
+	"corbel.dev/corbel/secrets/sealed"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/token"
 )
@@ -15,7 +15,6 @@ import (
 const (
 	sweepEvery = time.Second // how late what has ended may go
 	dueAtOnce  = 256         // entries of the index that are taken at a time
-	namedMost  = 1000        // damaged records that are remembered as told of
 )
 
 // Run takes away what has ended, until ctx ends. One per keeper; while sealed it rests. Tokens, what engines ask of
@@ -81,7 +80,7 @@ func (k *Keeper) expireSome(ctx context.Context, b *bulk, from string, now time.
 	if err := k.finish(ctx, st); err != nil {
 		return 0, from, err
 	}
-	records, err := k.cfg.Storage.Scan(ctx, from, token.DueEnd(now), b.size) // keys alone
+	records, err := k.records.Under.Scan(ctx, from, token.DueEnd(now), b.size) // keys alone
 	if err != nil || len(records) == 0 {
 		return 0, from, err
 	}
@@ -93,27 +92,13 @@ func (k *Keeper) expireSome(ctx context.Context, b *bulk, from string, now time.
 	return len(records), records[len(records)-1].Key + "\x00", k.endBelow(ctx, b, st, below)
 }
 
-// tell names a record that is skipped, once.
-func (k *Keeper) tell(key string, err error) {
-	k.namedMu.Lock()
-	defer k.namedMu.Unlock()
-	if k.named[key] {
-		return
-	}
-	if k.named == nil || len(k.named) >= namedMost {
-		k.named = map[string]bool{}
-	}
-	k.named[key] = true
-	k.cfg.Log.Error("secrets: a damaged record is skipped; what it is about opens nothing after its end", "key", key, "error", err)
-}
-
 // dueTokens gives the operations that deal with due entries, and the tokens that end. Keeper.tree is held.
 func (k *Keeper) dueTokens(ctx context.Context, st *state, due []storage.Record, now time.Time) (ops []storage.Op, ended []string, err error) {
 	for _, entry := range due {
 		tok, err := st.book.Find(ctx, token.DueName(entry.Key))
 		switch {
-		case damage(err):
-			k.tell(entry.Key, err)
+		case sealed.Damaged(err):
+			k.records.Skip(entry.Key, err)
 			continue
 		case err != nil:
 			return nil, nil, err
@@ -130,6 +115,3 @@ func (k *Keeper) dueTokens(ctx context.Context, st *state, due []storage.Record,
 	}
 	return ops, ended, nil
 }
-
-// damage reports whether a record is not what was stored: trying again helps nobody.
-func damage(err error) bool { return errkind.Is(err, errkind.Corrupt) }

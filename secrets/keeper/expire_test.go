@@ -135,7 +135,7 @@ func (h *house) modelRound(seed uint64) {
 func TestExpirySkipsWhatIsDamaged(t *testing.T) {
 	h := newHouse(t)
 	var log strings.Builder
-	h.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	h.records.Log = slog.New(slog.NewTextHandler(&log, nil))
 	var ids []string
 	for range 2*dueAtOnce + 10 {
 		ids = append(ids, h.token(`{"ttl":"1h"}`))
@@ -153,10 +153,10 @@ func TestExpirySkipsWhatIsDamaged(t *testing.T) {
 	badEntry := find(token.DuePrefix, st.book.Hash(ids[5]))
 	badToken := find("sys/token/id/", st.book.Hash(ids[5]))
 	damage := []storage.Op{storage.Put(token.DuePrefix+"0/nonsense", nil), storage.Put(badToken, []byte("nonsense of some length, that opens with no key"))}
-	if err := h.store.Commit(t.Context(), h.epoch, damage); err != nil {
+	if err := h.store.Commit(t.Context(), h.records.Epoch(), damage); err != nil {
 		t.Fatal(err)
 	}
-	h.vault.Forget()
+	h.records.Forget()
 	h.tokens.forget()
 	h.wait(2 * time.Hour)
 	h.expire()

@@ -183,5 +183,5 @@ func (k *Keeper) makeRoot(ctx context.Context, id string) error {
 	}
 	root := &token.Token{Path: "auth/token/root", DisplayName: "root", Policies: []string{policy.RootName}}
 	root.Begin(k.cfg.Now(), 0, token.Limits{})
-	return k.vault.Commit(ctx, k.epoch, st.book.Make(id, root))
+	return k.records.Commit(ctx, st.book.Make(id, root))
 }

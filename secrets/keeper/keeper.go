@@ -18,17 +18,18 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/jwks"
 	"corbel.dev/corbel/kit/limit"
+	"corbel.dev/corbel/kit/serial"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/audit"
 	"corbel.dev/corbel/secrets/auth"
 	"corbel.dev/corbel/secrets/auth/cert"
-	"corbel.dev/corbel/secrets/barrier"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/identity"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/policy"
 	"corbel.dev/corbel/secrets/quota"
 	"corbel.dev/corbel/secrets/seal"
+	"corbel.dev/corbel/secrets/sealed"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/token"
 	"corbel.dev/corbel/telemetry"
@@ -97,11 +98,10 @@ func (c *Config) complete() error {
 // Keeper answers the requests of the secrets plane.
 type Keeper struct {
 	cfg     Config
-	barrier *barrier.Barrier
-	vault   *vault
+	records *sealed.Store
 	tokens  tokenCache
 	persons persons
-	serial  serial
+	serial  serial.Names
 	lockout auth.Lockout // of all auth methods
 	meters  *meters
 	flying  inFlight
@@ -116,7 +116,6 @@ type Keeper struct {
 	keys         *jwks.Keys            // of issuers of tokens that log in
 	state        atomic.Pointer[state] // nil: sealed
 	replica      replica               // what a standby reads by
-	epoch        storage.Epoch
 
 	// tree is held for reading while a token is made, for writing while one ends
 	// with all below it: none comes to be under a parent that is going.
@@ -126,7 +125,7 @@ type Keeper struct {
 	people sync.RWMutex
 
 	// uses is the order of changes of one token or lease; apart from serial, within which it is taken.
-	uses serial
+	uses serial.Names
 
 	reserves reserves // uses of tokens that are in memory
 
@@ -137,9 +136,7 @@ type Keeper struct {
 	counted    *attributed
 	unfinished atomic.Bool // tokens that ended may have children that have not
 
-	named   map[string]bool // damaged records that were told of
-	namedMu sync.Mutex      // guards named
-	sweep   sync.Mutex      // one expiry of tokens at a time
+	sweep sync.Mutex // one expiry of tokens at a time
 
 	reign  sync.RWMutex // held for reading by each request where Reigns is set: see enter
 	info   atomic.Pointer[ClusterInfo]
@@ -175,18 +172,16 @@ func New(cfg Config) (*Keeper, error) {
 		return nil, err
 	}
 	cfg.Storage = newMetered(cfg.Storage, cfg.Metrics, cfg.Repeat)
-	b := barrier.New(cfg.Storage, cfg.Now)
-	k := &Keeper{cfg: cfg, barrier: b, vault: newVault(b, cfg.CacheBytes), meters: newMeters(cfg.Metrics)}
+	k := &Keeper{cfg: cfg, meters: newMeters(cfg.Metrics)}
+	k.records = sealed.New(sealed.Config{Under: cfg.Storage, Now: cfg.Now, CacheBytes: cfg.CacheBytes, Log: cfg.Log, Metrics: cfg.Metrics, Committed: k.committed})
 	// A password takes a core for tens of milliseconds: what waits for one takes turns by address.
 	k.hashing = limit.NewGate(limit.GateConfig{Name: "logins by password", Slots: runtime.GOMAXPROCS(0), MaxWaiting: 512})
-	k.running = "v" + cfg.Local.Version + "+builtin.vault"
+	k.running = "v" + cfg.Local.Version + "+builtin.records"
 	k.keys = jwks.New(cfg.Now)
 	k.gauges(cfg.Metrics)
 	k.meters.cluster = func() string { return k.Cluster().Name }
-	k.vault.hit, k.vault.miss, k.vault.wrote, k.vault.dropped = k.meters.hit, k.meters.miss, cfg.Metrics.Counter("cache.write"), cfg.Metrics.Counter("cache.delete")
 	k.persons.seed = maphash.MakeSeed()
 	k.tokens.persons, k.tokens.batch = &k.persons, k.openBatch
-	k.vault.committed = k.committed
 	k.keygen = limit.NewGate(limit.GateConfig{Name: "making RSA keys", Slots: runtime.GOMAXPROCS(0), MaxWaiting: 256, MaxWait: time.Minute})
 	return k, nil
 }
@@ -218,7 +213,7 @@ func (k *Keeper) firstRecords(rootToken string) (ops []storage.Op, id string, er
 		{Path: "auth/token/", Type: "token", Description: "token based credentials"},
 	} {
 		e.UUID, e.Accessor = uuid.NewString(), newAccessor(e)
-		op, err := putJSON(mountPrefix+e.UUID, e)
+		op, err := storage.PutJSON(mountPrefix+e.UUID, e)
 		if err != nil {
 			return nil, "", err
 		}
@@ -232,15 +227,10 @@ func (k *Keeper) firstRecords(rootToken string) (ops []storage.Op, id string, er
 	root := &token.Token{Path: "auth/token/root", DisplayName: "root", Policies: []string{policy.RootName}}
 	root.Begin(k.cfg.Now(), 0, token.Limits{})
 	made := (&token.Book{Salt: salt}).Make(id, root)
-	info, err := putJSON(clusterInfoKey, ClusterInfo{Name: cmp.Or(k.cfg.ClusterName, fmt.Sprintf("vault-cluster-%x", random(4))), ID: uuid.NewString()})
+	info, err := storage.PutJSON(clusterInfoKey, ClusterInfo{Name: cmp.Or(k.cfg.ClusterName, fmt.Sprintf("vault-cluster-%x", random(4))), ID: uuid.NewString()})
 	ops = append(ops, info)
 	ops = append(append(ops, made...), storage.Put(token.SaltKey, salt), storage.Put(policyPrefix+"default", []byte(defaultPolicy)))
 	return ops, id, err
-}
-
-func putJSON(key string, v any) (storage.Op, error) {
-	raw, err := json.Marshal(v)
-	return storage.Put(key, raw), err
 }
 
 func newAccessor(e *mount.Entry) string {
@@ -260,11 +250,11 @@ func (k *Keeper) loadTimed(ctx context.Context) (*state, error) {
 // load reads what every request needs.
 func (k *Keeper) load(ctx context.Context) (*state, error) {
 	st := &state{mounts: &mount.Table{}, engines: map[string]engine.Engine{}, policies: map[string]*policy.Policy{}, acls: newACLCache()}
-	salt, ok, err := k.vault.Get(ctx, token.SaltKey)
+	salt, ok, err := k.records.Get(ctx, token.SaltKey)
 	if err != nil || !ok {
-		return nil, orMissing(err, token.SaltKey)
+		return nil, sealed.OrMissing(err, token.SaltKey)
 	}
-	st.book = &token.Book{Reader: k.vault, Salt: salt}
+	st.book = &token.Book{Reader: k.records, Salt: salt}
 	k.unfinished.Store(true)
 	if err := k.loadPaused(ctx); err != nil {
 		return nil, err
@@ -283,7 +273,7 @@ func (k *Keeper) load(ctx context.Context) (*state, error) {
 
 // loadTables reads mounts, with engines as made makes them, and policies.
 func (k *Keeper) loadTables(ctx context.Context, st *state, made func(*mount.Entry, []byte) (engine.Engine, error)) error {
-	records, err := k.vault.Scan(ctx, mountPrefix, storage.After(mountPrefix), 0)
+	records, err := k.records.Scan(ctx, mountPrefix, storage.After(mountPrefix), 0)
 	if err != nil {
 		return err
 	}
@@ -300,9 +290,9 @@ func (k *Keeper) loadTables(ctx context.Context, st *state, made func(*mount.Ent
 	}
 	if e := st.mounts.Get(identityPath); e != nil {
 		st.peoplePrefix = e.Prefix()
-		st.people = &identity.Book{View: view{k.vault, st.peoplePrefix}, Hash: st.book.Hash}
+		st.people = &identity.Book{View: k.records.At(st.peoplePrefix), Hash: st.book.Hash}
 	}
-	records, err = k.vault.Scan(ctx, policyPrefix, storage.After(policyPrefix), 0)
+	records, err = k.records.Scan(ctx, policyPrefix, storage.After(policyPrefix), 0)
 	if err != nil {
 		return err
 	}
@@ -315,13 +305,6 @@ func (k *Keeper) loadTables(ctx context.Context, st *state, made func(*mount.Ent
 		st.policies[name] = p
 	}
 	return nil
-}
-
-func orMissing(err error, key string) error {
-	if err != nil {
-		return err
-	}
-	return errkind.Errorf(errkind.Corrupt, "%s is missing", key)
 }
 
 // limits are the lifetimes that hold at a mount.
@@ -349,7 +332,7 @@ func (k *Keeper) change(ctx context.Context, next func(st state) (*state, []stor
 	if err != nil {
 		return err
 	}
-	if err := k.vault.Commit(ctx, k.epoch, ops); err != nil {
+	if err := k.records.Commit(ctx, ops); err != nil {
 		return err
 	}
 	k.state.Store(changed)

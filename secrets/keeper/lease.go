@@ -12,6 +12,7 @@ import (
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/quota"
+	"corbel.dev/corbel/secrets/sealed"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/token"
 )
@@ -69,7 +70,7 @@ func (l *lease) store(book *token.Book, due time.Time) ([]storage.Op, error) {
 		ops = append(ops, storage.Delete(l.dueAt(book)))
 	}
 	l.Due = due.UTC()
-	op, err := putJSON(leasePrefix+l.ID, l)
+	op, err := storage.PutJSON(leasePrefix+l.ID, l)
 	return append(ops, op, storage.Put(l.dueAt(book), []byte(l.ID))), err
 }
 
@@ -79,7 +80,7 @@ func (l *lease) keep(book *token.Book) ([]storage.Op, error) {
 	if l.Expires.Before(l.Due) {
 		return l.store(book, l.Expires)
 	}
-	op, err := putJSON(leasePrefix+l.ID, l)
+	op, err := storage.PutJSON(leasePrefix+l.ID, l)
 	return []storage.Op{op}, err
 }
 
@@ -174,7 +175,7 @@ func (k *Keeper) findLease(ctx context.Context, id string) (*lease, error) {
 	if storage.CheckKey(leasePrefix+id) != nil {
 		return nil, errLeaseInvalid
 	}
-	raw, ok, err := k.vault.Get(ctx, leasePrefix+id)
+	raw, ok, err := k.records.Get(ctx, leasePrefix+id)
 	if err != nil || !ok {
 		return nil, err
 	}
@@ -187,14 +188,14 @@ func (k *Keeper) findLease(ctx context.Context, id string) (*lease, error) {
 }
 
 // leaser is the engine that a lease is of, with its view, or nil where its mount is gone.
-func (k *Keeper) leaser(st *state, l *lease) (engine.Leaser, view) {
+func (k *Keeper) leaser(st *state, l *lease) (engine.Leaser, sealed.View) {
 	for _, e := range st.mounts.All() {
 		if e.Accessor == l.Mount {
 			leaser, _ := st.engines[e.Accessor].(engine.Leaser)
-			return leaser, view{k.vault, e.Prefix()}
+			return leaser, k.records.At(e.Prefix())
 		}
 	}
-	return nil, view{}
+	return nil, sealed.View{}
 }
 
 // revokeLease ends a lease: first with its engine, then in storage, with what the engine wants
@@ -202,7 +203,7 @@ func (k *Keeper) leaser(st *state, l *lease) (engine.Leaser, view) {
 // due, where it is set, leaves a lease alone that is not due by then, or lives on.
 func (k *Keeper) revokeLease(ctx context.Context, st *state, id string, force bool, due time.Time) error {
 	defer lasting(k.meters.own.revokeCommon)()
-	defer k.uses.take("lease\x00" + id)()
+	defer k.uses.Take("lease\x00" + id)()
 	l, err := k.findLease(ctx, id)
 	if err != nil || l == nil || (!due.IsZero() && (l.Due.After(due) || l.Expires.After(due))) {
 		return err
@@ -214,12 +215,12 @@ func (k *Keeper) revokeLease(ctx context.Context, st *state, id string, force bo
 		case err != nil && !force:
 			return err
 		case err == nil && resp != nil:
-			if ops, err = v.ops(resp.Ops); err != nil {
+			if ops, err = v.Ops(resp.Ops); err != nil {
 				return err
 			}
 		}
 	}
-	err = k.vault.Commit(ctx, k.epoch, append(ops, l.remove(st.book)...))
+	err = k.records.Commit(ctx, append(ops, l.remove(st.book)...))
 	if err == nil {
 		k.leaseGone(st, id)
 	}
@@ -228,7 +229,7 @@ func (k *Keeper) revokeLease(ctx context.Context, st *state, id string, force bo
 
 // putOff stores that a lease could not be revoked, and when it is tried again.
 func (k *Keeper) putOff(ctx context.Context, st *state, id string, now time.Time, cause error) error {
-	defer k.uses.take("lease\x00" + id)()
+	defer k.uses.Take("lease\x00" + id)()
 	l, err := k.findLease(ctx, id)
 	if err != nil || l == nil {
 		return err
@@ -248,7 +249,7 @@ func (k *Keeper) putOff(ctx context.Context, st *state, id string, now time.Time
 	if err != nil {
 		return err
 	}
-	return k.vault.Commit(ctx, k.epoch, ops)
+	return k.records.Commit(ctx, ops)
 }
 
 // shortError is an error as it is kept.
@@ -262,14 +263,14 @@ func shortError(err error) string {
 func (k *Keeper) leasesOf(ctx context.Context, st *state, hashes []string) (ops []storage.Op, err error) {
 	defer lasting(k.meters.own.revokeByToken)()
 	now := k.cfg.Now().UTC()
-	err = k.hop(ctx, byTokenPrefix, hashes, func(_, key string) error {
-		id, ok, err := k.vault.Get(ctx, key)
+	err = k.records.Hop(ctx, byTokenPrefix, hashes, func(_, key string) error {
+		id, ok, err := k.records.Get(ctx, key)
 		var l *lease
 		if err == nil && ok {
 			l, err = k.findLease(ctx, string(id))
 		}
-		if damage(err) { // its entry in the index of time stays, and names it
-			k.tell(key, err)
+		if sealed.Damaged(err) { // its entry in the index of time stays, and names it
+			k.records.Skip(key, err)
 			return nil
 		}
 		if err != nil {
@@ -297,7 +298,7 @@ func (l *lease) end(book *token.Book, now time.Time) ([]storage.Op, error) {
 
 // renewLease lengthens a lease by what was asked, within its limits from its beginning.
 func (k *Keeper) renewLease(ctx context.Context, t *task, id string, increment time.Duration) (l *lease, capped bool, err error) {
-	defer k.uses.take("lease\x00" + id)()
+	defer k.uses.Take("lease\x00" + id)()
 	k.tree.RLock() // its token does not end meanwhile
 	defer k.tree.RUnlock()
 	l, err = k.findLease(ctx, id)
@@ -341,7 +342,7 @@ func (k *Keeper) renewLease(ctx context.Context, t *task, id string, increment t
 	}
 	var ops []storage.Op
 	if resp != nil {
-		if ops, err = v.ops(resp.Ops); err != nil {
+		if ops, err = v.Ops(resp.Ops); err != nil {
 			return nil, false, err
 		}
 	}
@@ -350,12 +351,12 @@ func (k *Keeper) renewLease(ctx context.Context, t *task, id string, increment t
 	if err != nil {
 		return nil, false, err
 	}
-	return l, capped, k.vault.Commit(ctx, k.epoch, append(ops, more...))
+	return l, capped, k.records.Commit(ctx, append(ops, more...))
 }
 
 // moveLease puts a lease's entry in the index to its end, where it was renewed and nobody did so since.
 func (k *Keeper) moveLease(ctx context.Context, st *state, id string, now time.Time) error {
-	defer k.uses.take("lease\x00" + id)()
+	defer k.uses.Take("lease\x00" + id)()
 	k.tree.RLock() // its token does not end meanwhile
 	defer k.tree.RUnlock()
 	l, err := k.findLease(ctx, id)
@@ -366,7 +367,7 @@ func (k *Keeper) moveLease(ctx context.Context, st *state, id string, now time.T
 	if err != nil {
 		return err
 	}
-	return k.vault.Commit(ctx, k.epoch, ops)
+	return k.records.Commit(ctx, ops)
 }
 
 // undo takes back what an engine made for a lease that did not come to be.

@@ -249,9 +249,9 @@ func TestRenewalsAreCoalesced(t *testing.T) {
 	id := h.ok(secrets.Read, "db/creds/app", "").Lease.ID
 	token := h.token(`{"policies":["default"],"ttl":"1h"}`)
 	operations := func(do func()) (n int) {
-		next := h.vault.committed
-		defer func() { h.vault.committed = next }()
-		h.vault.committed = func(ops []storage.Op) { n += len(ops); next(ops) }
+		next := h.records.Committed
+		defer func() { h.records.Committed = next }()
+		h.records.Committed = func(ops []storage.Op) { n += len(ops); next(ops) }
 		do()
 		return n
 	}

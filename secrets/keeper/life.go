@@ -13,6 +13,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/barrier"
 	"corbel.dev/corbel/secrets/seal"
+	"corbel.dev/corbel/secrets/sealed"
 	"corbel.dev/corbel/secrets/storage"
 )
 
@@ -79,7 +80,7 @@ func (k *Keeper) InitWith(ctx context.Context, c *InitConfig) (*Initialized, err
 	if err != nil {
 		return nil, err
 	}
-	if ok, err := k.barrier.Initialized(ctx); err != nil || ok {
+	if ok, err := k.records.Barrier.Initialized(ctx); err != nil || ok {
 		return nil, cmp.Or(err, barrier.ErrInitialized)
 	}
 	ops, token, err := k.firstRecords(c.RootToken)
@@ -91,10 +92,10 @@ func (k *Keeper) InitWith(ctx context.Context, c *InitConfig) (*Initialized, err
 		return nil, err
 	}
 	ops = append(ops, storage.Put(rootKeyKey, append([]byte(nil), root...)))
-	if err := k.barrier.Initialize(ctx, c.Epoch, root, plain, ops...); err != nil {
+	if err := k.records.Barrier.Initialize(ctx, c.Epoch, root, plain, ops...); err != nil {
 		return nil, err
 	}
-	k.barrier.Seal() // it opens with the shares that are given out now, like ever after
+	k.records.Barrier.Seal() // it opens with the shares that are given out now, like ever after
 	return out, nil
 }
 
@@ -143,7 +144,7 @@ func shamirRecords(root, unseal []byte, shares, threshold int) ([]storage.Op, er
 	if err != nil {
 		return nil, err
 	}
-	config, err := putJSON(sealConfigKey, SealConfig{shamirType, shares, threshold})
+	config, err := storage.PutJSON(sealConfigKey, SealConfig{shamirType, shares, threshold})
 	return []storage.Op{config, storage.Put(sealedRootKey, wrapped), storage.Delete(recoveryConfigKey), storage.Delete(recoveryKeyKey)}, err
 }
 
@@ -153,7 +154,7 @@ func autoSeal(ctx context.Context, a seal.Auto, root []byte) ([]storage.Op, erro
 	if err != nil {
 		return nil, err
 	}
-	config, err := putJSON(sealConfigKey, SealConfig{a.Type(), 1, 1})
+	config, err := storage.PutJSON(sealConfigKey, SealConfig{a.Type(), 1, 1})
 	return []storage.Op{config, storage.Put(sealedRootKey, wrapped)}, err
 }
 
@@ -166,7 +167,7 @@ func recoveryRecords(key []byte, shares, threshold int) ([]storage.Op, [][]byte,
 	if err != nil {
 		return nil, nil, err
 	}
-	config, err := putJSON(recoveryConfigKey, SealConfig{shamirType, shares, threshold})
+	config, err := storage.PutJSON(recoveryConfigKey, SealConfig{shamirType, shares, threshold})
 	return []storage.Op{config, storage.Put(recoveryKeyKey, hashOf(key))}, list, err
 }
 
@@ -207,7 +208,7 @@ func (k *Keeper) sealStatusLocked(ctx context.Context) (st SealStatus, err error
 	if config.Type != shamirType {
 		recovery, err := k.sealConfig(ctx, recoveryConfigKey)
 		if err != nil || recovery == nil {
-			return st, orMissing(err, recoveryConfigKey)
+			return st, sealed.OrMissing(err, recoveryConfigKey)
 		}
 		st.Recovery, st.Config = true, *recovery
 		st.Config.Type = config.Type
@@ -215,7 +216,7 @@ func (k *Keeper) sealStatusLocked(ctx context.Context) (st SealStatus, err error
 		st.Recovery, st.Config = false, *config
 	}
 	st.Migration = k.sealType() != config.Type
-	st.Initialized, err = k.barrier.Initialized(ctx)
+	st.Initialized, err = k.records.Barrier.Initialized(ctx)
 	return st, err
 }
 
@@ -229,7 +230,7 @@ func (k *Keeper) sealType() string {
 
 // sealConfig reads one of the two; nil where there is none.
 func (k *Keeper) sealConfig(ctx context.Context, key string) (*SealConfig, error) {
-	raw, ok, err := k.cfg.Storage.Get(ctx, key)
+	raw, ok, err := k.records.Under.Get(ctx, key)
 	if err != nil || !ok {
 		return nil, err
 	}
@@ -316,12 +317,12 @@ func migrationError(st SealStatus, want string) error {
 func (k *Keeper) rootFromShares(ctx context.Context, key []byte) ([]byte, error) {
 	config, err := k.sealConfig(ctx, sealConfigKey)
 	if err != nil || config == nil {
-		return nil, orMissing(err, sealConfigKey)
+		return nil, sealed.OrMissing(err, sealConfigKey)
 	}
 	if config.Type == shamirType {
-		record, ok, err := k.cfg.Storage.Get(ctx, sealedRootKey)
+		record, ok, err := k.records.Under.Get(ctx, sealedRootKey)
 		if err != nil || !ok {
-			return nil, orMissing(err, sealedRootKey)
+			return nil, sealed.OrMissing(err, sealedRootKey)
 		}
 		root, err := seal.Unwrap(key, record, sealedRootKey)
 		return root, errkind.E(errkind.Invalid, "", err)
@@ -334,9 +335,9 @@ func (k *Keeper) rootFromShares(ctx context.Context, key []byte) ([]byte, error)
 
 // checkRecovery tells whether a key is the recovery key.
 func (k *Keeper) checkRecovery(ctx context.Context, key []byte) error {
-	hash, ok, err := k.cfg.Storage.Get(ctx, recoveryKeyKey)
+	hash, ok, err := k.records.Under.Get(ctx, recoveryKeyKey)
 	if err != nil || !ok {
-		return orMissing(err, recoveryKeyKey)
+		return sealed.OrMissing(err, recoveryKeyKey)
 	}
 	if !sameHash(hash, key) {
 		return errkind.E(errkind.Invalid, "", errors.New("the recovery key is not the right one"))
@@ -353,9 +354,9 @@ func (k *Keeper) autoRoot(ctx context.Context, kind string) ([]byte, error) {
 	if by == nil || by.Type() != kind {
 		return nil, errkind.Errorf(errkind.Invalid, "the storage is sealed with %s, and the configuration has no such seal", kind)
 	}
-	record, ok, err := k.cfg.Storage.Get(ctx, sealedRootKey)
+	record, ok, err := k.records.Under.Get(ctx, sealedRootKey)
 	if err != nil || !ok {
-		return nil, orMissing(err, sealedRootKey)
+		return nil, sealed.OrMissing(err, sealedRootKey)
 	}
 	return by.Unwrap(ctx, record)
 }
@@ -396,11 +397,11 @@ func (k *Keeper) openRootLocked(ctx context.Context, root []byte) error {
 			return err
 		}
 	}
-	if err := k.barrier.Unseal(ctx, root); err != nil {
+	if err := k.records.Barrier.Unseal(ctx, root); err != nil {
 		return err
 	}
 	if err := k.meetCluster(ctx); err != nil {
-		k.barrier.Seal()
+		k.records.Barrier.Seal()
 		return err
 	}
 	defer k.changed()
@@ -409,8 +410,8 @@ func (k *Keeper) openRootLocked(ctx context.Context, root []byte) error {
 	}
 	st, err := k.loadTimed(ctx)
 	if err != nil {
-		k.barrier.Seal()
-		k.vault.Forget()
+		k.records.Barrier.Seal()
+		k.records.Forget()
 		return err
 	}
 	k.state.Store(st)
@@ -426,7 +427,7 @@ func (k *Keeper) Seal() {
 		defer lasting(k.meters.own.preSeal)()
 		defer closeAudits(st.audits)
 	}
-	k.barrier.Seal()
+	k.records.Barrier.Seal()
 	k.info.Store(nil)
 	k.forget()
 	k.unsealing.reset()
@@ -437,4 +438,4 @@ func (k *Keeper) Seal() {
 }
 
 // Sealed reports whether there are no keys: every request is refused.
-func (k *Keeper) Sealed() bool { return k.barrier.Sealed() }
+func (k *Keeper) Sealed() bool { return k.records.Barrier.Sealed() }

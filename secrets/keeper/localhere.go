@@ -56,6 +56,6 @@ func (k *Keeper) judgedHere(ctx context.Context, r *secrets.Request) (*task, boo
 		return nil, false
 	}
 	r.Mount = t.entry.Path
-	t.engine, t.view = &system{k}, view{k.vault, t.entry.Prefix()}
+	t.engine, t.view = &system{k}, k.records.At(t.entry.Prefix())
 	return t, k.allowedHere(ctx, t)
 }

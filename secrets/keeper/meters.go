@@ -22,7 +22,6 @@ type meters struct {
 	register    *telemetry.Timing
 	authorise   *telemetry.Timing
 	cluster     func() string
-	hit, miss   *telemetry.Counter
 	audit       map[string]*telemetry.Timing
 	auditFailed map[string]*telemetry.Counter
 	costs       *telemetry.Stages
@@ -102,7 +101,7 @@ type account struct {
 func newMeters(r *telemetry.Registry) *meters {
 	m := &meters{registry: r, own: newOwnMeters(r), request: r.Timing("core.handle_request"), login: r.Timing("core.handle_login_request"), checkToken: r.Timing("core.check_token"),
 		authorise: r.Timing("core.fetch_acl_and_token"), register: r.Timing("expire.register"),
-		hit: r.Counter("cache.hit"), miss: r.Counter("cache.miss"), costs: r.Stages("secrets", costKinds...), tenants: r.Tenants("secrets"), revoked: r.Counter("expire.revoked"), notRevoked: r.Counter("expire.revoke_failed"),
+		costs: r.Stages("secrets", costKinds...), tenants: r.Tenants("secrets"), revoked: r.Counter("expire.revoked"), notRevoked: r.Counter("expire.revoke_failed"),
 		audit: map[string]*telemetry.Timing{}, auditFailed: map[string]*telemetry.Counter{}}
 	for _, name := range []string{"log_request", "log_response"} {
 		m.audit[name], m.auditFailed[name] = r.Timing("audit."+name), r.Counter("audit."+name+"_failure")
@@ -127,7 +126,7 @@ func (k *Keeper) gauges(r *telemetry.Registry) {
 	r.GaugeFunc("expire.num_revoking", func() float64 { return float64(k.targets.due()) })
 	r.GaugeFunc("core.in_flight_requests", func() float64 { return float64(k.flying.count()) })
 	r.GaugeFunc("barrier.estimated_encryptions", func() float64 {
-		st, err := k.barrier.Status()
+		st, err := k.records.Barrier.Status()
 		if err != nil {
 			return 0 // sealed
 		}

@@ -58,7 +58,7 @@ func (k *Keeper) entitiesIn(ctx context.Context, st *state, ops []storage.Op) (n
 		if op.Value == nil || !strings.HasPrefix(op.Key, st.peoplePrefix+identity.Entities) {
 			continue
 		}
-		if _, there, err := k.vault.Get(ctx, op.Key); err == nil && !there {
+		if _, there, err := k.records.Get(ctx, op.Key); err == nil && !there {
 			n++
 		}
 	}

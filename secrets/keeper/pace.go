@@ -1,6 +1,8 @@
 package keeper
 
-import "time"
+import (
+	"time"
+)
 
 // pace decides how many revocations of one target may be under way: more while its answers stay
 // quick, fewer when they become slow or fail, none for a while when nothing but failures comes

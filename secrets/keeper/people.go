@@ -35,13 +35,13 @@ func (p people) Handle(ctx context.Context, v engine.View, r *secrets.Request) (
 	if err != nil {
 		return nil, err
 	}
-	ops, err := taskOf(ctx).view.ops(resp.Ops)
+	ops, err := taskOf(ctx).view.Ops(resp.Ops)
 	if err != nil {
 		return nil, err
 	}
 	resp.Ops = nil
 	made := p.k.entitiesIn(ctx, taskOf(ctx).st, ops)
-	if err = p.k.vault.Commit(ctx, p.k.epoch, ops); err == nil {
+	if err = p.k.records.Commit(ctx, ops); err == nil {
 		for range made {
 			p.k.meters.entityMade(taskOf(ctx).entry)
 		}
@@ -81,12 +81,12 @@ func (k *Keeper) identify(ctx context.Context, t *task, a *secrets.Auth) (*whose
 		}
 		if found.Lock == held {
 			w.policies = found.Persona.Policies
-			w.ops, err = view{k.vault, t.st.peoplePrefix}.ops(found.Ops)
+			w.ops, err = k.records.At(t.st.peoplePrefix).Ops(found.Ops)
 			t.newcomer = found.Made
 			return w, err
 		}
 		w.release() // it was found without the lock that it needs: once more with it
-		give := k.uses.take("who\x00" + found.Lock)
+		give := k.uses.Take("who\x00" + found.Lock)
 		k.people.RLock()
 		held, w.release = found.Lock, func() { k.people.RUnlock(); give() }
 	}

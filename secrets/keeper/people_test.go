@@ -46,9 +46,9 @@ func (h *house) policy(name, rules string) {
 
 // commits counts the commits of what is done.
 func (h *house) commits(do func()) (n int) {
-	next := h.vault.committed
-	defer func() { h.vault.committed = next }()
-	h.vault.committed = func(ops []storage.Op) { n++; next(ops) }
+	next := h.records.Committed
+	defer func() { h.records.Committed = next }()
+	h.records.Committed = func(ops []storage.Op) { n++; next(ops) }
 	do()
 	return n
 }

@@ -107,11 +107,11 @@ func (k *Keeper) keepBackup(ctx context.Context, kind RekeyKind, r *rekey, locke
 	for i, print := range r.locks.fingerprints() {
 		kept.Shares[print] = append(kept.Shares[print], locked[i])
 	}
-	op, err := putJSON(backupKeys[kind], kept)
+	op, err := storage.PutJSON(backupKeys[kind], kept)
 	if err != nil {
 		return err
 	}
-	return k.vault.Commit(ctx, k.epoch, []storage.Op{op})
+	return k.records.Commit(ctx, []storage.Op{op})
 }
 
 // Backup gives the encrypted shares of the last rekey that was asked to keep them. The error is of kind NotFound
@@ -122,7 +122,7 @@ func (k *Keeper) Backup(ctx context.Context, kind RekeyKind) (*ShareBackup, erro
 	if !k.Active() {
 		return nil, k.idle()
 	}
-	raw, ok, err := k.vault.Get(ctx, backupKeys[kind])
+	raw, ok, err := k.records.Get(ctx, backupKeys[kind])
 	if err != nil {
 		return nil, err
 	}
@@ -143,5 +143,5 @@ func (k *Keeper) ForgetBackup(ctx context.Context, kind RekeyKind) error {
 	if !k.Active() {
 		return k.idle()
 	}
-	return k.vault.Commit(ctx, k.epoch, []storage.Op{storage.Delete(backupKeys[kind])})
+	return k.records.Commit(ctx, []storage.Op{storage.Delete(backupKeys[kind])})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets/sealed"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/token"
 )
@@ -24,7 +25,7 @@ func (k *Keeper) queuePrefix(ctx context.Context, folder string) error {
 		return err
 	}
 	key := fmt.Sprintf("%s%020d-%s", jobPrefix, k.cfg.Now().UnixNano(), token.NewName())
-	return k.vault.Commit(ctx, k.epoch, []storage.Op{storage.Put(key, raw)})
+	return k.records.Commit(ctx, []storage.Op{storage.Put(key, raw)})
 }
 
 // RunJobs revokes the prefixes that wait, and says how many there were.
@@ -40,20 +41,20 @@ func (k *Keeper) RunJobs(ctx context.Context) (done int, err error) {
 	if st == nil {
 		return 0, nil
 	}
-	records, damaged, err := k.barrier.Scan(ctx, jobPrefix, storage.After(jobPrefix), 0)
+	records, damaged, err := k.records.Barrier.Scan(ctx, jobPrefix, storage.After(jobPrefix), 0)
 	for _, d := range damaged {
-		k.tell(d.Key, d.Err)
+		k.records.Skip(d.Key, d.Err)
 	}
 	for _, r := range records {
 		var folder string
 		if json.Unmarshal(r.Value, &folder) != nil {
-			k.tell(r.Key, errkind.New(errkind.Corrupt, "not what was stored"))
+			k.records.Skip(r.Key, errkind.New(errkind.Corrupt, "not what was stored"))
 			continue
 		}
 		if err := k.revokePrefix(ctx, st, folder, false, true); err != nil {
 			return done, err
 		}
-		if err := k.vault.Commit(ctx, k.epoch, []storage.Op{storage.Delete(r.Key)}); err != nil {
+		if err := k.records.Commit(ctx, []storage.Op{storage.Delete(r.Key)}); err != nil {
 			return done, err
 		}
 		done++
@@ -68,7 +69,7 @@ func (k *Keeper) revokePrefix(ctx context.Context, st *state, folder string, for
 	prefix := leasePrefix + folder + "/"
 	b := k.bulk()
 	for from := prefix; ; b.rest(ctx) {
-		records, err := k.cfg.Storage.Scan(ctx, from, storage.After(prefix), b.size) // keys alone are read
+		records, err := k.records.Under.Scan(ctx, from, storage.After(prefix), b.size) // keys alone are read
 		if err != nil || len(records) == 0 {
 			return err
 		}
@@ -106,8 +107,8 @@ func (k *Keeper) endLogins(ctx context.Context, b *bulk, st *state, ids []string
 			hash, _ := token.OfLease(id)
 			tok, err := st.book.Find(ctx, hash)
 			switch {
-			case damage(err):
-				k.tell(leasePrefix+id, err)
+			case sealed.Damaged(err):
+				k.records.Skip(leasePrefix+id, err)
 			case err != nil:
 				return nil, nil, err
 			case tok != nil:
@@ -130,8 +131,8 @@ func (k *Keeper) endLeases(ctx context.Context, b *bulk, st *state, ids []string
 	var ops []storage.Op
 	for _, id := range ids {
 		l, err := k.findLease(ctx, id)
-		if damage(err) {
-			k.tell(leasePrefix+id, err)
+		if sealed.Damaged(err) {
+			k.records.Skip(leasePrefix+id, err)
 			continue
 		}
 		if err != nil {
@@ -148,7 +149,7 @@ func (k *Keeper) endLeases(ctx context.Context, b *bulk, st *state, ids []string
 		ops = append(ops, more...)
 	}
 	b.waits()
-	return k.vault.Commit(ctx, k.epoch, ops)
+	return k.records.Commit(ctx, ops)
 }
 
 // revokeAll asks the engines to revoke leases, and returns what went wrong first.

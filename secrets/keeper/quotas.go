@@ -112,7 +112,7 @@ func (k *Keeper) tokensGoing(ctx context.Context, st *state, ops []storage.Op) (
 			continue
 		}
 		seen[id] = true
-		if _, there, err := k.cfg.Storage.Get(ctx, op.Key); err != nil {
+		if _, there, err := k.records.Under.Get(ctx, op.Key); err != nil {
 			return nil, err
 		} else if there {
 			ids = append(ids, id)
@@ -144,7 +144,7 @@ func (k *Keeper) countLeases(ctx context.Context, st *state, q *quota.Quota) err
 
 // loadQuotas reads the rules.
 func (k *Keeper) loadQuotas(ctx context.Context, st *state) error {
-	records, err := k.vault.Scan(ctx, quotaPrefix, storage.After(quotaPrefix), 0)
+	records, err := k.records.Scan(ctx, quotaPrefix, storage.After(quotaPrefix), 0)
 	if err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func (s *system) writeQuotaConfig(c *sysCall) (any, error) {
 		if err := c.f.Err(); err != nil {
 			return nil, nil, err
 		}
-		op, err := putJSON(quotaSettings, next)
+		op, err := storage.PutJSON(quotaSettings, next)
 		st.quotas = quota.NewSet(next, st.quotas.All())
 		return &st, []storage.Op{op}, err
 	})
@@ -301,7 +301,7 @@ func (s *system) writeQuota(c *sysCall) (any, error) {
 		}
 	}
 	return nil, s.k.change(c, func(st state) (*state, []storage.Op, error) {
-		op, err := putJSON(quotaPrefix+rule.Type+"/"+rule.Name, rule)
+		op, err := storage.PutJSON(quotaPrefix+rule.Type+"/"+rule.Name, rule)
 		st.quotas = quota.NewSet(st.quotas.Settings, append(without(st.quotas, rule.Type, rule.Name), q))
 		return &st, []storage.Op{op}, err
 	})

@@ -19,7 +19,7 @@ var ErrStandby = errkind.New(errkind.NotLeader, "Vault is in standby mode")
 func (k *Keeper) Active() bool { return k.state.Load() != nil }
 
 // Standby reports whether this server has its keys and does not answer requests.
-func (k *Keeper) Standby() bool { return k.state.Load() == nil && !k.barrier.Sealed() }
+func (k *Keeper) Standby() bool { return k.state.Load() == nil && !k.records.Barrier.Sealed() }
 
 // Changes returns a channel that is closed when the server is next sealed, unsealed, activated or
 // deactivated. Take it, then look.
@@ -43,7 +43,7 @@ func (k *Keeper) changed() {
 
 // idle is why a request is refused that finds no state.
 func (k *Keeper) idle() error {
-	if k.barrier.Sealed() {
+	if k.records.Barrier.Sealed() {
 		return barrier.ErrSealed
 	}
 	return ErrStandby
@@ -77,7 +77,7 @@ func (k *Keeper) enter(ctx context.Context) (leave func(), err error) {
 func (k *Keeper) Activate(ctx context.Context, epoch storage.Epoch) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.barrier.Sealed() {
+	if k.records.Barrier.Sealed() {
 		return barrier.ErrSealed
 	}
 	if st := k.state.Swap(nil); st != nil {
@@ -86,10 +86,10 @@ func (k *Keeper) Activate(ctx context.Context, epoch storage.Epoch) error {
 	k.reign.Lock()
 	defer k.reign.Unlock()
 	k.forget()
-	if err := k.cfg.Storage.Fence(ctx, epoch); err != nil {
+	if err := k.records.Under.Fence(ctx, epoch); err != nil {
 		return err
 	}
-	k.epoch = epoch
+	k.records.SetEpoch(epoch)
 	if err := k.refreshLocked(ctx); err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (k *Keeper) Cluster() ClusterInfo {
 
 // meetCluster reads them, with the keys just come.
 func (k *Keeper) meetCluster(ctx context.Context) error {
-	raw, ok, err := k.barrier.Get(ctx, clusterInfoKey)
+	raw, ok, err := k.records.Barrier.Get(ctx, clusterInfoKey)
 	if err != nil || !ok {
 		return err
 	}
@@ -158,7 +158,7 @@ func (k *Keeper) meetCluster(ctx context.Context) error {
 
 // forget drops everything that was read from storage.
 func (k *Keeper) forget() {
-	k.vault.Forget()
+	k.records.Forget()
 	k.tokens.forget()
 	k.persons.forget()
 	k.reserves.forget()
@@ -167,13 +167,13 @@ func (k *Keeper) forget() {
 // refreshLocked reads the keyring anew: another server may have begun a term, or put it under another root key,
 // which is known then by a record that the keys of before open.
 func (k *Keeper) refreshLocked(ctx context.Context) error {
-	err := k.barrier.Reload(ctx)
+	err := k.records.Barrier.Reload(ctx)
 	if !errors.Is(err, barrier.ErrWrongKey) {
 		return err
 	}
-	root, ok, err := k.barrier.Get(ctx, rootKeyKey)
+	root, ok, err := k.records.Barrier.Get(ctx, rootKeyKey)
 	if err == nil && ok {
-		if err := k.barrier.Reopen(ctx, root); !errors.Is(err, barrier.ErrWrongKey) {
+		if err := k.records.Barrier.Reopen(ctx, root); !errors.Is(err, barrier.ErrWrongKey) {
 			return err
 		}
 	}
@@ -187,7 +187,7 @@ var ErrStale = errkind.New(errkind.Denied, "the root key was changed while this 
 func (k *Keeper) Refresh(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.state.Load() != nil || k.barrier.Sealed() {
+	if k.state.Load() != nil || k.records.Barrier.Sealed() {
 		return nil
 	}
 	return k.refreshLocked(ctx)
@@ -195,7 +195,7 @@ func (k *Keeper) Refresh(ctx context.Context) error {
 
 // Record reads one of the plane's own records, on a standby too, where it may be old.
 func (k *Keeper) Record(ctx context.Context, key string) ([]byte, bool, error) {
-	return k.barrier.Get(ctx, key)
+	return k.records.Barrier.Get(ctx, key)
 }
 
 // SetRecord stores one on the active server. A nil value deletes it.
@@ -205,7 +205,7 @@ func (k *Keeper) SetRecord(ctx context.Context, key string, value []byte) error 
 	if k.state.Load() == nil {
 		return k.idle()
 	}
-	return k.vault.Commit(ctx, k.epoch, []storage.Op{{Key: key, Value: value}})
+	return k.records.Commit(ctx, []storage.Op{{Key: key, Value: value}})
 }
 
 // Authorise judges a request as Handle would, at a path that needs the sudo capability, and does nothing else: for
@@ -232,12 +232,12 @@ func (k *Keeper) Authorise(ctx context.Context, r *secrets.Request) error {
 		return k.audited(ctx, t, k.noRoute(ctx, t))
 	}
 	r.Mount = t.entry.Path
-	t.engine, t.view = st.engines[t.entry.Accessor], view{k.vault, t.entry.Prefix()}
+	t.engine, t.view = st.engines[t.entry.Accessor], k.records.At(t.entry.Prefix())
 	return k.audited(ctx, t, k.authorise(context.WithValue(ctx, taskKey{}, t), t, engine.Special{Protected: []string{"*"}}))
 }
 
 // Derive makes a key for a purpose of the root key.
-func (k *Keeper) Derive(purpose string) ([]byte, error) { return k.barrier.Derive(purpose) }
+func (k *Keeper) Derive(purpose string) ([]byte, error) { return k.records.Barrier.Derive(purpose) }
 
 // Opens reports whether a keyring, as it is stored, is under the root key of now.
-func (k *Keeper) Opens(keyring []byte) bool { return k.barrier.Opens(keyring) }
+func (k *Keeper) Opens(keyring []byte) bool { return k.records.Barrier.Opens(keyring) }

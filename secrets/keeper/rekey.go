@@ -9,6 +9,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/barrier"
 	"corbel.dev/corbel/secrets/seal"
+	"corbel.dev/corbel/secrets/sealed"
 	"corbel.dev/corbel/secrets/storage"
 )
 
@@ -101,7 +102,7 @@ func (k *Keeper) rekeyConfig(ctx context.Context, kind RekeyKind) (*SealConfig, 
 	}
 	recovery, err := k.sealConfig(ctx, recoveryConfigKey)
 	if err != nil || recovery == nil {
-		return nil, orMissing(err, recoveryConfigKey)
+		return nil, sealed.OrMissing(err, recoveryConfigKey)
 	}
 	return recovery, nil
 }
@@ -242,7 +243,7 @@ func (k *Keeper) checkKey(ctx context.Context, key []byte) error {
 		return err
 	}
 	defer clear(root)
-	if !k.barrier.Holds(root) {
+	if !k.records.Barrier.Holds(root) {
 		return errkind.E(errkind.Invalid, "", seal.ErrWrongKey)
 	}
 	return nil
@@ -297,15 +298,15 @@ func (k *Keeper) finishRekey(ctx context.Context, kind RekeyKind, r *rekey) erro
 	var err error
 	if kind == RekeyRecovery {
 		var config storage.Op
-		if config, err = putJSON(recoveryConfigKey, r.want); err == nil {
-			err = k.cfg.Storage.Commit(ctx, k.epoch, []storage.Op{config, storage.Put(recoveryKeyKey, hashOf(r.key))})
+		if config, err = storage.PutJSON(recoveryConfigKey, r.want); err == nil {
+			err = k.records.Under.Commit(ctx, k.records.Epoch(), []storage.Op{config, storage.Put(recoveryKeyKey, hashOf(r.key))})
 		}
 	} else {
 		root := random(barrier.KeyBytes)
 		defer clear(root)
 		var plain []storage.Op
 		if plain, err = shamirRecords(root, r.key, r.want.Shares, r.want.Threshold); err == nil {
-			err = k.barrier.Rekey(ctx, k.epoch, root, plain, storage.Put(rootKeyKey, append([]byte(nil), root...)))
+			err = k.records.Barrier.Rekey(ctx, k.records.Epoch(), root, plain, storage.Put(rootKeyKey, append([]byte(nil), root...)))
 		}
 	}
 	if err != nil {
@@ -332,5 +333,5 @@ func (k *Keeper) RotateRoot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return k.barrier.Rekey(ctx, k.epoch, root, plain, storage.Put(rootKeyKey, append([]byte(nil), root...)))
+	return k.records.Barrier.Rekey(ctx, k.records.Epoch(), root, plain, storage.Put(rootKeyKey, append([]byte(nil), root...)))
 }

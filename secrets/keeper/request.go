@@ -12,6 +12,7 @@ import (
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/policy"
+	"corbel.dev/corbel/secrets/sealed"
 	"corbel.dev/corbel/secrets/token"
 	"corbel.dev/corbel/telemetry"
 )
@@ -42,7 +43,7 @@ type task struct {
 	st       *state
 	entry    *mount.Entry
 	engine   engine.Engine
-	view     view
+	view     sealed.View
 	holder   *holder         // nil on open paths
 	judged   *policy.Verdict // by the policies; nil: they were not asked
 	used     bool            // it took a use of its token
@@ -86,9 +87,9 @@ func (k *Keeper) Handle(ctx context.Context, r *secrets.Request) (*Reply, error)
 		return nil, k.audited(ctx, t, k.noRoute(ctx, t))
 	}
 	r.Mount = t.entry.Path
-	t.engine, t.view = st.engines[t.entry.Accessor], view{k.vault, t.entry.Prefix()}
+	t.engine, t.view = st.engines[t.entry.Accessor], k.records.At(t.entry.Prefix())
 	ctx = context.WithValue(ctx, taskKey{}, t)
-	defer k.serial.take(t.name())()
+	defer k.serial.Take(t.name())()
 	special := t.engine.Special()
 	if !matches(special.Open, r.Rest) && (r.Token != "" || !matches(special.Visible, r.Rest)) {
 		err = k.authorise(ctx, t, special)
@@ -206,7 +207,7 @@ func (k *Keeper) run(ctx context.Context, t *task) (answer *Reply, err error) {
 	} else {
 		resp, err = t.engine.Handle(ctx, t.view, t.Request)
 		if alone := engine.Alone(""); errors.As(err, &alone) {
-			defer k.serial.take(t.entry.Accessor + "\x00" + string(alone))()
+			defer k.serial.Take(t.entry.Accessor + "\x00" + string(alone))()
 			t.Alone = true
 			resp, err = t.engine.Handle(ctx, t.view, t.Request)
 		}
@@ -231,7 +232,7 @@ func (k *Keeper) run(ctx context.Context, t *task) (answer *Reply, err error) {
 			k.undo(ctx, t, resp.Lease)
 		}
 	}()
-	ops, err := t.view.ops(resp.Ops)
+	ops, err := t.view.Ops(resp.Ops)
 	if err != nil {
 		return nil, err
 	}
@@ -263,7 +264,7 @@ func (k *Keeper) run(ctx context.Context, t *task) (answer *Reply, err error) {
 		return nil, err
 	}
 	ops = append(ops, more...)
-	if err := k.vault.Commit(ctx, k.epoch, ops); err != nil {
+	if err := k.records.Commit(ctx, ops); err != nil {
 		return nil, err
 	}
 	return reply, nil
@@ -275,11 +276,11 @@ func (k *Keeper) step(ctx context.Context, t *task, resp *secrets.Response) (*se
 	if !ok {
 		return nil, errkind.Errorf(errkind.Internal, "an engine at %s answers with a step that it cannot take", t.entry.Path)
 	}
-	ops, err := t.view.ops(resp.Ops)
+	ops, err := t.view.Ops(resp.Ops)
 	if err != nil {
 		return nil, err
 	}
-	if err := k.vault.Commit(ctx, k.epoch, ops); err != nil {
+	if err := k.records.Commit(ctx, ops); err != nil {
 		return nil, err
 	}
 	return stepper.Step(ctx, resp.Then)

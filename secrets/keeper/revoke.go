@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"corbel.dev/corbel/secrets/sealed"
 	"corbel.dev/corbel/secrets/storage"
 )
 
@@ -183,7 +184,7 @@ func (k *Keeper) targetNames(ctx context.Context) ([]string, error) {
 	if k.state.Load() == nil {
 		return nil, nil
 	}
-	names, err := k.cfg.Storage.List(ctx, leaseDuePrefix, "", 0)
+	names, err := k.records.Under.List(ctx, leaseDuePrefix, "", 0)
 	for i := range names {
 		names[i] = strings.TrimSuffix(names[i], "/")
 	}
@@ -227,13 +228,13 @@ func (k *Keeper) revokeDue(ctx context.Context, name string, t *target) (done in
 		if st == nil || k.targets.idle(t, k.cfg.Now()) {
 			return done, nil
 		}
-		records, damaged, err := k.barrier.Scan(ctx, from, end, dueAtOnce)
+		records, damaged, err := k.records.Barrier.Scan(ctx, from, end, dueAtOnce)
 		k.countDue(ctx, name, t, len(records))
 		if err != nil || len(records)+len(damaged) == 0 {
 			return done, err
 		}
 		for _, d := range damaged {
-			k.tell(d.Key, d.Err)
+			k.records.Skip(d.Key, d.Err)
 			from = max(from, d.Key+"\x00")
 		}
 		for _, r := range records {
@@ -278,13 +279,13 @@ func (k *Keeper) expireLease(ctx context.Context, st *state, entry storage.Recor
 	id := string(entry.Value)
 	l, err := k.findLease(ctx, id)
 	if err == nil && (l == nil || l.Due.After(now)) { // it went, or was renewed, and the entry did not go with it
-		return k.vault.Commit(ctx, k.epoch, []storage.Op{storage.Delete(entry.Key)})
+		return k.records.Commit(ctx, []storage.Op{storage.Delete(entry.Key)})
 	}
 	if err == nil && l.Expires.After(now) {
 		return k.moveLease(ctx, st, id, now)
 	}
-	if damage(err) { // no fault of the target's
-		k.tell(entry.Key, err)
+	if sealed.Damaged(err) { // no fault of the target's
+		k.records.Skip(entry.Key, err)
 		return nil
 	}
 	if err != nil {
@@ -297,7 +298,7 @@ func (k *Keeper) expireLease(ctx context.Context, st *state, entry storage.Recor
 	if err != nil && ctx.Err() == nil {
 		k.meters.own.notExpired.Add(1)
 		if later := k.putOff(ctx, st, id, now, err); later != nil {
-			k.tell(entry.Key, later)
+			k.records.Skip(entry.Key, later)
 		}
 	}
 	return err

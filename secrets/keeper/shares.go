@@ -83,7 +83,7 @@ type staler interface{ Stale(wrapped []byte) bool }
 // reseal writes the root key down under the seal that the configuration asks for, after a migration or a change of
 // the seal's key. The old record stays good until the commit that replaces it.
 func (k *Keeper) reseal(ctx context.Context) error {
-	root, err := k.barrier.Root()
+	root, err := k.records.Barrier.Root()
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (k *Keeper) reseal(ctx context.Context) error {
 		if !ok {
 			return nil
 		}
-		record, _, err := k.cfg.Storage.Get(ctx, sealedRootKey)
+		record, _, err := k.records.Under.Get(ctx, sealedRootKey)
 		if err != nil || !s.Stale(record) {
 			return err
 		}
@@ -102,19 +102,19 @@ func (k *Keeper) reseal(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return k.cfg.Storage.Commit(ctx, k.epoch, ops)
+		return k.records.Under.Commit(ctx, k.records.Epoch(), ops)
 	}
 	var ops []storage.Op
 	if k.cfg.Seal == nil {
 		ops, err = shamirRecords(root, m.key, m.from.Shares, m.from.Threshold)
 	} else if ops, err = autoSeal(ctx, k.cfg.Seal, root); err == nil && m.from.Type == shamirType {
-		config, jsonErr := putJSON(recoveryConfigKey, SealConfig{shamirType, m.from.Shares, m.from.Threshold})
+		config, jsonErr := storage.PutJSON(recoveryConfigKey, SealConfig{shamirType, m.from.Shares, m.from.Threshold})
 		ops, err = append(ops, config, storage.Put(recoveryKeyKey, hashOf(m.key))), jsonErr
 	}
 	if err != nil {
 		return err
 	}
-	if err := k.cfg.Storage.Commit(ctx, k.epoch, ops); err != nil {
+	if err := k.records.Under.Commit(ctx, k.records.Epoch(), ops); err != nil {
 		return err
 	}
 	clear(m.key)

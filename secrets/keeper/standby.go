@@ -14,6 +14,7 @@ import (
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/policy"
 	"corbel.dev/corbel/secrets/quota"
+	"corbel.dev/corbel/secrets/sealed"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/token"
 )
@@ -50,7 +51,7 @@ func (k *Keeper) Replicated(ops []storage.Op, all bool) {
 	}
 	tables := all
 	for _, op := range ops {
-		k.vault.drop(op.Key)
+		k.records.Drop(op.Key)
 		tables = tables || ofTables(op.Key)
 	}
 	k.committed(ops)
@@ -128,11 +129,11 @@ func (k *Keeper) loadReplica(ctx context.Context) (*state, error) {
 	}
 	k.forget()
 	st := &state{mounts: &mount.Table{}, engines: map[string]engine.Engine{}, policies: map[string]*policy.Policy{}, acls: newACLCache()}
-	salt, ok, err := k.vault.Get(ctx, token.SaltKey)
+	salt, ok, err := k.records.Get(ctx, token.SaltKey)
 	if err != nil || !ok {
-		return nil, orMissing(err, token.SaltKey)
+		return nil, sealed.OrMissing(err, token.SaltKey)
 	}
-	st.book = &token.Book{Reader: k.vault, Salt: salt}
+	st.book = &token.Book{Reader: k.records, Salt: salt}
 	if err := k.loadTables(ctx, st, func(e *mount.Entry, salt []byte) (engine.Engine, error) {
 		if !readHere[e.Type] {
 			return nil, nil
@@ -149,7 +150,7 @@ func (k *Keeper) loadReplica(ctx context.Context) (*state, error) {
 
 // loadRates reads the rate limits, which each server keeps for itself.
 func (k *Keeper) loadRates(ctx context.Context, st *state) error {
-	list, err := k.vault.Scan(ctx, quotaPrefix+quota.RateLimit+"/", storage.After(quotaPrefix+quota.RateLimit+"/"), 0)
+	list, err := k.records.Scan(ctx, quotaPrefix+quota.RateLimit+"/", storage.After(quotaPrefix+quota.RateLimit+"/"), 0)
 	if err != nil {
 		return err
 	}
@@ -188,7 +189,7 @@ func (k *Keeper) ReadHere(ctx context.Context, r *secrets.Request) (*Reply, bool
 		return nil, false
 	}
 	r.Mount = t.entry.Path
-	t.engine, t.view = st.engines[t.entry.Accessor], view{k.vault, t.entry.Prefix()}
+	t.engine, t.view = st.engines[t.entry.Accessor], k.records.At(t.entry.Prefix())
 	if !k.allowedHere(ctx, t) {
 		return nil, false
 	}

@@ -38,7 +38,7 @@ func (c *CORS) Allows(origin string) bool {
 }
 
 func (k *Keeper) loadCORS(ctx context.Context, st *state) error {
-	raw, ok, err := k.vault.Get(ctx, corsKey)
+	raw, ok, err := k.records.Get(ctx, corsKey)
 	if err != nil || !ok {
 		return err
 	}
@@ -78,7 +78,7 @@ func (s *system) deleteCORS(c *sysCall) (any, error) { return nil, s.setCORS(c, 
 
 func (s *system) setCORS(c *sysCall, next CORS) error {
 	return s.k.change(c, func(st state) (*state, []storage.Op, error) {
-		op, err := putJSON(corsKey, next)
+		op, err := storage.PutJSON(corsKey, next)
 		st.cors = next
 		return &st, []storage.Op{op}, err
 	})

@@ -9,6 +9,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/sealed"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/token"
 )
@@ -76,7 +77,7 @@ func (s *system) leaseList(c *sysCall) (any, error) {
 		}
 		folder += "/"
 	}
-	names, err := s.k.vault.List(c, leasePrefix+folder, "", 0)
+	names, err := s.k.records.List(c, leasePrefix+folder, "", 0)
 	if err == nil && len(names) == 0 {
 		err = errkind.New(errkind.NotFound, "")
 	}
@@ -159,7 +160,7 @@ func (s *system) leaseCount(c *sysCall) (any, error) {
 		_, isToken := token.OfLease(id)
 		if kind == "irrevocable" {
 			l, err := s.k.findLease(c, id)
-			if isToken || damage(err) || err == nil && (l == nil || !l.irrevocable()) {
+			if isToken || sealed.Damaged(err) || err == nil && (l == nil || !l.irrevocable()) {
 				return nil
 			}
 			if err != nil {
@@ -177,22 +178,8 @@ func (s *system) leaseCount(c *sysCall) (any, error) {
 
 // eachLease calls each with the id of every lease. Only keys are read.
 func (k *Keeper) eachLease(ctx context.Context, each func(id string) error) error {
-	for from := leasePrefix; ; {
-		records, err := k.cfg.Storage.Scan(ctx, from, storage.After(leasePrefix), scanAtOnce)
-		if err != nil || len(records) == 0 {
-			return err
-		}
-		for _, r := range records {
-			if err := each(strings.TrimPrefix(r.Key, leasePrefix)); err != nil {
-				return err
-			}
-		}
-		from = records[len(records)-1].Key + "\x00"
-	}
+	return k.records.EachKey(ctx, leasePrefix, each)
 }
-
-// scanAtOnce is how many records a walk over all of a kind reads at a time.
-const scanAtOnce = 1000
 
 // irrevocableMost is how many irrevocable leases are listed where no limit is asked for.
 const irrevocableMost = 10_000
@@ -220,7 +207,7 @@ func (s *system) leasesIrrevocable(c *sysCall) (any, error) {
 		}
 		l, err := s.k.findLease(c, id)
 		switch {
-		case damage(err) || err == nil && (l == nil || !l.irrevocable()):
+		case sealed.Damaged(err) || err == nil && (l == nil || !l.irrevocable()):
 			return nil
 		case err != nil:
 			return err

@@ -140,7 +140,7 @@ func (s *system) mountOrTuneWrite(c *sysCall) (any, error) {
 		if err := st.mounts.CheckNew(path); err != nil {
 			return nil, nil, err
 		}
-		op, err := putJSON(mountPrefix+e.UUID, e)
+		op, err := storage.PutJSON(mountPrefix+e.UUID, e)
 		st.mounts = st.mounts.With(e)
 		st.engines = with(st.engines, e.Accessor, made)
 		return &st, []storage.Op{op}, err
@@ -229,7 +229,7 @@ func (s *system) tune(c *sysCall) error {
 		if err != nil {
 			return nil, nil, err
 		}
-		op, err := putJSON(mountPrefix+e.UUID, &next)
+		op, err := storage.PutJSON(mountPrefix+e.UUID, &next)
 		st.mounts, st.engines = st.mounts.With(&next), with(st.engines, e.Accessor, made)
 		return &st, []storage.Op{op}, err
 	})
@@ -262,7 +262,7 @@ const clearedAtOnce = 1000
 
 func (s *system) clear(c *sysCall, prefix string) error {
 	for {
-		records, err := s.k.cfg.Storage.Scan(c, prefix, storage.After(prefix), clearedAtOnce)
+		records, err := s.k.records.Under.Scan(c, prefix, storage.After(prefix), clearedAtOnce)
 		if err != nil || len(records) == 0 {
 			return err
 		}
@@ -270,7 +270,7 @@ func (s *system) clear(c *sysCall, prefix string) error {
 		for i, r := range records {
 			ops[i] = storage.Delete(r.Key)
 		}
-		if err := s.k.vault.Commit(c, s.k.epoch, ops); err != nil {
+		if err := s.k.records.Commit(c, ops); err != nil {
 			return err
 		}
 	}

@@ -25,7 +25,7 @@ func (s *system) policyText(c *sysCall) (name, text string, err error) {
 	if name == policy.RootName {
 		return name, "", nil
 	}
-	raw, ok, err := s.k.vault.Get(c, policyPrefix+name)
+	raw, ok, err := s.k.records.Get(c, policyPrefix+name)
 	if err == nil && !ok {
 		err = errkind.New(errkind.NotFound, "")
 	}

@@ -63,7 +63,7 @@ func (s *system) remount(c *sysCall) (any, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		op, err := putJSON(mountPrefix+e.UUID, &next)
+		op, err := storage.PutJSON(mountPrefix+e.UUID, &next)
 		st.mounts, st.engines = st.mounts.Without(from).With(&next), with(st.engines, e.Accessor, made)
 		return &st, []storage.Op{op}, err
 	})

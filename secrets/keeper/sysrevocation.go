@@ -10,6 +10,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/mount"
+	"corbel.dev/corbel/secrets/sealed"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/token"
 )
@@ -35,7 +36,7 @@ func (s *system) revocation(c *sysCall) (any, error) {
 		}
 		list = append(list, s.k.targetShown(name, paths[name], due, c.Now))
 	}
-	jobs, err := s.k.cfg.Storage.Scan(c, jobPrefix, storage.After(jobPrefix), 0)
+	jobs, err := s.k.records.Under.Scan(c, jobPrefix, storage.After(jobPrefix), 0)
 	return map[string]any{"targets": list, "prefixes_waiting": len(jobs)}, err
 }
 
@@ -67,7 +68,7 @@ func (k *Keeper) backlog(ctx context.Context, name string, now time.Time) (n int
 	prefix := leaseDuePrefix + name + "/"
 	end := fmt.Sprintf("%s%020d", prefix, max(now.UnixNano(), 0)+1)
 	for from := prefix; n < backlogMost; {
-		records, err := k.cfg.Storage.Scan(ctx, from, end, scanAtOnce)
+		records, err := k.records.Under.Scan(ctx, from, end, sealed.ScanAtOnce)
 		if err != nil || len(records) == 0 {
 			return n, err
 		}
@@ -105,7 +106,7 @@ func (s *system) setPaused(c *sysCall, paused bool) error {
 		}
 		ops = append(ops, op)
 	}
-	if err := s.k.vault.Commit(c, s.k.epoch, ops); err != nil {
+	if err := s.k.records.Commit(c, ops); err != nil {
 		return err
 	}
 	s.k.targets.mu.Lock()
@@ -125,7 +126,7 @@ func (s *system) setPaused(c *sysCall, paused bool) error {
 
 // loadPaused reads which mounts are paused.
 func (k *Keeper) loadPaused(ctx context.Context) error {
-	records, err := k.cfg.Storage.Scan(ctx, pausedPrefix, storage.After(pausedPrefix), 0)
+	records, err := k.records.Under.Scan(ctx, pausedPrefix, storage.After(pausedPrefix), 0)
 	k.targets.mu.Lock()
 	defer k.targets.mu.Unlock()
 	for _, t := range k.targets.byName {
@@ -230,7 +231,7 @@ func (k *Keeper) attribute(ctx context.Context, st *state, now time.Time) (*attr
 // eachToken calls each with every token that is stored. Damaged records are left out.
 func (k *Keeper) eachToken(ctx context.Context, each func(*token.Token)) error {
 	for from := token.Records; ; {
-		records, damaged, err := k.barrier.Scan(ctx, from, storage.After(token.Records), scanAtOnce)
+		records, damaged, err := k.records.Barrier.Scan(ctx, from, storage.After(token.Records), sealed.ScanAtOnce)
 		if err != nil || len(records)+len(damaged) == 0 {
 			return err
 		}

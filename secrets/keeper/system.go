@@ -160,12 +160,12 @@ func rowAnswer(data any, err error) (*secrets.Response, error) {
 
 // keyStatus is the state of the barrier's key.
 func (s *system) keyStatus(*sysCall) (any, error) {
-	st, err := s.k.barrier.Status()
+	st, err := s.k.records.Barrier.Status()
 	return map[string]any{"term": st.Term, "install_time": st.Installed.UTC().Format(time.RFC3339Nano), "encryptions": st.Encryptions}, err
 }
 
 func (s *system) rotate(c *sysCall) (any, error) {
-	return nil, s.k.barrier.Rotate(c, s.k.epoch)
+	return nil, s.k.records.Barrier.Rotate(c, s.k.records.Epoch())
 }
 
 func (s *system) seal(*sysCall) (any, error) {

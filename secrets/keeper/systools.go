@@ -120,7 +120,7 @@ func (c *sysCall) passwordKey() (string, error) {
 }
 
 func (s *system) passwordNames(c *sysCall) (any, error) {
-	names, err := s.k.vault.List(c, passwordPrefix, "", 0)
+	names, err := s.k.records.List(c, passwordPrefix, "", 0)
 	if err == nil && len(names) == 0 {
 		err = errkind.New(errkind.NotFound, "")
 	}
@@ -129,7 +129,7 @@ func (s *system) passwordNames(c *sysCall) (any, error) {
 
 // passwordBy draws a password by a named policy, for engines.
 func (k *Keeper) passwordBy(ctx context.Context, name string) (string, error) {
-	raw, ok, err := k.vault.Get(ctx, passwordPrefix+name)
+	raw, ok, err := k.records.Get(ctx, passwordPrefix+name)
 	if err != nil {
 		return "", err
 	}
@@ -144,7 +144,7 @@ func (k *Keeper) passwordBy(ctx context.Context, name string) (string, error) {
 }
 
 func (s *system) passwordText(c *sysCall, key string) (string, error) {
-	raw, ok, err := s.k.vault.Get(c, key)
+	raw, ok, err := s.k.records.Get(c, key)
 	if err == nil && !ok {
 		err = errkind.New(errkind.NotFound, "")
 	}
@@ -189,7 +189,7 @@ func (s *system) writePassword(c *sysCall) (any, error) {
 	if _, err := policy.ParsePasswords(text); err != nil {
 		return nil, errkind.Errorf(errkind.Invalid, "invalid password policy: %w", err)
 	}
-	return nil, s.k.vault.Commit(c, s.k.epoch, []storage.Op{storage.Put(key, []byte(text))})
+	return nil, s.k.records.Commit(c, []storage.Op{storage.Put(key, []byte(text))})
 }
 
 func (s *system) deletePassword(c *sysCall) (any, error) {
@@ -197,7 +197,7 @@ func (s *system) deletePassword(c *sysCall) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, s.k.vault.Commit(c, s.k.epoch, []storage.Op{storage.Delete(key)})
+	return nil, s.k.records.Commit(c, []storage.Op{storage.Delete(key)})
 }
 
 // lockedUsers lists who is locked out of logins, by mount.
@@ -272,7 +272,7 @@ func (k *Keeper) noteVersion(ctx context.Context) (int, error) {
 	if name == "" || k.Sealed() || k.versionNoted.Load() {
 		return 0, nil
 	}
-	records, err := k.vault.Scan(ctx, versionPrefix, storage.After(versionPrefix), 0)
+	records, err := k.records.Scan(ctx, versionPrefix, storage.After(versionPrefix), 0)
 	if err != nil {
 		return 0, err
 	}
@@ -287,16 +287,16 @@ func (k *Keeper) noteVersion(ctx context.Context) (int, error) {
 			return 0, nil
 		}
 	}
-	op, err := putJSON(versionPrefix+name, next)
+	op, err := storage.PutJSON(versionPrefix+name, next)
 	if err == nil {
-		err = k.vault.Commit(ctx, k.epoch, []storage.Op{op})
+		err = k.records.Commit(ctx, []storage.Op{op})
 	}
 	k.versionNoted.Store(err == nil)
 	return 1, err
 }
 
 func (s *system) versionHistory(c *sysCall) (any, error) {
-	records, err := s.k.vault.Scan(c, versionPrefix, storage.After(versionPrefix), 0)
+	records, err := s.k.records.Scan(c, versionPrefix, storage.After(versionPrefix), 0)
 	if err != nil {
 		return nil, err
 	}

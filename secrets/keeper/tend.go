@@ -58,7 +58,7 @@ func (k *Keeper) tendOne(ctx context.Context, st *state, e *mount.Entry, waited 
 }
 
 func (k *Keeper) tend(ctx context.Context, st *state, e *mount.Entry, tender engine.Tender) (done int, err error) {
-	v, now := view{k.vault, e.Prefix()}, k.cfg.Now()
+	v, now := k.records.At(e.Prefix()), k.cfg.Now()
 	list, err := tender.Due(ctx, v, now)
 	for _, r := range list {
 		r.Mount, r.Path, r.Now, r.Due = e.Path, e.Path+r.Rest, now, true
@@ -74,7 +74,7 @@ func (k *Keeper) tend(ctx context.Context, st *state, e *mount.Entry, tender eng
 func (k *Keeper) own(ctx context.Context, t *task) error {
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, taskKey{}, t), revokeWithin)
 	defer cancel()
-	defer k.serial.take(t.name())()
+	defer k.serial.Take(t.name())()
 	_, err := k.run(ctx, t)
 	return err
 }

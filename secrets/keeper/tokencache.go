@@ -34,6 +34,9 @@ type holder struct {
 	person *person // nil: nobody's
 }
 
+// shardCount is over how many locks the caches of tokens and of identities are spread.
+const shardCount = 64
+
 // tokensInShard bounds a shard; past it the shard begins anew.
 const tokensInShard = 4096
 

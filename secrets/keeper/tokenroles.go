@@ -73,7 +73,7 @@ func (e *tokens) roles(ctx context.Context, v engine.View, r *secrets.Request, f
 	if err := role.read(f); err != nil {
 		return nil, err
 	}
-	op, err := putJSON(tokenRoles+name, role)
+	op, err := storage.PutJSON(tokenRoles+name, role)
 	return &secrets.Response{Ops: []secrets.Op{op}}, err
 }
 

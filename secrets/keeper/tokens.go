@@ -96,7 +96,7 @@ func (k *Keeper) issueBatch(t *task, a *secrets.Auth, tok *token.Token, who *who
 	if a.ID != "" {
 		return nil, errkind.New(errkind.Invalid, "field \"id\": batch tokens cannot have it")
 	}
-	id, err := tok.Text(func(plain []byte) ([]byte, error) { return k.barrier.SealText(token.BatchName, plain) })
+	id, err := tok.Text(func(plain []byte) ([]byte, error) { return k.records.Barrier.SealText(token.BatchName, plain) })
 	return &issued{&Issued{ID: id, Token: tok, Left: tok.Left(t.Now), Identity: who.policies}, who.ops}, err
 }
 
@@ -270,7 +270,7 @@ func (e *tokens) renew(ctx context.Context, t *task, f *secrets.Fields, tok *tok
 	if err := f.Err(); err != nil {
 		return nil, err
 	}
-	defer e.k.uses.take("use\x00" + tok.Hash)()
+	defer e.k.uses.Take("use\x00" + tok.Hash)()
 	e.k.tree.RLock()
 	defer e.k.tree.RUnlock()
 	fresh, err := t.st.book.Find(ctx, tok.Hash)
@@ -289,7 +289,7 @@ func (e *tokens) renew(ctx context.Context, t *task, f *secrets.Fields, tok *tok
 	if token.Covered(t.Now, stored.Renewed, stored.Expires, fresh.Expires) {
 		fresh = &stored
 		e.k.cfg.Metrics.Counter("expire.renew.coalesced").Add(1)
-	} else if err := e.k.vault.Commit(ctx, e.k.epoch, token.Renewed(fresh)); err != nil {
+	} else if err := e.k.records.Commit(ctx, token.Renewed(fresh)); err != nil {
 		return nil, err
 	}
 	resp := &secrets.Response{}
@@ -308,7 +308,7 @@ func orDenied(err error) error {
 }
 
 func (e *tokens) accessors(ctx context.Context, t *task) (*secrets.Response, error) {
-	names, err := e.k.cfg.Storage.List(ctx, token.Records, "", 0)
+	names, err := e.k.records.Under.List(ctx, token.Records, "", 0)
 	if err != nil {
 		return nil, err
 	}

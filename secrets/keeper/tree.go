@@ -4,15 +4,13 @@ import (
 	"context"
 	"strings"
 
+	"corbel.dev/corbel/secrets/sealed"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/token"
 )
 
 // goingPrefix names tokens that ended and have children that have not: whoever finds one goes on.
 const goingPrefix = "sys/token/going/"
-
-// hopCount is how many records one step of a hop over an index reads.
-const hopCount = 16
 
 // end ends a token at once, and then all below it in bounded commits: nothing is made below a token
 // that ended, and no request waits for more than one of them.
@@ -47,7 +45,7 @@ func (k *Keeper) commitEnd(ctx context.Context, b *bulk, st *state, ops []storag
 		return nil, err
 	}
 	ops = append(ops, leases...)
-	err = k.hop(ctx, st.mounts.Get("cubbyhole/").Prefix(), ended, func(_, key string) error { // a damaged record goes like any other
+	err = k.records.Hop(ctx, st.mounts.Get("cubbyhole/").Prefix(), ended, func(_, key string) error { // a damaged record goes like any other
 		ops = append(ops, storage.Delete(key))
 		return nil
 	})
@@ -57,10 +55,10 @@ func (k *Keeper) commitEnd(ctx context.Context, b *bulk, st *state, ops []storag
 	if alone {
 		ended = nil
 	}
-	err = k.hop(ctx, token.ParentPrefix, ended, func(hash, _ string) error {
+	err = k.records.Hop(ctx, token.ParentPrefix, ended, func(hash, _ string) error {
 		below = append(below, hash)
 		ops = append(ops, storage.Mark(goingPrefix+hash))
-		return errNextHash
+		return sealed.ErrNextHash
 	})
 	if err != nil {
 		return nil, err
@@ -70,7 +68,7 @@ func (k *Keeper) commitEnd(ctx context.Context, b *bulk, st *state, ops []storag
 		return nil, err
 	}
 	b.waits()
-	if err := k.vault.Commit(ctx, k.epoch, ops); err != nil {
+	if err := k.records.Commit(ctx, ops); err != nil {
 		return below, err
 	}
 	for _, id := range gone {
@@ -111,7 +109,7 @@ func (k *Keeper) endBelow(ctx context.Context, b *bulk, st *state, going []strin
 // childrenOf gives the operations that end the next of a token's children, most of them at most.
 func (k *Keeper) childrenOf(ctx context.Context, hash string, most int) (ops []storage.Op, ended []string, err error) {
 	prefix := token.Children(hash)
-	records, damaged, err := k.barrier.Scan(ctx, prefix, storage.After(prefix), most)
+	records, damaged, err := k.records.Barrier.Scan(ctx, prefix, storage.After(prefix), most)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -130,7 +128,7 @@ func (k *Keeper) finish(ctx context.Context, st *state) error {
 	if !k.unfinished.Swap(false) {
 		return nil
 	}
-	records, err := k.cfg.Storage.Scan(ctx, goingPrefix, storage.After(goingPrefix), 0)
+	records, err := k.records.Under.Scan(ctx, goingPrefix, storage.After(goingPrefix), 0)
 	if err != nil {
 		k.unfinished.Store(true)
 		return err

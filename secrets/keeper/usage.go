@@ -210,14 +210,14 @@ func (k *Keeper) walkSome(ctx context.Context, b *bulk, from, end string, open b
 		return "", k.idle()
 	}
 	asked := k.cfg.Now()
-	records, err := k.cfg.Storage.Scan(ctx, from, end, b.size)
+	records, err := k.records.Under.Scan(ctx, from, end, b.size)
 	if err != nil || len(records) == 0 {
 		return "", err
 	}
 	waited := k.cfg.Now().Sub(asked)
 	for _, r := range records {
 		if open {
-			if r.Value, err = k.barrier.OpenText(r.Key, r.Value); err != nil {
+			if r.Value, err = k.records.Barrier.OpenText(r.Key, r.Value); err != nil {
 				continue
 			}
 		}

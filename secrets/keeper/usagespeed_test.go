@@ -38,7 +38,7 @@ func stock(h *house, many int) {
 			ops = append(ops, more...)
 		}
 		if len(ops) > 2000 || i == many-1 {
-			if err := h.vault.Commit(h.t.Context(), h.epoch, ops); err != nil {
+			if err := h.records.Commit(h.t.Context(), ops); err != nil {
 				h.t.Fatal(err)
 			}
 			ops = nil

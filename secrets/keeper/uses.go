@@ -80,7 +80,7 @@ const spent = -1
 func (k *Keeper) use(ctx context.Context, t *task) (err error) {
 	defer func() { t.used = err == nil }()
 	hash := t.holder.Hash
-	defer k.uses.take("use\x00" + hash)()
+	defer k.uses.Take("use\x00" + hash)()
 	k.tree.RLock() // a token that ends meanwhile must not be stored again
 	defer k.tree.RUnlock()
 	if left, ok := k.reserves.take(hash); ok {
@@ -100,7 +100,7 @@ func (k *Keeper) use(ctx context.Context, t *task) (err error) {
 	if tok.Uses -= taken; tok.Uses == 0 {
 		tok.Uses, t.last = spent, true
 	}
-	if err := k.vault.Commit(ctx, k.epoch, []storage.Op{token.Store(tok)}); err != nil {
+	if err := k.records.Commit(ctx, []storage.Op{token.Store(tok)}); err != nil {
 		return err
 	}
 	if taken > 1 {
@@ -115,7 +115,7 @@ func (k *Keeper) use(ctx context.Context, t *task) (err error) {
 // cannot be given back is lost, as by a crash.
 func (k *Keeper) unuse(ctx context.Context, t *task) {
 	hash := t.holder.Hash
-	defer k.uses.take("use\x00" + hash)()
+	defer k.uses.Take("use\x00" + hash)()
 	k.tree.RLock()
 	defer k.tree.RUnlock()
 	tok, err := t.st.book.Find(ctx, hash)
@@ -125,7 +125,7 @@ func (k *Keeper) unuse(ctx context.Context, t *task) {
 		k.reserves.put(hash, reserve{here: k.reserves.of(hash) + 1, stored: tok.Uses})
 	default:
 		tok.Uses = 1
-		if k.vault.Commit(ctx, k.epoch, []storage.Op{token.Store(tok)}) == nil {
+		if k.records.Commit(ctx, []storage.Op{token.Store(tok)}) == nil {
 			t.last = false // it goes on
 		}
 	}

@@ -67,13 +67,13 @@ func (k *Keeper) renewable(ctx context.Context, t *task, tok *token.Token) (toke
 	}
 	workload := ""
 	if tok.Workload != "" {
-		name, _, err := k.vault.Get(ctx, workloadNames+tok.Workload)
+		name, _, err := k.records.Get(ctx, workloadNames+tok.Workload)
 		if err != nil {
 			return limits, err
 		}
 		workload = string(name)
 	}
-	terms, err := method.Renewable(ctx, view{k.vault, e.Prefix()}, t.Request, engine.Login{Data: data, Workload: workload, Policies: tok.Policies})
+	terms, err := method.Renewable(ctx, k.records.At(e.Prefix()), t.Request, engine.Login{Data: data, Workload: workload, Policies: tok.Policies})
 	if err != nil {
 		return limits, err
 	}
@@ -96,7 +96,7 @@ func (k *Keeper) EndWorkloads(ctx context.Context) (ended int, err error) {
 		return 0, nil
 	}
 	k.missing.last = now
-	accessors, err := k.vault.List(ctx, token.WorkloadPrefix, "", 0)
+	accessors, err := k.records.List(ctx, token.WorkloadPrefix, "", 0)
 	if err != nil {
 		return 0, err
 	}
@@ -104,7 +104,7 @@ func (k *Keeper) EndWorkloads(ctx context.Context) (ended int, err error) {
 	for _, folder := range accessors {
 		accessor := strings.TrimSuffix(folder, "/")
 		e := st.mounts.ByAccessor(accessor)
-		names, err := k.vault.List(ctx, token.WorkloadPrefix+folder, "", 0)
+		names, err := k.records.List(ctx, token.WorkloadPrefix+folder, "", 0)
 		if err != nil {
 			return ended, err
 		}
@@ -148,18 +148,18 @@ func (k *Keeper) workloadLives(ctx context.Context, st *state, e *mount.Entry, a
 	if !ok {
 		return false, nil
 	}
-	name, ok, err := k.vault.Get(ctx, workloadNames+at)
+	name, ok, err := k.records.Get(ctx, workloadNames+at)
 	if err != nil || !ok {
 		return false, err
 	}
-	return method.Live(ctx, view{k.vault, e.Prefix()}, string(name), now)
+	return method.Live(ctx, k.records.At(e.Prefix()), string(name), now)
 }
 
 // endWorkload ends all tokens of one workload, in bounded commits.
 func (k *Keeper) endWorkload(ctx context.Context, st *state, at string) (ended int, err error) {
 	prefix := token.WorkloadPrefix + at + "/"
 	for {
-		records, err := k.cfg.Storage.Scan(ctx, prefix, storage.After(prefix), dueAtOnce) // of marks: the keys say all
+		records, err := k.records.Under.Scan(ctx, prefix, storage.After(prefix), dueAtOnce) // of marks: the keys say all
 		if err != nil {
 			return ended, err
 		}
@@ -172,7 +172,7 @@ func (k *Keeper) endWorkload(ctx context.Context, st *state, at string) (ended i
 				return ended, err
 			}
 			if tok == nil { // it ended with something above it
-				err = k.vault.Commit(ctx, k.epoch, []storage.Op{storage.Delete(r.Key)})
+				err = k.records.Commit(ctx, []storage.Op{storage.Delete(r.Key)})
 			} else {
 				err = k.end(ctx, st, tok)
 			}

@@ -39,7 +39,7 @@ func (k *Keeper) wrap(t *task, answer []byte, ttl time.Duration, path, accessor 
 		return nil, nil, err
 	}
 	info.Accessor = tok.Accessor
-	op, err := putJSON(responseKey(t.st, tok.Hash), map[string]string{"response": string(answer)})
+	op, err := storage.PutJSON(responseKey(t.st, tok.Hash), map[string]string{"response": string(answer)})
 	return info, append(ops, op), err
 }
 
@@ -104,7 +104,7 @@ func (s *system) open(c *sysCall, tok *token.Token, with func(answer []byte) ([]
 	if tok, err = s.usable(c, tok.Hash); err != nil {
 		return nil, err
 	}
-	raw, ok, err := s.k.vault.Get(c, responseKey(c.st, tok.Hash))
+	raw, ok, err := s.k.records.Get(c, responseKey(c.st, tok.Hash))
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ package storage
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -157,4 +158,10 @@ func After(prefix string) string {
 		}
 	}
 	return ""
+}
+
+// PutJSON is Put of a value as JSON.
+func PutJSON(key string, v any) (Op, error) {
+	raw, err := json.Marshal(v)
+	return Put(key, raw), err
 }

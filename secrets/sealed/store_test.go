@@ -1,4 +1,4 @@
-package keeper
+package sealed
 
 import (
 	"context"
@@ -29,28 +29,33 @@ func (s *lateStore) Commit(ctx context.Context, epoch storage.Epoch, ops []stora
 // and another server has written, leaves nothing in the caches: a standby would answer with it, and call it new.
 func TestCommitOfAFormerReignIsNotKept(t *testing.T) {
 	ctx := t.Context()
-	write := func(v *vault, value string) {
+	write := func(v *Store, value string) {
 		t.Helper()
-		if err := v.Commit(ctx, 1, []storage.Op{{Key: "k", Value: []byte(value)}}); err != nil {
+		if err := v.Commit(ctx, []storage.Op{{Key: "k", Value: []byte(value)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for name, meanwhile := range map[string]func(v *vault){
-		"told of before the reign ends":  func(v *vault) { v.Forget() }, // Replicated heeds nothing in a reign
-		"told of after the reign ended":  func(v *vault) { v.Forget(); v.drop("k") },
-		"told of where nothing is kept":  func(v *vault) { v.drop("k") },
-		"another record of a batch, too": func(v *vault) { v.drop("k"); v.drop("other") },
+	for name, meanwhile := range map[string]func(s *Store){
+		"told of before the reign ends":  func(v *Store) { v.Forget() }, // Replicated heeds nothing in a reign
+		"told of after the reign ended":  func(v *Store) { v.Forget(); v.Drop("k") },
+		"told of where nothing is kept":  func(v *Store) { v.Drop("k") },
+		"another record of a batch, too": func(v *Store) { v.Drop("k"); v.Drop("other") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := &lateStore{Backend: memstore.New()}
-			b := barrier.New(store, time.Now)
+			c := Config{Under: store, Now: time.Now, CacheBytes: 1 << 20, Committed: func([]storage.Op) {}}
+			v, other := New(c), New(c)
 			if err := store.Fence(ctx, 1); err != nil {
 				t.Fatal(err)
 			}
-			if err := b.Initialize(ctx, 1, make([]byte, barrier.KeyBytes), nil); err != nil {
+			if err := other.Barrier.Initialize(ctx, 1, make([]byte, barrier.KeyBytes), nil); err != nil {
 				t.Fatal(err)
 			}
-			v, other := newVault(b, 1<<20), newVault(b, 1<<20)
+			if err := v.Barrier.Unseal(ctx, make([]byte, barrier.KeyBytes)); err != nil {
+				t.Fatal(err)
+			}
+			other.SetEpoch(1)
+			v.SetEpoch(1)
 			store.after = func() {
 				write(other, "new")
 				meanwhile(v)
