@@ -36,21 +36,33 @@ type bed struct {
 	others   []*server // of clusters that it stores in: the doctor is asked with --also
 	vault    *vault    // the secrets plane of the first server, in scenarios that have one
 	syncs    *syncs    // of the PostgreSQL
-	// stopPostgres ends it.
-	stopPostgres func()
-	net          *netns.Net   // in which each process is a host of its own; nil is this machine\'s
-	quota        *quota       // of the proxy
-	failed       func() error // says that the load did not last
-	sick         *server      // the one that steps are about
-	stopLoad     context.CancelFunc
-	loading      context.Context // until the load ends
-	load         sync.WaitGroup
-	undo         []func()
-	alone        bool // the doctor is asked of this cluster only
+	// endOutside ends what runs beside the clusters: the PostgreSQL, or the server that metrics go to.
+	endOutside func()
+	net        *netns.Net   // in which each process is a host of its own; nil is this machine\'s
+	quota      *quota       // of the proxy
+	failed     func() error // says that the load did not last
+	sick       *server      // the one that steps are about
+	stopLoad   context.CancelFunc
+	loading    context.Context // until the load ends
+	load       sync.WaitGroup
+	undo       []func()
+	asked      asked
 }
 
-// all are the servers of every cluster.
-func (b *bed) all() []*server { return slices.Concat(b.servers, b.others) }
+// asked is how the doctor is asked.
+type asked struct {
+	alone bool    // of this cluster only
+	agent *server // a client agent that is asked too; nil where the servers are a bench's own
+}
+
+// all are the processes of every cluster.
+func (b *bed) all() []*server {
+	all := slices.Concat(b.servers, b.others)
+	if a := b.asked.agent; a != nil && !slices.Contains(all, a) {
+		all = append(all, a)
+	}
+	return all
+}
 
 // server is one armed process.
 type server struct {
@@ -95,10 +107,51 @@ func (b *bed) open(ctx context.Context) (err error) {
 		return err
 	}
 	if b.scenario.prepare != nil {
-		return b.scenario.prepare(ctx, b)
+		err = b.scenario.prepare(ctx, b)
+	} else {
+		b.servers, err = b.cluster(ctx, "server", b.scenario.servers(), b.scenario.hcl...)
 	}
-	b.servers, err = b.cluster(ctx, "server", b.scenario.servers(), b.scenario.hcl...)
-	return err
+	if err != nil {
+		return err
+	}
+	return b.startAgent(ctx)
+}
+
+// startAgent starts a client agent of the cluster, unless it has some or cannot be joined.
+func (b *bed) startAgent(ctx context.Context) error {
+	if i := slices.IndexFunc(b.servers, func(s *server) bool { return s.agent }); i >= 0 {
+		b.asked.agent = b.servers[i]
+		return nil
+	}
+	if b.servers[0].serf == "" {
+		return nil
+	}
+	a, err := newServer("agent-1")
+	if err != nil {
+		return err
+	}
+	a.agent, b.asked.agent = true, a
+	var join []string
+	for _, s := range b.servers {
+		join = append(join, "-retry-join", s.serf)
+	}
+	if err := b.start(a, join); err != nil {
+		return err
+	}
+	return b.ready(ctx, []*server{a})
+}
+
+// newServer is a process that is to listen on free ports of loopback.
+func newServer(name string, hcl ...string) (*server, error) {
+	ports, err := testport.Free(5)
+	if err != nil {
+		return nil, err
+	}
+	s := &server{name: name, output: &output{}, extra: hcl}
+	for i, field := range []*string{&s.http, &s.rpc, &s.serf, &s.monitor, &s.agents} {
+		*field = "127.0.0.1:" + strconv.Itoa(ports[i])
+	}
+	return s, nil
 }
 
 // cluster starts servers that make a cluster, and waits until all serve. It returns those that were made also with an
@@ -107,13 +160,9 @@ func (b *bed) cluster(ctx context.Context, name string, size int, hcl ...string)
 	var all []*server
 	var join []string
 	for i := range size {
-		ports, err := testport.Free(5)
+		s, err := newServer(fmt.Sprintf("%s-%d", name, i+1), hcl...)
 		if err != nil {
 			return nil, err
-		}
-		s := &server{name: fmt.Sprintf("%s-%d", name, i+1), output: &output{}, extra: hcl}
-		for i, field := range []*string{&s.http, &s.rpc, &s.serf, &s.monitor, &s.agents} {
-			*field = "127.0.0.1:" + strconv.Itoa(ports[i])
 		}
 		all = append(all, s)
 		join = append(join, "-retry-join", s.serf)
@@ -239,13 +288,23 @@ const askTime = 5 * time.Second
 
 // ask gets a report from the first server that answers; with another cluster beside it as a person would: by corbel
 // doctor --also.
-func (b *bed) ask(ctx context.Context) (*doctor.Report, error) {
+func (b *bed) ask(ctx context.Context) (*doctor.Report, error) { return b.askFirst(ctx, b.servers) }
+
+// askAgent is ask through the client agent; nil where there is none.
+func (b *bed) askAgent(ctx context.Context) (*doctor.Report, error) {
+	if b.asked.agent == nil {
+		return nil, nil
+	}
+	return b.askFirst(ctx, []*server{b.asked.agent})
+}
+
+func (b *bed) askFirst(ctx context.Context, all []*server) (*doctor.Report, error) {
 	var errs []error
-	for _, s := range b.servers {
+	for _, s := range all {
 		var r doctor.Report
 		one, cancel := context.WithTimeout(ctx, askTime)
 		var err error
-		if len(b.others) > 0 && !b.alone {
+		if len(b.others) > 0 && !b.asked.alone {
 			err = b.askWith(one, s, &r)
 		} else {
 			_, err = s.client.Get(one, "/v1/doctor", client.Query{}, &r)

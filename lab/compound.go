@@ -94,13 +94,13 @@ func loseQuorum(ctx context.Context, b *bed) (want, error) {
 			s.kill()
 		}
 	}
-	b.alone = true
+	b.asked.alone = true
 	return want{first: finding{"storage-slow", "consul storage of secrets"}}, nil
 }
 
 // askStorage asks both clusters together.
 func askStorage(_ context.Context, b *bed) (want, error) {
-	b.alone = false
+	b.asked.alone = false
 	return want{first: finding{"member-silent", "catalog-"}, also: []finding{{"no-leader", "group catalog"}}}, nil
 }
 
@@ -119,7 +119,7 @@ func secretsOfDatabase(ctx context.Context, b *bed) error {
 
 // resumeRevocation ends the maintenance while the database does not answer.
 func resumeRevocation(ctx context.Context, b *bed) (string, error) {
-	b.stopPostgres()
+	b.endOutside()
 	return "revocation of leases", b.storm(ctx, "database")
 }
 

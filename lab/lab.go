@@ -246,6 +246,14 @@ func (b *bed) step(ctx context.Context, st step, out *Outcome) error {
 			out.take(report)
 			out.Lacks = w.lacks(report, cpu.busySince())
 		}
+		if err == nil && out.Lacks == "" {
+			if report, err = b.askAgent(ctx); report != nil {
+				if lacks := w.lacks(report, cpu.busySince()); lacks != "" {
+					out.Lacks = "asked through " + b.asked.agent.name + ": " + lacks
+				}
+			}
+			took = time.Since(onset)
+		}
 		out.last, out.Seconds = took.Seconds(), max(out.Seconds, took.Seconds())
 		if err == nil && out.Lacks == "" && took <= Patience {
 			return nil
@@ -272,6 +280,10 @@ func (b *bed) watch(ctx context.Context, out *Outcome, span time.Duration) error
 		if err == nil && (!answered || out.Diagnosed) {
 			out.take(report)
 			answered, out.Diagnosed = true, report.Healthy()
+		}
+		if report, err := b.askAgent(ctx); err == nil && report != nil && out.Diagnosed && !report.Healthy() {
+			out.take(report)
+			out.Diagnosed = false
 		}
 		out.Seconds = time.Since(began).Seconds()
 		if b.failed != nil {

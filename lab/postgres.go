@@ -69,7 +69,7 @@ func (b *bed) postgres(ctx context.Context) (string, error) {
 		return "", err
 	}
 	b.syncs = held
-	b.stopPostgres = sync.OnceFunc(func() {
+	b.endOutside = sync.OnceFunc(func() {
 		held.Delay(0)
 		_ = server.Process.Signal(syscall.SIGINT) // a fast, orderly end
 		select {
@@ -80,7 +80,7 @@ func (b *bed) postgres(ctx context.Context) (string, error) {
 		}
 		held.Close()
 	})
-	b.later(b.stopPostgres)
+	b.later(b.endOutside)
 	for !strings.Contains(printed.String(), "ready to accept connections") { // in the language of --locale=C
 		if err := sleep(within, 50*time.Millisecond); err != nil {
 			return "", fmt.Errorf("postgres takes no connection: %w\n%s", err, printed)

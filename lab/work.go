@@ -62,14 +62,22 @@ const monitorConfig = `monitor {
 }
 tls { disabled = true }`
 
+// monitorClient speaks to the monitor of the first server as its administrator.
+func (b *bed) monitorClient() (*client.Client, error) {
+	c, err := client.New(client.Config{Address: "http://" + b.servers[0].monitor, Timeout: 10 * time.Second,
+		Transport: header{"Authorization", &monitorKey}})
+	if err == nil {
+		b.later(c.Close)
+	}
+	return c, err
+}
+
 // hangHandler gives events to a handler that does not end.
 func hangHandler(ctx context.Context, b *bed) (string, error) {
-	s := b.servers[0]
-	c, err := client.New(client.Config{Address: "http://" + s.monitor, Timeout: 10 * time.Second, Transport: header{"Authorization", &monitorKey}})
+	c, err := b.monitorClient()
 	if err != nil {
 		return "", err
 	}
-	b.later(c.Close)
 	const base = "/api/core/v2/namespaces/default/"
 	handler := map[string]any{"metadata": map[string]any{"name": "pager", "namespace": "default"}, "type": "pipe", "command": "sleep 1000"}
 	if err := send(ctx, c, "PUT", base+"handlers/pager", handler); err != nil {
