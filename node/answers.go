@@ -9,6 +9,10 @@ func (p *Process) answerRPC(servers *catalogServers) {
 	p.rpcSrv.Handle(wire.Servers, methodAsk, p.serveAsked)
 	p.rpcSrv.HandleStream(wire.Servers, methodAskStream, p.serveAskedStream)
 	p.rpcSrv.Handle(wire.Federation, methodPing, servePing())
+	p.rpcSrv.Handle(wire.Servers, methodKeyring, p.pool.AnswerKeys)
+	if p.wan != nil {
+		p.rpcSrv.Handle(wire.AllServers, methodKeyringWAN, p.wan.pool.AnswerKeys)
+	}
 	if !p.cfg.Server { // an agent is asked by servers alone, and answers for itself
 		return
 	}

@@ -59,7 +59,7 @@ func startSpy(t *testing.T, like *testMember, name string) *spy {
 			return errkind.New(errkind.Unavailable, "a spy")
 		})
 	}
-	m, _ := like.pool.Member(like.cfg.Node.Name)
+	m, _ := like.sees(like.cfg.Node.Name)
 	tags := map[string]string{}
 	for k, v := range m.Tags {
 		tags[k] = v
@@ -78,7 +78,7 @@ func startSpy(t *testing.T, like *testMember, name string) *spy {
 	wg.Go(func() { _ = pool.Run(ctx) })
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	polltest.NoError(t, time.Minute, func() error { _, err := pool.Join(ctx, []string{like.gossip}); return err }, "the spy to join")
-	polltest.Until(t, func() bool { m, ok := like.pool.Member(name); return ok && m.Status == member.Alive }, "the server to know the spy")
+	polltest.Until(t, func() bool { m, ok := like.sees(name); return ok && m.Status == member.Alive }, "the server to know the spy")
 	return s
 }
 
@@ -129,7 +129,7 @@ func TestAgentsAnswerServersAlone(t *testing.T) {
 acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+root+`" } }`)
 	agent := startMember(t, false, "asked", acl+fmt.Sprintf("\nretry_join = [%q]", first.gossip))
 	agent.awaitAsk("GET", "/v1/agent/self?token="+root, "", 200, "asked")
-	polltest.Until(t, func() bool { _, ok := first.pool.Member("asked"); return ok }, "the server to know the agent")
+	polltest.Until(t, func() bool { _, ok := first.sees("asked"); return ok }, "the server to know the agent")
 	for _, method := range []string{methodHTTP, methodHTTPUpload, methodDNS} {
 		if _, err := first.rpc.Call(t.Context(), agent.rpcAddr(), method, nil); !errkind.Is(err, errkind.NotFound) {
 			t.Errorf("%s: %v", method, err)

@@ -14,6 +14,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/mesh/ca"
 	"corbel.dev/corbel/node/config"
+	"corbel.dev/corbel/node/nodeid"
 )
 
 // meshCA is the mesh's certificate authority as the API sees it.
@@ -85,7 +86,7 @@ func firstAuthority(c *config.Connect) (first *ca.Config, identity string, err e
 		}
 	}
 	if v, ok := values[clusterIDKey]; ok {
-		if identity, _ = v.(string); !isUUID(identity) {
+		if identity, _ = v.(string); !nodeid.Valid(identity) {
 			wrong = append(wrong, fmt.Errorf("connect.ca_config.cluster_id: %v is no UUID", v))
 		}
 		identity = strings.ToLower(identity)

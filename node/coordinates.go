@@ -74,7 +74,7 @@ func (c *coordinates) Datacenters() map[string][]consulapi.NodeCoordinate {
 		return out
 	}
 	own := wanName(c.p.cfg.Node.Name, c.p.cfg.Node.Datacenter)
-	for _, m := range w.pool.Members() {
+	for _, m := range w.pool.Members(member.ActShow) {
 		at, ok := w.pool.CoordinateOf(m.Name)
 		if m.Name == own {
 			at, ok = w.pool.Coordinate(), true
@@ -114,7 +114,7 @@ func (c *coordinates) push(ctx context.Context) error {
 
 // spread is the time in which all nodes send once.
 func (c *coordinates) spread() time.Duration {
-	return time.Duration(len(c.p.pool.Members())) * time.Second / pushRate
+	return time.Duration(len(c.p.pool.Members(member.ActShow))) * time.Second / pushRate
 }
 
 func (c *coordinates) send(ctx context.Context, at vivaldi.Coord) error {

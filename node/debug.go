@@ -81,7 +81,7 @@ func (p *Process) reach(w http.ResponseWriter, r *http.Request) {
 		p.withProfiles(p.api).ServeHTTP(w, there)
 		return
 	}
-	m, ok := p.pool.Member(name)
+	m, ok := p.pool.Member(member.ActAskMember, name)
 	if !ok {
 		http.Error(w, "agent: No node found with name '"+name+"'", http.StatusNotFound)
 		return

@@ -127,7 +127,7 @@ func (d *physician) depends() (out []doctor.Dependency) {
 func (d *physician) ports() []int {
 	seen := map[int]bool{d.p.rpcPort(): true}
 	out := []int{d.p.rpcPort()}
-	for _, m := range serverMembers(d.p.pool) {
+	for _, m := range d.p.pool.Members(member.ActAskServer) {
 		if port, err := strconv.Atoi(m.Tags["port"]); err == nil && !seen[port] {
 			seen[port] = true
 			out = append(out, port)
@@ -140,7 +140,7 @@ func (d *physician) ports() []int {
 // one there.
 func (d *physician) peer(ip string, port int) string {
 	name := ""
-	for _, m := range d.p.pool.Members() {
+	for _, m := range d.p.pool.Members(member.ActShow) {
 		if m.Addr != ip {
 			continue
 		}
@@ -183,7 +183,7 @@ func (d *physician) evidence() []doctor.Evidence {
 func (d *physician) others() []corbelapi.Member {
 	var out []corbelapi.Member
 	votes := d.votes()
-	for _, m := range serverMembers(d.p.pool) {
+	for _, m := range d.p.pool.Members(member.ActAskServer) {
 		_, voter := votes[m.Tags["id"]]
 		delete(votes, m.Tags["id"])
 		if m.Name != d.p.cfg.Node.Name && (voter || m.Status != member.Left) {
@@ -337,7 +337,7 @@ func (d *physician) listen(ctx context.Context, req []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m, ok := d.p.pool.Member(e.Member); !ok || m.Tags["role"] == roleServer {
+	if m, ok := d.p.pool.Member(member.ActAskMember, e.Member); !ok || m.Tags["role"] == roleServer {
 		return nil, errkind.Errorf(errkind.Invalid, "%q is no agent of this cluster", e.Member)
 	}
 	e.At = time.Now() // by this server's clock, which says when it is too old
@@ -366,7 +366,7 @@ func (d *physician) clocks(ctx context.Context) {
 			return
 		case <-timer.C:
 		}
-		for i, m := range serverMembers(d.p.pool) {
+		for i, m := range d.p.pool.Members(member.ActAskServer) {
 			if m.Status != member.Alive || m.Name == d.p.cfg.Node.Name || (!d.p.cfg.Server && i > 2) {
 				continue
 			}

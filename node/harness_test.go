@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/kit/testport"
 	"corbel.dev/corbel/node/config"
@@ -147,4 +148,9 @@ func leaderOf(t testing.TB, list []*testMember) (leader *testMember, others []*t
 		return leader != nil
 	}, "a leader")
 	return leader, others
+}
+
+// sees is what the member knows of another one by gossip.
+func (m *testMember) sees(name string) (member.Member, bool) {
+	return m.pool.Member(member.ActShow, name)
 }

@@ -27,7 +27,7 @@ type gossiper struct {
 // gossips joins the pool of the servers under a name, with the tags of one of them and others over them.
 func gossips(t testing.TB, name string, of *testMember, over map[string]string) *gossiper {
 	t.Helper()
-	m, ok := of.pool.Member(of.cfg.Node.Name)
+	m, ok := of.sees(of.cfg.Node.Name)
 	if !ok {
 		t.Fatal("a server does not know itself")
 	}
@@ -44,7 +44,7 @@ func gossips(t testing.TB, name string, of *testMember, over map[string]string) 
 	if _, err := g.Join(t.Context(), []string{of.gossip}); err != nil {
 		t.Fatal(err)
 	}
-	polltest.Until(t, func() bool { _, ok := of.pool.Member(name); return ok }, "%s to be in the pool", name)
+	polltest.Until(t, func() bool { _, ok := of.sees(name); return ok }, "%s to be in the pool", name)
 	return g
 }
 
@@ -146,7 +146,7 @@ func TestStaleGossipAfterAnElection(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range servers {
-		polltest.Until(t, func() bool { f, ok := m.pool.Member("former"); return ok && f.Status == member.Left }, "%s to see it left", m.cfg.Node.Name)
+		polltest.Until(t, func() bool { f, ok := m.sees("former"); return ok && f.Status == member.Left }, "%s to see it left", m.cfg.Node.Name)
 	}
 	for range 3 {
 		leader, _ := leaderOf(t, servers)

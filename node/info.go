@@ -62,7 +62,7 @@ func (i info) Stats() map[string]map[string]string {
 
 func gossipStats(pool *member.Pool) map[string]string {
 	counts := map[member.Status]int{}
-	for _, m := range pool.Members() {
+	for _, m := range pool.Members(member.ActShow) {
 		counts[m.Status]++
 	}
 	total := 0

@@ -180,10 +180,8 @@ func (i *introducer) introduce(ctx context.Context, from string, r *introRequest
 
 // gossipOfServers are the addresses at which the living servers can be joined.
 func (p *Process) gossipOfServers() (list []string) {
-	for _, m := range p.pool.Members() {
-		if m.Tags["role"] == "consul" && m.Status == member.Alive {
-			list = append(list, net.JoinHostPort(m.Addr, strconv.Itoa(m.Port)))
-		}
+	for _, m := range p.pool.Members(member.ActHintJoin) {
+		list = append(list, net.JoinHostPort(m.Addr, strconv.Itoa(m.Port)))
 	}
 	return list
 }

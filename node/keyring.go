@@ -8,6 +8,26 @@ import (
 	"corbel.dev/corbel/core/member"
 )
 
+// By these a server tells a member to change its keyring, of the local pool or of the one between datacenters.
+const (
+	methodKeyring    = "gossip.keys"
+	methodKeyringWAN = "gossip.keys.wan"
+)
+
+// carryKeys brings a key operation to a member of this datacenter, which has a certificate of the authority.
+func (b *base) carryKeys(ctx context.Context, to member.Member, req []byte) ([]byte, error) {
+	return b.members.Call(ctx, memberRPC(to), methodKeyring, req)
+}
+
+// carryKeys brings one to a server of any datacenter.
+func (w *wan) carryKeys(ctx context.Context, to member.Member, req []byte) ([]byte, error) {
+	client := w.rpc
+	if to.Tags["dc"] == w.b.cfg.Node.Datacenter {
+		client = w.b.rpc
+	}
+	return client.Call(ctx, memberRPC(to), methodKeyringWAN, req)
+}
+
 // keyrings changes the gossip keys of the local pool and, on servers, of the one that joins datacenters.
 type keyrings struct{ lan, wan *member.Pool }
 

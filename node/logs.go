@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // LevelTrace is below Debug, for operators who ask for TRACE.
@@ -258,3 +259,6 @@ func (l *Logs) Follow(ctx context.Context, level slog.Level, json bool, w io.Wri
 		}
 	}
 }
+
+// nowForLog stamps lines that the log makes about itself.
+func nowForLog() time.Time { return time.Now() }

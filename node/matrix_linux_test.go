@@ -33,8 +33,10 @@ var methodsFor = map[wire.Roles][]string{
 	wire.Servers: {
 		methodMonitorPropose, methodMonitorReplicators, "monitor.results", "monitor.replicate", "monitor.ping", "monitor.release", "monitor.ask",
 		"monitor.follow", "monitor.execute", "monitor.rounds.tell", "monitor.rounds.begin", "monitor.rounds.note", "monitor.rounds.hand",
-		methodFleet, methodCoordinates, methodAsk, methodAskStream, methodIntroduce,
+		methodFleet, methodCoordinates, methodAsk, methodAskStream, methodIntroduce, methodKeyring,
 	},
+	// The pool between datacenters is theirs together.
+	wire.AllServers: {methodKeyringWAN},
 	// The token of each of these is judged by what it is to do; methodClock and methodTrustDomain tell what every client
 	// may know.
 	wire.Members: {methodApply, methodNode, methodResolve, methodCoordinate, methodTell, methodDNS, "mesh.sign", methodClock, methodTrustDomain},
@@ -158,7 +160,7 @@ func TestRoleMatrix(t *testing.T) {
 bootstrap = true
 acl { enabled = true, default_policy = "deny", tokens { initial_management = "11111111-1111-1111-1111-111111111111" } }
 monitor { enabled = true, cluster_admin_username = "admin", cluster_admin_password = "correct-horse" }
-ports { monitor = 0, monitor_agents = 0 }
+ports { monitor = 0, monitor_agents = 0, serf_wan = 0 }
 auto_encrypt { allow_tls = true }
 auto_config { authorization { enabled = true, static { jwt_validation_pub_keys = [%[2]q], bound_issuer = "ops", bound_audiences = ["consul"] } } }
 tls { internal_rpc {

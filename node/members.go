@@ -64,17 +64,6 @@ func (b *base) addTag(ctx context.Context, key, value string) error {
 	return b.pool.SetTags(ctx, tags)
 }
 
-// serverMembers are the servers in the pool, this one included.
-func serverMembers(pool *member.Pool) []member.Member {
-	var list []member.Member
-	for _, m := range pool.Members() {
-		if m.Tags["role"] == roleServer {
-			list = append(list, m)
-		}
-	}
-	return list
-}
-
 func memberRPC(m member.Member) string { return net.JoinHostPort(m.Addr, m.Tags["port"]) }
 
 // otherServers are the RPC addresses of the servers to ask: living ones other than this process, without those that
@@ -94,7 +83,7 @@ func (b *base) livingServers() []string {
 }
 
 func (b *base) servers() (all, staying []string) {
-	for _, m := range serverMembers(b.pool) {
+	for _, m := range b.pool.Members(member.ActAskServer) {
 		if m.Status != member.Alive || m.Name == b.cfg.Node.Name {
 			continue
 		}
@@ -111,7 +100,7 @@ type poolMembers struct{ *member.Pool }
 
 // Members implements registry.Members.
 func (p poolMembers) Members() []registry.Member {
-	all := p.Pool.Members()
+	all := p.Pool.Members(member.ActReconcile)
 	list := make([]registry.Member, len(all))
 	for i, m := range all {
 		list[i] = registry.Member{Name: m.Name, Addr: m.Addr, Tags: m.Tags, Status: registry.MemberStatus(m.Status)}
@@ -124,7 +113,7 @@ type apiMembers struct{ *member.Pool }
 
 // Members implements consulapi.Members.
 func (p apiMembers) Members() []consulapi.Member {
-	all := p.Pool.Members()
+	all := p.Pool.Members(member.ActShow)
 	list := make([]consulapi.Member, len(all))
 	for i, m := range all {
 		list[i] = consulapi.Member{Name: m.Name, Addr: m.Addr, Port: uint16(m.Port), Tags: m.Tags, Status: int(m.Status)}
@@ -146,7 +135,7 @@ type autopilotSource struct {
 // Servers implements group.MemberSource.
 func (s autopilotSource) Servers() []group.ServerInfo {
 	var list []group.ServerInfo
-	for _, m := range serverMembers(s.pool) {
+	for _, m := range s.pool.Members(member.ActSuggestServer) {
 		if !s.takesPart(m) {
 			continue
 		}

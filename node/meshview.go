@@ -60,7 +60,7 @@ func connections(ports []uint16, quiet time.Duration) (open, busy int, err error
 
 func (v meshView) members(keep func(member.Member) bool) []string {
 	var list []string
-	for _, m := range v.p.pool.Members() {
+	for _, m := range v.p.pool.Members(member.ActAskMember) {
 		if m.Status == member.Alive && keep(m) {
 			list = append(list, m.Name)
 		}
@@ -90,7 +90,7 @@ func (v meshView) Reach(ctx context.Context, node, path string) (int, []byte, er
 		}
 		return answer.status, answer.body, nil
 	}
-	m, ok := v.p.pool.Member(node)
+	m, ok := v.p.pool.Member(member.ActAskMember, node)
 	if !ok {
 		return 0, nil, errkind.Errorf(errkind.NotFound, "no member has the name %q", node)
 	}

@@ -13,7 +13,7 @@ func (p *Process) meter() {
 	count := func(server bool) func() float64 {
 		return func() float64 {
 			n := 0
-			for _, m := range p.pool.Members() {
+			for _, m := range p.pool.Members(member.ActShow) {
 				if m.Status == member.Alive && (m.Tags["role"] == roleServer) == server {
 					n++
 				}

@@ -86,7 +86,7 @@ func (p *Process) monitorBackends() []string {
 		_, addr := p.MonitorAddrs()
 		out = append(out, scheme+"://"+onThisHost(addr))
 	}
-	for _, m := range serverMembers(p.pool) {
+	for _, m := range p.pool.Members(member.ActAskServer) {
 		scheme, port, ok := strings.Cut(m.Tags[tagMonitorAgents], ":")
 		if ok && m.Status == member.Alive && m.Name != p.cfg.Node.Name {
 			out = append(out, scheme+"://"+net.JoinHostPort(m.Addr, port))

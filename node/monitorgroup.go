@@ -91,7 +91,7 @@ func (p *Process) readFounders() ([]group.Server, bool) {
 	if slices.ContainsFunc(list, func(s group.Server) bool { return s.ID == p.id }) {
 		return list, true
 	}
-	for _, m := range serverMembers(p.pool) {
+	for _, m := range p.pool.Members(member.ActSuggestServer) {
 		if m.Tags["monitor_joined"] != "" || slices.ContainsFunc(list, func(s group.Server) bool { return s.ID == m.Tags["id"] }) {
 			return nil, true
 		}
@@ -101,7 +101,7 @@ func (p *Process) readFounders() ([]group.Server, bool) {
 
 // couldFound lists the servers that would begin the group now; nil is to wait for more.
 func (p *Process) couldFound(waited bool) (list []group.Server) {
-	for _, m := range serverMembers(p.pool) {
+	for _, m := range p.pool.Members(member.ActSuggestServer) {
 		switch {
 		case m.Status != member.Alive:
 		case m.Tags["monitor_joined"] != "": // the group is there
@@ -263,7 +263,7 @@ func newMonitorSpread(m *monitorPlane) *spread.Spread {
 
 // members lists the servers of the plane.
 func (m *monitorPlane) members() (list []spread.Member) {
-	for _, s := range serverMembers(m.p.pool) {
+	for _, s := range m.p.pool.Members(member.ActAskServer) {
 		if s.Tags[tagMonitor] != "" {
 			list = append(list, spread.Member{ID: s.Tags["id"], Name: s.Name, Addr: memberRPC(s), Left: s.Status == member.Left, Leaving: s.Tags[tagAway] == "drains"})
 		}

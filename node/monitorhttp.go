@@ -164,7 +164,7 @@ func (m *monitorPlane) cluster() sensuapi.Cluster {
 	if g := m.raft.group.Load(); g != nil {
 		c.Term = g.Term()
 	}
-	for _, s := range serverMembers(m.p.pool) {
+	for _, s := range m.p.pool.Members(member.ActAskServer) {
 		if s.Tags[tagMonitor] == "" || s.Status == member.Left {
 			continue
 		}

@@ -45,7 +45,7 @@ func (m *monitorPlane) roundServers() (out []rounds.Server) {
 
 // otherBackends are where the plane's other servers that are up are reached.
 func (m *monitorPlane) otherBackends() (out []string) {
-	for _, s := range serverMembers(m.p.pool) {
+	for _, s := range m.p.pool.Members(member.ActAskServer) {
 		if s.Tags[tagMonitor] != "" && s.Status == member.Alive && s.Tags["id"] != m.p.id {
 			out = append(out, memberRPC(s))
 		}

@@ -64,7 +64,7 @@ func (o operator) Configuration() ([]consulapi.RaftServer, uint64, error) {
 	leader, _ := g.Leader()
 	health := o.health()
 	names := map[string]string{}
-	for _, m := range serverMembers(o.raft.b.pool) {
+	for _, m := range o.raft.b.pool.Members(member.ActAskServer) {
 		names[m.Tags["id"]] = m.Name
 	}
 	var list []consulapi.RaftServer
@@ -139,7 +139,7 @@ func (p *raftPlane) votes() (whole bool, tolerance int, known bool) {
 	if err != nil || len(servers) == 0 {
 		return false, 0, false
 	}
-	whole, tolerance = countVotes(servers, serverMembers(p.b.pool), p.takesPart)
+	whole, tolerance = countVotes(servers, p.b.pool.Members(member.ActSuggestServer), p.takesPart)
 	return whole, tolerance, true
 }
 

@@ -10,11 +10,15 @@ import (
 // knowServers tells the wire by which addresses servers are known on a plain network, where nothing is proven: a server
 // believes its Raft configuration, and an agent, of which servers ask nothing but to look, believes the pool.
 func (p *Process) knowServers() {
-	p.wire.KnowServers(func(addr netip.Addr, proto wire.Protocol) bool {
-		if p.raft == nil {
-			return gossipsAsServer(p.pool, addr)
+	p.wire.KnowServers(func(addr netip.Addr, proto wire.Protocol) wire.Role {
+		switch {
+		case p.raft == nil && gossipsAsServer(p.pool, addr),
+			p.raft != nil && p.raft.isServer(addr, proto), p.monitor != nil && p.monitor.raft.isServer(addr, proto):
+			return wire.Server
+		case p.wan != nil && gossipsAsServer(p.wan.pool, addr):
+			return wire.Remote
 		}
-		return p.raft.isServer(addr, proto) || p.monitor != nil && p.monitor.raft.isServer(addr, proto)
+		return 0
 	})
 }
 
@@ -38,9 +42,9 @@ func (p *raftPlane) isServer(addr netip.Addr, proto wire.Protocol) bool {
 }
 
 func gossipsAsServer(pool *member.Pool, addr netip.Addr) bool {
-	for _, m := range serverMembers(pool) {
+	for _, m := range pool.Members(member.ActKnowPlain) {
 		at, err := netip.ParseAddrPort(memberRPC(m))
-		if err == nil && m.Status == member.Alive && at.Addr().Unmap() == addr {
+		if err == nil && at.Addr().Unmap() == addr {
 			return true
 		}
 	}

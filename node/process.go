@@ -23,6 +23,7 @@ import (
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/monitor/script"
 	"corbel.dev/corbel/node/config"
+	"corbel.dev/corbel/node/nodeid"
 	"corbel.dev/corbel/telemetry"
 	"corbel.dev/corbel/telemetry/gometrics"
 	"corbel.dev/corbel/telemetry/sink"
@@ -97,7 +98,7 @@ func newBase(cfg *config.Config) (*base, error) {
 			return nil, fmt.Errorf("data_dir: %w", err)
 		}
 	}
-	if b.id, err = nodeID(b.fs, cfg.DataDir, cfg.Node.ID, !cfg.Node.DisableHostID); err != nil {
+	if b.id, err = nodeid.Of(b.fs, cfg.DataDir, cfg.Node.ID, !cfg.Node.DisableHostID); err != nil {
 		return nil, err
 	}
 	if b.tokens, err = newOwnTokens(b.fs, cfg); err != nil {
@@ -156,7 +157,7 @@ func (b *base) openNetwork() error {
 		Encrypt: cfg.Gossip.Encrypt, KeyringFile: inDir(cfg.DataDir, "gossip", "keyring"),
 		PlainIncoming: !cfg.Gossip.VerifyIncoming, PlainOutgoing: !cfg.Gossip.VerifyOutgoing,
 		SnapshotFile: snapshot, RejoinAfterLeave: cfg.Leave.RejoinAfterLeave, Profile: profile,
-		ReconnectTimeout: cfg.Gossip.ReconnectTimeout, Accept: b.accept, Faults: b.faults.Net(),
+		ReconnectTimeout: cfg.Gossip.ReconnectTimeout, Accept: b.accept, Carry: b.carryKeys, Faults: b.faults.Net(),
 		FS: b.fs, Clock: b.clock, Log: b.log, Metrics: b.metrics,
 	})
 	if err != nil {

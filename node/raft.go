@@ -155,7 +155,7 @@ func (p *raftPlane) firstPilot() group.AutopilotConfig {
 // forget takes a failed server out of the pool. Gossip must not wait for a disk or a quorum: a failed member is
 // forgotten by name.
 func (p *raftPlane) forget(id string) {
-	for _, m := range serverMembers(p.b.pool) {
+	for _, m := range p.b.pool.Members(member.ActSuggestServer) {
 		if m.Tags["id"] == id {
 			_ = p.b.pool.ForceLeave(m.Name, false)
 		}

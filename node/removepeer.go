@@ -151,7 +151,7 @@ func (o operator) removeFrom(ctx context.Context, r consulapi.PeerRemoval) error
 
 // host is the address of a living server that has a group which this one has not.
 func (o operator) host(name string) string {
-	for _, m := range serverMembers(o.raft.b.pool) {
+	for _, m := range o.raft.b.pool.Members(member.ActAskServer) {
 		if name == monitorGroupName && m.Status == member.Alive && m.Tags[tagMonitor] != "" {
 			return memberRPC(m)
 		}

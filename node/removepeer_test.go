@@ -61,7 +61,10 @@ func TestRemovePeerOfAllGroups(t *testing.T) {
 	if err := gone.stop(); err != nil {
 		t.Fatal(err)
 	}
-	polltest.Until(t, func() bool { m, _ := catalog.pool.Member(gone.cfg.Node.Name); return m.Status == member.Failed }, "the server to be missed")
+	polltest.Until(t, func() bool {
+		m, _ := catalog.sees(gone.cfg.Node.Name)
+		return m.Status == member.Failed
+	}, "the server to be missed")
 	if !in(catalog.raft, id) || !in(monitor.monitor.raft, id) {
 		t.Fatal("it was taken out before anybody asked for it")
 	}
@@ -86,7 +89,7 @@ func TestForceLeaveRemovesThePeer(t *testing.T) {
 	}
 	name := gone.cfg.Node.Name
 	for _, m := range []*testMember{catalog, monitor} {
-		polltest.Until(t, func() bool { m, _ := m.pool.Member(name); return m.Status == member.Failed }, "the server to be missed")
+		polltest.Until(t, func() bool { m, _ := m.sees(name); return m.Status == member.Failed }, "the server to be missed")
 	}
 	for range 2 { // repeated, it is as well
 		if code, text := monitor.ask("PUT", fmt.Sprintf("/v1/agent/force-leave/%s", name), ""); code != http.StatusOK {

@@ -15,6 +15,7 @@ import (
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/life"
 	"corbel.dev/corbel/kit/vfs"
+	"corbel.dev/corbel/node/nodeid"
 	"corbel.dev/corbel/node/vaultconf"
 	"corbel.dev/corbel/secrets/cluster"
 	"corbel.dev/corbel/secrets/storage"
@@ -128,7 +129,7 @@ func newRaftStore(h *secretsHost, k *vaultconf.Keys, dir string) (s secretsStore
 		return s, err
 	}
 	if cfg.ID == "" {
-		if cfg.ID, err = nodeID(h.fs, dir, "", false); err != nil {
+		if cfg.ID, err = nodeid.Of(h.fs, dir, "", false); err != nil {
 			return s, err
 		}
 	}

@@ -200,7 +200,7 @@ func (p *Process) buildLocal(servers local.Servers) (err error) {
 		Node: catalog.Node{ID: p.id, Name: cfg.Node.Name, Address: cfg.Advertise.Addr, Datacenter: cfg.Node.Datacenter,
 			TaggedAddresses: p.taggedAddresses(), Meta: p.nodeMeta(), Locality: locality(&cfg.Node)},
 		SidecarMinPort: cfg.Ports.SidecarMin, SidecarMaxPort: cfg.Ports.SidecarMax,
-		MayRead: p.mayReadLocal, ReadNode: p.readNode, Servers: servers, Tokens: p.tokens.sync, ClusterSize: func() int { return len(p.pool.Members()) }, ServerUp: p.serverUp,
+		MayRead: p.mayReadLocal, ReadNode: p.readNode, Servers: servers, Tokens: p.tokens.sync, ClusterSize: func() int { return len(p.pool.Members(member.ActShow)) }, ServerUp: p.serverUp,
 		FS: p.fs, DataDir: cfg.DataDir, Clock: p.clock, Log: p.log, Metrics: p.metrics, Checks: check.Config{},
 		EnableScriptChecks: cfg.Checks.EnableScript, EnableLocalScriptChecks: cfg.Checks.EnableLocalScript,
 		CheckUpdateInterval: interval, DiscardCheckOutput: cfg.Checks.DiscardOutput, OutputMaxSizeBytes: cfg.Checks.OutputMaxBytes,
@@ -575,7 +575,7 @@ func (p *Process) leaderServer() (string, error) {
 }
 
 func memberStatus(pool *member.Pool, id string) string {
-	for _, m := range pool.Members() {
+	for _, m := range pool.Members(member.ActShow) {
 		if m.Tags["id"] == id {
 			return m.Status.String()
 		}

@@ -79,7 +79,7 @@ func (p *Process) mayWriteService(ctx context.Context, token, service string) er
 // sideServers are the servers of this datacenter that are ready, or all living ones while none is.
 func (p *Process) sideServers() []side.Server {
 	var all, ready []side.Server
-	for _, m := range serverMembers(p.pool) {
+	for _, m := range p.pool.Members(member.ActAskServer) {
 		if m.Status != member.Alive {
 			continue
 		}

@@ -60,7 +60,7 @@ func (p *raftPlane) states(ctx context.Context, id, addr string) bool {
 
 // suggestions are what gossip says of the group's servers.
 func (p *raftPlane) suggestions() (list []group.Suggestion) {
-	for _, m := range serverMembers(p.b.pool) {
+	for _, m := range p.b.pool.Members(member.ActSuggestServer) {
 		s := group.Suggestion{ID: m.Tags["id"], Address: memberRPC(m), Gone: m.Status == member.Left || m.Status == member.Leaving}
 		if s.Gone || m.Status == member.Alive && p.takesPart(m) {
 			list = append(list, s)
@@ -111,7 +111,7 @@ func (p *raftPlane) firstMembers(ctx context.Context) ([]group.Server, bool) {
 func (p *raftPlane) expected(self group.Server) []group.Server {
 	list := []group.Server{self}
 	want := p.b.cfg.Raft.BootstrapExpect
-	for _, m := range serverMembers(p.b.pool) {
+	for _, m := range p.b.pool.Members(member.ActSuggestServer) {
 		switch {
 		case m.Name == p.b.cfg.Node.Name || m.Status != member.Alive:
 			continue

@@ -67,7 +67,7 @@ func newWAN(b *base) (*wan, error) {
 		Encrypt: cfg.Gossip.Encrypt, KeyringFile: inDir(cfg.DataDir, "gossip", "keyring-wan"),
 		PlainIncoming: !cfg.Gossip.VerifyIncoming, PlainOutgoing: !cfg.Gossip.VerifyOutgoing,
 		SnapshotFile: snapshot, RejoinAfterLeave: cfg.Leave.RejoinAfterLeave, Profile: profile, JoinPort: defaultWANPort,
-		ReconnectTimeout: cfg.Gossip.ReconnectTimeout, Accept: acceptWAN, Faults: b.faults.Net(),
+		ReconnectTimeout: cfg.Gossip.ReconnectTimeout, Accept: acceptWAN, Carry: w.carryKeys, Faults: b.faults.Net(),
 		FS: b.fs, Clock: b.clock, Log: b.log.With("pool", "wan"), Metrics: b.metrics,
 	})
 	return w, err
@@ -163,7 +163,7 @@ func (w *wan) gather(ctx context.Context) error {
 // others are the servers of other datacenters that have not left.
 func (w *wan) others() []member.Member {
 	var list []member.Member
-	for _, m := range w.pool.Members() {
+	for _, m := range w.pool.Members(member.ActFederate) {
 		if m.Tags["dc"] != w.b.cfg.Node.Datacenter && m.Status != member.Left && m.Status != member.Leaving {
 			list = append(list, m)
 		}
@@ -176,13 +176,13 @@ func (w *wan) others() []member.Member {
 func (w *wan) flood(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, floodInterval)
 	defer cancel()
-	for _, m := range serverMembers(w.b.pool) {
+	for _, m := range w.b.pool.Members(member.ActFlood) {
 		port := m.Tags[tagWANPort]
-		if m.Status != member.Alive || m.Name == w.b.cfg.Node.Name || port == "" {
+		if m.Name == w.b.cfg.Node.Name || port == "" {
 			continue
 		}
-		known, ok := w.pool.Member(wanName(m.Name, w.b.cfg.Node.Datacenter))
-		if ok && known.Status == member.Alive {
+		_, ok := w.pool.Member(member.ActFlood, wanName(m.Name, w.b.cfg.Node.Datacenter))
+		if ok {
 			continue
 		}
 		if _, err := w.pool.Join(ctx, []string{net.JoinHostPort(m.Addr, port)}); err != nil && ctx.Err() == nil {

@@ -14,45 +14,28 @@ type delegate struct{ p *Pool }
 
 // NodeMeta implements memberlist.Delegate.
 func (d delegate) NodeMeta(int) []byte {
-	d.p.mu.Lock()
-	defer d.p.mu.Unlock()
-	return d.p.meta
+	d.p.self.mu.Lock()
+	defer d.p.self.mu.Unlock()
+	return d.p.self.meta
 }
 
-// NotifyMsg implements memberlist.Delegate. b is memberlist's: everything kept is copied by decoding.
+// NotifyMsg implements memberlist.Delegate.
 func (d delegate) NotifyMsg(b []byte) {
 	if len(b) == 0 {
 		return
 	}
-	switch b[0] {
-	case kindIntent:
-		i, err := decodeIntent(b[1:])
-		if err != nil {
-			return
-		}
-		if i.name == d.p.cfg.Name && !d.p.hasLeft() {
-			return // a former process of this name left, or somebody errs
-		}
-		if d.p.roster.depart(i) {
-			d.p.spread(i, nil)
-		}
-	case kindEvent:
-		if e, err := decodeEvent(b[1:]); err == nil {
-			d.p.hearEvent(e)
-		}
-	case kindKeyRequest:
-		q, err := decodeKeyRequest(b[1:])
-		if err != nil {
-			return
-		}
-		select {
-		case d.p.asks <- q:
-		default: // bounded: the asker sees a missing answer
-		}
-	case kindKeyReply:
-		if a, err := decodeKeyReply(b[1:]); err == nil {
-			d.p.takeReply(a)
-		}
+	if act, do, known := d.read(b[0], b[1:]); known {
+		d.p.start(act, do)
+	}
+}
+
+// hearIntent takes in that a member departs, and passes news on.
+func (d delegate) hearIntent(i intent) {
+	switch {
+	case i.name == d.p.cfg.Name && !d.p.self.hasLeft():
+		d.p.self.deny(i)
+	case d.p.roster.depart(i):
+		d.p.spread(i, nil)
 	}
 }
 
@@ -71,9 +54,13 @@ func (d delegate) MergeRemoteState(b []byte, _ bool) {
 		d.p.cfg.Log.Warn("a member sent a state that cannot be read", "error", err)
 		return
 	}
-	for _, h := range list {
-		d.p.roster.hear(h)
-	}
+	d.p.start(ActHearsay, func() {
+		for _, h := range list {
+			if i, news := d.p.roster.hear(h); news {
+				d.p.spread(i, nil) // so that the member itself hears of it
+			}
+		}
+	})
 }
 
 // NotifyJoin implements memberlist.EventDelegate.
@@ -85,12 +72,14 @@ func (d delegate) NotifyUpdate(n *memberlist.Node) {
 	if err != nil {
 		return // NotifyAlive refused it already
 	}
-	d.p.roster.arrived(m, append([]byte(nil), n.Meta...), epoch)
+	d.p.start(ActArrive, func() { d.p.roster.arrived(m, append([]byte(nil), n.Meta...), epoch) })
 }
 
 // NotifyLeave implements memberlist.EventDelegate. It does not say whether the
 // member left or failed: the roster knows by its announcement.
-func (d delegate) NotifyLeave(n *memberlist.Node) { d.p.roster.gone(n.Name) }
+func (d delegate) NotifyLeave(n *memberlist.Node) {
+	d.p.start(ActFail, func() { d.p.roster.gone(n.Name) })
+}
 
 // NotifyAlive implements memberlist.AliveDelegate: an error keeps a member out.
 func (d delegate) NotifyAlive(n *memberlist.Node) error {
@@ -117,6 +106,10 @@ func (d delegate) NotifyMerge(nodes []*memberlist.Node) error {
 // NotifyConflict implements memberlist.ConflictDelegate: two members have one name.
 func (d delegate) NotifyConflict(existing, other *memberlist.Node) {
 	d.p.conflicts.Add(1)
+	d.p.start(ActConflict, func() { d.noteConflict(existing, other) })
+}
+
+func (d delegate) noteConflict(existing, other *memberlist.Node) {
 	if !d.p.conflict.due(time.Now()) {
 		return
 	}
@@ -135,18 +128,24 @@ func (d delegate) AckPayload() []byte {
 
 // NotifyPingComplete implements memberlist.PingDelegate. What cannot be a coordinate is left out.
 func (d delegate) NotifyPingComplete(n *memberlist.Node, rtt time.Duration, payload []byte) {
-	if c, err := vivaldi.Decode(payload); err == nil && d.p.place.Observe(n.Name, c, rtt) {
-		d.p.roster.lies(n.Name, c)
+	c, err := vivaldi.Decode(payload)
+	if err != nil {
+		return
 	}
+	d.p.start(ActCoordinate, func() {
+		if d.p.place.Observe(n.Name, c, rtt) {
+			d.p.roster.lies(n.Name, c)
+		}
+	})
 }
 
-// conflictNote limits the log: the loser repeats itself with every gossip round.
-type conflictNote struct {
+// note limits a line of the log: what others say, they may repeat with every round of gossip.
+type note struct {
 	mu   sync.Mutex
 	last time.Time
 }
 
-func (c *conflictNote) due(now time.Time) bool {
+func (c *note) due(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now.Sub(c.last) < time.Minute {

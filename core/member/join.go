@@ -136,7 +136,7 @@ func (p *Pool) reconnect(ctx context.Context, known []string) {
 		}
 	}
 	every(ctx, p.cfg.ReconnectInterval, func() {
-		if p.hasLeft() {
+		if p.self.hasLeft() {
 			return
 		}
 		var failed []Member
@@ -213,11 +213,11 @@ func (p *Pool) keepSnapshot(ctx context.Context) {
 	}
 	var written []byte
 	write := func() {
-		if p.hasLeft() && p.cfg.RejoinAfterLeave {
+		if p.self.hasLeft() && p.cfg.RejoinAfterLeave {
 			return // what was written before stands
 		}
 		b := []byte(snapshotHead + "\n")
-		if !p.hasLeft() {
+		if !p.self.hasLeft() {
 			b = encodeSnapshot(p.roster.list(), p.cfg.Name)
 		}
 		if bytes.Equal(b, written) {
@@ -241,7 +241,7 @@ func (p *Pool) keepSnapshot(ctx context.Context) {
 		case <-changed:
 		}
 	}
-	if p.hasLeft() || p.roster.aliveCount() > 1 {
+	if p.self.hasLeft() || p.roster.aliveCount() > 1 {
 		write()
 	}
 }

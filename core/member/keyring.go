@@ -17,9 +17,6 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// keyQueueLength bounds the key requests of others that wait to be answered.
-const keyQueueLength = 64
-
 // keyParallel bounds the members that are asked at the same time.
 const keyParallel = 32
 
@@ -173,7 +170,7 @@ type KeyAnswer struct {
 	Messages    map[string]string // member -> what went wrong there
 }
 
-func (a *KeyAnswer) add(r keyReply) {
+func (a *KeyAnswer) add(from string, r keyReply) {
 	a.NumResp++
 	for _, key := range r.keys {
 		a.Keys[key]++
@@ -183,7 +180,7 @@ func (a *KeyAnswer) add(r keyReply) {
 	}
 	if r.trouble != "" {
 		a.NumErr++
-		a.Messages[r.from] = r.trouble
+		a.Messages[from] = r.trouble
 	}
 }
 
@@ -222,7 +219,7 @@ func (p *Pool) LocalKeys() (KeyAnswer, error) {
 		return KeyAnswer{}, errPlain
 	}
 	a := newKeyAnswer(1)
-	a.add(p.answerKey(keyRequest{op: opList}))
+	a.add(p.cfg.Name, p.answerKey(keyRequest{op: opList}))
 	return a, nil
 }
 
@@ -246,107 +243,66 @@ func (p *Pool) keysOver(ctx context.Context, op keyOp, key string) (KeyAnswer, e
 	}
 	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
-	nodes := p.list.Members()
-	replies := make(chan keyReply, len(nodes)+1)
-	p.mu.Lock()
-	p.lastAsk++
-	q := keyRequest{id: p.lastAsk, op: op, key: key, from: p.cfg.Name}
-	p.waiting[q.id] = replies
-	p.mu.Unlock()
-	defer func() {
-		p.mu.Lock()
-		delete(p.waiting, q.id)
-		p.mu.Unlock()
-	}()
-	answer := newKeyAnswer(len(nodes))
-	due := p.ask(ctx, nodes, q, &answer)
-	for ; due > 0; due-- {
-		select {
-		case r := <-replies:
-			answer.add(r)
-			continue
-		case <-ctx.Done():
+	var others []Member
+	for _, m := range p.Members(ActCarryKeys) {
+		if m.Name != p.cfg.Name && (m.Status == Alive || m.Status == Leaving) {
+			others = append(others, m)
 		}
-		break
 	}
-	answer.add(p.answerKey(q))
+	q := keyRequest{op: op, key: key}
+	answer := newKeyAnswer(len(others) + 1)
+	p.carry(ctx, others, q, &answer)
+	answer.add(p.cfg.Name, p.answerKey(q))
 	return answer, answer.err()
 }
 
-// ask sends q to all but this member and returns how many answers are due.
-func (p *Pool) ask(ctx context.Context, nodes []*memberlist.Node, q keyRequest, answer *KeyAnswer) (due int) {
+// carry brings q to the members and adds up their answers. It waits for all: ctx has an end.
+func (p *Pool) carry(ctx context.Context, to []Member, q keyRequest, answer *KeyAnswer) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, keyParallel)
-	msg := q.encode()
-	for _, n := range nodes {
-		if n.Name == p.cfg.Name {
-			continue
-		}
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			wg.Wait()
-			return due
-		}
+	req := q.encode()
+	for _, m := range to {
+		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			err := p.list.SendReliable(n, msg)
+			reply, err := p.cfg.Carry(ctx, m, req)
+			var a keyReply
+			if err == nil {
+				a, err = decodeKeyReply(reply)
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
 				answer.NumErr++
-				answer.Messages[n.Name] = err.Error()
+				answer.Messages[m.Name] = errkind.Text(err)
 				return
 			}
-			due++
+			answer.add(m.Name, a)
 		})
 	}
 	wg.Wait()
-	return due
 }
 
 // answerKey does what a request asks of this member.
-func (p *Pool) answerKey(q keyRequest) keyReply {
-	a := keyReply{id: q.id, from: p.cfg.Name}
+func (p *Pool) answerKey(q keyRequest) (a keyReply) {
 	if p.keys == nil {
-		a.trouble = errkind.Text(errPlain)
-		return a
+		return keyReply{trouble: errkind.Text(errPlain)}
 	}
 	if err := p.keys.do(q.op, q.key); err != nil {
 		a.trouble = errkind.Text(err)
-		p.cfg.Log.Warn("gossip key operation failed", "asked_by", q.from, "error", err)
+		p.cfg.Log.Warn("gossip key operation failed", "error", err)
 	}
 	a.keys, a.primary = p.keys.texts()
 	return a
 }
 
-// serveKeys answers the requests of others until ctx ends.
-func (p *Pool) serveKeys(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case q := <-p.asks:
-			reply := p.answerKey(q).encode()
-			for _, n := range p.list.Members() {
-				if n.Name != q.from {
-					continue
-				}
-				if err := p.list.SendReliable(n, reply); err != nil {
-					p.cfg.Log.Warn("cannot answer a gossip key request", "member", q.from, "error", err)
-				}
-			}
-		}
+// AnswerKeys does what a server asked for through its Config.Carry, and tells the keys. It is a secret's handler: the
+// caller has made sure that a server asks.
+func (p *Pool) AnswerKeys(_ context.Context, req []byte) ([]byte, error) {
+	q, err := decodeKeyRequest(req)
+	if err != nil {
+		return nil, errkind.E(errkind.Invalid, "gossip: keyring", err)
 	}
-}
-
-func (p *Pool) takeReply(a keyReply) {
-	p.mu.Lock()
-	replies := p.waiting[a.id]
-	p.mu.Unlock()
-	select {
-	case replies <- a: // nil when nobody waits any more
-	default:
-	}
+	return p.answerKey(q).encode(), nil
 }

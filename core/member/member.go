@@ -13,8 +13,9 @@
 //   - Callbacks of memberlist only change a map under a short lock and never wait
 //     for anybody: a slow consumer of Changes cannot slow gossip down. Changes
 //     says that something changed, Members what is; nothing is queued per event.
-//   - Key requests of other members go through a queue of keyQueueLength; when it
-//     is full the request is dropped and its sender reports a missing answer.
+//   - What gossip starts stands in one table (Act), which says who may start it.
+//     Key operations are none of it: servers carry them, see Config.Carry.
+//   - A member that did not say that it leaves refutes who says so in its name.
 //
 // New checks and reads files, Run opens the network and owns the goroutines (but
 // for memberlist's own, which end shortly after Run without being waited for).
@@ -128,6 +129,10 @@ type Config struct {
 	// runs inside gossip and must not block or call the Pool.
 	Accept func(Member) error
 
+	// Carry brings a key operation to another member, which hands it to AnswerKeys once it has made sure that a server
+	// asks, and returns its answer. nil: nobody but this member can be told to change its keys.
+	Carry func(ctx context.Context, to Member, req []byte) ([]byte, error)
+
 	// Network replaces sockets in tests.
 	Network *Network
 	// Faults is asked before packets and streams come and go, as by core/wire; nil outside of fault runs.
@@ -173,6 +178,9 @@ func (c *Config) complete() error {
 	if c.JoinPort == 0 {
 		c.JoinPort = DefaultPort
 	}
+	if c.Carry == nil {
+		c.Carry = func(context.Context, Member, []byte) ([]byte, error) { return nil, errNoCarrier }
+	}
 	if c.FS == nil {
 		c.FS = vfs.OS{}
 	}
@@ -208,11 +216,9 @@ func splitHostPort(addr string, port int) (string, int, error) {
 // Pool is this process's membership.
 type Pool struct {
 	cfg    Config
-	epoch  uint64
 	roster *roster
 	keys   *keyring // nil: plain gossip
 	queue  *memberlist.TransmitLimitedQueue
-	asks   chan keyRequest
 	events *events
 
 	ready   chan struct{} // closed when list is set
@@ -221,13 +227,7 @@ type Pool struct {
 	local   string // advertised address, set with list
 	port    int
 
-	// mu guards tags, left and waiting; it is held for single operations and never
-	// together with the roster's lock.
-	mu      sync.Mutex
-	meta    []byte
-	left    bool
-	waiting map[uint64]chan keyReply
-	lastAsk uint64
+	self *self
 
 	// closing makes memberlist's Leave and Shutdown exclude each other: Leave panics
 	// after Shutdown. It is held for at most LeaveTimeout, with no other lock.
@@ -236,8 +236,8 @@ type Pool struct {
 
 	place *vivaldi.Client
 
-	conflicts *telemetry.Counter
-	conflict  conflictNote
+	conflicts, refused *telemetry.Counter
+	conflict, refusal  note
 }
 
 // New checks cfg and reads the keyring file. It starts nothing.
@@ -246,15 +246,14 @@ func New(cfg Config) (*Pool, error) {
 		return nil, err
 	}
 	p := &Pool{
-		cfg: cfg, events: newEvents(), epoch: uint64(cfg.Clock.Now().UnixMilli()),
-		asks: make(chan keyRequest, keyQueueLength), ready: make(chan struct{}), stopped: make(chan struct{}),
-		waiting: map[uint64]chan keyReply{}, place: vivaldi.NewClient(), conflicts: cfg.Metrics.Counter("serf.member.conflict"),
+		cfg: cfg, events: newEvents(), self: newSelf(cfg.Clock), ready: make(chan struct{}), stopped: make(chan struct{}),
+		place:     vivaldi.NewClient(),
+		conflicts: cfg.Metrics.Counter("serf.member.conflict"), refused: cfg.Metrics.Counter("gossip.refused"),
 	}
-	meta, err := encodeMeta(p.epoch, cfg.Tags)
-	if err != nil {
+	if err := p.self.describe(cfg.Tags); err != nil {
 		return nil, err
 	}
-	p.meta = meta
+	var err error
 	p.roster = newRoster(cfg)
 	p.queue = &memberlist.TransmitLimitedQueue{RetransmitMult: 4, NumNodes: p.roster.aliveCount}
 	if p.keys, err = openKeyring(cfg); err != nil {
@@ -262,12 +261,6 @@ func New(cfg Config) (*Pool, error) {
 	}
 	return p, nil
 }
-
-// Members returns everyone known, sorted by name. The slice is shared: it must not be changed.
-func (p *Pool) Members() []Member { return p.roster.list() }
-
-// Member returns one member by name.
-func (p *Pool) Member(name string) (Member, bool) { return p.roster.get(name) }
 
 // Changes returns a channel that is closed at the next change. Take it, then read
 // Members, then wait on it: no change is missed.
@@ -307,16 +300,12 @@ func (p *Pool) HealthScore() int {
 
 // SetTags replaces this member's tags and tells the pool, within ctx.
 func (p *Pool) SetTags(ctx context.Context, tags map[string]string) error {
-	meta, err := encodeMeta(p.epoch, tags)
-	if err != nil {
-		return err
-	}
 	if err := p.up(ctx); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	p.meta = meta
-	p.mu.Unlock()
+	if err := p.self.describe(tags); err != nil {
+		return err
+	}
 	limit := p.cfg.LeaveTimeout
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = min(limit, time.Until(deadline))
@@ -333,6 +322,8 @@ func (p *Pool) Stopped() bool {
 		return false
 	}
 }
+
+var errNoCarrier = errkind.New(errkind.Unavailable, "gossip: servers alone change the keys of others: ask one")
 
 var errStopped = errkind.New(errkind.Unavailable, "gossip: not running")
 

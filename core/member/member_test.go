@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -75,14 +76,14 @@ func runPools(t *testing.T, n int, cfg func(i int) Config) (pools []*Pool, stops
 
 func statuses(p *Pool) string {
 	var b strings.Builder
-	for _, m := range p.Members() {
+	for _, m := range p.Members(ActShow) {
 		fmt.Fprintf(&b, "%s=%s ", m.Name, m.Status)
 	}
 	return strings.TrimSpace(b.String())
 }
 
 func status(p *Pool, name string) Status {
-	m, _ := p.Member(name)
+	m, _ := p.Member(ActShow, name)
 	return m.Status
 }
 
@@ -91,7 +92,7 @@ func TestFiveMembersJoinFailLeaveAndReturn(t *testing.T) {
 	pools, stops := runPools(t, 5, func(i int) Config {
 		return Config{Tags: map[string]string{"role": "consul", "n": fmt.Sprint(i)}, ReconnectInterval: 200 * time.Millisecond}
 	})
-	m, ok := pools[0].Member("d")
+	m, ok := pools[0].Member(ActShow, "d")
 	if !ok || m.Tags["n"] != "3" || m.Tags["role"] != "consul" || m.Addr != "127.0.0.1" || m.ProtocolCur == 0 {
 		t.Errorf("member d: %+v", m)
 	}
@@ -109,7 +110,7 @@ func TestFiveMembersJoinFailLeaveAndReturn(t *testing.T) {
 	for _, p := range append(pools[:3:3], back) {
 		polltest.Until(t, func() bool { return strings.HasPrefix(statuses(p), "a=alive b=alive c=alive d=alive") }, "%s to see d again", p.cfg.Name)
 	}
-	if m, _ := pools[0].Member("d"); m.Tags["n"] != "33" {
+	if m, _ := pools[0].Member(ActShow, "d"); m.Tags["n"] != "33" {
 		t.Errorf("tags after the restart: %v", m.Tags)
 	}
 	// A newcomer hears of the one that left too.
@@ -151,7 +152,16 @@ func TestKeysRotateOverThePool(t *testing.T) {
 	dir := t.TempDir()
 	file := func(i int) string { return filepath.Join(dir, fmt.Sprint(i), "local.keyring") }
 	old, next := newKey(1), newKey(2)
-	pools, stops := runPools(t, 3, func(i int) Config { return Config{Encrypt: old, KeyringFile: file(i)} })
+	var pools []*Pool
+	carry := func(ctx context.Context, to Member, req []byte) ([]byte, error) {
+		i := slices.IndexFunc(pools, func(p *Pool) bool { return p.cfg.Name == to.Name })
+		if i < 0 {
+			return nil, errkind.New(errkind.Denied, "it has no certificate")
+		}
+		return pools[i].AnswerKeys(ctx, req)
+	}
+	all, stops := runPools(t, 3, func(i int) Config { return Config{Encrypt: old, KeyringFile: file(i), Carry: carry} })
+	pools = all
 	ctx := t.Context()
 	want := func(a KeyAnswer, err error, keys, primary map[string]int) {
 		t.Helper()
@@ -181,6 +191,12 @@ func TestKeysRotateOverThePool(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("keyring file: %v %v", info, err)
 	}
+	// Who is there by gossip alone is asked, and gets no key.
+	pools = all[:2]
+	a, err = pools[0].InstallKey(ctx, old)
+	if !errkind.Is(err, errkind.Unavailable) || a.NumErr != 1 || a.Messages["c"] != "it has no certificate" {
+		t.Errorf("with a member that is not reached: %+v, %v", a, err)
+	}
 	// The file, not the configured key, is what counts after a restart.
 	stops[2]()
 	p, _ := runPool(t, Config{Name: "c2", Encrypt: old, KeyringFile: file(2)})
@@ -200,7 +216,7 @@ func TestEncryptedAndPlainRefuseEachOther(t *testing.T) {
 		}
 	}
 	for _, p := range []*Pool{plain, secret, other} {
-		if len(p.Members()) != 1 {
+		if len(p.Members(ActShow)) != 1 {
 			t.Errorf("%s sees %s", p.cfg.Name, statuses(p))
 		}
 	}
@@ -220,7 +236,7 @@ func TestTagsChangeReachesOthersAndWakesThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	polltest.Get(t, changed, "a change")
-	polltest.Until(t, func() bool { m, _ := pools[1].Member("a"); return m.Tags["acls"] == "1" }, "the tags to arrive")
+	polltest.Until(t, func() bool { m, _ := pools[1].roster.get("a"); return m.Tags["acls"] == "1" }, "the tags to arrive")
 	if err := pools[0].SetTags(t.Context(), map[string]string{"long": strings.Repeat("x", 600)}); !errkind.Is(err, errkind.TooLarge) {
 		t.Errorf("tags over the limit: %v", err)
 	}
@@ -252,7 +268,7 @@ func TestMembersOfTheLastRunAreJoinedAgain(t *testing.T) {
 	if _, err := p.Join(t.Context(), []string{addrOf(first)}); err != nil {
 		t.Fatal(err)
 	}
-	polltest.Until(t, func() bool { return len(p.Members()) == 2 }, "two members")
+	polltest.Until(t, func() bool { return len(p.Members(ActShow)) == 2 }, "two members")
 	addr := addrOf(p)
 	stop()
 	p, stop = runPool(t, Config{Name: "again", Bind: addr, SnapshotFile: snapshot})
@@ -391,7 +407,7 @@ func TestCoordinatesComeFromProbes(t *testing.T) {
 	pools, _ := runPools(t, 3, func(i int) Config { return Config{Name: fmt.Sprint("place", i), Bind: "127.0.0.1:0", Profile: Local} })
 	polltest.Within(t, 60*time.Second, func() bool {
 		for _, p := range pools {
-			for _, m := range p.Members() {
+			for _, m := range p.Members(ActShow) {
 				if _, ok := p.CoordinateOf(m.Name); !ok && m.Name != p.cfg.Name {
 					return false
 				}

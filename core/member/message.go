@@ -11,10 +11,28 @@ import (
 // does not know: they are from a newer version.
 const (
 	kindIntent     = 1 // gossiped
-	kindKeyRequest = 2 // one to one
-	kindKeyReply   = 3 // one to one
+	kindKeyRequest = 2 // not sent any more, and refused
+	kindKeyReply   = 3 // as above
 	kindEvent      = 4 // gossiped
 )
+
+// read says which act a message of the kind starts, and how; false: none that this version knows. b is memberlist's:
+// everything kept is copied by decoding.
+func (d delegate) read(kind byte, b []byte) (Act, func(), bool) {
+	switch kind {
+	case kindIntent:
+		i, err := decodeIntent(b)
+		return i.act(), func() { d.hearIntent(i) }, err == nil
+	case kindEvent:
+		e, err := decodeEvent(b)
+		return ActEvent, func() { d.p.hearEvent(e) }, err == nil
+	case kindKeyRequest:
+		return ActKeyRequest, nil, true
+	case kindKeyReply:
+		return ActKeyReply, nil, true
+	}
+	return 0, nil, false
+}
 
 var errMessage = errors.New("gossip: malformed message")
 
@@ -24,6 +42,16 @@ type intent struct {
 	epoch uint64 // of the process that departs; intents for another epoch do not apply
 	force bool   // not said by the member: applies only once it failed
 	prune bool   // forget it at once
+}
+
+func (i intent) act() Act {
+	switch {
+	case i.prune:
+		return ActPrune
+	case i.force:
+		return ActForceLeave
+	}
+	return ActLeave
 }
 
 func (i intent) encode() []byte {
@@ -51,45 +79,40 @@ const (
 	opRemove
 )
 
+// keyRequest is what a server asks of a member, by a call.
 type keyRequest struct {
-	id   uint64
-	op   keyOp
-	key  string // base64
-	from string // the member that wants the reply
+	op  keyOp
+	key string // base64
 }
 
 func (q keyRequest) encode() []byte {
-	b, mark := pack.Begin([]byte{kindKeyRequest})
-	b = pack.Uint(pack.Uint(b, q.id), uint64(q.op))
-	return pack.End(pack.String(pack.String(b, q.key), q.from), mark)
+	b, mark := pack.Begin(nil)
+	return pack.End(pack.String(pack.Uint(b, uint64(q.op)), q.key), mark)
 }
 
 func decodeKeyRequest(b []byte) (keyRequest, error) {
 	r := pack.Read(b).Record()
-	q := keyRequest{id: r.Uint(), op: keyOp(min(r.Uint(), 255)), key: r.String(), from: r.String()}
-	if r.Err() != nil || q.op > opRemove || q.from == "" {
+	q := keyRequest{op: keyOp(min(r.Uint(), 255)), key: r.String()}
+	if r.Err() != nil || q.op > opRemove {
 		return keyRequest{}, errMessage
 	}
 	return q, nil
 }
 
 type keyReply struct {
-	id      uint64
-	from    string
 	trouble string // "" when the operation was done
 	keys    []string
 	primary string
 }
 
 func (a keyReply) encode() []byte {
-	b, mark := pack.Begin([]byte{kindKeyReply})
-	b = pack.String(pack.String(pack.Uint(b, a.id), a.from), a.trouble)
-	return pack.End(pack.String(pack.Strings(b, a.keys), a.primary), mark)
+	b, mark := pack.Begin(nil)
+	return pack.End(pack.String(pack.Strings(pack.String(b, a.trouble), a.keys), a.primary), mark)
 }
 
 func decodeKeyReply(b []byte) (keyReply, error) {
 	r := pack.Read(b).Record()
-	a := keyReply{id: r.Uint(), from: r.String(), trouble: r.String(), keys: r.Strings(), primary: r.String()}
+	a := keyReply{trouble: r.String(), keys: r.Strings(), primary: r.String()}
 	if r.Err() != nil {
 		return keyReply{}, errMessage
 	}

@@ -155,7 +155,8 @@ func (r *roster) depart(i intent) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock.Now()
-	if said, ok := r.intents[i.name]; ok && said.epoch > i.epoch {
+	old := r.members[i.name]
+	if said, ok := r.intents[i.name]; ok && said.epoch > i.epoch && (old == nil || old.epoch != i.epoch) {
 		return false // about a former process
 	} else if ok && said.epoch == i.epoch && (said.prune || !i.prune) && (!said.force || i.force) && now.Sub(said.at) < forceLifetime {
 		return false
@@ -164,7 +165,6 @@ func (r *roster) depart(i intent) bool {
 		r.forgetIntentLocked()
 	}
 	r.intents[i.name] = heard{i, now}
-	old := r.members[i.name]
 	if old == nil || old.epoch != i.epoch {
 		return true
 	}
@@ -211,11 +211,11 @@ func (r *roster) tell() []hearsay {
 }
 
 // hear merges what another member tells. What is alive here stays so until gossip
-// itself says otherwise, unless the member announced its departure.
-func (r *roster) hear(h hearsay) {
+// itself says otherwise, unless the member announced its departure: such news is returned, to be passed on.
+func (r *roster) hear(h hearsay) (intent, bool) {
 	epoch, tags, err := decodeMeta(h.meta)
 	if err != nil || h.name == r.self {
-		return
+		return intent{}, false
 	}
 	if (h.status == Leaving || h.status == Left) && h.own {
 		r.mu.Lock()
@@ -223,13 +223,18 @@ func (r *roster) hear(h hearsay) {
 		known := old != nil && old.epoch == epoch && (old.Status == Alive || old.Status == Failed)
 		r.mu.Unlock()
 		if known {
-			r.depart(intent{name: h.name, epoch: epoch})
-			return
+			i := intent{name: h.name, epoch: epoch}
+			return i, r.depart(i)
 		}
 	}
-	if h.status == Leaving {
-		return
+	if h.status != Leaving {
+		r.hearOfGone(h, epoch, tags)
 	}
+	return intent{}, false
+}
+
+// hearOfGone merges what is told of a member that failed or left.
+func (r *roster) hearOfGone(h hearsay, epoch uint64, tags map[string]string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock.Now()

@@ -42,7 +42,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	known := p.readSnapshot()
 	close(p.ready)
 	var wg sync.WaitGroup
-	wg.Go(func() { p.serveKeys(ctx) })
+	wg.Go(func() { p.refute(ctx) })
 	wg.Go(func() { p.keepSnapshot(ctx) })
 	wg.Go(func() { p.reconnect(ctx, known) })
 	wg.Go(func() {
@@ -156,12 +156,6 @@ func (w logWriter) Write(line []byte) (int, error) {
 	return n, nil
 }
 
-func (p *Pool) hasLeft() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.left
-}
-
 // Leave tells the pool that this member departs, so that it becomes left and not
 // failed. The process goes on answering until Run ends. A Pool cannot come back:
 // make a new one.
@@ -169,16 +163,13 @@ func (p *Pool) Leave(ctx context.Context) error {
 	if err := p.up(ctx); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	again := p.left
-	p.left = true
-	p.mu.Unlock()
+	epoch, again := p.self.leave()
 	if again {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.LeaveTimeout)
 	defer cancel()
-	i := intent{name: p.cfg.Name, epoch: p.epoch}
+	i := intent{name: p.cfg.Name, epoch: epoch}
 	p.roster.depart(i)
 	if len(p.list.Members()) > 1 {
 		// First the intent, often enough for all to have heard it; then the end.

@@ -53,6 +53,8 @@ type Roles uint8
 const (
 	// Servers is for what is between the servers of one datacenter.
 	Servers = Roles(Server)
+	// AllServers is for what the servers of all datacenters share.
+	AllServers = Servers | Roles(Remote)
 	// Members is for what agents ask of servers, and servers of agents. A token decides what it may do.
 	Members = Servers | Roles(Agent) | Roles(Guest)
 	// Federation is Members and the servers of other datacenters.
@@ -65,6 +67,8 @@ func (r Roles) String() string {
 	switch r {
 	case Servers:
 		return "servers"
+	case AllServers:
+		return "servers of all datacenters"
 	case Members:
 		return "servers and agents"
 	case Federation:
@@ -94,11 +98,13 @@ type Peer struct {
 
 // Role is what the peer is at this moment. nil is a stranger.
 func (p *Peer) Role() Role {
-	switch {
-	case p == nil:
+	if p == nil {
 		return Stranger
-	case p.role == Agent && p.network.IsValid() && p.wire.isServer(p.network, ProtoRPC):
-		return Server
+	}
+	if p.role == Agent && p.network.IsValid() {
+		if known := p.wire.knownAs(p.network, ProtoRPC); known != 0 {
+			return known
+		}
 	}
 	return p.role
 }
@@ -108,12 +114,17 @@ func (p *Peer) May(roles Roles) bool {
 	if p == nil {
 		return roles&Roles(Stranger) != 0
 	}
-	return roles&Roles(p.role) != 0 || p.network.IsValid() && roles&Servers != 0 && p.wire.isServer(p.network, ProtoRPC)
+	return roles&Roles(p.role) != 0 || p.known(roles, ProtoRPC)
+}
+
+// known says whether the peer's address on a plain network is that of a server of one of the roles.
+func (p *Peer) known(roles Roles, proto Protocol) bool {
+	return p.network.IsValid() && roles&AllServers != 0 && roles&Roles(p.wire.knownAs(p.network, proto)) != 0
 }
 
 // may is May for a protocol: a member may know other addresses as those of Raft's servers.
 func (p *Peer) may(roles Roles, proto Protocol) bool {
-	return p.May(roles) || p.network.IsValid() && roles&Servers != 0 && p.wire.isServer(p.network, proto)
+	return p.May(roles) || p.known(roles, proto)
 }
 
 func (p *Peer) String() string {
@@ -132,13 +143,16 @@ func PeerOf(conn net.Conn) *Peer {
 	return nil
 }
 
-// KnowServers says which addresses of a plain network are those of servers, for a protocol: a member of the cluster
-// knows them by its Raft configuration. Without it no address is. It is asked at each call that is for servers alone.
-func (w *Wire) KnowServers(known func(addr netip.Addr, proto Protocol) bool) { w.servers.Store(&known) }
+// KnowServers says which addresses of a plain network are those of servers, for a protocol: Server, Remote, or 0 for
+// none. A member of the cluster knows them by its Raft configuration. Without it no address is. It is asked at each
+// call that is for servers alone.
+func (w *Wire) KnowServers(known func(addr netip.Addr, proto Protocol) Role) { w.servers.Store(&known) }
 
-func (w *Wire) isServer(addr netip.Addr, proto Protocol) bool {
-	known := w.servers.Load()
-	return known != nil && (*known)(addr, proto)
+func (w *Wire) knownAs(addr netip.Addr, proto Protocol) Role {
+	if known := w.servers.Load(); known != nil {
+		return (*known)(addr, proto)
+	}
+	return 0
 }
 
 // plainPeer works out who is at the other end of a connection without TLS. A local process is known by its user, as the

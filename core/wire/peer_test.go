@@ -92,12 +92,20 @@ func TestPlainPeers(t *testing.T) {
 	if far.Role() != Agent || far.May(Servers) || !far.May(Members) {
 		t.Errorf("an address that nobody knows: %s", far)
 	}
-	known := true
-	w.KnowServers(func(a netip.Addr, _ Protocol) bool { return known && a == far.network })
+	known := Server
+	w.KnowServers(func(a netip.Addr, _ Protocol) Role {
+		if a == far.network {
+			return known
+		}
+		return 0
+	})
 	if far.Role() != Server || !far.May(Servers) {
 		t.Errorf("the address of a server: %s", far)
 	}
-	if known = false; far.Role() != Agent || far.May(Servers) {
+	if known = Remote; far.Role() != Remote || far.May(Servers) || !far.May(AllServers) || !far.May(Members) {
+		t.Errorf("the address of another datacenter's server: %s", far)
+	}
+	if known = 0; far.Role() != Agent || far.May(Servers) || far.May(AllServers) {
 		t.Errorf("the address of a former server: %s", far)
 	}
 }

@@ -151,7 +151,7 @@ type Wire struct {
 	notes  notes // rate-limited log lines
 	resets resets
 	// servers is KnowServers' function.
-	servers atomic.Pointer[func(netip.Addr, Protocol) bool]
+	servers atomic.Pointer[func(netip.Addr, Protocol) Role]
 
 	// mu guards routes and closed. It is held for map operations only.
 	mu     sync.Mutex

@@ -1,4 +1,6 @@
-package node
+// Package nodeid gives a node the id by which its cluster knows it for as long as its data directory lives. An id that
+// cannot be read is an error and never a new one: the cluster would take the node for another.
+package nodeid
 
 import (
 	"crypto/sha256"
@@ -8,32 +10,31 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 
 	"corbel.dev/corbel/kit/vfs"
 )
 
-// nodeIDFile keeps the node's id in the data directory.
-const nodeIDFile = "node-id"
+// file keeps the node's id in the data directory.
+const file = "node-id"
 
-// nodeID returns the configured id, or the one kept in dir, which is made at
+// Of returns the configured id, or the one kept in dir, which is made at
 // the first start: from the machine's own when fromMachine is set, else by chance. Without a
 // dir it is made each time.
-func nodeID(fsys vfs.FS, dir, configured string, fromMachine bool) (string, error) {
+func Of(fsys vfs.FS, dir, configured string, fromMachine bool) (string, error) {
 	if configured != "" {
 		return strings.ToLower(configured), nil
 	}
 	if dir == "" {
 		return makeID(fromMachine), nil
 	}
-	path := filepath.Join(dir, nodeIDFile)
+	path := filepath.Join(dir, file)
 	data, err := vfs.ReadDurable(fsys, path)
 	switch {
 	case err == nil:
 		id := strings.TrimSpace(string(data))
-		if !isUUID(id) {
+		if !Valid(id) {
 			return "", fmt.Errorf("%s: holds %q, which is no UUID; put the id that this server had back, or delete the file to get a new one", path, id)
 		}
 		return id, nil
@@ -47,8 +48,8 @@ func nodeID(fsys vfs.FS, dir, configured string, fromMachine bool) (string, erro
 	return id, nil
 }
 
-// isUUID reports whether id has the form that uuidOf gives; a damaged file shall not make a new member.
-func isUUID(id string) bool {
+// Valid reports whether id has the form that uuidOf gives; a damaged file shall not make a new member.
+func Valid(id string) bool {
 	if len(id) != 36 {
 		return false
 	}
@@ -77,6 +78,3 @@ func uuidOf(b [16]byte) string {
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
-
-// nowForLog stamps lines that the log makes about itself.
-func nowForLog() time.Time { return time.Now() }
