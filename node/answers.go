@@ -1,6 +1,9 @@
 package node
 
-import "corbel.dev/corbel/core/wire"
+import (
+	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/core/wire"
+)
 
 // answerRPC registers what every process answers, and what servers do for agents and for each other. The parts of a
 // process that have methods of their own register them where they are built.
@@ -16,7 +19,7 @@ func (p *Process) answerRPC(servers *catalogServers) {
 	if !p.cfg.Server { // an agent is asked by servers alone, and answers for itself
 		return
 	}
-	p.rpcSrv.Handle(wire.Federation, methodHTTP, heldCalls(p.bytes, serveForwarded(p.api, p.parting, &p.ending)))
+	p.rpcSrv.Handle(wire.Federation, methodHTTP, rpc.Held(p.bytes, serveForwarded(p.api, p.parting, &p.ending)))
 	p.rpcSrv.HandleStream(wire.Federation, methodHTTPStream, serveStreamed(p.withProfiles(p.api), p.uploads))
 	p.rpcSrv.Handle(wire.Federation, methodHTTPOffer, serveOffer(p.api, p.uploads))
 	p.rpcSrv.Handle(wire.Federation, methodHTTPUpload, p.uploads.piece)

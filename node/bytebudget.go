@@ -1,10 +1,6 @@
 package node
 
 import (
-	"context"
-	"net/netip"
-
-	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/kit/hostinfo"
 	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/telemetry"
@@ -40,20 +36,4 @@ func newByteBudget(bytes int, metrics *telemetry.Registry) *limit.Bytes {
 	metrics.GaugeFunc("request.memory.high", of(func(s limit.BytesStats) int64 { return s.High }))
 	metrics.GaugeFunc("request.memory.limit", of(func(s limit.BytesStats) int64 { return s.Most }))
 	return budget
-}
-
-// heldCalls has a handler's large requests count in the budget while it answers them. Where they come from is not told
-// apart: it is other processes of the cluster, each of which speaks for many.
-func heldCalls(budget *limit.Bytes, handle rpc.Handler) rpc.Handler {
-	return func(ctx context.Context, req []byte) ([]byte, error) {
-		if len(req) <= limit.FreeBytes {
-			return handle(ctx, req)
-		}
-		hold := budget.Hold(netip.Addr{})
-		if err := hold.Add(2 * int64(len(req))); err != nil { // the message, and what is made of it
-			return nil, err
-		}
-		defer hold.End()
-		return handle(ctx, req)
-	}
 }

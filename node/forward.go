@@ -91,7 +91,7 @@ func (f *forwarder) Forward(w http.ResponseWriter, r *http.Request, toLeader boo
 	if err != nil {
 		return err
 	}
-	return writeReply(w, reply)
+	return writeHeldReply(w, r, reply)
 }
 
 // order says how a request may travel: to the leader alone or to any server, whether it may be asked twice, and
@@ -121,6 +121,7 @@ func (f *forwarder) send(ctx context.Context, req []byte, o order) ([]byte, erro
 		}
 		again := errkind.Is(err, errkind.Unavailable) || errkind.Is(err, errkind.NotLeader) ||
 			o.reads && errkind.Is(err, errkind.Unknown)
+		again = again && !errors.Is(err, limit.ErrBytes) // who has no room is not sent the same body again: its client waits
 		if !o.reads && errkind.Is(err, errkind.Unknown) {
 			return nil, uncertain(addr, err)
 		}
@@ -200,7 +201,7 @@ func encodeRequest(r *http.Request, j journey) ([]byte, error) {
 		case errors.As(err, &large):
 			return nil, errkind.Errorf(errkind.TooLarge, "Request body(%d bytes) too large, max size: %d bytes", max(r.ContentLength, maxForwardBytes+1), maxForwardBytes)
 		case errors.Is(err, limit.ErrBytes):
-			return nil, consulapi.ErrFull
+			return nil, err
 		case err != nil:
 			return nil, errkind.E(errkind.Invalid, "read the request body", err)
 		}
@@ -366,8 +367,18 @@ func writeReply(w http.ResponseWriter, p []byte) error {
 	}
 	maps.Copy(w.Header(), header)
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // a client that left meanwhile is no error of ours
+	httpx.WriteBounded(w, body)
 	return nil
+}
+
+// writeHeldReply is writeReply to a client: what it does not take at once has its place in the budget until it does.
+func writeHeldReply(w http.ResponseWriter, r *http.Request, reply []byte) error {
+	hold, err := httpx.HoldAnswer(r, len(reply))
+	if err != nil {
+		return err
+	}
+	defer hold.End()
+	return writeReply(w, reply)
 }
 
 // readHeader reads what a forwarded answer begins with.

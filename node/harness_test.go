@@ -88,6 +88,12 @@ func (m *testMember) stop() error {
 
 // ask sends one request and returns status and body; -1 when there was no answer.
 func (m *testMember) ask(method, path, body string) (int, string) {
+	code, text, _ := m.answer(method, path, body)
+	return code, text
+}
+
+// answer is ask, with the headers of the answer.
+func (m *testMember) answer(method, path, body string) (int, string, http.Header) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+m.http+path, strings.NewReader(body))
@@ -96,14 +102,14 @@ func (m *testMember) ask(method, path, body string) (int, string) {
 	}
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return -1, err.Error()
+		return -1, err.Error(), nil
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return -1, err.Error()
+		return -1, err.Error(), nil
 	}
-	return resp.StatusCode, string(b)
+	return resp.StatusCode, string(b), resp.Header
 }
 
 // awaitAsk asks until the status and a part of the body are as wanted.

@@ -310,7 +310,7 @@ func (a *API) askServers(ctx context.Context, method, path string, body []byte, 
 		return nil, err
 	}
 	if told.status != http.StatusOK {
-		return nil, answer.Fail(told.status, string(bytes.TrimSpace(told.body)))
+		return nil, answer.FailAs(told.status, told.header, told.body)
 	}
 	return bytes.TrimSpace(told.body), nil
 }

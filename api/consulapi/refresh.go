@@ -201,7 +201,7 @@ func (c *AgentCache) fetch(ctx context.Context, r *http.Request, index uint64) (
 	}
 	w.WriteHeader(http.StatusOK)
 	if w.status >= http.StatusInternalServerError {
-		return nil, answer.Fail(w.status, string(w.body))
+		return nil, answer.FailAs(w.status, w.header, w.body)
 	}
 	w.fetched = c.api.cfg.Clock.Now()
 	w.index, _ = strconv.ParseUint(w.header.Get("X-Consul-Index"), 10, 64) // without one: not a row that blocks

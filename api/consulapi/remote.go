@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 
+	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -78,10 +79,15 @@ func (q *request) remote(dc string) error {
 	if q.translates() && answer.StatusCode == http.StatusOK && answer.Header.Get("Content-Encoding") == "" {
 		body = translate(body)
 	}
+	hold, err := httpx.HoldAnswer(q.r, len(body))
+	if err != nil {
+		return err
+	}
+	defer hold.End()
 	delete(q.w.Header(), "X-Consul-Default-Acl-Policy") // the answer brings its own
 	maps.Copy(q.w.Header(), answer.Header)
 	q.w.WriteHeader(answer.StatusCode)
-	_, _ = q.w.Write(body) // a client that left meanwhile is no error of ours
+	httpx.WriteBounded(q.w, body)
 	return errAnswered
 }
 

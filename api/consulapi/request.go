@@ -205,17 +205,11 @@ func (q *request) body(limit int64) ([]byte, error) {
 		return nil, errkind.Errorf(errkind.TooLarge,
 			"Request body(%d bytes) too large, max size: %d bytes. See https://developer.hashicorp.com/docs/agent/config/config-files#kv_max_value_size.", n, limit)
 	}
-	if errors.Is(err, limits.ErrBytes) {
-		return nil, ErrFull
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, limits.ErrBytes) {
 		return nil, answer.Invalidf("Request decode failed: %v", err)
 	}
-	return b, nil
+	return b, err
 }
-
-// ErrFull refuses a body for which the budget of bytes has no room.
-var ErrFull error = &answer.Error{Status: http.StatusServiceUnavailable, Text: errkind.Text(limits.ErrBytes), Retry: true}
 
 // mayBeLarge refuses a large body, before it is read, of a caller whose rights let it write nothing. A forwarded one
 // has been read.

@@ -180,6 +180,15 @@ func ReadBody(r *http.Request, b []byte, most int64) ([]byte, error) {
 	}
 	held, _ := r.Body.(*heldBody)
 	start := len(b)
+	if held != nil && cap(b) > limit.FreeBytes+1 && MayBeLarge(r) { // a buffer that grew for somebody else
+		room := cap(b)
+		if r.ContentLength > 0 {
+			room = min(room, int(r.ContentLength)+1)
+		}
+		if err := held.hold.Grow(heldTimes * int64(room)); err != nil {
+			return b, err
+		}
+	}
 	for {
 		if want := start + int(max(r.ContentLength, 0)) + 1; len(b) == cap(b) || cap(b) < min(want, limit.FreeBytes) {
 			next := max(2*cap(b), 512)

@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -153,4 +155,26 @@ func TestLargeBodiesGiveBackWhatTheyHeld(t *testing.T) {
 		}
 	}
 	polltest.Until(t, func() bool { return budget.Stats().Used == 0 }, "all to be given back")
+}
+
+// TestReusedBuffersCountAsNewOnes: a buffer that has grown for somebody else needs room in the budget, too.
+func TestReusedBuffersCountAsNewOnes(t *testing.T) {
+	budget := limit.NewBytes(2<<20, nil)
+	grown := make([]byte, 0, 512<<10)
+	for _, test := range []struct {
+		n, announced int64
+		full         bool
+	}{{300 << 10, 300 << 10, false}, {400 << 10, 400 << 10, true}, {300 << 10, -1, true}, {60 << 10, 60 << 10, false}} {
+		r := httptest.NewRequest(http.MethodPut, "/", io.LimitReader(rand.Reader, test.n))
+		r.ContentLength = test.announced
+		Budgeted(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			b, err := ReadBody(r, grown[:0], 1<<20)
+			if full := errors.Is(err, limit.ErrBytes); full != test.full || !full && int64(len(b)) != test.n {
+				t.Errorf("%d bytes, announced as %d: %d, %v", test.n, test.announced, len(b), err)
+			}
+		}), budget).ServeHTTP(httptest.NewRecorder(), r)
+	}
+	if s := budget.Stats(); s.Used != 0 {
+		t.Errorf("afterwards: %+v", s)
+	}
 }

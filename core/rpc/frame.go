@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/kit/pack"
 	"google.golang.org/grpc/mem"
 )
@@ -138,9 +139,9 @@ func decodeError(b []byte) error {
 		kind = errkind.Internal // from a newer version
 	}
 	cause := errors.New(text)
-	for _, known := range []error{context.DeadlineExceeded, context.Canceled} {
-		if text == known.Error() {
-			cause = known // callers ask with errors.Is, whoever's clock was faster
+	for _, known := range []error{context.DeadlineExceeded, context.Canceled, limit.ErrBytes} {
+		if text == errkind.Text(known) {
+			cause = known // callers ask with errors.Is, whoever's clock was faster and whoever's memory is full
 		}
 	}
 	return errkind.E(kind, op, cause)

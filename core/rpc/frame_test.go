@@ -2,10 +2,12 @@ package rpc
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"testing"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/limit"
 )
 
 func FuzzRequest(f *testing.F) {
@@ -49,6 +51,16 @@ func FuzzReply(f *testing.F) {
 			t.Fatalf("%v became %v", r.err, again.err)
 		}
 	})
+}
+
+// A budget that is full is known as that on the other side.
+func TestErrorsThatAreAskedForKeepTheirIdentity(t *testing.T) {
+	for _, want := range []error{limit.ErrBytes, context.DeadlineExceeded, context.Canceled} {
+		got := decodeError(encodeError(errkind.E(errkind.Unavailable, "ask", want))[1:])
+		if !errors.Is(got, want) || !errkind.Is(got, errkind.Unavailable) {
+			t.Errorf("%v became %v", want, got)
+		}
+	}
 }
 
 // The payload of a reply to many is not copied on its way out.

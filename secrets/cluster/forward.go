@@ -239,6 +239,9 @@ func (h *peerHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.TLS = shown(r.Header[certHeader]) // the client's connection, not the other server's
 	r.Header.Del(certHeader)
 	h.api.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), handed{}, from)))
+	// A refusal may come before the body was read. The sender, who writes all of it, would find the connection closed
+	// and not the answer: what it sends is taken, and kept nowhere.
+	_, _ = io.Copy(io.Discard, r.Body) // one that went away is told nothing
 }
 
 // certificates are what a client showed on its connection, for certHeader.

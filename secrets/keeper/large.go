@@ -16,16 +16,17 @@ var errLargeOpen = errkind.New(errkind.TooLarge, "request body too large: withou
 // it to the active server.
 func (k *Keeper) MayBeLarge(ctx context.Context, r *secrets.Request, bytes, openBytes int64) error {
 	leave, err := k.enter(ctx)
-	if err != nil {
+	if errkind.Is(err, errkind.NotLeader) && (r.Token != "" || bytes <= openBytes) {
+		return nil
+	} else if errkind.Is(err, errkind.NotLeader) {
+		return errDenied
+	} else if err != nil {
 		return err
 	}
 	defer leave()
 	st := k.state.Load()
 	if st == nil {
-		if r.Token == "" && bytes > openBytes {
-			return errDenied
-		}
-		return nil
+		return nil // sealed meanwhile, which Handle says
 	}
 	r.Now = k.cfg.Now()
 	t := &task{Request: r, st: st}
@@ -36,10 +37,9 @@ func (k *Keeper) MayBeLarge(ctx context.Context, r *secrets.Request, bytes, open
 	}
 	if t.entry != nil {
 		r.Mount = t.entry.Path
-		if matches(st.engines[t.entry.Accessor].Special().Open, r.Rest) {
-			if bytes > openBytes {
-				return errLargeOpen
-			}
+		if open := matches(st.engines[t.entry.Accessor].Special().Open, r.Rest); open && bytes > openBytes {
+			return errLargeOpen
+		} else if open {
 			return nil
 		}
 	}

@@ -1,11 +1,13 @@
 package answer
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/http"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/limit"
 )
 
 var (
@@ -26,6 +28,11 @@ func (e *Error) Error() string { return e.Text }
 // Fail is an error with a status of its own.
 func Fail(status int, text string) error { return &Error{Status: status, Text: text} }
 
+// FailAs passes on the failure that another server answered.
+func FailAs(status int, header http.Header, body []byte) error {
+	return &Error{Status: status, Text: string(bytes.TrimSpace(body)), Retry: header.Get("Retry-After") != ""}
+}
+
 // Refused turns a command's refusal into the contract's 500, keeping the
 // kinds that have a status of their own.
 func Refused(err error) error {
@@ -43,6 +50,9 @@ func StatusOf(err error, writes bool) (code int, text string, retry bool) {
 		return s.Status, s.Text, s.Retry
 	}
 	text = errkind.Text(err)
+	if errors.Is(err, limit.ErrBytes) { // of this process, or of the one that was asked
+		return http.StatusServiceUnavailable, text, true
+	}
 	switch errkind.Of(err) {
 	case errkind.Invalid:
 		return http.StatusBadRequest, text, false
