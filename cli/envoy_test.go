@@ -132,12 +132,16 @@ func TestEnvoyFindsItsProxy(t *testing.T) {
 // TestEnvoyRuns: Envoy gets its configuration on a pipe, its arguments, and its exit code comes out.
 func TestEnvoyRuns(t *testing.T) {
 	fake := filepath.Join(t.TempDir(), "envoy")
-	if err := os.WriteFile(fake, []byte("#!/bin/sh\necho \"$1 $3\"\ncat /dev/fd/3 | head -c 1\nexit 5\n"), 0o755); err != nil {
+	if err := os.WriteFile(fake, []byte("#!/bin/sh\necho \"$*\"\ncat /dev/fd/3 | head -c 1\nexit 5\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	answers := map[string]string{"GET /v1/agent/service/p": sidecar}
 	code, text := envoyRun(t, answers, "-proxy-id=p", "-grpc-addr=127.0.0.1:1", "-envoy-binary", fake, "--", "-l")
-	if code != 5 || text != "--config-path -l\n{" {
+	if code != 5 || text != "--config-path /dev/fd/3 --disable-hot-restart -l\n{" {
+		t.Errorf("%d %q", code, text)
+	}
+	code, text = envoyRun(t, answers, "-proxy-id=p", "-grpc-addr=127.0.0.1:1", "-envoy-binary", fake, "--", "--base-id=7")
+	if code != 5 || text != "--config-path /dev/fd/3 --base-id=7\n{" {
 		t.Errorf("%d %q", code, text)
 	}
 }

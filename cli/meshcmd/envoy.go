@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -236,7 +237,7 @@ func (o *envoyOptions) run(ctx context.Context, e *command.Env, text []byte, arg
 		return err
 	}
 	defer r.Close()
-	cmd := exec.CommandContext(ctx, path, append([]string{"--config-path", "/dev/fd/3"}, args...)...)
+	cmd := exec.CommandContext(ctx, path, envoyArguments(args)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = e.In, e.Out, e.Err, []*os.File{r}
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	if err := cmd.Start(); err != nil {
@@ -259,4 +260,16 @@ func (o *envoyOptions) run(ctx context.Context, e *command.Env, text []byte, arg
 		return nil
 	}
 	return err
+}
+
+// envoyArguments are Envoy's own. Unless told otherwise it runs without hot restart: two of them on a host would
+// share one piece of memory, in which the second one finds the first and ends.
+func envoyArguments(args []string) []string {
+	all := []string{"--config-path", "/dev/fd/3"}
+	for _, flag := range []string{"--disable-hot-restart", "--base-id", "--base-id-path", "--use-dynamic-base-id", "--restart-epoch"} {
+		if slices.ContainsFunc(args, func(a string) bool { return a == flag || strings.HasPrefix(a, flag+"=") }) {
+			return append(all, args...)
+		}
+	}
+	return append(append(all, "--disable-hot-restart"), args...)
 }

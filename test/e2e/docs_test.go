@@ -58,16 +58,16 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 }
 
-// shellLines are the lines of all ```sh blocks.
+// shellLines are the lines of all ```sh and ```console blocks.
 func shellLines(page string) []string {
 	var lines []string
 	inside := false
 	for line := range strings.SplitSeq(page, "\n") {
 		switch {
 		case strings.HasPrefix(strings.TrimSpace(line), "```"):
-			inside = strings.TrimSpace(line) == "```sh"
+			inside = strings.TrimSpace(line) == "```sh" || strings.TrimSpace(line) == "```console"
 		case inside:
-			lines = append(lines, strings.TrimSpace(line))
+			lines = append(lines, strings.TrimPrefix(strings.TrimSpace(line), "$ "))
 		}
 	}
 	return lines

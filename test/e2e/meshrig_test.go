@@ -36,7 +36,6 @@ type meshRig struct {
 	logs  *os.File
 	all   []*exec.Cmd
 
-	fresh     bool     // each request over a connection of its own, as curl's: rules of connections are for new ones
 	token     string   // for the API
 	envoyArgs []string // further flags of connect envoy
 }
@@ -214,7 +213,6 @@ func (r *meshRig) get(port int, path string, header ...string) (int, string) {
 	if err != nil {
 		r.Fatal(err)
 	}
-	req.Close = r.fresh
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}

@@ -34,6 +34,7 @@ func TestPages(t *testing.T) {
 	}{
 		{file: "README.md", hosts: 1, envoy: true, least: 35},
 		{file: "docs/getting-started.md", hosts: 1, least: 30},
+		{file: "docs/mesh.md", hosts: 1, envoy: true, least: 15},
 	} {
 		t.Run(filepath.Base(p.file), func(t *testing.T) {
 			t.Parallel()
