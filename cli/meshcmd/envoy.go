@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -262,14 +263,15 @@ func (o *envoyOptions) run(ctx context.Context, e *command.Env, text []byte, arg
 	return err
 }
 
+// hotRestart are Envoy's flags about it.
+var hotRestart = regexp.MustCompile(`^--(disable-hot-restart|base-id(-path)?|use-dynamic-base-id|restart-epoch)(=|$)`)
+
 // envoyArguments are Envoy's own. Unless told otherwise it runs without hot restart: two of them on a host would
 // share one piece of memory, in which the second one finds the first and ends.
 func envoyArguments(args []string) []string {
 	all := []string{"--config-path", "/dev/fd/3"}
-	for _, flag := range []string{"--disable-hot-restart", "--base-id", "--base-id-path", "--use-dynamic-base-id", "--restart-epoch"} {
-		if slices.ContainsFunc(args, func(a string) bool { return a == flag || strings.HasPrefix(a, flag+"=") }) {
-			return append(all, args...)
-		}
+	if !slices.ContainsFunc(args, hotRestart.MatchString) {
+		all = append(all, "--disable-hot-restart")
 	}
-	return append(append(all, "--disable-hot-restart"), args...)
+	return append(all, args...)
 }
