@@ -70,19 +70,29 @@ func (e *enrolled) identity(b *config.TLSBlock, cfg *config.Config) (*wire.TLS, 
 // welcome has a server give certificates to agents that have none, and let in those that have one. auto_encrypt gives
 // them for an ACL token, auto_config for a JWT.
 func (p *Process) welcome() {
-	srv := rpc.NewServer(rpc.ServerConfig{Log: p.log, MaxMessageBytes: 128 << 10})
-	srv.Handle(wire.Anyone, methodTrustDomain, p.serveTrustDomain)
-	if p.cfg.AutoEncrypt.AllowTLS {
-		srv.Handle(wire.Anyone, issue.Method, func(ctx context.Context, req []byte) ([]byte, error) { return p.issuer.Serve(ctx, rpc.Peer(ctx), req) })
-	}
+	srv := enrolment(p)
 	if p.introducer != nil {
-		srv.Handle(wire.Anyone, methodIntroduce, p.introducer.serve)
 		p.rpcSrv.Handle(wire.Servers, methodIntroduce, p.introducer.serve) // from servers that do not lead
 		p.rpcSrv.Handle(wire.Members, methodTrustDomain, p.serveTrustDomain)
 	}
 	p.parts.Add("enrolment", func(ctx context.Context) error { return srv.Run(ctx, p.wire.Listen(wire.ProtoEnroll, 0, wire.Anyone)) })
 	verify := p.verifyAgent
 	p.guests.Store(&verify)
+}
+
+// enrolment is what strangers may ask, on a protocol of its own.
+func enrolment(p *Process) *rpc.Server {
+	srv := rpc.NewServer(rpc.ServerConfig{Log: p.log, MaxMessageBytes: 128 << 10})
+	srv.Handle(wire.Anyone, methodTrustDomain, p.serveTrustDomain)
+	if p.cfg.AutoEncrypt.AllowTLS {
+		srv.Handle(wire.Anyone, issue.Method, func(ctx context.Context, req []byte) ([]byte, error) {
+			return p.issuer.Serve(ctx, rpc.Peer(ctx), req)
+		})
+	}
+	if p.introducer != nil {
+		srv.Handle(wire.Anyone, methodIntroduce, p.introducer.serve)
+	}
+	return srv
 }
 
 func (p *Process) serveTrustDomain(context.Context, []byte) ([]byte, error) {

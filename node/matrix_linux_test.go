@@ -24,6 +24,7 @@ import (
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/mesh"
 	"corbel.dev/corbel/mesh/ca"
+	"corbel.dev/corbel/mesh/issue"
 )
 
 // The role matrix of internal messages (C11): whom each RPC method and each protocol of the wire is for. What a
@@ -47,6 +48,33 @@ var methodsFor = map[wire.Roles][]string{
 // routesFor are the protocols of the servers' port, by their names and groups.
 var routesFor = map[string]wire.Roles{
 	"Raft 1": wire.Servers, "Raft 3": wire.Servers, "RPC 0": wire.Federation, "the feed 0": wire.Members, "enrolment 0": wire.Anyone,
+}
+
+// enrolmentFor are the methods that strangers may call, on a protocol of their own: a token, a JWT or nothing is judged
+// by the handler.
+var enrolmentFor = map[string]wire.Roles{
+	methodTrustDomain: wire.Anyone, issue.Method: wire.Anyone, methodIntroduce: wire.Anyone,
+}
+
+// runEnrolment lets every caller try what strangers may.
+func runEnrolment(t *testing.T, m *testMember, callers []matrixCaller) {
+	t.Helper()
+	methods := enrolment(m.Process).Methods()
+	for _, c := range callers {
+		client := callerAs(t, c.open, wire.ProtoEnroll)
+		for _, method := range methods {
+			want, ok := enrolmentFor[method.Name]
+			if !ok || method.Roles != want {
+				t.Errorf("%s is for %s; the table says %v", method.Name, method.Roles, want)
+			}
+			if got := outcome(t, client, m.rpcAddr(), method); got != (want&wire.Roles(c.role) != 0) {
+				t.Errorf("%s calls %s to enrol: let in %v", c.name, method.Name, got)
+			}
+		}
+	}
+	if len(methods) != len(enrolmentFor) {
+		t.Errorf("%d methods to enrol, %d in the table", len(methods), len(enrolmentFor))
+	}
 }
 
 // matrixCallers are who may come to a server's port: how they connect, and as what.
@@ -178,13 +206,15 @@ tls { internal_rpc {
 	foreign := other.issue(goodName, -time.Minute, time.Hour)
 	guest := meshCert(t, m, ca.ID{Kind: ca.AgentID, TrustDomain: domain, Datacenter: "dc1", Name: "c1"}, time.Now().Add(-time.Minute))
 	service := meshCert(t, m, ca.ID{Kind: ca.ServiceID, TrustDomain: domain, Datacenter: "dc1", Name: "web"}, time.Now().Add(-time.Minute))
-	runMatrix(t, m, []matrixCaller{
+	callers := []matrixCaller{
 		{"a stranger, or a member of the gossip, without a certificate", withCertificate(a, nil), wire.Stranger},
 		{"an agent", withCertificate(a, &agent), wire.Agent},
 		{"a guest", withCertificate(a, guest), wire.Guest},
 		{"a server of another datacenter", withCertificate(a, &remote), wire.Remote},
 		{"a server", withCertificate(a, &server), wire.Server},
-	})
+	}
+	runMatrix(t, m, callers)
+	runEnrolment(t, m, callers)
 	for name, open := range map[string]opener{"a certificate of another authority": withCertificate(a, &foreign), "a service of the mesh": withCertificate(a, service)} {
 		for _, r := range m.wire.Routes() {
 			if admittedAs(t, open, m.wire.Addr().String(), r) {

@@ -23,6 +23,7 @@ import (
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/monitor/script"
 	"corbel.dev/corbel/node/config"
+	"corbel.dev/corbel/node/logs"
 	"corbel.dev/corbel/node/nodeid"
 	"corbel.dev/corbel/telemetry"
 	"corbel.dev/corbel/telemetry/gometrics"
@@ -39,7 +40,7 @@ type base struct {
 	faults *fault.Injector
 	fs     vfs.FS
 	clock  clock.Clock
-	logs   *Logs
+	logs   *logs.Logs
 	log    *slog.Logger
 
 	tokens  *ownTokens
@@ -83,15 +84,15 @@ func newBase(cfg *config.Config) (*base, error) {
 		b.added[tagAway] = "starts"
 	}
 	b.live.Store(cfg)
-	level, ok := ParseLevel(cfg.Logging.Level)
+	level, ok := logs.ParseLevel(cfg.Logging.Level)
 	if !ok {
 		return nil, fmt.Errorf("log_level: %q is none of TRACE, DEBUG, INFO, WARN, ERROR", cfg.Logging.Level)
 	}
-	out, err := logWriter(&cfg.Logging, in.Clock())
+	out, err := logs.Writer(&cfg.Logging, in.Clock())
 	if err != nil {
 		return nil, err
 	}
-	b.logs = NewLogs(out, level, cfg.Logging.JSON)
+	b.logs = logs.New(out, level, cfg.Logging.JSON)
 	b.log = b.logs.Logger()
 	if cfg.DataDir != "" {
 		if err := b.fs.MkdirAll(cfg.DataDir, 0o700); err != nil {
@@ -267,7 +268,7 @@ func (b *base) run(ctx context.Context) error {
 func (b *base) reload(cfg *config.Config) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	level, ok := ParseLevel(cfg.Logging.Level)
+	level, ok := logs.ParseLevel(cfg.Logging.Level)
 	if !ok {
 		return fmt.Errorf("log_level: %q is unknown", cfg.Logging.Level)
 	}

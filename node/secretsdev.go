@@ -10,6 +10,7 @@ import (
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/node/logs"
 	"corbel.dev/corbel/secrets/keeper"
 )
 
@@ -34,7 +35,7 @@ type SecretsServer struct {
 
 // NewSecretsServer makes it and opens its port.
 func NewSecretsServer(cfg SecretsDev) (*SecretsServer, error) {
-	level, ok := ParseLevel(cfg.LogLevel)
+	level, ok := logs.ParseLevel(cfg.LogLevel)
 	if !ok {
 		return nil, fmt.Errorf("log-level: %q must be trace, debug, info, warn or error", cfg.LogLevel)
 	}
@@ -45,7 +46,7 @@ func NewSecretsServer(cfg SecretsDev) (*SecretsServer, error) {
 	if cfg.KVv1 {
 		kvVersion = "1"
 	}
-	logs := NewLogs(cfg.LogOutput, level, false)
+	lines := logs.New(cfg.LogOutput, level, false)
 	port := httpx.Listen{Address: cfg.Address}
 	if cfg.TLSDir != "" {
 		host, _, err := net.SplitHostPort(cfg.Address)
@@ -57,7 +58,7 @@ func NewSecretsServer(cfg SecretsDev) (*SecretsServer, error) {
 		}
 	}
 	plane, first, err := newDevSecrets(secretsConfig{ports: []secretsPort{{listen: port}}, clock: clock.Real{},
-		log: logs.Logger(), keeper: keeper.Config{Local: keeper.Local{Follow: logs.Follow}}}, cfg.RootToken, kvVersion)
+		log: lines.Logger(), keeper: keeper.Config{Local: keeper.Local{Follow: lines.Follow}}}, cfg.RootToken, kvVersion)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/vfs"
+	"corbel.dev/corbel/node/logs"
 	"corbel.dev/corbel/node/vaultconf"
 	"corbel.dev/corbel/secrets/cluster"
 	"corbel.dev/corbel/secrets/storage"
@@ -35,7 +36,7 @@ func MigrateSecrets(ctx context.Context, path string, out io.Writer) (report tra
 	if m.From.Type == "raft" && m.To.Type == "raft" {
 		return report, errors.New("both storages are raft: take a snapshot of the one and restore it to the other")
 	}
-	log := NewLogs(out, slog.LevelWarn, false).Logger()
+	log := logs.New(out, slog.LevelWarn, false).Logger()
 	for _, w := range m.Warnings {
 		log.Warn("configuration: " + w)
 	}

@@ -18,12 +18,13 @@ import (
 	"corbel.dev/corbel/monitor/asset"
 	"corbel.dev/corbel/monitor/script"
 	"corbel.dev/corbel/node/agentconf"
+	"corbel.dev/corbel/node/logs"
 	"corbel.dev/corbel/telemetry"
 )
 
 // SensuAgent is an agent of the monitor plane alone, as sensu-agent runs it.
 type SensuAgent struct {
-	logs    *Logs
+	logs    *logs.Logs
 	metrics *telemetry.Registry
 	agent   *agent.Agent
 	scripts *script.Engine
@@ -31,8 +32,8 @@ type SensuAgent struct {
 
 // NewSensuAgent makes it and opens its API's port; log lines go to out.
 func NewSensuAgent(cfg *agentconf.Config, out io.Writer) (*SensuAgent, error) {
-	level, _ := ParseLevel(cfg.LogLevel) // agentconf gives levels of ours
-	a := &SensuAgent{logs: NewLogs(out, level, false), scripts: script.New(script.Config{Command: cfg.ScriptCommand})}
+	level, _ := logs.ParseLevel(cfg.LogLevel) // agentconf gives levels of ours
+	a := &SensuAgent{logs: logs.New(out, level, false), scripts: script.New(script.Config{Command: cfg.ScriptCommand})}
 	log := a.logs.Logger()
 	a.metrics = telemetry.New(telemetry.Config{Settings: telemetry.Settings{MetricsPrefix: "sensu_go", PrometheusRetentionTime: 24 * time.Hour, DisableHostname: true}, Clock: clock.Real{}, Logger: log})
 	c := cfg.Agent

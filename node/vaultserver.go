@@ -25,6 +25,7 @@ import (
 	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/kit/version"
 	"corbel.dev/corbel/node/config"
+	"corbel.dev/corbel/node/logs"
 	"corbel.dev/corbel/node/vaultconf"
 	"corbel.dev/corbel/secrets/audit"
 	"corbel.dev/corbel/secrets/auth"
@@ -38,7 +39,7 @@ import (
 // VaultServer is a process that runs the secrets plane and nothing else, by a configuration in Vault's words.
 type VaultServer struct {
 	cfg     *vaultconf.Config
-	logs    *Logs
+	logs    *logs.Logs
 	log     *slog.Logger
 	faults  *fault.Injector
 	metrics *telemetry.Registry
@@ -100,13 +101,13 @@ func (s *VaultServer) openLogs(out io.Writer) error {
 		return err
 	}
 	if s.cfg.LogFile != "" {
-		f, err := openLogFile(&config.Logging{File: s.cfg.LogFile, RotateBytes: s.cfg.LogRotateBytes, RotateInterval: s.cfg.LogRotateAfter, RotateMaxFiles: s.cfg.LogRotateFiles}, clock.Real{})
+		out, err = logs.WithFile(out, &config.Logging{File: s.cfg.LogFile, RotateBytes: s.cfg.LogRotateBytes,
+			RotateInterval: s.cfg.LogRotateAfter, RotateMaxFiles: s.cfg.LogRotateFiles}, clock.Real{})
 		if err != nil {
-			return fmt.Errorf("log_file: %w", err)
+			return err
 		}
-		out = teeAll{out, f}
 	}
-	s.logs = NewLogs(out, level, s.cfg.LogJSON)
+	s.logs = logs.New(out, level, s.cfg.LogJSON)
 	s.log = s.logs.Logger()
 	return nil
 }
@@ -117,7 +118,7 @@ func (s *VaultServer) requestLog() (func(r *http.Request, status int, took time.
 	if name == "" || name == "off" {
 		return nil, nil
 	}
-	level, ok := ParseLevel(name)
+	level, ok := logs.ParseLevel(name)
 	if !ok {
 		return nil, fmt.Errorf("log_requests_level: %q must be off, trace, debug, info, warn or error", name)
 	}
@@ -131,7 +132,7 @@ func vaultLevel(cfg *vaultconf.Config) (slog.Level, error) {
 	if name == "" {
 		name = "info"
 	}
-	level, ok := ParseLevel(name)
+	level, ok := logs.ParseLevel(name)
 	if !ok {
 		return 0, fmt.Errorf("log_level: %q must be trace, debug, info, warn or error", name)
 	}

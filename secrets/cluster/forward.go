@@ -10,10 +10,12 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -198,6 +200,18 @@ func RedirectTo(leader Server, asked *url.URL) string {
 	return to
 }
 
+// own is where the paths of the servers' own begin; what is none of peerPaths is not there.
+const own = "/-/"
+
+// peerPaths is what servers ask of each other besides handing on the requests of clients. The wire lets nobody but
+// servers come this far (serve).
+var peerPaths = map[string]func(*peerHandler, http.ResponseWriter, *http.Request){
+	echoPath: (*peerHandler).echo, statusPath: (*peerHandler).status, evidencePath: (*peerHandler).evidence,
+}
+
+// PeerPaths lists them.
+func PeerPaths() []string { return slices.Sorted(maps.Keys(peerPaths)) }
+
 // peerHandler serves what other servers send.
 type peerHandler struct {
 	c   *Cluster
@@ -206,23 +220,16 @@ type peerHandler struct {
 
 // ServeHTTP implements http.Handler.
 func (h *peerHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch r.URL.Path {
-	case echoPath:
-		var s Server
-		if json.NewDecoder(io.LimitReader(r.Body, maxEcho)).Decode(&s) == nil && s.ID != "" {
-			h.c.hear(s)
-		}
-		w.WriteHeader(http.StatusNoContent)
-		return
-	case statusPath:
-		_ = json.NewEncoder(w).Encode(peerStatus{ID: h.c.cfg.Self.ID, Unsealed: !h.c.keeper.Sealed()})
-		return
-	case evidencePath:
-		if h.c.cfg.Evidence == nil {
-			http.NotFound(w, r)
+	if strings.HasPrefix(r.URL.Path, own) {
+		if serve := peerPaths[r.URL.Path]; serve != nil {
+			serve(h, w, r)
 			return
 		}
-		_, _ = w.Write(h.c.cfg.Evidence())
+		http.NotFound(w, r)
+		return
+	}
+	if !h.c.cfg.Encrypted { // nobody proved to be a server, so nobody's word about a client counts
+		http.Error(w, "requests are handed on over TLS alone", http.StatusForbidden)
 		return
 	}
 	if !h.c.keeper.Active() {
@@ -242,6 +249,27 @@ func (h *peerHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// A refusal may come before the body was read. The sender, who writes all of it, would find the connection closed
 	// and not the answer: what it sends is taken, and kept nowhere.
 	_, _ = io.Copy(io.Discard, r.Body) // one that went away is told nothing
+}
+
+// echo hears of a standby.
+func (h *peerHandler) echo(w http.ResponseWriter, r *http.Request) {
+	var s Server
+	if json.NewDecoder(io.LimitReader(r.Body, maxEcho)).Decode(&s) == nil && s.ID != "" {
+		h.c.hear(s)
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (h *peerHandler) status(w http.ResponseWriter, _ *http.Request) {
+	_ = json.NewEncoder(w).Encode(peerStatus{ID: h.c.cfg.Self.ID, Unsealed: !h.c.keeper.Sealed()})
+}
+
+func (h *peerHandler) evidence(w http.ResponseWriter, r *http.Request) {
+	if h.c.cfg.Evidence == nil {
+		http.NotFound(w, r)
+		return
+	}
+	_, _ = w.Write(h.c.cfg.Evidence())
 }
 
 // certificates are what a client showed on its connection, for certHeader.

@@ -1,4 +1,4 @@
-package node
+package logs
 
 import (
 	"os"
@@ -56,7 +56,7 @@ func TestLogFilesMakeRoom(t *testing.T) {
 	if err != nil || again.path != filepath.Join(dir, "corbel.log") {
 		t.Errorf("a folder gives %v, %v", again, err)
 	}
-	if _, err := logWriter(&config.Logging{Syslog: true, SyslogFacility: "NOWHERE"}, clk); err == nil || !strings.Contains(err.Error(), "syslog_facility") {
+	if _, err := Writer(&config.Logging{Syslog: true, SyslogFacility: "NOWHERE"}, clk); err == nil || !strings.Contains(err.Error(), "syslog_facility") {
 		t.Errorf("a wrong facility: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package node
+package logs
 
 import (
 	"bytes"
@@ -26,7 +26,7 @@ func (w *blockedWriter) Write(p []byte) (int, error) {
 
 func TestLoggingNeverWaitsAndCountsDrops(t *testing.T) {
 	w := &blockedWriter{open: make(chan struct{})}
-	l := NewLogs(w, slog.LevelInfo, false)
+	l := New(w, slog.LevelInfo, false)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- l.Run(ctx) }()
@@ -50,7 +50,7 @@ func TestLoggingNeverWaitsAndCountsDrops(t *testing.T) {
 
 func TestFollowersHaveTheirOwnLevel(t *testing.T) {
 	var out bytes.Buffer
-	l := NewLogs(&out, slog.LevelWarn, false)
+	l := New(&out, slog.LevelWarn, false)
 	log := l.Logger()
 	if log.Enabled(t.Context(), slog.LevelDebug) {
 		t.Fatal("debug is on although nobody wants it")
@@ -85,7 +85,7 @@ func TestFollowersHaveTheirOwnLevel(t *testing.T) {
 
 // TestFollowersReadTheContractsLines: tools match on the level in brackets.
 func TestFollowersReadTheContractsLines(t *testing.T) {
-	l := NewLogs(io.Discard, slog.LevelWarn, false)
+	l := New(io.Discard, slog.LevelWarn, false)
 	log := l.Logger()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -1,4 +1,6 @@
-package node
+// Package logs is where the log lines of a process go: to stderr, files that make room, syslog, and those who follow.
+// Logging never waits.
+package logs
 
 import (
 	"bytes"
@@ -43,8 +45,8 @@ type follower struct {
 	lines chan []byte
 }
 
-// NewLogs makes Logs that write lines of level and above to out.
-func NewLogs(out io.Writer, level slog.Level, json bool) *Logs {
+// New makes Logs that write lines of level and above to out.
+func New(out io.Writer, level slog.Level, json bool) *Logs {
 	l := &Logs{json: json, out: out, queue: make(chan []byte, logQueueLines), followers: map[*follower]struct{}{}}
 	l.SetLevel(level)
 	return l
@@ -217,7 +219,7 @@ func (l *Logs) Flush() {
 
 func (l *Logs) write(line []byte) {
 	if n := l.dropped.Swap(0); n > 0 {
-		r := slog.NewRecord(nowForLog(), slog.LevelWarn, "log lines were dropped because the log could not be written fast enough", 0)
+		r := slog.NewRecord(time.Now(), slog.LevelWarn, "log lines were dropped because the log could not be written fast enough", 0)
 		r.AddAttrs(slog.Uint64("lines", n))
 		h, _ := l.Logger().Handler().(*logHandler)
 		_, _ = l.out.Write(h.render(context.Background(), r, logForm(l.json, asText)))
@@ -259,6 +261,3 @@ func (l *Logs) Follow(ctx context.Context, level slog.Level, json bool, w io.Wri
 		}
 	}
 }
-
-// nowForLog stamps lines that the log makes about itself.
-func nowForLog() time.Time { return time.Now() }

@@ -1,4 +1,4 @@
-package node
+package logs
 
 import (
 	"errors"
@@ -16,8 +16,8 @@ import (
 	"corbel.dev/corbel/node/config"
 )
 
-// logWriter is where log lines go: stderr, and the file and syslog where they are configured.
-func logWriter(l *config.Logging, clk clock.Clock) (io.Writer, error) {
+// Writer is where log lines go: stderr, and the file and syslog where they are configured.
+func Writer(l *config.Logging, clk clock.Clock) (io.Writer, error) {
 	out := []io.Writer{os.Stderr}
 	if l.File != "" {
 		f, err := openLogFile(l, clk)
@@ -63,6 +63,15 @@ var facilities = map[string]syslog.Priority{
 	"UUCP": syslog.LOG_UUCP, "CRON": syslog.LOG_CRON, "AUTHPRIV": syslog.LOG_AUTHPRIV, "FTP": syslog.LOG_FTP,
 	"LOCAL0": syslog.LOG_LOCAL0, "LOCAL1": syslog.LOG_LOCAL1, "LOCAL2": syslog.LOG_LOCAL2, "LOCAL3": syslog.LOG_LOCAL3,
 	"LOCAL4": syslog.LOG_LOCAL4, "LOCAL5": syslog.LOG_LOCAL5, "LOCAL6": syslog.LOG_LOCAL6, "LOCAL7": syslog.LOG_LOCAL7,
+}
+
+// WithFile is out and the file that l names.
+func WithFile(out io.Writer, l *config.Logging, clk clock.Clock) (io.Writer, error) {
+	f, err := openLogFile(l, clk)
+	if err != nil {
+		return nil, fmt.Errorf("log_file: %w", err)
+	}
+	return teeAll{out, f}, nil
 }
 
 // logFile is a file that makes room: past a size or an age it is renamed with the time in its

@@ -1,4 +1,4 @@
-package node
+package logs
 
 import (
 	"bytes"
