@@ -1,14 +1,10 @@
 package bench
 
 import (
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// childAttr makes children die with the bench, so that none outlives a killed run.
-func childAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
 // processTime is the processor time that a process took so far, to the nanosecond: a round takes a few of the
 // ticks of /proc. The clock's number is made of the process's as the kernel's headers do it (MAKE_PROCESS_CPUCLOCK).

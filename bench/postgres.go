@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/hostinfo"
+	"corbel.dev/corbel/kit/spawn"
 )
 
 // postgres is a PostgreSQL server of the bench's own, in a folder of its own, with its
@@ -57,7 +58,7 @@ func startPostgres(ctx context.Context) (*postgres, error) {
 }
 
 func (p *postgres) start(ctx context.Context, bin string) error {
-	attr := childAttr()
+	attr := spawn.DieWithParent()
 	if os.Getuid() == 0 { // which PostgreSQL refuses to be
 		uid, gid, err := hostinfo.PostgresUser()
 		if err != nil {

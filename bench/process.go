@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -11,50 +10,26 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"corbel.dev/corbel/kit/spawn"
 )
 
 // process is a child that the bench started and will stop.
 type process struct {
 	cmd  *exec.Cmd
-	tail *tailBuffer
+	tail *spawn.Tail
 	done chan struct{}
 	err  error
 }
 
-// tailBuffer keeps the last bytes that a child printed, for error messages.
-type tailBuffer struct {
-	mu  sync.Mutex
-	buf []byte
-}
-
-const tailBytes = 4096
-
-// Write implements io.Writer; it never fails.
-func (t *tailBuffer) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.buf = append(t.buf, p...)
-	if len(t.buf) > 2*tailBytes {
-		t.buf = append(t.buf[:0], t.buf[len(t.buf)-tailBytes:]...)
-	}
-	return len(p), nil
-}
-
-func (t *tailBuffer) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(bytes.TrimSpace(t.buf))
-}
-
 func newProcess(binary string, args []string, dir string, env []string) *process {
-	p := &process{cmd: exec.Command(binary, args...), tail: &tailBuffer{}, done: make(chan struct{})}
+	p := &process{cmd: exec.Command(binary, args...), tail: &spawn.Tail{}, done: make(chan struct{})}
 	p.cmd.Dir = dir
 	p.cmd.Stdout, p.cmd.Stderr = p.tail, p.tail
 	p.cmd.Env = append(os.Environ(), env...)
-	p.cmd.SysProcAttr = childAttr()
+	p.cmd.SysProcAttr = spawn.DieWithParent()
 	return p
 }
 

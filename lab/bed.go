@@ -19,6 +19,7 @@ import (
 	"corbel.dev/corbel/doctor"
 	"corbel.dev/corbel/kit/fault"
 	"corbel.dev/corbel/kit/fault/netns"
+	"corbel.dev/corbel/kit/spawn"
 	"corbel.dev/corbel/kit/testport"
 )
 
@@ -70,35 +71,10 @@ type server struct {
 	control                                *fault.Control
 	client                                 *client.Client
 	ended                                  chan struct{}
-	output                                 *output
+	output                                 *spawn.Tail
 	extra                                  []string // configuration of its own
 	agent                                  bool
 	host                                   int // its number in bed.net, where that is
-}
-
-// output keeps the end of what a process prints, for errors.
-type output struct {
-	mu  sync.Mutex // guards buf
-	buf []byte
-}
-
-const outputBytes = 8 << 10
-
-// Write implements io.Writer; it never fails.
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.buf = append(o.buf, p...)
-	if len(o.buf) > 2*outputBytes {
-		o.buf = append(o.buf[:0], o.buf[len(o.buf)-outputBytes:]...)
-	}
-	return len(p), nil
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return string(bytes.TrimSpace(o.buf))
 }
 
 // open starts the clusters and waits until every member serves.
@@ -147,7 +123,7 @@ func newServer(name string, hcl ...string) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{name: name, output: &output{}, extra: hcl}
+	s := &server{name: name, output: &spawn.Tail{}, extra: hcl}
 	for i, field := range []*string{&s.http, &s.rpc, &s.serf, &s.monitor, &s.agents} {
 		*field = "127.0.0.1:" + strconv.Itoa(ports[i])
 	}
@@ -207,7 +183,7 @@ func (b *bed) start(s *server, join []string) (err error) {
 		cmd = b.net.Command(context.Background(), s.host, b.options.Binary, args...)
 	}
 	cmd.Dir, cmd.Env = b.dir, plainEnv()
-	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = s.output, s.output, dieWithParent()
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = s.output, s.output, spawn.DieWithParent()
 	if s.client, err = client.New(client.Config{Address: reach, Timeout: 10 * time.Second}); err != nil {
 		return err
 	}
@@ -328,7 +304,7 @@ func (b *bed) askWith(ctx context.Context, s *server, into *doctor.Report) error
 		}
 	}
 	cmd := exec.CommandContext(ctx, b.options.Binary, args...)
-	cmd.Env, cmd.SysProcAttr = plainEnv(), dieWithParent()
+	cmd.Env, cmd.SysProcAttr = plainEnv(), spawn.DieWithParent()
 	var complaint bytes.Buffer
 	cmd.Stderr = &complaint
 	out, err := cmd.Output()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/client"
+	"corbel.dev/corbel/kit/spawn"
 )
 
 // length says in a bench's own words that it is to last so long.
@@ -55,11 +56,12 @@ func noLoad(*bed) []stream { return nil }
 // bench starts one and waits for its servers, where the bed has none. Where it has, the bench is started again
 // whenever it has ended.
 func (b *bed) bench(ctx context.Context, args []string) error {
-	printed := &output{}
+	printed := &spawn.Tail{}
 	again := len(b.servers) > 0
 	begin := func() (*exec.Cmd, error) {
 		cmd := exec.Command(b.options.Binary, append([]string{"bench"}, args...)...)
-		cmd.Dir, cmd.Env, cmd.SysProcAttr, cmd.Stdout, cmd.Stderr = b.dir, plainEnv(), dieWithParent(), printed, printed
+		cmd.Dir, cmd.Env, cmd.SysProcAttr = b.dir, plainEnv(), spawn.DieWithParent()
+		cmd.Stdout, cmd.Stderr = printed, printed
 		return cmd, cmd.Start()
 	}
 	cmd, err := begin()
@@ -135,7 +137,7 @@ func stop(p *os.Process, over <-chan error) {
 func (b *bed) adopt(parent int) error {
 	all, err := childrenOf(parent)
 	for _, args := range all {
-		s := &server{output: &output{}}
+		s := &server{output: &spawn.Tail{}}
 		for i := 0; i+1 < len(args); i++ {
 			switch args[i] {
 			case "-node":

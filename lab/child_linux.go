@@ -13,9 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dieWithParent ends servers with the lab, so that none outlives a killed run.
-func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
-
 // asUser runs a child as another user.
 func asUser(attr *syscall.SysProcAttr, uid, gid int) *syscall.SysProcAttr {
 	attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}

@@ -11,8 +11,6 @@ import (
 
 var errLinux = errors.New("this scenario needs Linux")
 
-func dieWithParent() *syscall.SysProcAttr { return nil }
-
 func asUser(*syscall.SysProcAttr, int, int) *syscall.SysProcAttr { return nil }
 
 type syncs struct{}

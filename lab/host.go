@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/fault"
+	"corbel.dev/corbel/kit/spawn"
 )
 
 // exhaustDescriptors leaves a follower few descriptors and takes them with connections.
@@ -57,7 +58,7 @@ func throttleProxy(ctx context.Context, b *bed) (string, error) {
 	const name = "lab-proxy"
 	// A tenth of a core in bursts, as a proxy with traffic.
 	cmd := exec.Command(envoy, "-c", "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.1; done", "envoy", "--service-node", name)
-	cmd.SysProcAttr = dieWithParent()
+	cmd.SysProcAttr = spawn.DieWithParent()
 	if err := cmd.Start(); err != nil {
 		return "", err
 	}

@@ -9,6 +9,7 @@ import (
 	"corbel.dev/corbel/client"
 	"corbel.dev/corbel/kit/fault"
 	"corbel.dev/corbel/kit/fault/netns"
+	"corbel.dev/corbel/kit/spawn"
 )
 
 // agentsOfLab is how many hosts the network scenarios have beside the server.
@@ -27,7 +28,8 @@ func hosts(ctx context.Context, b *bed) error {
 	b.later(func() { _ = b.net.Close() })
 	join := []string{"-retry-join", b.net.IP(0) + ":8301"}
 	for i := range 1 + agentsOfLab {
-		s := &server{name: "server-1", host: i, output: &output{}, rpc: b.net.IP(i) + ":8300", serf: b.net.IP(i) + ":8301"}
+		s := &server{name: "server-1", host: i, output: &spawn.Tail{}}
+		s.rpc, s.serf = b.net.IP(i)+":8300", b.net.IP(i)+":8301"
 		if s.agent = i > 0; s.agent {
 			s.name = fmt.Sprintf("agent-%d", i)
 		}

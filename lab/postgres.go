@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/hostinfo"
+	"corbel.dev/corbel/kit/spawn"
 )
 
 // postgresBin finds initdb and postgres: PATH, else where distributions put them.
@@ -42,7 +43,7 @@ func (b *bed) postgres(ctx context.Context) (string, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", err
 	}
-	attr := dieWithParent()
+	attr := spawn.DieWithParent()
 	if os.Getuid() == 0 { // which PostgreSQL refuses to be
 		uid, gid, err := hostinfo.PostgresUser()
 		if err != nil {
@@ -61,7 +62,7 @@ func (b *bed) postgres(ctx context.Context) (string, error) {
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("initdb: %w\n%s", err, out)
 	}
-	printed := &output{}
+	printed := &spawn.Tail{}
 	server := exec.Command(filepath.Join(bin, "postgres"), "-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "max_connections=100")
 	server.Dir, server.SysProcAttr, server.Stdout, server.Stderr = dir, attr, printed, printed
 	held, done, err := startSlowable(server)

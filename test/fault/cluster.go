@@ -16,6 +16,7 @@ import (
 
 	"corbel.dev/corbel/kit/fault"
 	"corbel.dev/corbel/kit/fault/netns"
+	"corbel.dev/corbel/kit/spawn"
 	"corbel.dev/corbel/kit/testport"
 )
 
@@ -116,7 +117,7 @@ func (l *Lab) prepare(shape Shape) (*Cluster, error) {
 
 func (l *Lab) server(shape Shape, dir string, i int) (*Server, error) {
 	name := fmt.Sprintf("server-%d", i+1)
-	s := &Server{Name: name, Dir: filepath.Join(dir, name), output: &tail{}}
+	s := &Server{Name: name, Dir: filepath.Join(dir, name), output: &spawn.Tail{}}
 	if shape.Net != nil {
 		ip := shape.Net.IP(i)
 		s.HTTP, s.RPC, s.Serf = "unix:"+filepath.Join(dir, name+".sock"), ip+":8300", ip+":8301"

@@ -17,9 +17,11 @@ import (
 	"github.com/google/uuid"
 
 	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/test/fault/intrude"
 )
 
-// Hostile says how long processes without certificate, key or token lie by gossip while a load runs (A13).
+// Hostile says how long processes without certificate, key or token lie by gossip while a load runs, and an agent and
+// a stranger call what servers alone may call (A13).
 type Hostile struct {
 	// Schedules are drawn one after the other, each with the liars of one kind or several.
 	Schedules int
@@ -30,7 +32,9 @@ type Hostile struct {
 // HostileReport is what became of it.
 type HostileReport struct {
 	Schedules, Liars, Looks, Acked int
-	Kinds                          map[string]int
+	// Calls and Refused are those of intruders by RPC and Raft.
+	Calls, Refused int
+	Kinds          map[string]int
 }
 
 // hostileRun is a cluster with liars in its pool.
@@ -64,7 +68,12 @@ var hostileKinds = []string{"address", "id", "swap", "replica", "left", "crowd",
 // RunHostile lets liars come and go under a load. Nobody may lose a vote, no write may be lost, and the members are, at
 // each look at each server, who they were.
 func (l *Lab) RunHostile(ctx context.Context, cfg Hostile, seed uint64) (report HostileReport, err error) {
-	c, book, load, err := l.loaded(ctx, Shape{Servers: 3, HCL: []string{linearHCL, stableHCL}}, seed)
+	a, err := intrude.NewAuthority(ctx, l.Binary, l.Dir)
+	if err != nil {
+		return report, err
+	}
+	shape := Shape{Servers: 3, Monitor: true, HCL: []string{linearHCL, stableHCL, a.HCL()}}
+	c, book, load, err := l.loaded(ctx, shape, seed)
 	if err != nil {
 		return report, err
 	}
@@ -94,6 +103,14 @@ func (l *Lab) RunHostile(ctx context.Context, cfg Hostile, seed uint64) (report 
 	for _, s := range c.Servers {
 		r.wg.Go(func() { r.watch(watching, s, stop) })
 	}
+	callers := a.Callers([]string{c.Servers[0].RPC, c.Servers[1].RPC, c.Servers[2].RPC})
+	for _, i := range callers {
+		r.wg.Go(func() {
+			if err := i.Run(watching); err != nil {
+				stop(err)
+			}
+		})
+	}
 	for n := 0; n < cfg.Schedules && watching.Err() == nil; n++ {
 		if err := r.schedule(watching, n, cfg.Each); err != nil && watching.Err() == nil {
 			stop(err)
@@ -105,6 +122,10 @@ func (l *Lab) RunHostile(ctx context.Context, cfg Hostile, seed uint64) (report 
 	r.wg.Wait()
 	load.stop()
 	report.Looks, report.Acked = int(r.looks.Load()), int(acked.Load())
+	for _, i := range callers {
+		calls, refused := i.Calls()
+		report.Calls, report.Refused = report.Calls+calls, report.Refused+refused
+	}
 	err = errors.Join(wrong, c.Converged(ctx, startLimit), c.audit(ctx, book), c.voters(ctx, 3), c.Damage())
 	if err != nil {
 		err = fmt.Errorf("%w\n%s", err, c.logs())

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"corbel.dev/corbel/kit/spawn"
 	"corbel.dev/corbel/kit/testport"
 	"corbel.dev/corbel/secrets/storage/pgstore/pgtest"
 )
@@ -165,7 +166,7 @@ func (r *secretsRun) found(ctx context.Context, binary, dir string) error {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			return err
 		}
-		s := &Server{Name: name, Dir: dir, HTTP: fmt.Sprintf("127.0.0.1:%d", ports[2*i]), output: &tail{},
+		s := &Server{Name: name, Dir: dir, HTTP: fmt.Sprintf("127.0.0.1:%d", ports[2*i]), output: &spawn.Tail{},
 			command: func() *exec.Cmd { return exec.Command(binary, "vault", "server", "-config", file) }}
 		if r.cfg.Storage != "postgresql" {
 			s.powered = filepath.Join(dir, name)

@@ -1,7 +1,6 @@
 package faultrun
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,11 +9,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"corbel.dev/corbel/kit/fault"
+	"corbel.dev/corbel/kit/spawn"
 	"corbel.dev/corbel/kit/vfs"
 )
 
@@ -30,35 +29,10 @@ type Server struct {
 	powered string
 
 	command func() *exec.Cmd
-	output  *tail
+	output  *spawn.Tail
 	proc    *exec.Cmd
 	ended   chan struct{}
 	frozen  bool
-}
-
-// tail keeps the last bytes that a server printed.
-type tail struct {
-	mu  sync.Mutex
-	buf []byte
-}
-
-const tailBytes = 64 << 10
-
-// Write implements io.Writer; it never fails.
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.buf = append(t.buf, p...)
-	if len(t.buf) > 2*tailBytes {
-		t.buf = append(t.buf[:0], t.buf[len(t.buf)-tailBytes:]...)
-	}
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(bytes.TrimSpace(t.buf))
 }
 
 // errRunning says that a server was started twice.
@@ -71,7 +45,7 @@ func (s *Server) Start(begin ...fault.Command) error {
 	}
 	cmd := s.command()
 	cmd.Stdout, cmd.Stderr = s.output, s.output
-	cmd.SysProcAttr = dieWithParent()
+	cmd.SysProcAttr = spawn.DieWithParent()
 	if s.powered != "" {
 		begin = append([]fault.Command{{Do: fault.DoPower, Name: s.powered + ".power", Glob: s.powered}}, begin...)
 	}

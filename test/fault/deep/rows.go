@@ -217,7 +217,8 @@ func slowStreams(ctx context.Context, l *faultrun.Lab, _ uint64) (done, error) {
 
 func hostile(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
 	r, err := l.RunHostile(ctx, faultrun.Hostile{Schedules: 100, Each: 6 * time.Second}, seed)
-	return done{Counts: map[string]int{"schedules": r.Schedules, "liars": r.Liars, "looks at the members": r.Looks, "acknowledged": r.Acked}}, err
+	return done{Counts: map[string]int{"schedules": r.Schedules, "liars": r.Liars, "looks at the members": r.Looks,
+		"calls of intruders": r.Calls, "acknowledged": r.Acked}}, err
 }
 
 func frozen(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
