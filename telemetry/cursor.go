@@ -1,6 +1,8 @@
 package telemetry
 
-import "math"
+import (
+	"math"
+)
 
 // Reading is what happened to one series since a cursor's previous pass. It and
 // what it points to are valid during the call that hands it out.

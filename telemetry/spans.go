@@ -164,17 +164,14 @@ func (r *Request) add(part Span, slow bool) TraceID {
 	return r.root.Trace
 }
 
-type requestKey struct{}
-
 // WithRequest has what is done under ctx be parts of r.
 func WithRequest(ctx context.Context, r *Request) context.Context {
-	return context.WithValue(ctx, requestKey{}, r)
+	c := carriedBy(ctx)
+	c.request = r
+	return with(ctx, &c)
 }
 
-func requestOf(ctx context.Context) *Request {
-	r, _ := ctx.Value(requestKey{}).(*Request)
-	return r
-}
+func requestOf(ctx context.Context) *Request { return carriedBy(ctx).request }
 
 // PassedOn is the traceparent of a request that is handed to another server: the request's own span is the parent
 // where it will be sent for certain; else it is what the caller sent.

@@ -71,15 +71,34 @@ func ParseTraceparent(header string) (t Traceparent, ok bool) {
 	return t, true
 }
 
-type traceKey struct{}
+// carried is what a context tells of the request that it is of, to those who measure and to nobody else.
+type carried struct {
+	trace   string
+	request *Request
+	account *Account
+}
+
+type carriedKey struct{}
+
+func with(ctx context.Context, c *carried) context.Context {
+	return context.WithValue(ctx, carriedKey{}, c)
+}
+
+func carriedBy(ctx context.Context) carried {
+	if c, _ := ctx.Value(carriedKey{}).(*carried); c != nil {
+		return *c
+	}
+	return carried{}
+}
 
 // WithTrace gives ctx the id of the caller's trace (W3C Trace Context), for whoever keeps slow requests.
 func WithTrace(ctx context.Context, id string) context.Context {
-	return context.WithValue(ctx, traceKey{}, id)
+	c := carriedBy(ctx)
+	c.trace = id
+	return with(ctx, &c)
 }
 
 // TraceOf is the id that WithTrace gave, "" without one.
 func TraceOf(ctx context.Context) string {
-	id, _ := ctx.Value(traceKey{}).(string)
-	return id
+	return carriedBy(ctx).trace
 }

@@ -10,8 +10,8 @@ import (
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/secrets"
-	"corbel.dev/corbel/secrets/keeper"
 	"corbel.dev/corbel/secrets/quota"
+	"corbel.dev/corbel/secrets/task"
 )
 
 func appendJSON(out []byte, v any) []byte {
@@ -70,7 +70,7 @@ type made struct {
 }
 
 // of makes the answer of the keeper's reply; the body is appended to buf.
-func (a *made) of(buf []byte, q *secrets.Request, r *keeper.Reply) {
+func (a *made) of(buf []byte, q *secrets.Request, r *task.Reply) {
 	switch {
 	case r.Raw != nil:
 		a.status, a.contentType, a.body = cmp.Or(r.Raw.Status, http.StatusOK), []string{r.Raw.ContentType}, r.Raw.Body
@@ -116,7 +116,7 @@ func (a *made) write(w http.ResponseWriter) {
 }
 
 // answer writes the keeper's reply. A large one has its place in the budget of bytes until the client has taken it.
-func answer(w http.ResponseWriter, r *http.Request, q *secrets.Request, reply *keeper.Reply) {
+func answer(w http.ResponseWriter, r *http.Request, q *secrets.Request, reply *task.Reply) {
 	if reply.Raw != nil && reply.Raw.Stream != nil {
 		stream(w, reply.Raw)
 		return

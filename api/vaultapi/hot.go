@@ -13,7 +13,7 @@ import (
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
-	"corbel.dev/corbel/secrets/keeper"
+	"corbel.dev/corbel/secrets/task"
 )
 
 // Hot answers plain reads and writes of records without net/http: GET, PUT and POST
@@ -68,7 +68,7 @@ const (
 )
 
 // answer writes what answer and fail write through net/http.
-func (h *Hot) answer(c *hothttp.Call, q *secrets.Request, r *keeper.Reply, err error) {
+func (h *Hot) answer(c *hothttp.Call, q *secrets.Request, r *task.Reply, err error) {
 	a := made{status: http.StatusOK}
 	bp := httpx.GetBuffer()
 	defer httpx.PutBuffer(bp)

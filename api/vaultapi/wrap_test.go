@@ -1,6 +1,7 @@
 package vaultapi
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -8,8 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-
-	"encoding/json"
 )
 
 // raw is an answer byte for byte.

@@ -17,6 +17,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/keeper"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/tables"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -88,7 +89,7 @@ func New(cfg Config) *Cluster {
 func (c *Cluster) Reigns(ctx context.Context) error {
 	r := c.reign.Load()
 	if r == nil {
-		return keeper.ErrStandby
+		return tables.ErrStandby
 	}
 	return r.Held(ctx)
 }

@@ -64,6 +64,7 @@ type Special struct {
 	Token     []string // need a token and no policy: what they tell depends on the token's rights
 	Visible   []string // those of Token that answer without a token too, with what everybody may see
 	Protected []string // need sudo
+	Personal  bool     // each token has records of its own, below its hash, and sees no others
 }
 
 // Leaser is an Engine whose answers have leases. Both calls may come again for what was done

@@ -17,6 +17,8 @@ import (
 	"corbel.dev/corbel/secrets/audit"
 	"corbel.dev/corbel/secrets/policy"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/tables"
+	"corbel.dev/corbel/secrets/task"
 	"corbel.dev/corbel/secrets/token"
 )
 
@@ -29,20 +31,20 @@ var errAudit = errkind.New(errkind.Internal, "internal error")
 // record has an entry recorded. Whoever finds all devices gone looks whether others took their place.
 func (k *Keeper) record(ctx context.Context, e *audit.Entry) error {
 	for {
-		st := k.state.Load()
-		if st == nil || len(st.audits) == 0 {
+		st := k.gate.Load()
+		if st == nil || len(st.Audits) == 0 {
 			return nil
 		}
 		name, begin := "log_request", time.Now()
 		if e.Answer {
 			name = "log_response"
 		}
-		err := audit.Record(ctx, st.audits, e)
+		err := audit.Record(ctx, st.Audits, e)
 		k.meters.audit[name].Observe(time.Since(begin))
 		switch {
 		case err == nil:
 			return nil
-		case errors.Is(err, audit.ErrClosed) && k.state.Load() != st:
+		case errors.Is(err, audit.ErrClosed) && k.gate.Load() != st:
 			continue
 		}
 		k.meters.auditFailed[name].Add(1)
@@ -52,13 +54,13 @@ func (k *Keeper) record(ctx context.Context, e *audit.Entry) error {
 
 // audited has the request recorded before anything is done, together with why it is refused, where it is; then
 // the refusal as well. It returns the refusal.
-func (k *Keeper) audited(ctx context.Context, t *task, refusal error) error {
+func (k *Keeper) audited(ctx context.Context, t *task.Task, refusal error) error {
 	if !k.audits() {
 		return refusal
 	}
 	e := k.entryOf(t, refusal)
 	if err := k.record(ctx, e); err != nil || refusal == nil {
-		if err != nil && t.used {
+		if err != nil && t.Used {
 			k.unuse(context.WithoutCancel(ctx), t)
 		}
 		return err
@@ -68,12 +70,12 @@ func (k *Keeper) audited(ctx context.Context, t *task, refusal error) error {
 }
 
 func (k *Keeper) audits() bool {
-	st := k.state.Load()
-	return st != nil && len(st.audits) > 0
+	st := k.gate.Load()
+	return st != nil && len(st.Audits) > 0
 }
 
 // answered answers a request, and has the answer recorded before it is given.
-func (k *Keeper) answered(ctx context.Context, t *task) (*Reply, error) {
+func (k *Keeper) answered(ctx context.Context, t *task.Task) (*task.Reply, error) {
 	reply, err := k.run(ctx, t)
 	if !k.audits() {
 		return reply, err
@@ -81,7 +83,7 @@ func (k *Keeper) answered(ctx context.Context, t *task) (*Reply, error) {
 	e := k.entryOf(t, err)
 	e.Answer, e.Time = true, k.cfg.Now()
 	if reply != nil {
-		e.Response = reply.audited()
+		e.Response = auditedReply(reply)
 	}
 	if failed := k.record(context.WithoutCancel(ctx), e); failed != nil {
 		return nil, failed
@@ -89,32 +91,33 @@ func (k *Keeper) answered(ctx context.Context, t *task) (*Reply, error) {
 	return reply, err
 }
 
-func (k *Keeper) entryOf(t *task, err error) *audit.Entry {
-	e := &audit.Entry{Time: t.Now, Request: t.Request, Mount: t.entry, Version: k.running, HashHeaders: t.st.headers}
+func (k *Keeper) entryOf(t *task.Task, err error) *audit.Entry {
+	e := &audit.Entry{Time: t.Now, Request: t.Request, Mount: t.Entry, Version: k.running, HashHeaders: t.Tables.Headers}
 	if err != nil {
 		e.Error = errkind.Text(err)
 	}
-	if t.holder != nil {
+	if t.Bearer != nil {
 		var identity []string
-		if p := t.holder.person; p != nil && p.Persona != nil {
+		if p := t.Bearer.Person; p != nil && p.Persona != nil {
 			identity = p.Policies
 		}
-		e.Auth = auditAuth(t.Token, t.holder.Token, identity)
+		e.Auth = auditAuth(t.Token, t.Bearer.Token, identity)
 		e.Auth.Uses = true
 	}
-	if t.judged != nil {
-		e.Auth.Decided, e.Auth.Allowed, e.Auth.Granting = true, t.judged.Allowed, t.judged.Granting
+	if t.Judged != nil {
+		e.Auth.Decided, e.Auth.Allowed, e.Auth.Granting = true, t.Judged.Allowed, t.Judged.Granting
 	}
 	return e
 }
 
 func auditAuth(id string, t *token.Token, identity []string) audit.Auth {
-	return audit.Auth{ID: id, Accessor: t.Accessor, DisplayName: t.DisplayName, Policies: t.Policies, Identity: identity, Metadata: t.Meta, Entity: t.Entity,
+	return audit.Auth{ID: id, Accessor: t.Accessor, DisplayName: t.DisplayName, Policies: t.Policies, Identity: identity,
+		Metadata: t.Meta, Entity: t.Entity,
 		Type: t.Type(), TTL: t.TTL, Issued: t.Created, NumUses: max(t.Uses, 0)}
 }
 
-// audited is the answer as devices record it.
-func (r *Reply) audited() *audit.Response {
+// auditedReply is the answer as devices record it.
+func auditedReply(r *task.Reply) *audit.Response {
 	out := &audit.Response{}
 	if r.Response != nil {
 		out.Data, out.Warnings, out.Raw = r.Data, r.Warnings, r.Raw
@@ -129,14 +132,15 @@ func (r *Reply) audited() *audit.Response {
 		out.LeaseID = r.Lease.ID
 	}
 	if w := r.Wrap; w != nil {
-		out.Wrap = &audit.Wrap{Token: w.Token, Accessor: w.Accessor, Wrapped: w.Wrapped, TTL: w.TTL, Created: w.Created, Path: w.Path}
+		out.Wrap = &audit.Wrap{Token: w.Token, Accessor: w.Accessor, Wrapped: w.Wrapped, TTL: w.TTL, Created: w.Created,
+			Path: w.Path}
 	}
 	return out
 }
 
 // openAudits starts the devices that are stored. They are opened when the first entry comes:
 // one that cannot be is as one that fails.
-func (k *Keeper) openAudits(ctx context.Context, st *state) error {
+func (k *Keeper) openAudits(ctx context.Context, st *tables.Tables) error {
 	if err := k.loadAuditHeaders(ctx, st); err != nil {
 		return err
 	}
@@ -151,11 +155,11 @@ func (k *Keeper) openAudits(ctx context.Context, st *state) error {
 			rules.Unsafe, rules.Prefix = true, true // they were judged when they were made
 			var d *audit.Device
 			if d, err = audit.Open(c, rules, k.cfg.Log, k.cfg.Metrics); err == nil {
-				st.audits = append(st.audits, d)
+				st.Audits = append(st.Audits, d)
 				continue
 			}
 		}
-		closeAudits(st.audits)
+		closeAudits(st.Audits)
 		return errkind.Errorf(errkind.Corrupt, "the audit device %s cannot be read: %w", r.Key, err)
 	}
 	return nil
@@ -172,12 +176,12 @@ func closeAudits(list []*audit.Device) {
 
 // ReopenAudits closes and opens what audit devices write to: logs were moved away.
 func (k *Keeper) ReopenAudits() error {
-	st := k.state.Load()
+	st := k.gate.Load()
 	if st == nil {
 		return nil
 	}
 	var errs []error
-	for _, d := range st.audits {
+	for _, d := range st.Audits {
 		errs = append(errs, d.Reopen())
 	}
 	return errors.Join(errs...)
@@ -185,15 +189,17 @@ func (k *Keeper) ReopenAudits() error {
 
 func (s *system) audits(c *sysCall) (any, error) {
 	out := map[string]any{}
-	for _, d := range c.st.audits {
+	for _, d := range c.Tables.Audits {
 		e := d.Config
-		out[e.Path] = map[string]any{"path": e.Path, "type": e.Type, "description": e.Description, "options": e.Options, "local": e.Local}
+		out[e.Path] = map[string]any{"path": e.Path, "type": e.Type, "description": e.Description, "options": e.Options,
+			"local": e.Local}
 	}
 	return out, nil
 }
 
 func (s *system) enableAudit(c *sysCall) (any, error) {
-	e := &audit.Config{Path: strings.Trim(c.name, "/") + "/", Type: c.f.String("type"), Description: c.f.String("description"), Options: c.f.Texts("options"),
+	e := &audit.Config{Path: strings.Trim(c.name, "/") + "/", Type: c.f.String("type"),
+		Description: c.f.String("description"), Options: c.f.Texts("options"),
 		Local: c.f.Bool("local", false), UUID: uuid.NewString(), Salt: token.NewSalt()}
 	if err := c.f.Err(); err != nil {
 		return nil, err
@@ -210,12 +216,12 @@ func (s *system) enableAudit(c *sysCall) (any, error) {
 		return nil, err
 	}
 	if err = d.Try(c, uuid.NewString(), c.Now); err == nil {
-		err = s.k.change(c, func(st state) (*state, []storage.Op, error) {
-			if slices.ContainsFunc(st.audits, func(other *audit.Device) bool { return other.Config.Path == e.Path }) {
+		err = s.k.gate.Change(c, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
+			if slices.ContainsFunc(st.Audits, func(other *audit.Device) bool { return other.Config.Path == e.Path }) {
 				return nil, nil, errkind.Errorf(errkind.Invalid, "path already in use")
 			}
 			op, err := storage.PutJSON(auditPrefix+e.UUID, e)
-			st.audits = append(slices.Clip(st.audits), d)
+			st.Audits = append(slices.Clip(st.Audits), d)
 			return &st, []storage.Op{op}, err
 		})
 	}
@@ -228,13 +234,14 @@ func (s *system) enableAudit(c *sysCall) (any, error) {
 func (s *system) disableAudit(c *sysCall) (any, error) {
 	path := strings.Trim(c.name, "/") + "/"
 	var gone []*audit.Device
-	err := s.k.change(c, func(st state) (*state, []storage.Op, error) {
+	err := s.k.gate.Change(c, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
 		gone = nil
 		var ops []storage.Op
 		kept := []*audit.Device{}
-		for _, d := range st.audits {
+		for _, d := range st.Audits {
 			if d.Config.Path == path && d.Config.Declared {
-				return nil, nil, errkind.Errorf(errkind.Invalid, "the audit device %s is declared in the configuration: it goes when it is taken out there", path)
+				return nil, nil, errkind.Errorf(errkind.Invalid,
+					"the audit device %s is declared in the configuration: it goes when it is taken out there", path)
 			}
 			if d.Config.Path == path {
 				gone, ops = append(gone, d), append(ops, storage.Delete(auditPrefix+d.Config.UUID))
@@ -242,7 +249,7 @@ func (s *system) disableAudit(c *sysCall) (any, error) {
 				kept = append(kept, d)
 			}
 		}
-		st.audits = kept
+		st.Audits = kept
 		return &st, ops, nil
 	})
 	if err == nil {
@@ -261,7 +268,7 @@ func (s *system) auditHash(c *sysCall) (any, error) {
 		return nil, errkind.New(errkind.Invalid, "the \"input\" parameter is empty")
 	}
 	path := strings.Trim(c.name, "/") + "/"
-	for _, d := range c.st.audits {
+	for _, d := range c.Tables.Audits {
 		if d.Config.Path == path {
 			return map[string]any{"hash": d.Hash(input)}, nil
 		}

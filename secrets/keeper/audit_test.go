@@ -119,7 +119,7 @@ func TestNothingUnaudited(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			h.state.Load().audits = []*audit.Device{d}
+			h.gate.Load().Audits = []*audit.Device{d}
 		}
 		refused := 0
 		big := `{"x":"new","y":[` + strings.Repeat("1,", 40<<10) + `1]}`
@@ -135,7 +135,7 @@ func TestNothingUnaudited(t *testing.T) {
 			t.Errorf("%s: %d of 6 were refused", name, refused)
 		}
 		h.refused(errkind.Internal, h.root, secrets.Update, "secret/a", `{"x":"new"}`)
-		raw, _, err := h.records.Get(t.Context(), h.state.Load().mounts.Get("secret/").Prefix()+"a")
+		raw, _, err := h.records.Get(t.Context(), h.gate.Load().Mounts.Get("secret/").Prefix()+"a")
 		if err != nil || strings.Contains(string(raw), "new") {
 			t.Errorf("%s: a request that was refused was executed: %s, %v", name, raw, err)
 		}
@@ -153,14 +153,14 @@ func TestRefusedByAuditIsNoUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.state.Load().audits = []*audit.Device{d}
+	h.gate.Load().Audits = []*audit.Device{d}
 	for range 5 {
 		for _, token := range []string{few, one, many} {
 			h.refused(errkind.Internal, token, secrets.Read, "auth/token/lookup-self", "")
 			h.refused(errkind.Internal, token, secrets.Read, "secret/not-allowed", "")
 		}
 	}
-	h.state.Load().audits = nil
+	h.gate.Load().Audits = nil
 	for token, uses := range map[string]int{few: 3, one: 1, many: 100} {
 		for left := uses - 1; left >= 0; left-- {
 			r, err := h.as(token, secrets.Read, "auth/token/lookup-self", "")

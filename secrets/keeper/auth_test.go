@@ -15,6 +15,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/task"
 )
 
 // wait moves the house's clock. Only while nothing else runs.
@@ -119,7 +120,7 @@ func (h *house) role(body string) (roleID string) {
 	return fmt.Sprint(field(h.t, h.ok(secrets.Read, "auth/approle/role/app/role-id", ""), "role_id"))
 }
 
-func (h *house) login(role, secret string) (*Reply, error) {
+func (h *house) login(role, secret string) (*task.Reply, error) {
 	return h.Handle(context.Background(), &secrets.Request{Op: secrets.Update, Path: "auth/approle/login", Remote: netip.MustParseAddr("10.1.2.3"),
 		Body: []byte(`{"role_id":"` + role + `","secret_id":"` + secret + `"}`)})
 }

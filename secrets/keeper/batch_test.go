@@ -7,12 +7,13 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/task"
 )
 
 func TestBatchTokens(t *testing.T) {
 	h := newHouse(t)
 	h.policy("app", `path "secret/*" { capabilities = ["read", "create", "update"] } path "auth/token/*" { capabilities = ["update"] }`)
-	var made *Issued
+	var made *task.Issued
 	before := len(h.keysBelow(""))
 	if n := h.commits(func() {
 		made = h.ok(secrets.Update, "auth/token/create", `{"type":"batch","policies":["app"],"ttl":"1h","meta":{"k":"v"},"renewable":true}`).Token

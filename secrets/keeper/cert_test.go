@@ -19,6 +19,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/task"
 )
 
 // signer is an authority for tests.
@@ -76,7 +77,7 @@ func (s *signer) leaf(change func(c *x509.Certificate)) *x509.Certificate {
 	return c
 }
 
-func (h *house) shows(token string, c *x509.Certificate, path, body string) (*Reply, error) {
+func (h *house) shows(token string, c *x509.Certificate, path, body string) (*task.Reply, error) {
 	q := &secrets.Request{Op: secrets.Update, Path: path, Body: []byte(body), Token: token}
 	if c != nil {
 		q.Certificates = [][]byte{c.Raw}
@@ -210,7 +211,7 @@ func TestWorkload(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	login := func() *Issued {
+	login := func() *task.Issued {
 		r, err := h.shows("", web, "auth/cert/login", "")
 		if err != nil {
 			t.Fatal(err)
@@ -258,7 +259,7 @@ func TestWorkload(t *testing.T) {
 		sweep(0)
 	}
 	sweep(2)
-	for _, tok := range []*Issued{first, second} {
+	for _, tok := range []*task.Issued{first, second} {
 		h.refused(errkind.Denied, tok.ID, secrets.Read, "cubbyhole/x", "")
 	}
 	if h.expireLeases(); leases.count() != 0 {

@@ -11,6 +11,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/rights"
 )
 
 // What was found in Vault and OpenBao in 2026, and later finds of the same kind in older code.
@@ -131,7 +132,7 @@ func TestCVE_2025_64761_GroupsGiveNoRoot(t *testing.T) {
 	}
 	h.refused(errkind.Invalid, operator, secrets.Update, "sys/policies/acl/root", `{"policy":"path \"*\" { capabilities = [\"sudo\"] }"}`)
 	h.ok(secrets.Update, "identity/group", `{"name":"ops","policies":["operator"],"member_entity_ids":["`+ann.Entity+`"]}`)
-	if _, err := h.as(ann.ID, secrets.List, "identity/group/name/", ""); errors.Is(err, errDenied) {
+	if _, err := h.as(ann.ID, secrets.List, "identity/group/name/", ""); errors.Is(err, rights.ErrDenied) {
 		t.Error("a group gives no policy at all, so the test shows nothing")
 	}
 }

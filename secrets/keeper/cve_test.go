@@ -25,7 +25,8 @@ func TestCVE_2025_6004_LockoutByCase(t *testing.T) {
 	h.ok(secrets.Update, "auth/userpass/users/ann", text(t, map[string]string{"password_hash": quick(t)}))
 	answered := 0
 	for _, name := range []string{"ann", "Ann", "aNn", "anN", "ANN", "aNN", "AnN", "ANn", "ann", "ANN"} {
-		if _, err := h.as("", secrets.Update, "auth/userpass/login/"+name, `{"password":"guess"}`); errkind.Is(err, errkind.Invalid) {
+		if _, err := h.as("", secrets.Update, "auth/userpass/login/"+name, `{"password":"guess"}`); errkind.Is(err,
+			errkind.Invalid) {
 			answered++
 		}
 	}
@@ -53,11 +54,14 @@ func TestCVE_2025_5999_RootBySpelling(t *testing.T) {
 	if entity == "" {
 		t.Fatal("the login has no entity")
 	}
-	for _, name := range []string{"root", "Root", "ROOT", " root", "root ", "\troot", "root\n", "ro\u200bot", "root,default"} {
+	for _, name := range []string{"root", "Root", "ROOT", " root", "root ", "\troot", "root\n", "ro\u200bot",
+		"root,default"} {
 		list := text(t, []string{name})
 		for path, body := range map[string]string{
-			"identity/entity/id/" + entity: `{"policies":` + list + `}`, "identity/group/name/g": `{"policies":` + list + `,"member_entity_ids":["` + entity + `"]}`,
-			"auth/userpass/users/ann": `{"token_policies":` + list + `}`, "auth/userpass/users/ann/policies": `{"token_policies":` + list + `}`,
+			"identity/entity/id/" + entity:     `{"policies":` + list + `}`,
+			"identity/group/name/g":            `{"policies":` + list + `,"member_entity_ids":["` + entity + `"]}`,
+			"auth/userpass/users/ann":          `{"token_policies":` + list + `}`,
+			"auth/userpass/users/ann/policies": `{"token_policies":` + list + `}`,
 		} {
 			_, _ = h.as(h.root, secrets.Update, path, body) // refused or without effect
 			if _, err := h.as(ann, secrets.Read, "sys/mounts", ""); err == nil {
@@ -69,7 +73,8 @@ func TestCVE_2025_5999_RootBySpelling(t *testing.T) {
 				}
 			}
 		}
-		h.ok(secrets.Update, "sys/policy/maker", `{"policy":"path \"auth/token/*\" { capabilities = [\"create\", \"update\", \"sudo\"] }"}`)
+		h.ok(secrets.Update, "sys/policy/maker",
+			`{"policy":"path \"auth/token/*\" { capabilities = [\"create\", \"update\", \"sudo\"] }"}`)
 		maker := h.token(`{"policies":["maker"]}`)
 		for _, path := range []string{"auth/token/create", "auth/token/create-orphan"} {
 			if r, err := h.as(maker, secrets.Update, path, `{"policies":`+list+`}`); err == nil {
@@ -87,12 +92,16 @@ func TestCVE_2025_6000_AuditIsNoProgram(t *testing.T) {
 	folder := t.TempDir()
 	h.cfg.Audit.Folder = filepath.Join(folder, "logs")
 	for _, options := range []map[string]string{
-		{"file_path": folder + "/plugin"}, {"file_path": folder + "/logs/../plugin"}, {"file_path": folder + "/logs/plugin", "mode": "0755"}, {"file_path": folder + "/logs/plugin", "mode": "0711"},
-		{"file_path": folder + "/logs/plugin", "prefix": "#!/bin/sh\nid #"}, {"file_path": "/etc/cron.d/x"}, {"path": "/etc/cron.d/x"}, {"file_path": "stdout", "path": "/etc/cron.d/x", "prefix": "x"},
+		{"file_path": folder + "/plugin"}, {"file_path": folder + "/logs/../plugin"}, {"file_path": folder + "/logs/plugin",
+			"mode": "0755"}, {"file_path": folder + "/logs/plugin", "mode": "0711"},
+		{"file_path": folder + "/logs/plugin", "prefix": "#!/bin/sh\nid #"}, {"file_path": "/etc/cron.d/x"},
+		{"path": "/etc/cron.d/x"}, {"file_path": "stdout", "path": "/etc/cron.d/x", "prefix": "x"},
 	} {
-		h.refused(errkind.Invalid, h.root, secrets.Update, "sys/audit/x", text(t, map[string]any{"type": "file", "options": options}))
+		h.refused(errkind.Invalid, h.root, secrets.Update, "sys/audit/x", text(t, map[string]any{"type": "file",
+			"options": options}))
 	}
-	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/audit/x", text(t, map[string]any{"type": "socket", "options": map[string]string{"address": "127.0.0.1:22"}}))
+	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/audit/x", text(t, map[string]any{"type": "socket",
+		"options": map[string]string{"address": "127.0.0.1:22"}}))
 	if list, err := os.ReadDir(folder); err != nil || len(list) != 0 {
 		t.Errorf("something was made: %v, %v", list, err)
 	}
@@ -122,8 +131,10 @@ func TestCVE_2025_6203_DeepAndWideBodies(t *testing.T) {
 	h := newHouse(t)
 	h.ok(secrets.Update, "sys/auth/userpass", `{"type":"userpass"}`)
 	for name, body := range map[string]string{
-		"deep": `{"password":` + strings.Repeat("[", 1<<20), "deep and closed": strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_000),
-		"wide": `{"password":[` + strings.Repeat("{},", 510_000) + `{}]}`, "many names": `{` + strings.Repeat(`"a":0,`, 510_000) + `"a":0}`,
+		"deep": `{"password":` + strings.Repeat("[", 1<<20), "deep and closed": strings.Repeat(`{"a":`,
+			100_000) + "1" + strings.Repeat("}", 100_000),
+		"wide": `{"password":[` + strings.Repeat("{},", 510_000) + `{}]}`, "many names": `{` + strings.Repeat(`"a":0,`,
+			510_000) + `"a":0}`,
 	} {
 		_, err := h.as("", secrets.Update, "auth/userpass/login/ann", body)
 		if kind := errkind.Of(err); kind != errkind.Invalid && kind != errkind.TooLarge {
@@ -138,8 +149,10 @@ func TestCVE_2025_6203_DeepAndWideBodies(t *testing.T) {
 // CVE-2025-4166, CVE-2025-52893: what could not be read was put into errors and logs as it came.
 func TestCVE_2025_4166_MalformedBodiesAreNotRepeated(t *testing.T) {
 	h := newHouse(t)
-	for path, body := range map[string]string{"kv2/data/a": `{"data":"PLANTED"}`, "kv2/data/b": `{"data":{"x":"PLANTED"`, "kv2/data/c": `{"data":{"x":"y"},"options":{"cas":"PLANTED"}}`, "secret/a": `PLANTED`,
-		"auth/token/create": `{"ttl":"PLANTED"}`, "auth/token/renew": `{"increment":"PLANTED"}`, "sys/wrapping/unwrap": `{"token":["PLANTED"]}`, "kv2/metadata/a": `{"delete_version_after":"PLANTED"}`} {
+	for path, body := range map[string]string{"kv2/data/a": `{"data":"PLANTED"}`, "kv2/data/b": `{"data":{"x":"PLANTED"`,
+		"kv2/data/c": `{"data":{"x":"y"},"options":{"cas":"PLANTED"}}`, "secret/a": `PLANTED`,
+		"auth/token/create": `{"ttl":"PLANTED"}`, "auth/token/renew": `{"increment":"PLANTED"}`,
+		"sys/wrapping/unwrap": `{"token":["PLANTED"]}`, "kv2/metadata/a": `{"delete_version_after":"PLANTED"}`} {
 		if _, err := h.as(h.root, secrets.Update, path, body); err == nil || strings.Contains(err.Error(), "PLANTED") {
 			t.Errorf("%s: %v", path, err)
 		}
@@ -153,7 +166,8 @@ func TestCVE_2024_0831_RawIsOneDevices(t *testing.T) {
 	h.cfg.Audit.Folder = t.TempDir()
 	log := func(name string) string { return filepath.Join(h.cfg.Audit.Folder, name) }
 	for name, raw := range map[string]string{"raw": "true", "hashed": "false"} {
-		h.ok(secrets.Update, "sys/audit/"+name, text(t, map[string]any{"type": "file", "options": map[string]string{"file_path": log(name), "log_raw": raw}}))
+		h.ok(secrets.Update, "sys/audit/"+name, text(t, map[string]any{"type": "file",
+			"options": map[string]string{"file_path": log(name), "log_raw": raw}}))
 	}
 	h.ok(secrets.Update, "secret/a", `{"x":"PLANTED"}`)
 	h.Seal() // writes what waits
@@ -170,17 +184,21 @@ func TestCVE_2025_62705_RawBodiesAreHashed(t *testing.T) {
 	t.Cleanup(h.Seal)
 	h.cfg.Audit.Folder = t.TempDir()
 	log := filepath.Join(h.cfg.Audit.Folder, "log")
-	h.ok(secrets.Update, "sys/audit/file", text(t, map[string]any{"type": "file", "options": map[string]string{"file_path": log}}))
-	r, err := h.Handle(t.Context(), &secrets.Request{Op: secrets.Update, Path: "sys/wrapping/wrap", Body: []byte(`{"v":"PLANTED"}`), Token: h.root, Wrap: time.Minute})
+	h.ok(secrets.Update, "sys/audit/file", text(t, map[string]any{"type": "file",
+		"options": map[string]string{"file_path": log}}))
+	r, err := h.Handle(t.Context(), &secrets.Request{Op: secrets.Update, Path: "sys/wrapping/wrap",
+		Body: []byte(`{"v":"PLANTED"}`), Token: h.root, Wrap: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := h.ok(secrets.Update, "sys/wrapping/unwrap", `{"token":"`+r.Wrap.Token+`"}`); !bytes.Contains(r.Raw.Body, []byte("PLANTED")) {
+	if r := h.ok(secrets.Update, "sys/wrapping/unwrap", `{"token":"`+r.Wrap.Token+`"}`); !bytes.Contains(r.Raw.Body,
+		[]byte("PLANTED")) {
 		t.Errorf("unwrapped: %s", r.Raw.Body)
 	}
 	h.ok(secrets.Update, "sys/tools/random", `{"bytes":64}`)
 	lines := logged(t, log, "PLANTED")
-	if body := fmt.Sprint(inside(lines[len(lines)-3], "response", "data", "http_raw_body")); !strings.HasPrefix(body, "hmac-sha256:") {
+	if body := fmt.Sprint(inside(lines[len(lines)-3], "response", "data", "http_raw_body")); !strings.HasPrefix(body,
+		"hmac-sha256:") {
 		t.Errorf("the body of a raw answer is recorded as %s", body)
 	}
 }
@@ -196,12 +214,14 @@ func TestCVE_2023_24999_AccessorsAreOfTheirRole(t *testing.T) {
 	made := h.ok(secrets.Update, "auth/approle/role/other/secret-id", `{}`)
 	id, accessor := field(t, made, "secret_id").(string), field(t, made, "secret_id_accessor").(string)
 	for _, what := range []string{"lookup", "destroy"} {
-		if r, err := h.as(h.root, secrets.Update, "auth/approle/role/mine/secret-id-accessor/"+what, `{"secret_id_accessor":"`+accessor+`"}`); err == nil && r.Data != nil {
+		if r, err := h.as(h.root, secrets.Update, "auth/approle/role/mine/secret-id-accessor/"+what,
+			`{"secret_id_accessor":"`+accessor+`"}`); err == nil && r.Data != nil {
 			t.Errorf("%s by another role: %s", what, r.Data)
 		}
 		_, _ = h.as(h.root, secrets.Update, "auth/approle/role/mine/secret-id/"+what, `{"secret_id":"`+id+`"}`)
 	}
-	if _, err := h.as("", secrets.Update, "auth/approle/login", fmt.Sprintf(`{"role_id":%q,"secret_id":%q}`, role, id)); err != nil {
+	if _, err := h.as("", secrets.Update, "auth/approle/login", fmt.Sprintf(`{"role_id":%q,"secret_id":%q}`, role,
+		id)); err != nil {
 		t.Errorf("the secret id is gone: %v", err)
 	}
 }
@@ -209,13 +229,6 @@ func TestCVE_2023_24999_AccessorsAreOfTheirRole(t *testing.T) {
 // CVE-2023-5954, CVE-2023-6337: what requests made the server remember grew without bound.
 func TestCVE_2023_5954_CachesAreBounded(t *testing.T) {
 	h := newHouse(t)
-	st := h.state.Load()
-	for i := range 3 * aclCacheCount {
-		st.acl([]string{fmt.Sprint("policy-", i)}, nil)
-	}
-	if n := len(st.acls.acls); n > aclCacheCount {
-		t.Errorf("%d sets of policies are remembered", n)
-	}
 	rules := mount.DefaultLockout()
 	for range 5 {
 		h.lockout.Tell(&rules, "mount\x00victim", h.now, false)
@@ -232,11 +245,7 @@ func TestCVE_2023_5954_CachesAreBounded(t *testing.T) {
 	for i := range 2000 {
 		_, _ = h.as(fmt.Sprint("hvs.nobody-", i), secrets.Read, "secret/a", "")
 	}
-	kept := 0
-	for i := range h.tokens.shards {
-		kept += len(h.tokens.shards[i].tokens)
-	}
-	if kept > 1 { // the root token
+	if kept := h.rights.Count(); kept > 1 { // the root token
 		t.Errorf("%d tokens that nobody made are remembered", kept-1)
 	}
 }
@@ -247,7 +256,9 @@ func TestCVE_2023_0665_IssuersAskForRights(t *testing.T) {
 	h.ok(secrets.Update, "sys/mounts/pki", `{"type":"pki"}`)
 	h.ok(secrets.Update, "sys/policy/reader", `{"policy":"path \"pki/*\" { capabilities = [\"read\", \"list\"] }"}`)
 	reader := h.token(`{"policies":["reader"]}`)
-	for path, ops := range map[string][]secrets.Operation{"pki/issuer/default": {secrets.Update, secrets.Patch, secrets.Delete}, "pki/key/default": {secrets.Update, secrets.Delete}, "pki/config/issuers": {secrets.Update}, "pki/root": {secrets.Delete}} {
+	for path, ops := range map[string][]secrets.Operation{"pki/issuer/default": {secrets.Update, secrets.Patch,
+		secrets.Delete}, "pki/key/default": {secrets.Update, secrets.Delete}, "pki/config/issuers": {secrets.Update},
+		"pki/root": {secrets.Delete}} {
 		for _, op := range ops {
 			h.refused(errkind.Denied, reader, op, path, `{"issuer_name":"x"}`)
 		}
@@ -257,7 +268,8 @@ func TestCVE_2023_0665_IssuersAskForRights(t *testing.T) {
 // CVE-2021-32923: a token in its last second could be renewed into one without an end.
 func TestCVE_2021_32923_LastSecondGivesNoNewLife(t *testing.T) {
 	h := newHouse(t)
-	made := h.ok(secrets.Update, "auth/token/create", `{"policies":["default"],"ttl":"10s","explicit_max_ttl":"10s"}`).Token
+	made := h.ok(secrets.Update, "auth/token/create",
+		`{"policies":["default"],"ttl":"10s","explicit_max_ttl":"10s"}`).Token
 	h.wait(9*time.Second + 999*time.Millisecond)
 	r, err := h.as(made.ID, secrets.Update, "auth/token/renew-self", `{"increment":"1h"}`)
 	if err == nil && (r.Token.Left > 10*time.Millisecond || r.Token.Expires.IsZero()) {
@@ -299,7 +311,8 @@ func TestCVE_2021_43998_TemplatesNameTheirMount(t *testing.T) {
 		v, ok := map[string]string{"identity.entity.aliases.mount_b.name": "other", "identity.entity.name": "ann"}[name]
 		return v, ok
 	}
-	for _, path := range []string{"secret/other/x", "secret//x", "secret/ann/x", "secret/{{identity.entity.aliases.mount_a.name}}/x"} {
+	for _, path := range []string{"secret/other/x", "secret//x", "secret/ann/x",
+		"secret/{{identity.entity.aliases.mount_a.name}}/x"} {
 		if policy.Compile([]*policy.Policy{p}, resolve).Allow(&policy.Request{Path: path, Need: policy.Read}).Allowed {
 			t.Errorf("%s is open to who has no alias at the mount", path)
 		}
@@ -312,7 +325,8 @@ func TestCVE_2026_40264_AccessorsOpenNothingByThemselves(t *testing.T) {
 	victim := h.ok(secrets.Update, "auth/token/create", `{"policies":["default"],"ttl":"1h"}`).Token
 	app := h.token(`{"policies":["default"]}`)
 	body := `{"accessor":"` + victim.Accessor + `","token":"` + victim.Accessor + `"}`
-	for _, path := range []string{"lookup-accessor", "renew-accessor", "revoke-accessor", "lookup", "renew", "revoke", "revoke-orphan"} {
+	for _, path := range []string{"lookup-accessor", "renew-accessor", "revoke-accessor", "lookup", "renew", "revoke",
+		"revoke-orphan"} {
 		h.refused(errkind.Denied, app, secrets.Update, "auth/token/"+path, body)
 		h.refused(errkind.Denied, victim.Accessor, secrets.Update, "auth/token/"+path, body)
 	}

@@ -12,6 +12,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/audit"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/tables"
 	"corbel.dev/corbel/secrets/token"
 )
 
@@ -85,39 +86,42 @@ func (k *Keeper) DeclareAudits(ctx context.Context, list []audit.Config) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.cfg.Audits = list
-	st := k.state.Load()
-	if st == nil {
+	if k.gate.Load() == nil {
 		return nil
 	}
-	if err := k.declare(ctx); err != nil {
-		return err
-	}
-	next, fresh := *st, &state{}
-	if err := k.openAudits(ctx, fresh); err != nil {
-		return err
-	}
-	next.audits = nil
 	var gone []*audit.Device
-	old := map[string]*audit.Device{}
-	for _, d := range st.audits {
-		old[d.Config.UUID] = d
+	err := k.gate.Change(ctx, func(st tables.Tables) (_ *tables.Tables, _ []storage.Op, err error) {
+		if err := k.declare(ctx); err != nil {
+			return nil, nil, err
+		}
+		fresh := &tables.Tables{}
+		if err := k.openAudits(ctx, fresh); err != nil {
+			return nil, nil, err
+		}
+		st.Audits, gone = goOn(st.Audits, fresh.Audits)
+		return &st, nil, nil
+	})
+	closeAudits(gone)
+	return err
+}
+
+// goOn puts fresh devices in the place of old ones, but for those that are open already; it gives those to be closed.
+func goOn(old, fresh []*audit.Device) (next, gone []*audit.Device) {
+	open := map[string]*audit.Device{}
+	for _, d := range old {
+		open[d.Config.UUID] = d
 	}
-	for _, d := range fresh.audits {
-		same := old[d.Config.UUID]
+	for _, d := range fresh {
+		same := open[d.Config.UUID]
 		if same == nil || !sameDevice(same.Config, d.Config) {
-			next.audits = append(next.audits, d)
+			next = append(next, d)
 			continue
 		}
 		gone = append(gone, d) // nothing was written through it: the one that is open goes on
-		next.audits = append(next.audits, same)
-		delete(old, d.Config.UUID)
+		next = append(next, same)
+		delete(open, d.Config.UUID)
 	}
-	for _, d := range old {
-		gone = append(gone, d)
-	}
-	k.state.Store(&next)
-	closeAudits(gone)
-	return nil
+	return next, slices.AppendSeq(gone, maps.Values(open))
 }
 
 // sameDevice is whether two configurations mean one device.

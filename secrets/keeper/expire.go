@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"corbel.dev/corbel/secrets/barrier"
+	"corbel.dev/corbel/secrets/flight"
 	"corbel.dev/corbel/secrets/sealed"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/tables"
 	"corbel.dev/corbel/secrets/token"
 )
 
@@ -56,8 +58,8 @@ func (k *Keeper) Expire(ctx context.Context) (done int, err error) {
 	k.sweep.Lock()
 	defer k.sweep.Unlock()
 	now := k.cfg.Now()
-	b := k.bulk()
-	for from := token.DuePrefix; ; b.rest(ctx) {
+	b := k.flying.Bulk()
+	for from := token.DuePrefix; ; b.Rest(ctx) {
 		n, next, err := k.expireSome(ctx, b, from, now)
 		done, from = done+n, next
 		if err != nil || n == 0 {
@@ -67,20 +69,20 @@ func (k *Keeper) Expire(ctx context.Context) (done int, err error) {
 }
 
 // expireSome deals with the entries that are due from a key on, some at a time, and says from where to go on.
-func (k *Keeper) expireSome(ctx context.Context, b *bulk, from string, now time.Time) (n int, next string, err error) {
-	leave, err := k.enter(ctx)
+func (k *Keeper) expireSome(ctx context.Context, b *flight.Bulk, from string, now time.Time) (n int, next string, err error) {
+	leave, err := k.gate.Enter(ctx)
 	if err != nil {
 		return 0, from, nil // sealed, or a standby
 	}
 	defer leave()
-	st := k.state.Load()
+	st := k.gate.Load()
 	if st == nil {
 		return 0, from, nil
 	}
 	if err := k.finish(ctx, st); err != nil {
 		return 0, from, err
 	}
-	records, err := k.records.Under.Scan(ctx, from, token.DueEnd(now), b.size) // keys alone
+	records, err := k.records.Under.Scan(ctx, from, token.DueEnd(now), b.Size) // keys alone
 	if err != nil || len(records) == 0 {
 		return 0, from, err
 	}
@@ -93,9 +95,9 @@ func (k *Keeper) expireSome(ctx context.Context, b *bulk, from string, now time.
 }
 
 // dueTokens gives the operations that deal with due entries, and the tokens that end. Keeper.tree is held.
-func (k *Keeper) dueTokens(ctx context.Context, st *state, due []storage.Record, now time.Time) (ops []storage.Op, ended []string, err error) {
+func (k *Keeper) dueTokens(ctx context.Context, st *tables.Tables, due []storage.Record, now time.Time) (ops []storage.Op, ended []string, err error) {
 	for _, entry := range due {
-		tok, err := st.book.Find(ctx, token.DueName(entry.Key))
+		tok, err := st.Book.Find(ctx, token.DueName(entry.Key))
 		switch {
 		case sealed.Damaged(err):
 			k.records.Skip(entry.Key, err)

@@ -27,8 +27,8 @@ func (h *house) expire() int {
 // alive reports whether a token's record is there, expired or not.
 func (h *house) alive(id string) bool {
 	h.t.Helper()
-	st := h.state.Load()
-	tok, err := st.book.Find(h.t.Context(), st.book.Hash(id))
+	st := h.gate.Load()
+	tok, err := st.Book.Find(h.t.Context(), st.Book.Hash(id))
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func (h *house) modelRound(seed uint64) {
 	if left := h.keysBelow("sys/expire/"); len(left) != 0 {
 		t.Errorf("left in the index: %q", left)
 	}
-	if left := h.keysBelow(h.state.Load().mounts.Get("cubbyhole/").Prefix()); len(left) != 0 {
+	if left := h.keysBelow(h.gate.Load().Mounts.Get("cubbyhole/").Prefix()); len(left) != 0 {
 		t.Errorf("left in cubbyholes: %q", left)
 	}
 }
@@ -140,7 +140,7 @@ func TestExpirySkipsWhatIsDamaged(t *testing.T) {
 	for range 2*dueAtOnce + 10 {
 		ids = append(ids, h.token(`{"ttl":"1h"}`))
 	}
-	st := h.state.Load()
+	st := h.gate.Load()
 	find := func(prefix, hash string) string {
 		for _, key := range h.keysBelow(prefix) {
 			if strings.HasSuffix(key, hash) {
@@ -150,14 +150,14 @@ func TestExpirySkipsWhatIsDamaged(t *testing.T) {
 		t.Fatalf("no record of %s below %s", hash, prefix)
 		return ""
 	}
-	badEntry := find(token.DuePrefix, st.book.Hash(ids[5]))
-	badToken := find("sys/token/id/", st.book.Hash(ids[5]))
+	badEntry := find(token.DuePrefix, st.Book.Hash(ids[5]))
+	badToken := find("sys/token/id/", st.Book.Hash(ids[5]))
 	damage := []storage.Op{storage.Put(token.DuePrefix+"0/nonsense", nil), storage.Put(badToken, []byte("nonsense of some length, that opens with no key"))}
 	if err := h.store.Commit(t.Context(), h.records.Epoch(), damage); err != nil {
 		t.Fatal(err)
 	}
 	h.records.Forget()
-	h.tokens.forget()
+	h.rights.Forget()
 	h.wait(2 * time.Hour)
 	h.expire()
 	h.expire()

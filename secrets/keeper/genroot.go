@@ -50,7 +50,7 @@ func (k *Keeper) GenerateRoot(ctx context.Context) (RootStatus, error) {
 
 func (k *Keeper) rootStatus(ctx context.Context) (st RootStatus, err error) {
 	if !k.Active() {
-		return st, k.idle()
+		return st, k.gate.Idle()
 	}
 	seal, err := k.sealStatusLocked(ctx)
 	if err != nil {
@@ -113,7 +113,7 @@ func (k *Keeper) CancelGenerateRoot() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.Active() {
-		return k.idle()
+		return k.gate.Idle()
 	}
 	k.forgetRooting()
 	return nil
@@ -177,11 +177,11 @@ func (a *rootAttempt) encode(id string) (string, error) {
 
 // makeRoot stores a new root token.
 func (k *Keeper) makeRoot(ctx context.Context, id string) error {
-	st := k.state.Load()
+	st := k.gate.Load()
 	if st == nil {
-		return k.idle()
+		return k.gate.Idle()
 	}
 	root := &token.Token{Path: "auth/token/root", DisplayName: "root", Policies: []string{policy.RootName}}
 	root.Begin(k.cfg.Now(), 0, token.Limits{})
-	return k.records.Commit(ctx, st.book.Make(id, root))
+	return k.records.Commit(ctx, st.Book.Make(id, root))
 }

@@ -8,33 +8,34 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/task"
 )
 
 // Help describes a path, or all paths of the mount that it names, to whoever has a token: as text and as OpenAPI.
 func (k *Keeper) Help(ctx context.Context, r *secrets.Request) (map[string]any, error) {
-	leave, err := k.enter(ctx)
+	leave, err := k.gate.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	st := k.state.Load()
+	st := k.gate.Load()
 	if st == nil {
-		return nil, k.idle()
+		return nil, k.gate.Idle()
 	}
 	r.Now = k.cfg.Now()
-	t := &task{Request: r, st: st}
-	if _, err := k.known(ctx, t); err != nil {
+	t := &task.Task{Request: r, Tables: st}
+	if _, err := k.rights.Known(ctx, t.Tables, t.Token, t.Now, t.Remote); err != nil {
 		return nil, k.audited(ctx, t, err)
 	}
 	path := strings.TrimSuffix(r.Path, "/")
-	e, rest := st.mounts.Route(path)
+	e, rest := st.Mounts.Route(path)
 	if e == nil {
-		e, rest = st.mounts.Route(path + "/")
+		e, rest = st.Mounts.Route(path + "/")
 	}
 	if e == nil {
 		return nil, errkind.Errorf(errkind.NotFound, "no handler for route %q. route entry not found.", r.Path)
 	}
-	list, _ := routesOf(e, st.engines[e.Accessor])
+	list, _ := routesOf(e, st.Engines[e.Accessor])
 	if err := k.audited(ctx, t, nil); err != nil {
 		return nil, err
 	}

@@ -5,37 +5,38 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/policy"
+	"corbel.dev/corbel/secrets/rights"
+	"corbel.dev/corbel/secrets/task"
 )
 
 // holds judges again whether whoever reads a stream may. A token's uses are not counted. Its error is that the right
 // has ended: what cannot be known at the moment, without an active server for instance, ends nothing.
-func (k *Keeper) holds(ctx context.Context, t *task) error {
-	k.reign.RLock()
-	defer k.reign.RUnlock()
-	st := k.state.Load()
+func (k *Keeper) holds(ctx context.Context, t *task.Task) error {
+	defer k.gate.Hold()()
+	st := k.gate.Load()
 	if st == nil && k.Standby() && k.replica.at.Load() == k.replica.gen.Load() {
 		st = k.replica.state.Load()
 	}
 	if st == nil {
 		if k.Sealed() {
-			return errDenied
+			return rights.ErrDenied
 		}
 		return nil
 	}
 	r := *t.Request
 	r.Now = k.cfg.Now()
-	again := &task{Request: &r, st: st}
-	again.entry, r.Rest = st.mounts.Route(r.Path)
-	h, err := k.known(ctx, again)
+	again := &task.Task{Request: &r, Tables: st}
+	again.Entry, r.Rest = st.Mounts.Route(r.Path)
+	h, err := k.rights.Known(ctx, again.Tables, again.Token, again.Now, again.Remote)
 	if err == nil {
-		q := policy.Request{Path: r.Path, Need: r.Op.Need(), Protected: matches(t.engine.Special().Protected, r.Rest)}
-		if h.acl.AsksParameters() {
+		q := policy.Request{Path: r.Path, Need: r.Op.Need(), Protected: matches(t.Engine.Special().Protected, r.Rest)}
+		if h.ACL.AsksParameters() {
 			if f, err := t.Fields(); err == nil {
 				q.Data = f.Plain()
 			}
 		}
-		if !h.acl.Allow(&q).Allowed {
-			err = errDenied
+		if !h.ACL.Allow(&q).Allowed {
+			err = rights.ErrDenied
 		}
 	}
 	if errkind.Is(err, errkind.Denied) {

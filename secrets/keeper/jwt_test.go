@@ -9,6 +9,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/jwks/jwkstest"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/task"
 )
 
 // claims are those of a good token, with changes.
@@ -23,7 +24,7 @@ func (h *house) claims(change map[string]any) map[string]any {
 	return c
 }
 
-func (h *house) jwt(role, token string) (*Reply, error) {
+func (h *house) jwt(role, token string) (*task.Reply, error) {
 	return h.as("", secrets.Update, "auth/jwt/login", text(h.t, map[string]string{"role": role, "jwt": token}))
 }
 
@@ -34,7 +35,7 @@ func TestJWT(t *testing.T) {
 		h.ok(secrets.Update, "auth/jwt/config", text(t, map[string]any{"jwt_validation_pubkeys": i.PublicKey(), "bound_issuer": "me", "default_role": "app"}))
 		h.ok(secrets.Update, "auth/jwt/role/app", `{"role_type":"jwt","user_claim":"/nested/a~1b","user_claim_json_pointer":true,"bound_audiences":"vault","bound_claims":{"team":["db","web"],"n":7},
 			"groups_claim":"groups","claim_mappings":{"team":"team","n":"number","absent":"absent"},"token_policies":"app","token_period":"30m"}`)
-		mount := h.state.Load().mounts.Get("auth/jwt/").Accessor
+		mount := h.gate.Load().Mounts.Get("auth/jwt/").Accessor
 		ext := h.made("identity/group", `{"name":"ext","type":"external","policies":["team"]}`)
 		h.made("identity/group-alias", `{"name":"admins","mount_accessor":"`+mount+`","canonical_id":"`+ext+`"}`)
 		h.policy("app", `path "secret/{{identity.entity.aliases.`+mount+`.metadata.team}}/*" { capabilities = ["read"] }`)

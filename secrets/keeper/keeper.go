@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
 	"runtime"
 	"sync"
@@ -24,13 +23,15 @@ import (
 	"corbel.dev/corbel/secrets/auth"
 	"corbel.dev/corbel/secrets/auth/cert"
 	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/flight"
 	"corbel.dev/corbel/secrets/identity"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/policy"
-	"corbel.dev/corbel/secrets/quota"
+	"corbel.dev/corbel/secrets/rights"
 	"corbel.dev/corbel/secrets/seal"
 	"corbel.dev/corbel/secrets/sealed"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/tables"
 	"corbel.dev/corbel/secrets/token"
 	"corbel.dev/corbel/telemetry"
 )
@@ -99,23 +100,22 @@ func (c *Config) complete() error {
 type Keeper struct {
 	cfg     Config
 	records *sealed.Store
-	tokens  tokenCache
-	persons persons
+	rights  *rights.Rights
 	serial  serial.Names
 	lockout auth.Lockout // of all auth methods
 	meters  *meters
-	flying  inFlight
+	flying  flight.List
 	moves   moves
 
-	running      string                // the version of all engines, as clients are told
-	versionNoted atomic.Bool           // in the store's history
-	hashing      *limit.Gate           // of passwords
-	keygen       *limit.Gate           // of RSA keys
-	meshes       cert.Meshes           // whose certificates log in
-	missing      missing               // workloads
-	keys         *jwks.Keys            // of issuers of tokens that log in
-	state        atomic.Pointer[state] // nil: sealed
-	replica      replica               // what a standby reads by
+	running      string      // the version of all engines, as clients are told
+	versionNoted atomic.Bool // in the store's history
+	hashing      *limit.Gate // of passwords
+	keygen       *limit.Gate // of RSA keys
+	meshes       cert.Meshes // whose certificates log in
+	missing      missing     // workloads
+	keys         *jwks.Keys  // of issuers of tokens that log in
+	gate         *tables.Gate
+	replica      replica // what a standby reads by
 
 	// tree is held for reading while a token is made, for writing while one ends
 	// with all below it: none comes to be under a parent that is going.
@@ -138,32 +138,13 @@ type Keeper struct {
 
 	sweep sync.Mutex // one expiry of tokens at a time
 
-	reign  sync.RWMutex // held for reading by each request where Reigns is set: see enter
-	info   atomic.Pointer[ClusterInfo]
-	turnMu sync.Mutex // guards turn
-	turn   chan struct{}
+	info atomic.Pointer[ClusterInfo]
 
-	mu        sync.Mutex // one change of seal, mounts or policies at a time; guards what follows
+	mu        sync.Mutex // one change of the seal at a time; guards what follows
 	unsealing gathering
 	rekeys    rekeys
 	rooting   *rootAttempt
 	migrating *migration
-}
-
-// state is what an unsealed keeper has at hand for every request. Immutable; a change makes the next.
-type state struct {
-	mounts   *mount.Table
-	engines  map[string]engine.Engine // by the mount's accessor
-	policies map[string]*policy.Policy
-	acls     *aclCache // made anew with the policies
-	book     *token.Book
-	audits   []*audit.Device
-	headers  auditHeaders
-	quotas   *quota.Set
-	cors     CORS
-
-	people       *identity.Book
-	peoplePrefix string // where its records are
 }
 
 // New makes a sealed keeper.
@@ -175,27 +156,25 @@ func New(cfg Config) (*Keeper, error) {
 	k := &Keeper{cfg: cfg, meters: newMeters(cfg.Metrics)}
 	k.records = sealed.New(sealed.Config{Under: cfg.Storage, Now: cfg.Now, CacheBytes: cfg.CacheBytes, Log: cfg.Log, Metrics: cfg.Metrics, Committed: k.committed})
 	// A password takes a core for tens of milliseconds: what waits for one takes turns by address.
+	k.flying.Now = cfg.Now
+	k.rights = rights.NewRights(k.records)
+	k.gate = &tables.Gate{Store: k.records, Reigns: cfg.Reigns, TTLs: token.Limits{Default: cfg.DefaultTTL, Max: cfg.MaxTTL}}
 	k.hashing = limit.NewGate(limit.GateConfig{Name: "logins by password", Slots: runtime.GOMAXPROCS(0), MaxWaiting: 512})
 	k.running = "v" + cfg.Local.Version + "+builtin.records"
 	k.keys = jwks.New(cfg.Now)
 	k.gauges(cfg.Metrics)
 	k.meters.cluster = func() string { return k.Cluster().Name }
-	k.persons.seed = maphash.MakeSeed()
-	k.tokens.persons, k.tokens.batch = &k.persons, k.openBatch
 	k.keygen = limit.NewGate(limit.GateConfig{Name: "making RSA keys", Slots: runtime.GOMAXPROCS(0), MaxWaiting: 256, MaxWait: time.Minute})
 	return k, nil
 }
 
 // committed drops from the caches what a commit changed.
 func (k *Keeper) committed(ops []storage.Op) {
-	st := k.state.Load()
+	st := k.gate.Load()
 	if st == nil {
 		st = k.replica.state.Load()
 	}
-	if st != nil {
-		k.persons.committed(st.peoplePrefix, ops)
-	}
-	k.tokens.committed(ops)
+	k.rights.Committed(st, ops)
 }
 
 // Where the plane's own records are.
@@ -229,7 +208,7 @@ func (k *Keeper) firstRecords(rootToken string) (ops []storage.Op, id string, er
 	made := (&token.Book{Salt: salt}).Make(id, root)
 	info, err := storage.PutJSON(clusterInfoKey, ClusterInfo{Name: cmp.Or(k.cfg.ClusterName, fmt.Sprintf("vault-cluster-%x", random(4))), ID: uuid.NewString()})
 	ops = append(ops, info)
-	ops = append(append(ops, made...), storage.Put(token.SaltKey, salt), storage.Put(policyPrefix+"default", []byte(defaultPolicy)))
+	ops = append(append(ops, made...), storage.Put(token.SaltKey, salt), storage.Put(policyPrefix+"default", []byte(tables.DefaultPolicy)))
 	return ops, id, err
 }
 
@@ -242,19 +221,19 @@ func newAccessor(e *mount.Entry) string {
 }
 
 // loadTimed is load, for a server that becomes the active one.
-func (k *Keeper) loadTimed(ctx context.Context) (*state, error) {
+func (k *Keeper) loadTimed(ctx context.Context) (*tables.Tables, error) {
 	defer lasting(k.meters.own.postUnseal)()
 	return k.load(ctx)
 }
 
 // load reads what every request needs.
-func (k *Keeper) load(ctx context.Context) (*state, error) {
-	st := &state{mounts: &mount.Table{}, engines: map[string]engine.Engine{}, policies: map[string]*policy.Policy{}, acls: newACLCache()}
+func (k *Keeper) load(ctx context.Context) (*tables.Tables, error) {
+	st := &tables.Tables{Mounts: &mount.Table{}, Engines: map[string]engine.Engine{}, Policies: map[string]*policy.Policy{}, ACLs: tables.NewACLs()}
 	salt, ok, err := k.records.Get(ctx, token.SaltKey)
 	if err != nil || !ok {
 		return nil, sealed.OrMissing(err, token.SaltKey)
 	}
-	st.book = &token.Book{Reader: k.records, Salt: salt}
+	st.Book = &token.Book{Reader: k.records, Salt: salt}
 	k.unfinished.Store(true)
 	if err := k.loadPaused(ctx); err != nil {
 		return nil, err
@@ -272,7 +251,7 @@ func (k *Keeper) load(ctx context.Context) (*state, error) {
 }
 
 // loadTables reads mounts, with engines as made makes them, and policies.
-func (k *Keeper) loadTables(ctx context.Context, st *state, made func(*mount.Entry, []byte) (engine.Engine, error)) error {
+func (k *Keeper) loadTables(ctx context.Context, st *tables.Tables, made func(*mount.Entry, []byte) (engine.Engine, error)) error {
 	records, err := k.records.Scan(ctx, mountPrefix, storage.After(mountPrefix), 0)
 	if err != nil {
 		return err
@@ -282,15 +261,15 @@ func (k *Keeper) loadTables(ctx context.Context, st *state, made func(*mount.Ent
 		if err := json.Unmarshal(r.Value, e); err != nil {
 			return errkind.Errorf(errkind.Corrupt, "%s is not what was stored", r.Key)
 		}
-		own, err := made(e, st.book.Salt)
+		own, err := made(e, st.Book.Salt)
 		if err != nil {
 			return err
 		}
-		st.mounts, st.engines[e.Accessor] = st.mounts.With(e), own
+		st.Mounts, st.Engines[e.Accessor] = st.Mounts.With(e), own
 	}
-	if e := st.mounts.Get(identityPath); e != nil {
-		st.peoplePrefix = e.Prefix()
-		st.people = &identity.Book{View: k.records.At(st.peoplePrefix), Hash: st.book.Hash}
+	if e := st.Mounts.Get(identityPath); e != nil {
+		st.PeoplePrefix = e.Prefix()
+		st.People = &identity.Book{View: k.records.At(st.PeoplePrefix), Hash: st.Book.Hash}
 	}
 	records, err = k.records.Scan(ctx, policyPrefix, storage.After(policyPrefix), 0)
 	if err != nil {
@@ -302,39 +281,7 @@ func (k *Keeper) loadTables(ctx context.Context, st *state, made func(*mount.Ent
 		if err != nil {
 			return errkind.Errorf(errkind.Corrupt, "the policy %s cannot be read: %w", name, err)
 		}
-		st.policies[name] = p
+		st.Policies[name] = p
 	}
-	return nil
-}
-
-// limits are the lifetimes that hold at a mount.
-func (k *Keeper) limits(e *mount.Entry) token.Limits {
-	l := token.Limits{Default: k.cfg.DefaultTTL, Max: k.cfg.MaxTTL}
-	if e.Config.MaxLeaseTTL > 0 {
-		l.Max = e.Config.MaxLeaseTTL
-	}
-	if e.Config.DefaultLeaseTTL > 0 {
-		l.Default = e.Config.DefaultLeaseTTL
-	}
-	l.Default = min(l.Default, l.Max)
-	return l
-}
-
-// change makes the next state, after its operations were committed.
-func (k *Keeper) change(ctx context.Context, next func(st state) (*state, []storage.Op, error)) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	st := k.state.Load()
-	if st == nil {
-		return k.idle()
-	}
-	changed, ops, err := next(*st)
-	if err != nil {
-		return err
-	}
-	if err := k.records.Commit(ctx, ops); err != nil {
-		return err
-	}
-	k.state.Store(changed)
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"corbel.dev/corbel/secrets/barrier"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/storage/memstore"
+	"corbel.dev/corbel/secrets/task"
 )
 
 // house is an unsealed keeper over memory.
@@ -59,11 +60,11 @@ func (h *house) unseal() {
 	}
 }
 
-func (h *house) as(token string, op secrets.Operation, path, body string) (*Reply, error) {
+func (h *house) as(token string, op secrets.Operation, path, body string) (*task.Reply, error) {
 	return h.Handle(h.t.Context(), &secrets.Request{Op: op, Path: path, Body: []byte(body), Token: token})
 }
 
-func (h *house) ok(op secrets.Operation, path, body string) *Reply {
+func (h *house) ok(op secrets.Operation, path, body string) *task.Reply {
 	h.t.Helper()
 	r, err := h.as(h.root, op, path, body)
 	if err != nil {
@@ -84,7 +85,7 @@ func (h *house) token(body string) (id string) {
 	return h.ok(secrets.Update, "auth/token/create", body).Token.ID
 }
 
-func field(t testing.TB, r *Reply, name string) any {
+func field(t testing.TB, r *task.Reply, name string) any {
 	t.Helper()
 	var m map[string]any
 	if err := json.Unmarshal(r.Data, &m); err != nil {

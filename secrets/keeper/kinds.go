@@ -38,17 +38,17 @@ type kind struct {
 
 // kinds are the types of mounts that there are.
 var kinds = map[string]kind{
-	"system": {fixed, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &system{k} }},
+	"system": {fixed, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &system{k: k} }},
 	"identity": {fixed, func(k *Keeper, _ *mount.Entry, salt []byte) engine.Engine {
 		book := token.Book{Salt: salt}
 		return people{&identity.Engine{Hash: book.Hash, Address: k.cfg.APIAddr, Mounts: func(accessor string) *mount.Entry {
-			if st := k.state.Load(); st != nil {
-				return st.mounts.ByAccessor(accessor)
+			if st := k.gate.Load(); st != nil {
+				return st.Mounts.ByAccessor(accessor)
 			}
 			return nil
 		}}, k}
 	}},
-	"token": {fixed, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &tokens{k} }},
+	"token": {fixed, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &tokens{k: k} }},
 	"cubbyhole": {fixed, func(*Keeper, *mount.Entry, []byte) engine.Engine {
 		return cubbyhole{kv.V1{DefaultTTL: func() time.Duration { return 0 }}}
 	}},
@@ -56,25 +56,37 @@ var kinds = map[string]kind{
 		if e.Options["version"] == "2" {
 			return kv.V2{}
 		}
-		return kv.V1{DefaultTTL: func() time.Duration { return k.limits(e).Default }}
+		return kv.V1{DefaultTTL: func() time.Duration { return k.gate.Limits(e).Default }}
 	}},
 	"pki": {secret, func(k *Keeper, e *mount.Entry, _ []byte) engine.Engine {
 		return pki.New(pki.Config{Now: k.cfg.Now, TTLs: k.ttls(e), Keys: k.keygen})
 	}},
-	"transit": {secret, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &transit.Engine{Keys: k.keygen} }},
+	"transit": {secret, func(k *Keeper, _ *mount.Entry,
+		_ []byte) engine.Engine {
+		return &transit.Engine{Keys: k.keygen}
+	}},
 	"database": {secret, func(k *Keeper, e *mount.Entry, _ []byte) engine.Engine {
-		return &database.Engine{TTLs: k.ttls(e), Password: k.passwordBy, Metrics: k.meters.registry, Name: strings.ReplaceAll(strings.Trim(e.Path, "/"), "/", "-")}
+		return &database.Engine{TTLs: k.ttls(e), Password: k.passwordBy, Metrics: k.meters.registry,
+			Name: strings.ReplaceAll(strings.Trim(e.Path, "/"), "/", "-")}
 	}},
 	"userpass": {login, func(k *Keeper, e *mount.Entry, _ []byte) engine.Engine {
 		return &userpass.Engine{Hashing: k.hashing, Lockout: &k.lockout, Rules: k.lockoutRules(e), Mount: e.UUID}
 	}},
-	"jwt":        {login, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &jwt.Engine{Keys: k.keys} }},
-	"oidc":       {login, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &jwt.Engine{Keys: k.keys} }}, // Vault's second name for it
-	"kubernetes": {login, func(*Keeper, *mount.Entry, []byte) engine.Engine { return &kubernetes.Engine{Local: kubernetes.Local} }},
-	"cert":       {login, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &cert.Engine{Meshes: &k.meshes} }},
+	"jwt":  {login, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &jwt.Engine{Keys: k.keys} }},
+	"oidc": {login, func(k *Keeper, _ *mount.Entry, _ []byte) engine.Engine { return &jwt.Engine{Keys: k.keys} }},
+	// Vault's second name for it
+	"kubernetes": {login, func(*Keeper, *mount.Entry,
+		[]byte) engine.Engine {
+		return &kubernetes.Engine{Local: kubernetes.Local}
+	}},
+	"cert": {login, func(k *Keeper, _ *mount.Entry,
+		_ []byte) engine.Engine {
+		return &cert.Engine{Meshes: &k.meshes}
+	}},
 	"approle": {login, func(k *Keeper, e *mount.Entry, salt []byte) engine.Engine {
 		book := token.Book{Salt: salt}
-		return &approle.Engine{Lockout: &k.lockout, Rules: k.lockoutRules(e), Mount: e.UUID, Hash: func(id string) string { return book.Hash(e.UUID + id) }}
+		return &approle.Engine{Lockout: &k.lockout, Rules: k.lockoutRules(e), Mount: e.UUID,
+			Hash: func(id string) string { return book.Hash(e.UUID + id) }}
 	}},
 }
 
@@ -90,7 +102,7 @@ func (k *Keeper) engine(e *mount.Entry, salt []byte) (engine.Engine, error) {
 // ttls gives the lifetimes of a mount.
 func (k *Keeper) ttls(e *mount.Entry) func() (standard, longest time.Duration) {
 	return func() (time.Duration, time.Duration) {
-		l := k.limits(e)
+		l := k.gate.Limits(e)
 		return l.Default, l.Max
 	}
 }

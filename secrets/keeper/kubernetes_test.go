@@ -9,6 +9,7 @@ import (
 	"corbel.dev/corbel/kit/jwks/jwkstest"
 	"corbel.dev/corbel/kit/tokenreview/reviewtest"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/task"
 )
 
 // TestKubernetes logs pods in through an API server that takes requests of the documented form alone.
@@ -31,7 +32,7 @@ func TestKubernetes(t *testing.T) {
 		}
 		return i.Sign(c)
 	}
-	login := func(role, token string) (*Reply, error) {
+	login := func(role, token string) (*task.Reply, error) {
 		return h.as("", secrets.Update, "auth/kubernetes/login", text(t, map[string]string{"role": role, "jwt": token}))
 	}
 	denied := func(what, role, token string) {
@@ -105,7 +106,7 @@ func TestKubernetesAsksTheCluster(t *testing.T) {
 	h, api, i := newHouse(t), reviewtest.New(t), jwkstest.New(t, "RS256")
 	h.ok(secrets.Update, "sys/auth/kubernetes", `{"type":"kubernetes"}`)
 	h.ok(secrets.Update, "auth/kubernetes/config", text(t, map[string]any{"kubernetes_host": api.URL, "kubernetes_ca_cert": api.CA, "token_reviewer_jwt": reviewtest.Reviewer, "use_annotations_as_alias_metadata": true}))
-	login := func(role, ns, name, uid string) (*Reply, error) {
+	login := func(role, ns, name, uid string) (*task.Reply, error) {
 		token := i.Sign(map[string]any{"exp": h.now.Add(time.Hour).Unix(), "sub": "system:serviceaccount:" + ns + ":" + name,
 			"kubernetes.io": map[string]any{"namespace": ns, "serviceaccount": map[string]any{"name": name, "uid": uid}}})
 		api.Vouch(token, ns, name, uid)

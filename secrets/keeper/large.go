@@ -5,6 +5,8 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/rights"
+	"corbel.dev/corbel/secrets/task"
 )
 
 // errLargeOpen refuses a large body where nobody's rights are asked for.
@@ -15,29 +17,29 @@ var errLargeOpen = errkind.New(errkind.TooLarge, "request body too large: withou
 // recorded. It is no more than that: Handle judges the request itself, and counts its token's use. A standby leaves
 // it to the active server.
 func (k *Keeper) MayBeLarge(ctx context.Context, r *secrets.Request, bytes, openBytes int64) error {
-	leave, err := k.enter(ctx)
+	leave, err := k.gate.Enter(ctx)
 	if errkind.Is(err, errkind.NotLeader) && (r.Token != "" || bytes <= openBytes) {
 		return nil
 	} else if errkind.Is(err, errkind.NotLeader) {
-		return errDenied
+		return rights.ErrDenied
 	} else if err != nil {
 		return err
 	}
 	defer leave()
-	st := k.state.Load()
+	st := k.gate.Load()
 	if st == nil {
 		return nil // sealed meanwhile, which Handle says
 	}
 	r.Now = k.cfg.Now()
-	t := &task{Request: r, st: st}
-	t.entry, r.Rest = st.mounts.Route(r.Path)
-	_, err = k.known(ctx, t)
+	t := &task.Task{Request: r, Tables: st}
+	t.Entry, r.Rest = st.Mounts.Route(r.Path)
+	_, err = k.rights.Known(ctx, t.Tables, t.Token, t.Now, t.Remote)
 	if err == nil || !errkind.Is(err, errkind.Denied) {
 		return err
 	}
-	if t.entry != nil {
-		r.Mount = t.entry.Path
-		if open := matches(st.engines[t.entry.Accessor].Special().Open, r.Rest); open && bytes > openBytes {
+	if t.Entry != nil {
+		r.Mount = t.Entry.Path
+		if open := matches(st.Engines[t.Entry.Accessor].Special().Open, r.Rest); open && bytes > openBytes {
 			return errLargeOpen
 		} else if open {
 			return nil

@@ -12,8 +12,11 @@ import (
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/quota"
+	"corbel.dev/corbel/secrets/rights"
 	"corbel.dev/corbel/secrets/sealed"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/tables"
+	"corbel.dev/corbel/secrets/task"
 	"corbel.dev/corbel/secrets/token"
 )
 
@@ -99,9 +102,9 @@ func byToken(book *token.Book, l *lease) string {
 
 // grant makes the lease of an answer, in the batch of what the engine stores. Until release is
 // called nothing ends its token: a lease whose token ended meanwhile would live on by itself.
-func (k *Keeper) grant(ctx context.Context, t *task, reply *Reply) (ops []storage.Op, release func(), err error) {
+func (k *Keeper) grant(ctx context.Context, t *task.Task, reply *task.Reply) (ops []storage.Op, release func(), err error) {
 	asked := reply.Response.Lease
-	if t.last {
+	if t.Last {
 		return nil, nil, errNoLeaseByLast
 	}
 	k.tree.RLock()
@@ -110,17 +113,17 @@ func (k *Keeper) grant(ctx context.Context, t *task, reply *Reply) (ops []storag
 			k.tree.RUnlock()
 		}
 	}()
-	if err := k.takeRoom(t, quota.Place{Path: t.Path, Mount: t.entry.Path}); err != nil {
+	if err := k.takeRoom(t, quota.Place{Path: t.Path, Mount: t.Entry.Path}); err != nil {
 		return nil, nil, err
 	}
-	limits := k.limits(t.entry)
-	l := &lease{ID: strings.TrimSuffix(t.Path, "/") + "/" + token.NewName(), Mount: t.entry.Accessor, Issued: t.Now.UTC(), MaxTTL: asked.MaxTTL,
+	limits := k.gate.Limits(t.Entry)
+	l := &lease{ID: strings.TrimSuffix(t.Path, "/") + "/" + token.NewName(), Mount: t.Entry.Accessor, Issued: t.Now.UTC(), MaxTTL: asked.MaxTTL,
 		Renewable: asked.Renewable, Internal: asked.Internal}
 	if l.TTL = asked.TTL; l.TTL <= 0 {
 		l.TTL = limits.Default
 	}
-	if t.holder != nil && t.holder.Batch { // nobody ends its leases with it: they must not be longer, nor become so
-		if left := t.holder.Left(t.Now); l.MaxTTL <= 0 || l.MaxTTL > left {
+	if t.Bearer != nil && t.Bearer.Batch { // nobody ends its leases with it: they must not be longer, nor become so
+		if left := t.Bearer.Left(t.Now); l.MaxTTL <= 0 || l.MaxTTL > left {
 			l.MaxTTL = left
 		}
 	}
@@ -131,43 +134,36 @@ func (k *Keeper) grant(ctx context.Context, t *task, reply *Reply) (ops []storag
 		}
 	}
 	l.Expires = l.Issued.Add(l.TTL)
-	if t.holder != nil {
-		if l.Token, err = t.leaseHolder(ctx); err != nil {
+	if t.Bearer != nil {
+		if l.Token, err = leaseHolder(ctx, t); err != nil {
 			return nil, nil, err
 		}
 	}
-	if ops, err = l.store(t.st.book, l.Expires); err != nil {
+	if ops, err = l.store(t.Tables.Book, l.Expires); err != nil {
 		return nil, nil, err
 	}
 	if l.Token != "" {
-		ops = append(ops, storage.Put(byToken(t.st.book, l), []byte(l.ID)))
+		ops = append(ops, storage.Put(byToken(t.Tables.Book, l), []byte(l.ID)))
 	}
-	reply.Lease = &Leased{ID: l.ID, Left: l.TTL, Renewable: l.Renewable}
+	reply.Lease = &task.Leased{ID: l.ID, Left: l.TTL, Renewable: l.Renewable}
 	return ops, k.tree.RUnlock, nil
 }
 
 // leaseHolder is the token that a lease ends with: the request's, or what that was made below where it is stored
 // nowhere.
-func (t *task) leaseHolder(ctx context.Context) (hash string, err error) {
-	hash = t.holder.Hash
-	if t.holder.Batch {
-		hash = t.holder.Parent
+func leaseHolder(ctx context.Context, t *task.Task) (hash string, err error) {
+	hash = t.Bearer.Hash
+	if t.Bearer.Batch {
+		hash = t.Bearer.Parent
 	}
 	if hash == "" {
 		return "", nil
 	}
-	tok, err := t.st.book.Find(ctx, hash)
+	tok, err := t.Tables.Book.Find(ctx, hash)
 	if err != nil || tok == nil {
-		return "", orDenied(err)
+		return "", rights.OrDenied(err)
 	}
 	return hash, nil
-}
-
-// Leased is a lease as its holder is told of it.
-type Leased struct {
-	ID        string
-	Left      time.Duration
-	Renewable bool
 }
 
 func (k *Keeper) findLease(ctx context.Context, id string) (*lease, error) {
@@ -188,10 +184,10 @@ func (k *Keeper) findLease(ctx context.Context, id string) (*lease, error) {
 }
 
 // leaser is the engine that a lease is of, with its view, or nil where its mount is gone.
-func (k *Keeper) leaser(st *state, l *lease) (engine.Leaser, sealed.View) {
-	for _, e := range st.mounts.All() {
+func (k *Keeper) leaser(st *tables.Tables, l *lease) (engine.Leaser, sealed.View) {
+	for _, e := range st.Mounts.All() {
 		if e.Accessor == l.Mount {
-			leaser, _ := st.engines[e.Accessor].(engine.Leaser)
+			leaser, _ := st.Engines[e.Accessor].(engine.Leaser)
 			return leaser, k.records.At(e.Prefix())
 		}
 	}
@@ -201,7 +197,7 @@ func (k *Keeper) leaser(st *state, l *lease) (engine.Leaser, sealed.View) {
 // revokeLease ends a lease: first with its engine, then in storage, with what the engine wants
 // stored. A lease that is gone is no error. Two at once ask the engine one after the other.
 // due, where it is set, leaves a lease alone that is not due by then, or lives on.
-func (k *Keeper) revokeLease(ctx context.Context, st *state, id string, force bool, due time.Time) error {
+func (k *Keeper) revokeLease(ctx context.Context, st *tables.Tables, id string, force bool, due time.Time) error {
 	defer lasting(k.meters.own.revokeCommon)()
 	defer k.uses.Take("lease\x00" + id)()
 	l, err := k.findLease(ctx, id)
@@ -220,7 +216,7 @@ func (k *Keeper) revokeLease(ctx context.Context, st *state, id string, force bo
 			}
 		}
 	}
-	err = k.records.Commit(ctx, append(ops, l.remove(st.book)...))
+	err = k.records.Commit(ctx, append(ops, l.remove(st.Book)...))
 	if err == nil {
 		k.leaseGone(st, id)
 	}
@@ -228,7 +224,7 @@ func (k *Keeper) revokeLease(ctx context.Context, st *state, id string, force bo
 }
 
 // putOff stores that a lease could not be revoked, and when it is tried again.
-func (k *Keeper) putOff(ctx context.Context, st *state, id string, now time.Time, cause error) error {
+func (k *Keeper) putOff(ctx context.Context, st *tables.Tables, id string, now time.Time, cause error) error {
 	defer k.uses.Take("lease\x00" + id)()
 	l, err := k.findLease(ctx, id)
 	if err != nil || l == nil {
@@ -245,7 +241,7 @@ func (k *Keeper) putOff(ctx context.Context, st *state, id string, now time.Time
 	if l.irrevocable() {
 		k.cfg.Log.Error("secrets: a lease cannot be revoked: it is kept, and tried again once a day", "lease", l.ID, "error", l.Error)
 	}
-	ops, err := l.store(st.book, now.Add(wait))
+	ops, err := l.store(st.Book, now.Add(wait))
 	if err != nil {
 		return err
 	}
@@ -260,7 +256,7 @@ func shortError(err error) string {
 
 // leasesOf gives the operations that make the leases of tokens that end due now, in their
 // batch: the engines are asked by whoever deals with the mount's leases.
-func (k *Keeper) leasesOf(ctx context.Context, st *state, hashes []string) (ops []storage.Op, err error) {
+func (k *Keeper) leasesOf(ctx context.Context, st *tables.Tables, hashes []string) (ops []storage.Op, err error) {
 	defer lasting(k.meters.own.revokeByToken)()
 	now := k.cfg.Now().UTC()
 	err = k.records.Hop(ctx, byTokenPrefix, hashes, func(_, key string) error {
@@ -281,7 +277,7 @@ func (k *Keeper) leasesOf(ctx context.Context, st *state, hashes []string) (ops 
 			return nil
 		}
 		l.Token, l.Renewable = "", false
-		more, err := l.end(st.book, now)
+		more, err := l.end(st.Book, now)
 		ops = append(ops, more...)
 		return err
 	})
@@ -297,7 +293,7 @@ func (l *lease) end(book *token.Book, now time.Time) ([]storage.Op, error) {
 }
 
 // renewLease lengthens a lease by what was asked, within its limits from its beginning.
-func (k *Keeper) renewLease(ctx context.Context, t *task, id string, increment time.Duration) (l *lease, capped bool, err error) {
+func (k *Keeper) renewLease(ctx context.Context, t *task.Task, id string, increment time.Duration) (l *lease, capped bool, err error) {
 	defer k.uses.Take("lease\x00" + id)()
 	k.tree.RLock() // its token does not end meanwhile
 	defer k.tree.RUnlock()
@@ -312,7 +308,7 @@ func (k *Keeper) renewLease(ctx context.Context, t *task, id string, increment t
 	case !l.Renewable || l.Tries > 0: // one that is being revoked does not come back
 		return nil, false, errNotRenewable
 	}
-	leaser, v := k.leaser(t.st, l)
+	leaser, v := k.leaser(t.Tables, l)
 	if leaser == nil {
 		return nil, false, errNotRenewable
 	}
@@ -321,9 +317,9 @@ func (k *Keeper) renewLease(ctx context.Context, t *task, id string, increment t
 	}
 	end := t.Now.UTC().Add(increment)
 	most := k.cfg.MaxTTL
-	for _, e := range t.st.mounts.All() {
+	for _, e := range t.Tables.Mounts.All() {
 		if e.Accessor == l.Mount {
-			most = k.limits(e).Max
+			most = k.gate.Limits(e).Max
 		}
 	}
 	if l.MaxTTL > 0 {
@@ -347,7 +343,7 @@ func (k *Keeper) renewLease(ctx context.Context, t *task, id string, increment t
 		}
 	}
 	l.Expires, l.Renewed = end, t.Now.UTC()
-	more, err := l.keep(t.st.book)
+	more, err := l.keep(t.Tables.Book)
 	if err != nil {
 		return nil, false, err
 	}
@@ -355,7 +351,7 @@ func (k *Keeper) renewLease(ctx context.Context, t *task, id string, increment t
 }
 
 // moveLease puts a lease's entry in the index to its end, where it was renewed and nobody did so since.
-func (k *Keeper) moveLease(ctx context.Context, st *state, id string, now time.Time) error {
+func (k *Keeper) moveLease(ctx context.Context, st *tables.Tables, id string, now time.Time) error {
 	defer k.uses.Take("lease\x00" + id)()
 	k.tree.RLock() // its token does not end meanwhile
 	defer k.tree.RUnlock()
@@ -363,7 +359,7 @@ func (k *Keeper) moveLease(ctx context.Context, st *state, id string, now time.T
 	if err != nil || l == nil || l.Due.After(now) || !l.Expires.After(now) {
 		return err
 	}
-	ops, err := l.store(st.book, l.Expires)
+	ops, err := l.store(st.Book, l.Expires)
 	if err != nil {
 		return err
 	}
@@ -371,14 +367,14 @@ func (k *Keeper) moveLease(ctx context.Context, st *state, id string, now time.T
 }
 
 // undo takes back what an engine made for a lease that did not come to be.
-func (k *Keeper) undo(ctx context.Context, t *task, asked *secrets.Lease) {
-	leaser, ok := t.engine.(engine.Leaser)
+func (k *Keeper) undo(ctx context.Context, t *task.Task, asked *secrets.Lease) {
+	leaser, ok := t.Engine.(engine.Leaser)
 	if !ok {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), revokeWithin)
 	defer cancel()
-	if _, err := leaser.Revoke(ctx, t.view, engine.Lease{Internal: asked.Internal, Expires: t.Now}); err != nil {
+	if _, err := leaser.Revoke(ctx, t.View, engine.Lease{Internal: asked.Internal, Expires: t.Now}); err != nil {
 		k.cfg.Log.Error("secrets: what was made for a lease that could not be stored is left behind", "path", t.Path, "error", err)
 	}
 }

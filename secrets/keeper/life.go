@@ -404,7 +404,7 @@ func (k *Keeper) openRootLocked(ctx context.Context, root []byte) error {
 		k.records.Barrier.Seal()
 		return err
 	}
-	defer k.changed()
+	defer k.gate.Changed()
 	if k.cfg.Reigns != nil {
 		return nil // a standby, until Activate
 	}
@@ -414,7 +414,7 @@ func (k *Keeper) openRootLocked(ctx context.Context, root []byte) error {
 		k.records.Forget()
 		return err
 	}
-	k.state.Store(st)
+	k.gate.Set(st)
 	return k.reseal(ctx)
 }
 
@@ -423,9 +423,9 @@ func (k *Keeper) Seal() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer lasting(k.meters.own.seal)()
-	if st := k.state.Swap(nil); st != nil {
+	if st := k.gate.Set(nil); st != nil {
 		defer lasting(k.meters.own.preSeal)()
-		defer closeAudits(st.audits)
+		defer closeAudits(st.Audits)
 	}
 	k.records.Barrier.Seal()
 	k.info.Store(nil)
@@ -434,8 +434,8 @@ func (k *Keeper) Seal() {
 	k.rekeys.forget()
 	k.forgetRooting()
 	k.migrating = nil
-	k.changed()
+	k.gate.Changed()
 }
 
 // Sealed reports whether there are no keys: every request is refused.
-func (k *Keeper) Sealed() bool { return k.records.Barrier.Sealed() }
+func (k *Keeper) Sealed() bool { return k.records.Sealed() }

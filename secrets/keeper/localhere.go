@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/flight"
+	"corbel.dev/corbel/secrets/task"
 )
 
 // IsLocal is whether a path tells of the server that it is asked of, and not of the cluster.
@@ -19,7 +21,7 @@ func IsLocal(path string) bool {
 
 // LocalHere answers a path that tells of this server, on a standby that can judge who asks by its copy. False: it
 // cannot, and nothing was done or recorded.
-func (k *Keeper) LocalHere(ctx context.Context, r *secrets.Request) (*Reply, bool) {
+func (k *Keeper) LocalHere(ctx context.Context, r *secrets.Request) (*task.Reply, bool) {
 	if r.Op != secrets.Read || r.Wrap != 0 || r.Token == "" || !IsLocal(r.Path) {
 		return nil, false
 	}
@@ -28,12 +30,12 @@ func (k *Keeper) LocalHere(ctx context.Context, r *secrets.Request) (*Reply, boo
 		return nil, false
 	}
 	begin := time.Now()
-	defer k.flying.begin(t).end(t) // no lock is held: a profile takes its time
-	resp, err := t.engine.Handle(context.WithValue(ctx, taskKey{}, t), t.view, r)
+	defer k.flying.Begin(&t.Flight).End(&t.Flight) // no lock is held: a profile takes its time
+	resp, err := t.Handle(ctx, r)
 	if err != nil {
 		return nil, false
 	}
-	reply := &Reply{Response: resp, Mount: t.entry}
+	reply := &task.Reply{Response: resp, Mount: t.Entry}
 	if !k.recordedHere(ctx, t, reply) {
 		return nil, false
 	}
@@ -42,20 +44,19 @@ func (k *Keeper) LocalHere(ctx context.Context, r *secrets.Request) (*Reply, boo
 }
 
 // judgedHere finds whose request it is and whether the policies surely allow it.
-func (k *Keeper) judgedHere(ctx context.Context, r *secrets.Request) (*task, bool) {
-	k.reign.RLock()
-	defer k.reign.RUnlock()
+func (k *Keeper) judgedHere(ctx context.Context, r *secrets.Request) (*task.Task, bool) {
+	defer k.gate.Hold()()
 	st := k.replica.state.Load()
 	if st == nil || k.replica.at.Load() != k.replica.gen.Load() || !k.Standby() {
 		return nil, false
 	}
 	r.Now = k.cfg.Now()
-	t := &task{Request: r, st: st, method: r.Op.String()}
-	t.entry, r.Rest = st.mounts.Route(r.Path)
-	if t.entry == nil || t.entry.Type != "system" || k.admit(ctx, t) != nil {
+	t := &task.Task{Request: r, Tables: st, Flight: flight.Entry{Request: r, Method: r.Op.String()}}
+	t.Entry, r.Rest = st.Mounts.Route(r.Path)
+	if t.Entry == nil || t.Entry.Type != "system" || k.admit(ctx, t) != nil {
 		return nil, false
 	}
-	r.Mount = t.entry.Path
-	t.engine, t.view = &system{k}, k.records.At(t.entry.Prefix())
+	r.Mount = t.Entry.Path
+	t.Engine, t.View = &system{k: k}, k.records.At(t.Entry.Prefix())
 	return t, k.allowedHere(ctx, t)
 }

@@ -10,6 +10,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/policy"
+	"corbel.dev/corbel/secrets/task"
 )
 
 // openRoutes need no token. A path that joins them has to be written down here, and defended.
@@ -48,9 +49,9 @@ func cells(t *testing.T, h *house) (list []cell) {
 			h.ok(secrets.Update, "sys/auth/"+name, `{"type":"`+name+`"}`)
 		}
 	}
-	st := h.state.Load()
-	for _, e := range st.mounts.All() {
-		routes, ok := routesOf(e, st.engines[e.Accessor])
+	st := h.gate.Load()
+	for _, e := range st.Mounts.All() {
+		routes, ok := routesOf(e, st.Engines[e.Accessor])
 		if !ok {
 			t.Errorf("mounts of type %s list no paths: see engineRoutes", e.Type)
 		}
@@ -89,7 +90,7 @@ func TestDefaultDenyMatrix(t *testing.T) {
 		h.ok(secrets.Update, "sys/policy/only-"+word, text(t, map[string]string{"policy": rules.String()}))
 	}
 	h.ok(secrets.Update, "sys/policy/unrelated", `{"policy":"path \"unrelated/*\" { capabilities = [\"create\", \"read\", \"update\", \"patch\", \"delete\", \"list\", \"sudo\"] }"}`)
-	token := func(policy string) *Issued {
+	token := func(policy string) *task.Issued {
 		return h.ok(secrets.Update, "auth/token/create", `{"policies":["`+policy+`"],"no_default_policy":true,"ttl":"1h"}`).Token
 	}
 	expired := h.ok(secrets.Update, "auth/token/create", `{"policies":["root"],"ttl":"1s"}`).Token.ID
@@ -115,10 +116,10 @@ func TestDefaultDenyMatrix(t *testing.T) {
 		}
 	}
 	seen := map[string]bool{}
-	st := h.state.Load()
+	st := h.gate.Load()
 	for _, c := range list {
-		e, rest := st.mounts.Route(c.path)
-		special := st.engines[e.Accessor].Special()
+		e, rest := st.Mounts.Route(c.path)
+		special := st.Engines[e.Accessor].Special()
 		if matches(special.Open, rest) {
 			seen[c.path] = true
 			continue
@@ -170,10 +171,10 @@ func TestDefaultDenyMatrix(t *testing.T) {
 func TestRightCapabilityIsEnough(t *testing.T) {
 	h := newHouse(t)
 	list := cells(t, h)
-	st := h.state.Load()
+	st := h.gate.Load()
 	for _, c := range list {
-		e, rest := st.mounts.Route(c.path)
-		special := st.engines[e.Accessor].Special()
+		e, rest := st.Mounts.Route(c.path)
+		special := st.Engines[e.Accessor].Special()
 		if matches(special.Open, rest) || slices.Contains([]string{"sys/seal", "sys/step-down"}, c.path) {
 			continue
 		}

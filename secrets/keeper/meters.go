@@ -4,12 +4,12 @@ import (
 	"context"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/task"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -62,9 +62,9 @@ func (m *meters) revocation(err error) {
 }
 
 // kindOf is the position of a request's kind in costKinds.
-func kindOf(t *task, r *Reply) int {
+func kindOf(t *task.Task, r *task.Reply) int {
 	switch {
-	case t.holder == nil && r != nil && r.Token != nil:
+	case t.Bearer == nil && r != nil && r.Token != nil:
 		return 4
 	case strings.HasPrefix(t.Path, "auth/token/create"):
 		return 5
@@ -81,21 +81,6 @@ func kindOf(t *task, r *Reply) int {
 	default:
 		return 0
 	}
-}
-
-// asker is who a request came from, by a name that opens nothing.
-func (t *task) asker() string {
-	if t.holder != nil {
-		return "accessor " + t.holder.Accessor
-	}
-	return "address " + t.Remote.String()
-}
-
-// account is what one request costs; the storage's part comes from the storage, by the request's context.
-type account struct {
-	stored  atomic.Int64 // nanoseconds in the storage
-	commits atomic.Int64
-	spent   telemetry.Spent
 }
 
 func newMeters(r *telemetry.Registry) *meters {
@@ -124,7 +109,7 @@ func (k *Keeper) gauges(r *telemetry.Registry) {
 	r.GaugeFunc("core.active", func() float64 { return one(k.Active()) })
 	r.GaugeFunc("core.performance_standby", func() float64 { return one(k.Standby() && k.replica.state.Load() != nil) })
 	r.GaugeFunc("expire.num_revoking", func() float64 { return float64(k.targets.due()) })
-	r.GaugeFunc("core.in_flight_requests", func() float64 { return float64(k.flying.count()) })
+	r.GaugeFunc("core.in_flight_requests", func() float64 { return float64(k.flying.Count()) })
 	r.GaugeFunc("barrier.estimated_encryptions", func() float64 {
 		st, err := k.records.Barrier.Status()
 		if err != nil {
@@ -161,33 +146,33 @@ func (m *meters) route(e *mount.Entry, op secrets.Operation) *telemetry.Timing {
 }
 
 // done counts a request that was answered.
-func (m *meters) done(ctx context.Context, t *task, begin time.Time, r *Reply) {
+func (m *meters) done(ctx context.Context, t *task.Task, begin time.Time, r *task.Reply) {
 	took := time.Since(begin)
-	if t.holder == nil && r != nil && r.Token != nil {
+	if t.Bearer == nil && r != nil && r.Token != nil {
 		m.login.Observe(took)
 	} else {
 		m.request.Observe(took)
 	}
 	if m.tenants.Turn() {
-		m.tenants.Add(t.asker())
+		m.tenants.Add(t.Asker())
 	}
 	if strings.HasPrefix(t.Path, "sys/pprof") || t.Path == "sys/monitor" { // they last as long as they are asked to
 		return
 	}
 	kind := kindOf(t, r)
-	t.account.spent[telemetry.StageStorage] = time.Duration(t.account.stored.Load())
-	m.costs.Done(ctx, kind, took, &t.account.spent)
-	if n := t.account.commits.Load(); n > 0 {
+	t.Account.Spent[telemetry.StageStorage] = time.Duration(t.Account.Stored.Load())
+	m.costs.Done(ctx, kind, took, &t.Account.Spent)
+	if n := t.Account.Commits.Load(); n > 0 {
 		m.costs.Charge(kind, uint64(n), 0, 0)
 	}
-	if t.entry == nil {
+	if t.Entry == nil {
 		return
 	}
-	m.route(t.entry, t.Op).Observe(took)
+	m.route(t.Entry, t.Op).Observe(took)
 	if m.registry != nil && r != nil && r.Response != nil {
 		m.made(t, took, r)
 	}
-	if t.entry.Type != "system" && t.entry.Type != "token" {
+	if t.Entry.Type != "system" && t.Entry.Type != "token" {
 		return
 	}
 	for i := range timed {
@@ -203,16 +188,16 @@ func (m *meters) done(ctx context.Context, t *task, begin time.Time, r *Reply) {
 }
 
 // made counts the token or the lease that an answer brings.
-func (m *meters) made(t *task, took time.Duration, r *Reply) {
+func (m *meters) made(t *task.Task, took time.Duration, r *task.Reply) {
 	if a := r.Response.Auth; a != nil && r.Token != nil {
-		m.registry.Counter("token.creation", "cluster", m.cluster(), "namespace", "root", "auth_method", t.entry.Type, "mount_point", t.entry.Path,
+		m.registry.Counter("token.creation", "cluster", m.cluster(), "namespace", "root", "auth_method", t.Entry.Type, "mount_point", t.Entry.Path,
 			"creation_ttl", ttlName(r.Token.TTL), "token_type", r.Token.Type()).Add(1)
 		m.own.registerAuth.Observe(took)
 		if r.Token.Root() {
 			m.own.rootTokens.Add(1)
 		}
-		if t.newcomer {
-			m.entityMade(t.entry)
+		if t.Newcomer {
+			m.entityMade(t.Entry)
 		}
 	}
 	if r.Response.Lease != nil {
@@ -220,7 +205,7 @@ func (m *meters) made(t *task, took time.Duration, r *Reply) {
 		if r.Lease != nil {
 			ttl = r.Lease.Left
 		}
-		m.registry.Counter("secret.lease.creation", "cluster", m.cluster(), "namespace", "root", "secret_engine", t.entry.Type, "mount_point", t.entry.Path,
+		m.registry.Counter("secret.lease.creation", "cluster", m.cluster(), "namespace", "root", "secret_engine", t.Entry.Type, "mount_point", t.Entry.Path,
 			"creation_ttl", ttlName(ttl)).Add(1)
 		m.register.Observe(took)
 	}
@@ -258,7 +243,7 @@ func newMetered(b storage.Backend, r *telemetry.Registry, repeat func() int) sto
 func (m *metered) Get(ctx context.Context, key string) ([]byte, bool, error) {
 	begin := time.Now()
 	v, ok, err := m.Backend.Get(ctx, key)
-	charge(ctx, m.both(begin, m.get, m.barGet), 0)
+	telemetry.ChargeStorage(ctx, m.both(begin, m.get, m.barGet), 0)
 	return v, ok, err
 }
 
@@ -270,7 +255,7 @@ func (m *metered) List(ctx context.Context, prefix, after string, limit int) ([]
 	if after != "" || limit > 0 {
 		of = m.barPage
 	}
-	charge(ctx, m.both(begin, m.list, of), 0)
+	telemetry.ChargeStorage(ctx, m.both(begin, m.list, of), 0)
 	return list, err
 }
 
@@ -284,11 +269,11 @@ func (m *metered) Commit(ctx context.Context, epoch storage.Epoch, ops []storage
 	}
 	for _, op := range ops {
 		if op.Value != nil {
-			charge(ctx, m.both(begin, m.put, m.barPut), int64(times))
+			telemetry.ChargeStorage(ctx, m.both(begin, m.put, m.barPut), int64(times))
 			return err
 		}
 	}
-	charge(ctx, m.both(begin, m.del, m.barDel), int64(times))
+	telemetry.ChargeStorage(ctx, m.both(begin, m.del, m.barDel), int64(times))
 	return err
 }
 
@@ -297,12 +282,4 @@ func (m *metered) both(begin time.Time, a, b *telemetry.Timing) time.Duration {
 	a.Observe(took)
 	b.Observe(took)
 	return took
-}
-
-// charge puts a call of the storage on the account of the request that it was made for, where there is one.
-func charge(ctx context.Context, took time.Duration, commits int64) {
-	if t, ok := ctx.Value(taskKey{}).(*task); ok {
-		t.account.stored.Add(int64(took))
-		t.account.commits.Add(commits)
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/quota"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/tables"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -53,9 +54,9 @@ func (m *meters) entityMade(e *mount.Entry) {
 }
 
 // entitiesIn says how many entities operations bring that are not there yet.
-func (k *Keeper) entitiesIn(ctx context.Context, st *state, ops []storage.Op) (n int) {
+func (k *Keeper) entitiesIn(ctx context.Context, st *tables.Tables, ops []storage.Op) (n int) {
 	for _, op := range ops {
-		if op.Value == nil || !strings.HasPrefix(op.Key, st.peoplePrefix+identity.Entities) {
+		if op.Value == nil || !strings.HasPrefix(op.Key, st.PeoplePrefix+identity.Entities) {
 			continue
 		}
 		if _, there, err := k.records.Get(ctx, op.Key); err == nil && !there {
@@ -110,8 +111,8 @@ func (g *comeAndGo) tell(k *Keeper, mounts []string) {
 	k.targets.mu.Unlock()
 	g.queues.Replace(queues)
 	g.jobs.Replace([]telemetry.Point{{Value: float64(total)}})
-	if st := k.state.Load(); st != nil {
-		for _, q := range st.quotas.All() {
+	if st := k.gate.Load(); st != nil {
+		for _, q := range st.Quotas.All() {
 			if q.Type == quota.LeaseCount {
 				labels := []string{"name", q.Name}
 				count = append(count, telemetry.Point{Labels: labels, Value: float64(q.Leases.Load())})
@@ -133,15 +134,15 @@ type mountSizes struct {
 // sizes keeps those of the table of now.
 type sizes struct{ last atomic.Pointer[mountSizes] }
 
-func (s *sizes) take(st *state) *mountSizes {
+func (s *sizes) take(st *tables.Tables) *mountSizes {
 	if st == nil {
 		return &mountSizes{}
 	}
-	if known := s.last.Load(); known != nil && known.of == st.mounts {
+	if known := s.last.Load(); known != nil && known.of == st.Mounts {
 		return known
 	}
-	out := &mountSizes{of: st.mounts}
-	for _, e := range st.mounts.All() {
+	out := &mountSizes{of: st.Mounts}
+	for _, e := range st.Mounts.All() {
 		raw, err := json.Marshal(e)
 		if err != nil {
 			continue // it was read from such a record
@@ -159,8 +160,8 @@ func (k *Keeper) mountGauges(r *telemetry.Registry) {
 	known := &sizes{}
 	for auth, kind := range []string{"logical", "auth"} {
 		for local, is := range []string{"false", "true"} {
-			r.GaugeFunc("core.mount_table.num_entries", func() float64 { return float64(known.take(k.state.Load()).entries[auth][local]) }, "type", kind, "local", is)
-			r.GaugeFunc("core.mount_table.size", func() float64 { return float64(known.take(k.state.Load()).bytes[auth][local]) }, "type", kind, "local", is)
+			r.GaugeFunc("core.mount_table.num_entries", func() float64 { return float64(known.take(k.gate.Load()).entries[auth][local]) }, "type", kind, "local", is)
+			r.GaugeFunc("core.mount_table.size", func() float64 { return float64(known.take(k.gate.Load()).bytes[auth][local]) }, "type", kind, "local", is)
 		}
 	}
 }

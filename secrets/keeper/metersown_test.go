@@ -99,7 +99,7 @@ func TestMetersOfLeases(t *testing.T) {
 	h.now = h.now.Add(time.Hour)
 	h.expireLeases()
 	counts(t, reg, "when the engine is away", map[string]uint64{"expire.lease_expiration": 4, "expire.lease_expiration.error": 3, "expire.revoke-common": 3})
-	accessor := h.state.Load().mounts.Get("db/").Accessor
+	accessor := h.gate.Load().Mounts.Get("db/").Accessor
 	h.targets.mu.Lock()
 	h.targets.withLocked(accessor).due = 3
 	h.targets.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/jwks/jwkstest"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/task"
 )
 
 const cliAddress = "http://localhost:8250/oidc/callback"
@@ -36,7 +37,7 @@ func (h *house) oidcBegin(p *jwkstest.Provider, role, nonce string) url.Values {
 	return p.Browse(fmt.Sprint(field(h.t, r, "auth_url"))).Query()
 }
 
-func (h *house) oidcEnd(q url.Values, nonce string) (*Reply, error) {
+func (h *house) oidcEnd(q url.Values, nonce string) (*task.Reply, error) {
 	values := map[string]any{"client_nonce": nonce}
 	for name := range q {
 		values[name] = q.Get(name)
@@ -46,7 +47,7 @@ func (h *house) oidcEnd(q url.Values, nonce string) (*Reply, error) {
 
 func TestOIDCLogin(t *testing.T) {
 	h, p := oidcHouse(t)
-	mount := h.state.Load().mounts.Get("auth/oidc/").Accessor
+	mount := h.gate.Load().Mounts.Get("auth/oidc/").Accessor
 	ext := h.made("identity/group", `{"name":"ext","type":"external","policies":["team"]}`)
 	h.made("identity/group-alias", `{"name":"admins","mount_accessor":"`+mount+`","canonical_id":"`+ext+`"}`)
 	back := h.oidcBegin(p, "", "mine")

@@ -13,6 +13,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/task"
 )
 
 // users mounts userpass with users whose password is "pw".
@@ -22,10 +23,10 @@ func (h *house) users(names ...string) (accessor string) {
 	for _, name := range names {
 		h.ok(secrets.Update, "auth/userpass/users/"+name, text(h.t, map[string]string{"password_hash": quick(h.t), "token_policies": "app"}))
 	}
-	return h.state.Load().mounts.Get("auth/userpass/").Accessor
+	return h.gate.Load().Mounts.Get("auth/userpass/").Accessor
 }
 
-func (h *house) loginAs(name string) *Issued {
+func (h *house) loginAs(name string) *task.Issued {
 	h.t.Helper()
 	r, err := h.as("", secrets.Update, "auth/userpass/login/"+name, `{"password":"pw"}`)
 	if err != nil {
@@ -56,7 +57,7 @@ func (h *house) commits(do func()) (n int) {
 func TestEntityOfALogin(t *testing.T) {
 	h := newHouse(t)
 	mount := h.users("ann", "bob")
-	var ann *Issued
+	var ann *task.Issued
 	if n := h.commits(func() { ann = h.loginAs("ann") }); n != 1 || ann.Entity == "" {
 		t.Errorf("the first login is %d commits, of the entity %q", n, ann.Entity)
 	}
@@ -173,7 +174,7 @@ func TestMerge(t *testing.T) {
 	}
 	h.ok(secrets.Update, "identity/entity/batch-delete", `{"entity_ids":["`+one+`"]}`)
 	h.refused(errkind.Denied, tok.ID, secrets.Read, "secret/q", "")
-	if left := h.keysBelow(h.state.Load().peoplePrefix); len(left) != 2 { // the group and its name
+	if left := h.keysBelow(h.gate.Load().PeoplePrefix); len(left) != 2 { // the group and its name
 		t.Errorf("left: %q", left)
 	}
 }

@@ -120,7 +120,7 @@ func (k *Keeper) Backup(ctx context.Context, kind RekeyKind) (*ShareBackup, erro
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.Active() {
-		return nil, k.idle()
+		return nil, k.gate.Idle()
 	}
 	raw, ok, err := k.records.Get(ctx, backupKeys[kind])
 	if err != nil {
@@ -141,7 +141,7 @@ func (k *Keeper) ForgetBackup(ctx context.Context, kind RekeyKind) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.Active() {
-		return k.idle()
+		return k.gate.Idle()
 	}
 	return k.records.Commit(ctx, []storage.Op{storage.Delete(backupKeys[kind])})
 }

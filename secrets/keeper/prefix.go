@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets/flight"
 	"corbel.dev/corbel/secrets/sealed"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/tables"
 	"corbel.dev/corbel/secrets/token"
 )
 
@@ -32,12 +34,12 @@ func (k *Keeper) queuePrefix(ctx context.Context, folder string) error {
 func (k *Keeper) RunJobs(ctx context.Context) (done int, err error) {
 	k.jobs.Lock()
 	defer k.jobs.Unlock()
-	leave, err := k.enter(ctx)
+	leave, err := k.gate.Enter(ctx)
 	if err != nil {
 		return 0, nil // sealed, or a standby
 	}
 	defer leave()
-	st := k.state.Load()
+	st := k.gate.Load()
 	if st == nil {
 		return 0, nil
 	}
@@ -65,11 +67,11 @@ func (k *Keeper) RunJobs(ctx context.Context) (done int, err error) {
 // revokePrefix ends all leases below a folder, in bounded commits. Where it is queued, leases
 // of engines become due at once, and the first try of each is made in its turn; else it waits for them, as many at a
 // time as their target bears. force takes leases away whose engine fails.
-func (k *Keeper) revokePrefix(ctx context.Context, st *state, folder string, force, queued bool) error {
+func (k *Keeper) revokePrefix(ctx context.Context, st *tables.Tables, folder string, force, queued bool) error {
 	prefix := leasePrefix + folder + "/"
-	b := k.bulk()
-	for from := prefix; ; b.rest(ctx) {
-		records, err := k.records.Under.Scan(ctx, from, storage.After(prefix), b.size) // keys alone are read
+	b := k.flying.Bulk()
+	for from := prefix; ; b.Rest(ctx) {
+		records, err := k.records.Under.Scan(ctx, from, storage.After(prefix), b.Size) // keys alone are read
 		if err != nil || len(records) == 0 {
 			return err
 		}
@@ -98,14 +100,14 @@ func (k *Keeper) revokePrefix(ctx context.Context, st *state, folder string, for
 }
 
 // endLogins ends the tokens that leases are of, and what is below them.
-func (k *Keeper) endLogins(ctx context.Context, b *bulk, st *state, ids []string) error {
+func (k *Keeper) endLogins(ctx context.Context, b *flight.Bulk, st *tables.Tables, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
 	below, err := k.endTokens(ctx, b, st, func() (ops []storage.Op, ended []string, err error) {
 		for _, id := range ids {
 			hash, _ := token.OfLease(id)
-			tok, err := st.book.Find(ctx, hash)
+			tok, err := st.Book.Find(ctx, hash)
 			switch {
 			case sealed.Damaged(err):
 				k.records.Skip(leasePrefix+id, err)
@@ -125,7 +127,7 @@ func (k *Keeper) endLogins(ctx context.Context, b *bulk, st *state, ids []string
 }
 
 // endLeases makes leases due now, as one commit.
-func (k *Keeper) endLeases(ctx context.Context, b *bulk, st *state, ids []string) error {
+func (k *Keeper) endLeases(ctx context.Context, b *flight.Bulk, st *tables.Tables, ids []string) error {
 	k.tree.Lock() // none is renewed meanwhile
 	defer k.tree.Unlock()
 	var ops []storage.Op
@@ -142,18 +144,18 @@ func (k *Keeper) endLeases(ctx context.Context, b *bulk, st *state, ids []string
 			continue
 		}
 		l.Renewable = false
-		more, err := l.end(st.book, k.cfg.Now().UTC())
+		more, err := l.end(st.Book, k.cfg.Now().UTC())
 		if err != nil {
 			return err
 		}
 		ops = append(ops, more...)
 	}
-	b.waits()
+	b.Waits()
 	return k.records.Commit(ctx, ops)
 }
 
 // revokeAll asks the engines to revoke leases, and returns what went wrong first.
-func (k *Keeper) revokeAll(ctx context.Context, b *bulk, st *state, ids []string, force bool) error {
+func (k *Keeper) revokeAll(ctx context.Context, b *flight.Bulk, st *tables.Tables, ids []string, force bool) error {
 	var workers sync.WaitGroup
 	var mu sync.Mutex
 	var first error
@@ -169,9 +171,9 @@ func (k *Keeper) revokeAll(ctx context.Context, b *bulk, st *state, ids []string
 		if failed(nil) {
 			break
 		}
-		if i%askBeside == askBeside-1 {
-			b.waits()
-			b.rest(ctx)
+		if i%flight.AskBeside == flight.AskBeside-1 {
+			b.Waits()
+			b.Rest(ctx)
 		}
 		t := k.target(st, id)
 		if !force && !k.place(ctx, t) {
@@ -198,9 +200,9 @@ func (k *Keeper) revokeAll(ctx context.Context, b *bulk, st *state, ids []string
 var errResting = errkind.New(errkind.Unavailable, "leases of this mount are not revoked at the moment: it is paused, or its target fails (see sys/leases/revocation)")
 
 // target is where a lease is revoked, by the path that its id begins with.
-func (k *Keeper) target(st *state, id string) *target {
+func (k *Keeper) target(st *tables.Tables, id string) *target {
 	name := ""
-	if e, _ := st.mounts.Route(id); e != nil {
+	if e, _ := st.Mounts.Route(id); e != nil {
 		name = e.Accessor
 	}
 	k.targets.mu.Lock()

@@ -10,6 +10,8 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/quota"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/tables"
+	"corbel.dev/corbel/secrets/task"
 	"corbel.dev/corbel/secrets/token"
 )
 
@@ -23,14 +25,14 @@ const (
 var rolesIn = []string{"jwt", "kubernetes"}
 
 // admit judges a request by the rate limits.
-func (k *Keeper) admit(ctx context.Context, t *task) error {
-	if len(t.st.quotas.All()) == 0 {
+func (k *Keeper) admit(ctx context.Context, t *task.Task) error {
+	if len(t.Tables.Quotas.All()) == 0 {
 		return nil
 	}
 	p := quota.Place{Path: t.Path}
-	if t.entry != nil {
-		p.Mount = t.entry.Path
-		if slices.Contains(rolesIn, t.entry.Type) && t.Rest == "login" {
+	if t.Entry != nil {
+		p.Mount = t.Entry.Path
+		if slices.Contains(rolesIn, t.Entry.Type) && t.Rest == "login" {
 			p.Role = func() string {
 				f, err := t.Fields()
 				if err != nil {
@@ -40,47 +42,38 @@ func (k *Keeper) admit(ctx context.Context, t *task) error {
 			}
 		}
 	}
-	err := t.st.quotas.Admit(p, t.Remote)
+	err := t.Tables.Quotas.Admit(p, t.Remote)
 	if err == nil {
 		return nil
 	}
 	k.cfg.Metrics.Counter("quota.rate_limit.violation").Add(1)
-	if t.st.quotas.AuditRefusals {
+	if t.Tables.Quotas.AuditRefusals {
 		return k.audited(ctx, t, err)
 	}
 	return err
 }
 
-// leasePlace is what a lease is for, as quotas see it.
-func (st *state) leasePlace(id string) quota.Place {
-	p := quota.Place{Path: id[:max(strings.LastIndexByte(id, '/'), 0)]}
-	if e, _ := st.mounts.Route(p.Path); e != nil {
-		p.Mount = e.Path
-	}
-	return p
-}
-
 // takeRoom takes room for a lease, which goes back when the request fails.
-func (k *Keeper) takeRoom(t *task, p quota.Place) error {
-	giveBack, err := t.st.quotas.Lease(p)
+func (k *Keeper) takeRoom(t *task.Task, p quota.Place) error {
+	giveBack, err := t.Tables.Quotas.Lease(p)
 	if err != nil {
 		k.cfg.Metrics.Counter("quota.lease_count.violation").Add(1)
 		return err
 	}
 	if giveBack != nil {
-		t.giveBack = append(t.giveBack, giveBack)
+		t.GiveBack = append(t.GiveBack, giveBack)
 	}
 	return nil
 }
 
 // takeTokenRoom takes room for the lease of a token that is made. A root token is never refused: with one an operator
 // gets out of it. Of batch tokens none is made past the quota, and none is counted: they are stored nowhere.
-func (k *Keeper) takeTokenRoom(t *task, tok *token.Token) error {
-	if !t.st.quotas.CountsLeases() {
+func (k *Keeper) takeTokenRoom(t *task.Task, tok *token.Token) error {
+	if !t.Tables.Quotas.CountsLeases() {
 		return nil
 	}
 	if tok.Batch {
-		giveBack, err := t.st.quotas.Lease(quota.Place{Path: tok.Path, Mount: t.entry.Path})
+		giveBack, err := t.Tables.Quotas.Lease(quota.Place{Path: tok.Path, Mount: t.Entry.Path})
 		if giveBack != nil {
 			giveBack()
 		}
@@ -91,18 +84,18 @@ func (k *Keeper) takeTokenRoom(t *task, tok *token.Token) error {
 	case id == "":
 		return nil
 	case !tok.Root():
-		return k.takeRoom(t, t.st.leasePlace(id))
+		return k.takeRoom(t, t.Tables.LeasePlace(id))
 	}
-	if giveBack := t.st.quotas.Count(t.st.leasePlace(id)); giveBack != nil {
-		t.giveBack = append(t.giveBack, giveBack)
+	if giveBack := t.Tables.Quotas.Count(t.Tables.LeasePlace(id)); giveBack != nil {
+		t.GiveBack = append(t.GiveBack, giveBack)
 	}
 	return nil
 }
 
 // tokensGoing gives the ids of the tokens' leases that operations take away and that are there, for leaseGone once they
 // are committed: what ends a token may do so twice. Keeper.tree is held. Nothing is read where nothing is counted.
-func (k *Keeper) tokensGoing(ctx context.Context, st *state, ops []storage.Op) (ids []string, err error) {
-	if now := k.state.Load(); now == nil || !now.quotas.CountsLeases() && !st.quotas.CountsLeases() {
+func (k *Keeper) tokensGoing(ctx context.Context, st *tables.Tables, ops []storage.Op) (ids []string, err error) {
+	if now := k.gate.Load(); now == nil || !now.Quotas.CountsLeases() && !st.Quotas.CountsLeases() {
 		return nil, nil
 	}
 	seen := map[string]bool{}
@@ -122,20 +115,20 @@ func (k *Keeper) tokensGoing(ctx context.Context, st *state, ops []storage.Op) (
 }
 
 // leaseGone gives the room of a lease back that has ended.
-func (k *Keeper) leaseGone(st *state, id string) {
-	if now := k.state.Load(); now != nil { // rules may have changed since
+func (k *Keeper) leaseGone(st *tables.Tables, id string) {
+	if now := k.gate.Load(); now != nil { // rules may have changed since
 		st = now
 	}
-	if st.quotas.CountsLeases() {
-		st.quotas.Gone(st.leasePlace(id))
+	if st.Quotas.CountsLeases() {
+		st.Quotas.Gone(st.LeasePlace(id))
 	}
 }
 
 // countLeases counts the leases of a rule that is new. Leases that come or go meanwhile may be missed by it.
-func (k *Keeper) countLeases(ctx context.Context, st *state, q *quota.Quota) error {
+func (k *Keeper) countLeases(ctx context.Context, st *tables.Tables, q *quota.Quota) error {
 	one := quota.NewSet(quota.Settings{}, []*quota.Quota{q})
 	return k.eachLease(ctx, func(id string) error {
-		if one.Holds(st.leasePlace(id)) {
+		if one.Holds(st.LeasePlace(id)) {
 			q.Leases.Add(1)
 		}
 		return nil
@@ -143,7 +136,7 @@ func (k *Keeper) countLeases(ctx context.Context, st *state, q *quota.Quota) err
 }
 
 // loadQuotas reads the rules.
-func (k *Keeper) loadQuotas(ctx context.Context, st *state) error {
+func (k *Keeper) loadQuotas(ctx context.Context, st *tables.Tables) error {
 	records, err := k.records.Scan(ctx, quotaPrefix, storage.After(quotaPrefix), 0)
 	if err != nil {
 		return err
@@ -169,20 +162,20 @@ func (k *Keeper) loadQuotas(ctx context.Context, st *state) error {
 		}
 		list = append(list, q)
 	}
-	st.quotas = quota.NewSet(settings, list)
+	st.Quotas = quota.NewSet(settings, list)
 	return nil
 }
 
 func (s *system) quotaConfig(c *sysCall) (any, error) {
-	q := c.st.quotas
+	q := c.Tables.Quotas
 	list := func(l []string) []string { return slices.Concat([]string{}, l) }
 	return map[string]any{"enable_rate_limit_audit_logging": q.AuditRefusals, "enable_rate_limit_response_headers": q.Headers,
 		"rate_limit_exempt_paths": list(q.Exempt), "absolute_rate_limit_exempt_paths": list(q.AbsoluteExempt)}, nil
 }
 
 func (s *system) writeQuotaConfig(c *sysCall) (any, error) {
-	return nil, s.k.change(c, func(st state) (*state, []storage.Op, error) {
-		next := st.quotas.Settings
+	return nil, s.k.gate.Change(c, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
+		next := st.Quotas.Settings
 		next.AuditRefusals = c.f.Bool("enable_rate_limit_audit_logging", next.AuditRefusals)
 		next.Headers = c.f.Bool("enable_rate_limit_response_headers", next.Headers)
 		for name, at := range map[string]*[]string{"rate_limit_exempt_paths": &next.Exempt, "absolute_rate_limit_exempt_paths": &next.AbsoluteExempt} {
@@ -194,7 +187,7 @@ func (s *system) writeQuotaConfig(c *sysCall) (any, error) {
 			return nil, nil, err
 		}
 		op, err := storage.PutJSON(quotaSettings, next)
-		st.quotas = quota.NewSet(next, st.quotas.All())
+		st.Quotas = quota.NewSet(next, st.Quotas.All())
 		return &st, []storage.Op{op}, err
 	})
 }
@@ -209,7 +202,7 @@ func (c *sysCall) quotaType() string {
 
 func (s *system) quotaNames(c *sysCall) (any, error) {
 	names := []string{}
-	for _, q := range c.st.quotas.All() {
+	for _, q := range c.Tables.Quotas.All() {
 		if q.Type == c.quotaType() {
 			names = append(names, q.Name)
 		}
@@ -221,7 +214,7 @@ func (s *system) quotaNames(c *sysCall) (any, error) {
 }
 
 func (s *system) readQuota(c *sysCall) (any, error) {
-	q := c.st.quotas.Find(c.quotaType(), c.name)
+	q := c.Tables.Quotas.Find(c.quotaType(), c.name)
 	if q == nil {
 		return nil, errkind.New(errkind.NotFound, "")
 	}
@@ -229,7 +222,7 @@ func (s *system) readQuota(c *sysCall) (any, error) {
 	if q.Type == quota.LeaseCount {
 		out["max_leases"], out["counter"] = q.MaxLeases, q.Leases.Load()
 	} else {
-		out["rate"], out["interval"], out["block_interval"], out["group_by"] = q.Rate, seconds(q.Interval), seconds(q.Block), "ip"
+		out["rate"], out["interval"], out["block_interval"], out["group_by"] = q.Rate, task.Seconds(q.Interval), task.Seconds(q.Block), "ip"
 	}
 	return out, nil
 }
@@ -237,7 +230,7 @@ func (s *system) readQuota(c *sysCall) (any, error) {
 // quotaRule reads a rule from a request, over the one of its name.
 func (s *system) quotaRule(c *sysCall) (quota.Rule, error) {
 	r := quota.Rule{Name: c.name, Type: c.quotaType(), Interval: time.Second}
-	if old := c.st.quotas.Find(r.Type, r.Name); old != nil {
+	if old := c.Tables.Quotas.Find(r.Type, r.Name); old != nil {
 		r = old.Rule
 	}
 	for name, at := range map[string]*string{"path": &r.Path, "role": &r.Role} {
@@ -271,7 +264,7 @@ func (s *system) checkQuotaPath(c *sysCall, r *quota.Rule) error {
 	if r.Path == "" && r.Role == "" {
 		return nil
 	}
-	e, rest := c.st.mounts.Route(r.Path)
+	e, rest := c.Tables.Mounts.Route(r.Path)
 	switch {
 	case e == nil:
 		return errkind.Errorf(errkind.Invalid, "invalid mount path %q", r.Path)
@@ -281,7 +274,7 @@ func (s *system) checkQuotaPath(c *sysCall, r *quota.Rule) error {
 	if r.Role != "" && (r.Type != quota.RateLimit || r.Path != e.Path || !slices.Contains(rolesIn, e.Type)) {
 		return errkind.Errorf(errkind.Invalid, "field \"role\": only rate limits of whole mounts of type %s go by role", strings.Join(rolesIn, " or "))
 	}
-	for _, other := range c.st.quotas.All() {
+	for _, other := range c.Tables.Quotas.All() {
 		if other.Type == r.Type && other.Name != r.Name && other.Path == r.Path && other.Role == r.Role {
 			return errkind.Errorf(errkind.Invalid, "quota rule with similar properties exists under the name %q", other.Name)
 		}
@@ -296,13 +289,13 @@ func (s *system) writeQuota(c *sysCall) (any, error) {
 	}
 	q := quota.New(rule)
 	if rule.Type == quota.LeaseCount {
-		if err := s.k.countLeases(c, c.st, q); err != nil {
+		if err := s.k.countLeases(c, c.Tables, q); err != nil {
 			return nil, err
 		}
 	}
-	return nil, s.k.change(c, func(st state) (*state, []storage.Op, error) {
+	return nil, s.k.gate.Change(c, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
 		op, err := storage.PutJSON(quotaPrefix+rule.Type+"/"+rule.Name, rule)
-		st.quotas = quota.NewSet(st.quotas.Settings, append(without(st.quotas, rule.Type, rule.Name), q))
+		st.Quotas = quota.NewSet(st.Quotas.Settings, append(without(st.Quotas, rule.Type, rule.Name), q))
 		return &st, []storage.Op{op}, err
 	})
 }
@@ -312,8 +305,8 @@ func (s *system) deleteQuota(c *sysCall) (any, error) {
 	if err := storage.CheckKey(quotaPrefix + kind + "/" + c.name); err != nil {
 		return nil, errkind.E(errkind.Invalid, "", err)
 	}
-	return nil, s.k.change(c, func(st state) (*state, []storage.Op, error) {
-		st.quotas = quota.NewSet(st.quotas.Settings, without(st.quotas, kind, c.name))
+	return nil, s.k.gate.Change(c, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
+		st.Quotas = quota.NewSet(st.Quotas.Settings, without(st.Quotas, kind, c.name))
 		return &st, []storage.Op{storage.Delete(quotaPrefix + kind + "/" + c.name)}, nil
 	})
 }

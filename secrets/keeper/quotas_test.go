@@ -10,6 +10,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/quota"
+	"corbel.dev/corbel/secrets/task"
 )
 
 func (h *house) from(addr string, op secrets.Operation, path string) error {
@@ -92,7 +93,7 @@ func TestLeaseCountQuotas(t *testing.T) {
 func TestLeaseCountQuotasOfTokens(t *testing.T) {
 	h := newHouse(t)
 	h.users("ann")
-	login := func() (*Reply, error) {
+	login := func() (*task.Reply, error) {
 		return h.as("", secrets.Update, "auth/userpass/login/ann", `{"password":"pw"}`)
 	}
 	first := h.loginAs("ann")

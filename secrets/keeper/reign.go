@@ -10,81 +10,32 @@ import (
 	"corbel.dev/corbel/secrets/barrier"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/task"
 )
 
-// ErrStandby says that this server has its keys and another one is the active one.
-var ErrStandby = errkind.New(errkind.NotLeader, "Vault is in standby mode")
-
 // Active reports whether requests are answered.
-func (k *Keeper) Active() bool { return k.state.Load() != nil }
+func (k *Keeper) Active() bool { return k.gate.Load() != nil }
 
 // Standby reports whether this server has its keys and does not answer requests.
-func (k *Keeper) Standby() bool { return k.state.Load() == nil && !k.records.Barrier.Sealed() }
+func (k *Keeper) Standby() bool { return k.gate.Load() == nil && !k.records.Sealed() }
 
 // Changes returns a channel that is closed when the server is next sealed, unsealed, activated or
 // deactivated. Take it, then look.
-func (k *Keeper) Changes() <-chan struct{} {
-	k.turnMu.Lock()
-	defer k.turnMu.Unlock()
-	if k.turn == nil {
-		k.turn = make(chan struct{})
-	}
-	return k.turn
-}
-
-func (k *Keeper) changed() {
-	k.turnMu.Lock()
-	defer k.turnMu.Unlock()
-	if k.turn != nil {
-		close(k.turn)
-		k.turn = nil
-	}
-}
-
-// idle is why a request is refused that finds no state.
-func (k *Keeper) idle() error {
-	if k.records.Barrier.Sealed() {
-		return barrier.ErrSealed
-	}
-	return ErrStandby
-}
-
-// enter lets a request in, where several servers share the storage: only while this one reigns. No
-// request of one reign is under way in the next, so none commits what it read before somebody else wrote.
-// leave is to be called at its end.
-func (k *Keeper) enter(ctx context.Context) (leave func(), err error) {
-	if k.cfg.Reigns == nil {
-		return func() {}, nil
-	}
-	if k.state.Load() == nil {
-		return nil, k.idle() // and does not wait for a reign that begins
-	}
-	k.reign.RLock()
-	if k.state.Load() == nil {
-		k.reign.RUnlock()
-		return nil, k.idle()
-	}
-	if err := k.cfg.Reigns(ctx); err != nil {
-		k.reign.RUnlock()
-		return nil, err
-	}
-	return k.reign.RUnlock, nil
-}
+func (k *Keeper) Changes() <-chan struct{} { return k.gate.Changes() }
 
 // Activate begins a reign: it raises the storage's epoch, so that nobody who reigned before writes any more,
 // reads everything anew and answers requests from then on. It waits for the requests of a former reign. Its
 // cost does not grow with the number of tokens, leases or secrets.
 func (k *Keeper) Activate(ctx context.Context, epoch storage.Epoch) error {
+	if st := k.gate.Set(nil); st != nil {
+		closeAudits(st.Audits)
+	}
+	defer k.gate.Shut()() // before the lock that a request takes which rotates the root key
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.records.Barrier.Sealed() {
+	if k.records.Sealed() {
 		return barrier.ErrSealed
 	}
-	if st := k.state.Swap(nil); st != nil {
-		closeAudits(st.audits)
-	}
-	k.reign.Lock()
-	defer k.reign.Unlock()
 	k.forget()
 	if err := k.records.Under.Fence(ctx, epoch); err != nil {
 		return err
@@ -101,8 +52,8 @@ func (k *Keeper) Activate(ctx context.Context, epoch storage.Epoch) error {
 		k.forget()
 		return err
 	}
-	k.state.Store(st)
-	k.changed()
+	k.gate.Set(st)
+	k.gate.Changed()
 	return nil
 }
 
@@ -111,16 +62,16 @@ func (k *Keeper) Activate(ctx context.Context, epoch storage.Epoch) error {
 func (k *Keeper) Deactivate() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	st := k.state.Swap(nil)
+	st := k.gate.Set(nil)
 	if st == nil {
 		return
 	}
 	defer lasting(k.meters.own.preSeal)()
-	defer closeAudits(st.audits)
+	defer closeAudits(st.Audits)
 	k.rekeys.forget()
 	k.forgetRooting()
 	k.forget()
-	k.changed()
+	k.gate.Changed()
 }
 
 // ClusterInfo names the cluster: the same for all that share the storage, for ever.
@@ -159,8 +110,7 @@ func (k *Keeper) meetCluster(ctx context.Context) error {
 // forget drops everything that was read from storage.
 func (k *Keeper) forget() {
 	k.records.Forget()
-	k.tokens.forget()
-	k.persons.forget()
+	k.rights.Forget()
 	k.reserves.forget()
 }
 
@@ -187,7 +137,7 @@ var ErrStale = errkind.New(errkind.Denied, "the root key was changed while this 
 func (k *Keeper) Refresh(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.state.Load() != nil || k.records.Barrier.Sealed() {
+	if k.gate.Load() != nil || k.records.Sealed() {
 		return nil
 	}
 	return k.refreshLocked(ctx)
@@ -200,10 +150,9 @@ func (k *Keeper) Record(ctx context.Context, key string) ([]byte, bool, error) {
 
 // SetRecord stores one on the active server. A nil value deletes it.
 func (k *Keeper) SetRecord(ctx context.Context, key string, value []byte) error {
-	k.reign.RLock()
-	defer k.reign.RUnlock()
-	if k.state.Load() == nil {
-		return k.idle()
+	defer k.gate.Hold()()
+	if k.gate.Load() == nil {
+		return k.gate.Idle()
 	}
 	return k.records.Commit(ctx, []storage.Op{{Key: key, Value: value}})
 }
@@ -211,29 +160,29 @@ func (k *Keeper) SetRecord(ctx context.Context, key string, value []byte) error 
 // Authorise judges a request as Handle would, at a path that needs the sudo capability, and does nothing else: for
 // answers that are streams. A use of a token with a limited number is counted.
 func (k *Keeper) Authorise(ctx context.Context, r *secrets.Request) error {
-	leave, err := k.enter(ctx)
+	leave, err := k.gate.Enter(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	st := k.state.Load()
+	st := k.gate.Load()
 	if st == nil {
-		return k.idle()
+		return k.gate.Idle()
 	}
 	if r.Now.IsZero() {
 		r.Now = k.cfg.Now()
 	}
-	t := &task{Request: r, st: st}
-	t.entry, r.Rest = st.mounts.Route(r.Path)
+	t := &task.Task{Request: r, Tables: st}
+	t.Entry, r.Rest = st.Mounts.Route(r.Path)
 	if err := k.admit(ctx, t); err != nil {
 		return err
 	}
-	if t.entry == nil {
+	if t.Entry == nil {
 		return k.audited(ctx, t, k.noRoute(ctx, t))
 	}
-	r.Mount = t.entry.Path
-	t.engine, t.view = st.engines[t.entry.Accessor], k.records.At(t.entry.Prefix())
-	return k.audited(ctx, t, k.authorise(context.WithValue(ctx, taskKey{}, t), t, engine.Special{Protected: []string{"*"}}))
+	r.Mount = t.Entry.Path
+	t.Engine, t.View = st.Engines[t.Entry.Accessor], k.records.At(t.Entry.Prefix())
+	return k.audited(ctx, t, k.authorise(ctx, t, engine.Special{Protected: []string{"*"}}))
 }
 
 // Derive makes a key for a purpose of the root key.
@@ -241,3 +190,6 @@ func (k *Keeper) Derive(purpose string) ([]byte, error) { return k.records.Barri
 
 // Opens reports whether a keyring, as it is stored, is under the root key of now.
 func (k *Keeper) Opens(keyring []byte) bool { return k.records.Barrier.Opens(keyring) }
+
+// InFlight shows the requests that are under way on this server, by their ids.
+func (k *Keeper) InFlight() map[string]any { return k.flying.Show() }

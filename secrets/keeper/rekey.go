@@ -123,7 +123,7 @@ func (k *Keeper) Rekey(ctx context.Context, kind RekeyKind) (st RekeyStatus, err
 
 func (k *Keeper) rekeyStatus(ctx context.Context, kind RekeyKind) (st RekeyStatus, err error) {
 	if !k.Active() {
-		return st, k.idle()
+		return st, k.gate.Idle()
 	}
 	config, err := k.rekeyConfig(ctx, kind)
 	if err != nil {
@@ -171,7 +171,7 @@ func (k *Keeper) CancelRekey(kind RekeyKind) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.Active() {
-		return k.idle()
+		return k.gate.Idle()
 	}
 	k.rekeys[kind].end()
 	k.rekeys[kind] = nil
@@ -322,7 +322,7 @@ func (k *Keeper) RotateRoot(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.Active() {
-		return k.idle()
+		return k.gate.Idle()
 	}
 	if k.cfg.Seal == nil {
 		return errkind.New(errkind.Invalid, "the root key of a shamir seal changes with its shares: rekey")

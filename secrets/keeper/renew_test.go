@@ -13,12 +13,13 @@ import (
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/storage/memstore"
+	"corbel.dev/corbel/secrets/task"
 )
 
 // methodsOfLogins are roles of four methods, each with a login by it, and what writes it.
 func (h *house) methodsOfLogins(t *testing.T) map[string]struct {
 	role, body string
-	login      func() (*Reply, error)
+	login      func() (*task.Reply, error)
 } {
 	h.ok(secrets.Update, "sys/auth/userpass", `{"type":"userpass"}`)
 	h.ok(secrets.Update, "sys/auth/approle", `{"type":"approle"}`)
@@ -31,15 +32,15 @@ func (h *house) methodsOfLogins(t *testing.T) map[string]struct {
 	const policies = `,"token_policies":"app","token_ttl":"10m"}`
 	type method = struct {
 		role, body string
-		login      func() (*Reply, error)
+		login      func() (*task.Reply, error)
 	}
 	all := map[string]method{
-		"userpass": {"auth/userpass/users/ann", `{"password_hash":"` + quick(t) + `"` + policies, func() (*Reply, error) {
+		"userpass": {"auth/userpass/users/ann", `{"password_hash":"` + quick(t) + `"` + policies, func() (*task.Reply, error) {
 			return h.as("", secrets.Update, "auth/userpass/login/ann", `{"password":"pw"}`)
 		}},
-		"approle": {"auth/approle/role/app", `{"role_id":"id","bind_secret_id":false,"secret_id_bound_cidrs":"10.0.0.0/8"` + policies, func() (*Reply, error) { return h.login("id", "") }},
-		"jwt":     {"auth/jwt/role/r", `{"role_type":"jwt","user_claim":"sub","bound_audiences":"vault"` + policies, func() (*Reply, error) { return h.jwt("r", i.Sign(h.claims(nil))) }},
-		"cert":    {"auth/cert/certs/web", strings.TrimSuffix(text(t, map[string]any{"certificate": pemOf(ca.cert.Raw)}), "}") + policies, func() (*Reply, error) { return h.shows("", leaf, "auth/cert/login", "") }},
+		"approle": {"auth/approle/role/app", `{"role_id":"id","bind_secret_id":false,"secret_id_bound_cidrs":"10.0.0.0/8"` + policies, func() (*task.Reply, error) { return h.login("id", "") }},
+		"jwt":     {"auth/jwt/role/r", `{"role_type":"jwt","user_claim":"sub","bound_audiences":"vault"` + policies, func() (*task.Reply, error) { return h.jwt("r", i.Sign(h.claims(nil))) }},
+		"cert":    {"auth/cert/certs/web", strings.TrimSuffix(text(t, map[string]any{"certificate": pemOf(ca.cert.Raw)}), "}") + policies, func() (*task.Reply, error) { return h.shows("", leaf, "auth/cert/login", "") }},
 	}
 	for _, m := range all {
 		h.ok(secrets.Update, m.role, m.body)

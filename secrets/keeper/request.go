@@ -8,96 +8,50 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
-	"corbel.dev/corbel/secrets/auth"
 	"corbel.dev/corbel/secrets/engine"
-	"corbel.dev/corbel/secrets/mount"
+	"corbel.dev/corbel/secrets/flight"
 	"corbel.dev/corbel/secrets/policy"
-	"corbel.dev/corbel/secrets/sealed"
-	"corbel.dev/corbel/secrets/token"
+	"corbel.dev/corbel/secrets/rights"
+	"corbel.dev/corbel/secrets/task"
 	"corbel.dev/corbel/telemetry"
 )
 
-// Reply is what a request is answered with.
-type Reply struct {
-	*secrets.Response
-	Token *Issued   // of Response.Auth
-	Lease *Leased   // of Response.Lease, or of a renewal
-	Wrap  *WrapInfo // in the place of the answer, which was stored
-	Mount *mount.Entry
-}
-
-// Issued is a token that the keeper made or renewed.
-type Issued struct {
-	ID string // "" where only the accessor may be told
-	*token.Token
-	Left     time.Duration
-	Identity []string // policies by its entity and that one's groups
-}
-
-// errDenied is the one answer to who may not, whatever the reason.
-var errDenied = errkind.New(errkind.Denied, "permission denied")
-
-// task is one request with what it has found so far.
-type task struct {
-	*secrets.Request
-	st       *state
-	entry    *mount.Entry
-	engine   engine.Engine
-	view     sealed.View
-	holder   *holder         // nil on open paths
-	judged   *policy.Verdict // by the policies; nil: they were not asked
-	used     bool            // it took a use of its token
-	last     bool            // and that was the last one
-	newcomer bool            // a login by whom nobody knew: an entity is made
-
-	account account
-
-	method     string // the operation as it came
-	next, prev *task  // of those under way
-
-	renewed   *token.Token // what a renewal left, for the reply
-	renewedID string       // its id; "" where only the accessor was given
-	leased    *Leased      // what a renewal of a lease left
-	giveBack  []func()     // the room of leases in their quotas, where they do not come to be
-	wrap      *WrapInfo    // what stands for the answer that was wrapped again
-}
-
 // Handle answers one request. Errors have kinds; their text is what clients are told.
-func (k *Keeper) Handle(ctx context.Context, r *secrets.Request) (*Reply, error) {
-	leave, err := k.enter(ctx)
+func (k *Keeper) Handle(ctx context.Context, r *secrets.Request) (*task.Reply, error) {
+	leave, err := k.gate.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	st := k.state.Load()
+	st := k.gate.Load()
 	if st == nil {
-		return nil, k.idle()
+		return nil, k.gate.Idle()
 	}
 	if r.Now.IsZero() {
 		r.Now = k.cfg.Now()
 	}
 	begin := time.Now()
-	t := &task{Request: r, st: st, method: r.Op.String()}
-	defer k.flying.begin(t).end(t)
-	t.entry, r.Rest = st.mounts.Route(r.Path)
+	t := &task.Task{Request: r, Tables: st, Flight: flight.Entry{Request: r, Method: r.Op.String()}}
+	defer k.flying.Begin(&t.Flight).End(&t.Flight)
+	t.Entry, r.Rest = st.Mounts.Route(r.Path)
 	if err := k.admit(ctx, t); err != nil {
 		return nil, err
 	}
-	if t.entry == nil {
+	if t.Entry == nil {
 		return nil, k.audited(ctx, t, k.noRoute(ctx, t))
 	}
-	r.Mount = t.entry.Path
-	t.engine, t.view = st.engines[t.entry.Accessor], k.records.At(t.entry.Prefix())
-	ctx = context.WithValue(ctx, taskKey{}, t)
-	defer k.serial.Take(t.name())()
-	special := t.engine.Special()
+	r.Mount = t.Entry.Path
+	t.Engine, t.View = st.Engines[t.Entry.Accessor], k.records.At(t.Entry.Prefix())
+	ctx = telemetry.WithAccount(ctx, &t.Account)
+	defer k.serial.Take(t.Name())()
+	special := t.Engine.Special()
 	if !matches(special.Open, r.Rest) && (r.Token != "" || !matches(special.Visible, r.Rest)) {
 		err = k.authorise(ctx, t, special)
 		judged := time.Since(begin)
-		t.account.spent[telemetry.StageToken] = judged
+		t.Account.Spent[telemetry.StageToken] = judged
 		k.meters.checkToken.Observe(judged)
 	}
-	var reply *Reply
+	var reply *task.Reply
 	if err = k.audited(ctx, t, err); err == nil {
 		reply, err = k.answered(ctx, t)
 	}
@@ -105,74 +59,51 @@ func (k *Keeper) Handle(ctx context.Context, r *secrets.Request) (*Reply, error)
 		k.meters.costs.Shed()
 	}
 	k.meters.done(ctx, t, begin, reply)
-	if t.last {
+	if t.Last {
 		k.endLast(ctx, t)
 	}
 	return reply, err
 }
 
-// name is what the request must have to itself.
-func (t *task) name() string {
-	if s := t.engine.Serial(t.Request); s != "" {
-		return t.entry.Accessor + "\x00" + s
-	}
-	return ""
-}
-
 // noRoute is the answer to a path without a mount: who has no right there learns nothing of mounts.
-func (k *Keeper) noRoute(ctx context.Context, t *task) error {
-	h, err := k.known(ctx, t)
+func (k *Keeper) noRoute(ctx context.Context, t *task.Task) error {
+	h, err := k.rights.Known(ctx, t.Tables, t.Token, t.Now, t.Remote)
 	if err != nil {
 		return err
 	}
-	if !h.acl.Allow(&policy.Request{Path: t.Path, Need: t.Op.Need()}).Allowed {
-		return errDenied
+	if !h.ACL.Allow(&policy.Request{Path: t.Path, Need: t.Op.Need()}).Allowed {
+		return rights.ErrDenied
 	}
 	return errkind.Errorf(errkind.NotFound, "no handler for route %q. route entry not found.", t.Path)
 }
 
-// known finds the request's token, or says that there is none that counts.
-func (k *Keeper) known(ctx context.Context, t *task) (*holder, error) {
-	if t.Token == "" {
-		return nil, errDenied
-	}
-	h, err := k.tokens.find(ctx, t.st, t.Token)
-	if err != nil {
-		return nil, err
-	}
-	if h == nil || h.Expired(t.Now) || !h.person.may() || !auth.Within(h.CIDRs, t.Remote) {
-		return nil, errDenied
-	}
-	if ok, err := k.parentLives(ctx, t, h); err != nil || !ok {
-		return nil, orDenied(err)
-	}
-	return h, nil
-}
-
 // authorise finds the token and judges the request by its policies. A token with
 // a limited number of uses has one less afterwards, also when it is denied.
-func (k *Keeper) authorise(ctx context.Context, t *task, special engine.Special) (err error) {
+func (k *Keeper) authorise(ctx context.Context, t *task.Task, special engine.Special) (err error) {
 	begin := time.Now()
-	t.holder, err = k.known(ctx, t)
+	t.Bearer, err = k.rights.Known(ctx, t.Tables, t.Token, t.Now, t.Remote)
 	k.meters.authorise.Observe(time.Since(begin))
 	if err != nil {
 		return err
 	}
-	t.Holder, t.Whose = t.holder.DisplayName, t.holder.Entity
-	if p := t.holder.person; p != nil && p.Persona != nil {
+	t.Request.Holder, t.Whose = t.Bearer.DisplayName, t.Bearer.Entity
+	if p := t.Bearer.Person; p != nil && p.Persona != nil {
 		t.Who = p.Persona
 	}
-	if t.holder.Uses != 0 {
+	if t.Bearer.Uses != 0 {
 		if err := k.use(ctx, t); err != nil {
 			return err
 		}
+	}
+	if special.Personal {
+		t.View = t.View.Below(t.Bearer.Hash + "/")
 	}
 	if matches(special.Token, t.Rest) {
 		return nil
 	}
 	if t.Op == secrets.Create || t.Op == secrets.Update {
 		t.Op = secrets.Update
-		exists, tells, err := t.engine.Exists(ctx, t.view, t.Request)
+		exists, tells, err := t.Engine.Exists(ctx, &t.View, t.Request)
 		if err != nil {
 			return err
 		}
@@ -184,32 +115,32 @@ func (k *Keeper) authorise(ctx context.Context, t *task, special engine.Special)
 	if t.Op == secrets.List || t.Op == secrets.Scan {
 		q.Path = strings.TrimSuffix(q.Path, "/") + "/"
 	}
-	if t.holder.acl.AsksParameters() {
+	if t.Bearer.ACL.AsksParameters() {
 		f, err := t.Fields()
 		if err != nil {
 			return err
 		}
 		q.Data = f.Plain()
 	}
-	verdict := t.holder.acl.Allow(&q)
-	t.judged = &verdict
+	verdict := t.Bearer.ACL.Allow(&q)
+	t.Judged = &verdict
 	if !verdict.Allowed {
-		return errDenied
+		return rights.ErrDenied
 	}
 	return nil
 }
 
 // run lets the engine answer, commits what it wants stored, and makes its token.
-func (k *Keeper) run(ctx context.Context, t *task) (answer *Reply, err error) {
+func (k *Keeper) run(ctx context.Context, t *task.Task) (answer *task.Reply, err error) {
 	var resp *secrets.Response
 	if t.Op == secrets.Scan {
 		resp, err = scan(ctx, t)
 	} else {
-		resp, err = t.engine.Handle(ctx, t.view, t.Request)
+		resp, err = t.Handle(ctx, t.Request)
 		if alone := engine.Alone(""); errors.As(err, &alone) {
-			defer k.serial.Take(t.entry.Accessor + "\x00" + string(alone))()
+			defer k.serial.Take(t.Entry.Accessor + "\x00" + string(alone))()
 			t.Alone = true
-			resp, err = t.engine.Handle(ctx, t.view, t.Request)
+			resp, err = t.Handle(ctx, t.Request)
 		}
 	}
 	for err == nil && resp.Then != nil {
@@ -225,21 +156,21 @@ func (k *Keeper) run(ctx context.Context, t *task) (answer *Reply, err error) {
 		if err == nil {
 			return
 		}
-		for _, giveBack := range t.giveBack {
+		for _, giveBack := range t.GiveBack {
 			giveBack()
 		}
 		if resp.Lease != nil {
 			k.undo(ctx, t, resp.Lease)
 		}
 	}()
-	ops, err := t.view.Ops(resp.Ops)
+	ops, err := t.View.Ops(resp.Ops)
 	if err != nil {
 		return nil, err
 	}
-	reply := &Reply{Response: resp, Lease: t.leased, Wrap: t.wrap, Mount: t.entry}
-	if t.renewed != nil {
-		reply.Token = &Issued{ID: t.renewedID, Token: t.renewed, Left: t.renewed.Left(t.Now)}
-		if reply.Token.Identity, err = k.byIdentity(ctx, t.st, t.renewed.Entity); err != nil {
+	reply := &task.Reply{Response: resp, Lease: t.Left.Leased, Wrap: t.Left.Wrap, Mount: t.Entry}
+	if t.Left.Renewed != nil {
+		reply.Token = &task.Issued{ID: t.Left.RenewedID, Token: t.Left.Renewed, Left: t.Left.Renewed.Left(t.Now)}
+		if reply.Token.Identity, err = k.rights.ByIdentity(ctx, t.Tables, t.Left.Renewed.Entity); err != nil {
 			return nil, err
 		}
 	}
@@ -271,12 +202,12 @@ func (k *Keeper) run(ctx context.Context, t *task) (answer *Reply, err error) {
 }
 
 // step commits what an answer wants stored first, and lets the engine go on.
-func (k *Keeper) step(ctx context.Context, t *task, resp *secrets.Response) (*secrets.Response, error) {
-	stepper, ok := t.engine.(engine.Stepper)
+func (k *Keeper) step(ctx context.Context, t *task.Task, resp *secrets.Response) (*secrets.Response, error) {
+	stepper, ok := t.Engine.(engine.Stepper)
 	if !ok {
-		return nil, errkind.Errorf(errkind.Internal, "an engine at %s answers with a step that it cannot take", t.entry.Path)
+		return nil, errkind.Errorf(errkind.Internal, "an engine at %s answers with a step that it cannot take", t.Entry.Path)
 	}
-	ops, err := t.view.Ops(resp.Ops)
+	ops, err := t.View.Ops(resp.Ops)
 	if err != nil {
 		return nil, err
 	}
@@ -285,11 +216,6 @@ func (k *Keeper) step(ctx context.Context, t *task, resp *secrets.Response) (*se
 	}
 	return stepper.Step(ctx, resp.Then)
 }
-
-// taskKey is where the engines of the keeper's own find the task.
-type taskKey struct{}
-
-func taskOf(ctx context.Context) *task { t, _ := ctx.Value(taskKey{}).(*task); return t }
 
 // matches reports whether a path is one of a list, in the patterns of engine.Special.
 func matches(patterns []string, path string) bool {
@@ -322,40 +248,13 @@ func bySegments(p, path string) bool {
 // cubbyhole is a store of version 1 for each token.
 type cubbyhole struct{ engine.Engine }
 
-// Handle implements engine.Engine: a token sees below its own hash alone.
-func (c cubbyhole) Handle(ctx context.Context, v engine.View, r *secrets.Request) (*secrets.Response, error) {
-	if taskOf(ctx).holder.Batch {
+// Special implements engine.Engine.
+func (cubbyhole) Special() engine.Special { return engine.Special{Personal: true} }
+
+// Answer implements Handler.
+func (c cubbyhole) Answer(ctx context.Context, t *task.Task, r *secrets.Request) (*secrets.Response, error) {
+	if t.Bearer.Batch {
 		return nil, errCubbyhole
 	}
-	own := taskOf(ctx).holder.Hash + "/"
-	inner := *r
-	resp, err := c.Engine.Handle(ctx, below{v, own}, &inner)
-	if err != nil {
-		return nil, err
-	}
-	for i := range resp.Ops {
-		resp.Ops[i].Key = own + resp.Ops[i].Key
-	}
-	return resp, nil
-}
-
-// Exists implements engine.Engine.
-func (c cubbyhole) Exists(ctx context.Context, v engine.View, r *secrets.Request) (bool, bool, error) {
-	return c.Engine.Exists(ctx, below{v, taskOf(ctx).holder.Hash + "/"}, r)
-}
-
-// below is a view of a part of another.
-type below struct {
-	engine.View
-	prefix string
-}
-
-// Get implements engine.View.
-func (b below) Get(ctx context.Context, key string) ([]byte, bool, error) {
-	return b.View.Get(ctx, b.prefix+key)
-}
-
-// List implements engine.View.
-func (b below) List(ctx context.Context, prefix, after string, limit int) ([]string, error) {
-	return b.View.List(ctx, b.prefix+prefix, after, limit)
+	return c.Handle(ctx, t.View, r)
 }

@@ -8,8 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"corbel.dev/corbel/secrets/flight"
 	"corbel.dev/corbel/secrets/sealed"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/tables"
 )
 
 // pausedPrefix is where it is written down that nothing of a mount is revoked.
@@ -144,7 +146,7 @@ func (k *Keeper) startTargets(ctx context.Context, group *sync.WaitGroup) []stri
 	if k.jobsRun.CompareAndSwap(false, true) {
 		group.Go(func() {
 			defer k.jobsRun.Store(false)
-			if _, err := k.RunJobs(ctx); err != nil && ctx.Err() == nil && k.state.Load() != nil {
+			if _, err := k.RunJobs(ctx); err != nil && ctx.Err() == nil && k.gate.Load() != nil {
 				k.cfg.Log.Warn("secrets: a prefix could not be revoked: it is tried again", "error", err)
 			}
 		})
@@ -170,7 +172,7 @@ func (k *Keeper) startTargets(ctx context.Context, group *sync.WaitGroup) []stri
 					k.targets.active--
 					k.targets.mu.Unlock()
 				}()
-				if _, err := k.revokeDue(ctx, name, t); err != nil && ctx.Err() == nil && k.state.Load() != nil {
+				if _, err := k.revokeDue(ctx, name, t); err != nil && ctx.Err() == nil && k.gate.Load() != nil {
 					k.cfg.Log.Warn("secrets: leases that are due could not be revoked: it is tried again", "mount", name, "error", err)
 				}
 			})
@@ -181,7 +183,7 @@ func (k *Keeper) startTargets(ctx context.Context, group *sync.WaitGroup) []stri
 
 // targetNames are the mounts that have leases, due or not.
 func (k *Keeper) targetNames(ctx context.Context) ([]string, error) {
-	if k.state.Load() == nil {
+	if k.gate.Load() == nil {
 		return nil, nil
 	}
 	names, err := k.records.Under.List(ctx, leaseDuePrefix, "", 0)
@@ -222,9 +224,9 @@ func (k *Keeper) revokeDue(ctx context.Context, name string, t *target) (done in
 	end := fmt.Sprintf("%s%020d", prefix, max(now.UnixNano(), 0)+1)
 	var workers sync.WaitGroup
 	defer workers.Wait()
-	b := k.bulk()
+	b := k.flying.Bulk()
 	for from := prefix; ; workers.Wait() {
-		st := k.state.Load()
+		st := k.gate.Load()
 		if st == nil || k.targets.idle(t, k.cfg.Now()) {
 			return done, nil
 		}
@@ -242,9 +244,9 @@ func (k *Keeper) revokeDue(ctx context.Context, name string, t *target) (done in
 				return done, ctx.Err()
 			}
 			from = max(from, r.Key+"\x00")
-			if done++; done%askBeside == 0 {
-				b.waits()
-				b.rest(ctx)
+			if done++; done%flight.AskBeside == 0 {
+				b.Waits()
+				b.Rest(ctx)
 			}
 			workers.Go(func() {
 				begun := time.Now()
@@ -275,7 +277,7 @@ func (k *Keeper) place(ctx context.Context, t *target) bool {
 }
 
 // expireLease deals with one entry of the index. Its error is the engine's, or that of the storage.
-func (k *Keeper) expireLease(ctx context.Context, st *state, entry storage.Record, now time.Time) error {
+func (k *Keeper) expireLease(ctx context.Context, st *tables.Tables, entry storage.Record, now time.Time) error {
 	id := string(entry.Value)
 	l, err := k.findLease(ctx, id)
 	if err == nil && (l == nil || l.Due.After(now)) { // it went, or was renewed, and the entry did not go with it

@@ -52,7 +52,7 @@ func TestRolesReadWhatTheyWrote(t *testing.T) {
 			with(plain, fields{"allowed_names": []string{}, "required_extensions": []string{}, "display_name": "", "ocsp_enabled": false, "ocsp_fail_open": false, "ocsp_query_all_servers": false})},
 		{"cert", "config", fields{}, fields{"disable_binding": true, "enable_identity_alias_metadata": true, "ocsp_cache_size": 7}, fields{"disable_binding": false, "enable_identity_alias_metadata": false, "ocsp_cache_size": 100}},
 	} {
-		if h.state.Load().mounts.Get("auth/"+test.kind+"/") == nil {
+		if h.gate.Load().Mounts.Get("auth/"+test.kind+"/") == nil {
 			h.ok(secrets.Update, "sys/auth/"+test.kind, `{"type":"`+test.kind+`"}`)
 		}
 		path := "auth/" + test.kind + "/" + test.path

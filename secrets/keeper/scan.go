@@ -8,6 +8,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/task"
 )
 
 // maxScanned bounds the names of one SCAN: beyond it the folders are to be scanned one by one.
@@ -15,8 +16,8 @@ const maxScanned = 100_000
 
 // scan lists a folder and all that are below it, by the engine's own lists. The capability for it is one of its own,
 // and was judged for the folder that was asked for.
-func scan(ctx context.Context, t *task) (*secrets.Response, error) {
-	if t.entry.Type == "system" || t.entry.Type == "token" {
+func scan(ctx context.Context, t *task.Task) (*secrets.Response, error) {
+	if t.Entry.Type == "system" || t.Entry.Type == "token" {
 		return nil, errUnsupported
 	}
 	base := strings.TrimSuffix(t.Rest, "/")
@@ -28,8 +29,8 @@ func scan(ctx context.Context, t *task) (*secrets.Response, error) {
 		folder := folders[len(folders)-1]
 		folders = folders[:len(folders)-1]
 		q := *t.Request
-		q.Op, q.Rest, q.Path, q.Query = secrets.List, base+folder, t.entry.Path+base+folder, secrets.Fields{}
-		resp, err := t.engine.Handle(ctx, t.view, &q)
+		q.Op, q.Rest, q.Path, q.Query = secrets.List, base+folder, t.Entry.Path+base+folder, secrets.Fields{}
+		resp, err := t.Handle(ctx, &q)
 		if errkind.Is(err, errkind.NotFound) && folder != "" {
 			continue // it went meanwhile
 		}

@@ -45,7 +45,7 @@ func TestReloadPlugin(t *testing.T) {
 	h.ok(secrets.Update, "secret/a", `{"v":1}`)
 	const at = "sys/plugins/reload/backend"
 	h.ok(secrets.Update, "sys/mounts/keys", `{"type":"transit"}`)
-	own := func() any { return h.state.Load().engines[h.state.Load().mounts.Get("keys/").Accessor] }
+	own := func() any { return h.gate.Load().Engines[h.gate.Load().Mounts.Get("keys/").Accessor] }
 	before := own()
 	h.ok(secrets.Update, at, `{"mounts":["keys/"]}`)
 	if own() == before {

@@ -11,11 +11,14 @@ import (
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/audit"
 	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/flight"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/policy"
 	"corbel.dev/corbel/secrets/quota"
 	"corbel.dev/corbel/secrets/sealed"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/tables"
+	"corbel.dev/corbel/secrets/task"
 	"corbel.dev/corbel/secrets/token"
 )
 
@@ -27,7 +30,7 @@ import (
 
 // replica is what a standby reads by.
 type replica struct {
-	state atomic.Pointer[state]
+	state atomic.Pointer[tables.Tables]
 	// gen counts changes of what state was made of, at is the count that it is of: it is good while they are the same.
 	gen, at atomic.Uint64
 	nudge   atomic.Pointer[chan struct{}]
@@ -43,7 +46,7 @@ func ofTables(key string) bool {
 
 // Replicated is told what was applied to this server's copy, or that all of it was replaced. It does not wait.
 func (k *Keeper) Replicated(ops []storage.Op, all bool) {
-	if k.state.Load() != nil && !all {
+	if k.gate.Load() != nil && !all {
 		return // the active server's own commits: its caches know of them, and are emptied when its reign ends
 	}
 	if all {
@@ -108,32 +111,32 @@ func (k *Keeper) follow(ctx context.Context) error {
 }
 
 // replace puts another state in the place of the one that reads go by. Follow's goroutine alone.
-func (k *Keeper) replace(st *state, gen uint64) {
+func (k *Keeper) replace(st *tables.Tables, gen uint64) {
 	old := k.replica.state.Swap(nil)
 	k.replica.at.Store(gen)
 	k.replica.state.Store(st)
 	if old != nil {
-		closeAudits(old.audits)
+		closeAudits(old.Audits)
 	}
 }
 
 // loadReplica reads the tables. The keyring first: another server may have begun a term.
-func (k *Keeper) loadReplica(ctx context.Context) (*state, error) {
+func (k *Keeper) loadReplica(ctx context.Context) (*tables.Tables, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.Standby() {
-		return nil, ErrStandby
+		return nil, tables.ErrStandby
 	}
 	if err := k.refreshLocked(ctx); err != nil {
 		return nil, err
 	}
 	k.forget()
-	st := &state{mounts: &mount.Table{}, engines: map[string]engine.Engine{}, policies: map[string]*policy.Policy{}, acls: newACLCache()}
+	st := &tables.Tables{Mounts: &mount.Table{}, Engines: map[string]engine.Engine{}, Policies: map[string]*policy.Policy{}, ACLs: tables.NewACLs()}
 	salt, ok, err := k.records.Get(ctx, token.SaltKey)
 	if err != nil || !ok {
 		return nil, sealed.OrMissing(err, token.SaltKey)
 	}
-	st.book = &token.Book{Reader: k.records, Salt: salt}
+	st.Book = &token.Book{Reader: k.records, Salt: salt}
 	if err := k.loadTables(ctx, st, func(e *mount.Entry, salt []byte) (engine.Engine, error) {
 		if !readHere[e.Type] {
 			return nil, nil
@@ -149,7 +152,7 @@ func (k *Keeper) loadReplica(ctx context.Context) (*state, error) {
 }
 
 // loadRates reads the rate limits, which each server keeps for itself.
-func (k *Keeper) loadRates(ctx context.Context, st *state) error {
+func (k *Keeper) loadRates(ctx context.Context, st *tables.Tables) error {
 	list, err := k.records.Scan(ctx, quotaPrefix+quota.RateLimit+"/", storage.After(quotaPrefix+quota.RateLimit+"/"), 0)
 	if err != nil {
 		return err
@@ -162,18 +165,17 @@ func (k *Keeper) loadRates(ctx context.Context, st *state) error {
 		}
 		rates = append(rates, quota.New(rule))
 	}
-	st.quotas = quota.NewSet(quota.Settings{}, rates)
+	st.Quotas = quota.NewSet(quota.Settings{}, rates)
 	return nil
 }
 
 // ReadHere answers a read of a secret on a standby from this server's copy. False: it is the active server's to answer,
 // and nothing was done or recorded here.
-func (k *Keeper) ReadHere(ctx context.Context, r *secrets.Request) (*Reply, bool) {
+func (k *Keeper) ReadHere(ctx context.Context, r *secrets.Request) (*task.Reply, bool) {
 	if (r.Op != secrets.Read && r.Op != secrets.List) || r.Wrap != 0 || r.Token == "" {
 		return nil, false
 	}
-	k.reign.RLock() // nothing of a copy is read, and cached, in a reign of this server's own
-	defer k.reign.RUnlock()
+	defer k.gate.Hold()() // nothing of a copy is read, and cached, in a reign of this server's own
 	st := k.replica.state.Load()
 	if st == nil || k.replica.at.Load() != k.replica.gen.Load() || !k.Standby() {
 		return nil, false
@@ -182,22 +184,22 @@ func (k *Keeper) ReadHere(ctx context.Context, r *secrets.Request) (*Reply, bool
 		r.Now = k.cfg.Now()
 	}
 	begin := time.Now()
-	t := &task{Request: r, st: st, method: r.Op.String()}
-	defer k.flying.begin(t).end(t)
-	t.entry, r.Rest = st.mounts.Route(r.Path)
-	if t.entry == nil || st.engines[t.entry.Accessor] == nil || k.admit(ctx, t) != nil {
+	t := &task.Task{Request: r, Tables: st, Flight: flight.Entry{Request: r, Method: r.Op.String()}}
+	defer k.flying.Begin(&t.Flight).End(&t.Flight)
+	t.Entry, r.Rest = st.Mounts.Route(r.Path)
+	if t.Entry == nil || st.Engines[t.Entry.Accessor] == nil || k.admit(ctx, t) != nil {
 		return nil, false
 	}
-	r.Mount = t.entry.Path
-	t.engine, t.view = st.engines[t.entry.Accessor], k.records.At(t.entry.Prefix())
+	r.Mount = t.Entry.Path
+	t.Engine, t.View = st.Engines[t.Entry.Accessor], k.records.At(t.Entry.Prefix())
 	if !k.allowedHere(ctx, t) {
 		return nil, false
 	}
-	resp, err := t.engine.Handle(ctx, t.view, r)
+	resp, err := t.Handle(ctx, r)
 	if err != nil || resp.Missing || resp.Then != nil || resp.Auth != nil || resp.Lease != nil || len(resp.Ops) > 0 {
 		return nil, false
 	}
-	reply := &Reply{Response: resp, Mount: t.entry}
+	reply := &task.Reply{Response: resp, Mount: t.Entry}
 	if !k.recordedHere(ctx, t, reply) {
 		return nil, false
 	}
@@ -206,35 +208,35 @@ func (k *Keeper) ReadHere(ctx context.Context, r *secrets.Request) (*Reply, bool
 }
 
 // allowedHere is whether the token and its policies surely allow a read.
-func (k *Keeper) allowedHere(ctx context.Context, t *task) bool {
-	h, err := k.known(ctx, t)
+func (k *Keeper) allowedHere(ctx context.Context, t *task.Task) bool {
+	h, err := k.rights.Known(ctx, t.Tables, t.Token, t.Now, t.Remote)
 	if err != nil || h.Uses != 0 {
 		return false
 	}
-	t.holder, t.Holder = h, h.DisplayName
-	q := policy.Request{Path: t.Path, Need: t.Op.Need(), Protected: matches(t.engine.Special().Protected, t.Rest)}
-	if h.acl.AsksParameters() {
+	t.Bearer, t.Request.Holder = h, h.DisplayName
+	q := policy.Request{Path: t.Path, Need: t.Op.Need(), Protected: matches(t.Engine.Special().Protected, t.Rest)}
+	if h.ACL.AsksParameters() {
 		f, err := t.Fields()
 		if err != nil {
 			return false
 		}
 		q.Data = f.Plain()
 	}
-	verdict := h.acl.Allow(&q)
-	t.judged = &verdict
+	verdict := h.ACL.Allow(&q)
+	t.Judged = &verdict
 	return verdict.Allowed
 }
 
 // recordedHere records request and answer on this server's audit devices. A read has no effect, so both go before the
 // answer.
-func (k *Keeper) recordedHere(ctx context.Context, t *task, reply *Reply) bool {
-	if len(t.st.audits) == 0 {
+func (k *Keeper) recordedHere(ctx context.Context, t *task.Task, reply *task.Reply) bool {
+	if len(t.Tables.Audits) == 0 {
 		return true
 	}
 	e := k.entryOf(t, nil)
-	if audit.Record(ctx, t.st.audits, e) != nil {
+	if audit.Record(ctx, t.Tables.Audits, e) != nil {
 		return false
 	}
-	e.Answer, e.Time, e.Response = true, k.cfg.Now(), reply.audited()
-	return audit.Record(context.WithoutCancel(ctx), t.st.audits, e) == nil
+	e.Answer, e.Time, e.Response = true, k.cfg.Now(), auditedReply(reply)
+	return audit.Record(context.WithoutCancel(ctx), t.Tables.Audits, e) == nil
 }

@@ -8,55 +8,44 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/tables"
 )
 
 // corsKey is where the settings for browsers are.
 const corsKey = "core/cors"
-
-// CORS says which pages of other origins browsers may let in. The zero value is off.
-type CORS struct {
-	Enabled bool     `json:"enabled"`
-	Origins []string `json:"allowed_origins"`
-	Headers []string `json:"allowed_headers"`
-}
 
 // corsHeaders are allowed beside those of the settings.
 var corsHeaders = []string{"Content-Type", "X-Requested-With", "X-Vault-AWS-IAM-Server-ID", "X-Vault-MFA", "X-Vault-No-Request-Forwarding", "X-Vault-Wrap-Format",
 	"X-Vault-Wrap-TTL", "X-Vault-Policy-Override", "Authorization", "X-Vault-Token"}
 
 // CORS returns the settings; off while sealed.
-func (k *Keeper) CORS() CORS {
-	if st := k.state.Load(); st != nil {
-		return st.cors
+func (k *Keeper) CORS() tables.CORS {
+	if st := k.gate.Load(); st != nil {
+		return st.CORS
 	}
-	return CORS{}
+	return tables.CORS{}
 }
 
-// Allows reports whether an origin may be let in.
-func (c *CORS) Allows(origin string) bool {
-	return c.Enabled && (slices.Contains(c.Origins, "*") || slices.Contains(c.Origins, origin))
-}
-
-func (k *Keeper) loadCORS(ctx context.Context, st *state) error {
+func (k *Keeper) loadCORS(ctx context.Context, st *tables.Tables) error {
 	raw, ok, err := k.records.Get(ctx, corsKey)
 	if err != nil || !ok {
 		return err
 	}
-	if json.Unmarshal(raw, &st.cors) != nil {
+	if json.Unmarshal(raw, &st.CORS) != nil {
 		return errkind.Errorf(errkind.Corrupt, "%s is not what was stored", corsKey)
 	}
 	return nil
 }
 
 func (s *system) readCORS(c *sysCall) (any, error) {
-	if !c.st.cors.Enabled {
+	if !c.Tables.CORS.Enabled {
 		return map[string]any{"enabled": false}, nil
 	}
-	return c.st.cors, nil
+	return c.Tables.CORS, nil
 }
 
 func (s *system) writeCORS(c *sysCall) (any, error) {
-	next := CORS{Enabled: c.f.Bool("enable", true), Origins: c.f.Strings("allowed_origins"), Headers: slices.Concat(corsHeaders, c.f.Strings("allowed_headers"))}
+	next := tables.CORS{Enabled: c.f.Bool("enable", true), Origins: c.f.Strings("allowed_origins"), Headers: slices.Concat(corsHeaders, c.f.Strings("allowed_headers"))}
 	if err := c.f.Err(); err != nil {
 		return nil, err
 	}
@@ -74,12 +63,12 @@ func (s *system) writeCORS(c *sysCall) (any, error) {
 	return nil, s.setCORS(c, next)
 }
 
-func (s *system) deleteCORS(c *sysCall) (any, error) { return nil, s.setCORS(c, CORS{}) }
+func (s *system) deleteCORS(c *sysCall) (any, error) { return nil, s.setCORS(c, tables.CORS{}) }
 
-func (s *system) setCORS(c *sysCall, next CORS) error {
-	return s.k.change(c, func(st state) (*state, []storage.Op, error) {
+func (s *system) setCORS(c *sysCall, next tables.CORS) error {
+	return s.k.gate.Change(c, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
 		op, err := storage.PutJSON(corsKey, next)
-		st.cors = next
+		st.CORS = next
 		return &st, []storage.Op{op}, err
 	})
 }

@@ -11,6 +11,8 @@ import (
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/sealed"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/tables"
+	"corbel.dev/corbel/secrets/task"
 	"corbel.dev/corbel/secrets/token"
 )
 
@@ -31,7 +33,7 @@ func (s *system) leaseLookup(c *sysCall) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if tok, err := s.k.tokenOfLease(c, c.st, id, c.Now); err != nil || tok != nil {
+	if tok, err := s.k.tokenOfLease(c, c.Tables, id, c.Now); err != nil || tok != nil {
 		if err != nil {
 			return nil, err
 		}
@@ -53,16 +55,16 @@ func leaseShown(id string, issued, expires, renewed time.Time, renewable bool, n
 		last = renewed.Format(time.RFC3339Nano)
 	}
 	return map[string]any{"id": id, "issue_time": issued.Format(time.RFC3339Nano), "expire_time": expires.Format(time.RFC3339Nano), "last_renewal": last,
-		"renewable": renewable, "ttl": seconds(max(expires.Sub(now), 0))}
+		"renewable": renewable, "ttl": task.Seconds(max(expires.Sub(now), 0))}
 }
 
 // tokenOfLease is the token that a lease id is of, or nil where it is no token's.
-func (k *Keeper) tokenOfLease(ctx context.Context, st *state, id string, now time.Time) (*token.Token, error) {
+func (k *Keeper) tokenOfLease(ctx context.Context, st *tables.Tables, id string, now time.Time) (*token.Token, error) {
 	hash, ok := token.OfLease(id)
 	if !ok {
 		return nil, nil
 	}
-	tok, err := st.book.Find(ctx, hash)
+	tok, err := st.Book.Find(ctx, hash)
 	if err != nil || tok == nil || tok.LeaseID() != id || tok.Expired(now) {
 		return nil, err
 	}
@@ -93,7 +95,7 @@ func (s *system) leaseRenew(c *sysCall) (any, error) {
 	if err := c.f.Err(); err != nil {
 		return nil, err
 	}
-	l, capped, err := s.k.renewLease(c, c.task, id, increment)
+	l, capped, err := s.k.renewLease(c, c.Task, id, increment)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +103,7 @@ func (s *system) leaseRenew(c *sysCall) (any, error) {
 	if capped {
 		resp.Warnings = []string{"TTL is capped by the maximum that holds here"}
 	}
-	c.leased = &Leased{ID: l.ID, Left: l.left(c.Now), Renewable: l.Renewable}
+	c.Left.Leased = &task.Leased{ID: l.ID, Left: l.left(c.Now), Renewable: l.Renewable}
 	return resp, nil
 }
 
@@ -117,16 +119,16 @@ func (s *system) leaseRevoke(c *sysCall) (any, error) {
 	if err := c.f.Err(); err != nil {
 		return nil, err
 	}
-	if tok, err := s.k.tokenOfLease(c, c.st, id, c.Now); err != nil || tok != nil {
+	if tok, err := s.k.tokenOfLease(c, c.Tables, id, c.Now); err != nil || tok != nil {
 		if err == nil {
-			err = s.k.end(c, c.st, tok)
+			err = s.k.end(c, c.Tables, tok)
 		}
 		return nil, err
 	}
 	if sync {
-		return nil, s.k.revokeLease(c, c.st, id, false, time.Time{})
+		return nil, s.k.revokeLease(c, c.Tables, id, false, time.Time{})
 	}
-	return accepted(), s.k.endLeases(c, s.k.bulk(), c.st, []string{id})
+	return accepted(), s.k.endLeases(c, s.k.flying.Bulk(), c.Tables, []string{id})
 }
 
 func (s *system) leaseRevokePrefix(c *sysCall) (any, error) { return s.revokeBelow(c, false) }
@@ -144,7 +146,7 @@ func (s *system) revokeBelow(c *sysCall, force bool) (any, error) {
 		return nil, err
 	}
 	if sync || force {
-		return nil, s.k.revokePrefix(c, c.st, folder, force, false)
+		return nil, s.k.revokePrefix(c, c.Tables, folder, force, false)
 	}
 	return accepted(), s.k.queuePrefix(c, folder)
 }
@@ -167,7 +169,7 @@ func (s *system) leaseCount(c *sysCall) (any, error) {
 				return err
 			}
 		}
-		if e, _ := c.st.mounts.Route(id); e != nil {
+		if e, _ := c.Tables.Mounts.Route(id); e != nil {
 			counts[e.Accessor]++
 		}
 		all++

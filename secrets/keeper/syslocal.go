@@ -88,7 +88,7 @@ func (s *system) monitor(c *sysCall) (any, error) {
 		return nil, errkind.Errorf(errkind.Invalid, "field \"log_format\": %q must be standard or json", format)
 	}
 	return &secrets.Response{Raw: &secrets.Raw{ContentType: "text/plain", Stream: func(w io.Writer, flush func()) error {
-		held, release := standing.New(nil, func() error { return s.k.holds(c, c.task) }).Hold(c)
+		held, release := standing.New(nil, func() error { return s.k.holds(c, c.Task) }).Hold(c)
 		defer release()
 		return follow(held, level, format == "json", w, flush)
 	}}}, nil

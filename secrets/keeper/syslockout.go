@@ -8,6 +8,7 @@ import (
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/auth"
 	"corbel.dev/corbel/secrets/mount"
+	"corbel.dev/corbel/secrets/task"
 )
 
 // lockoutRules are those that hold at a mount: its own before those of its type, of all types, and the defaults.
@@ -27,7 +28,7 @@ func showLockout(e *mount.Entry, out map[string]any) {
 		return
 	}
 	out["user_lockout_threshold"], out["user_lockout_disable"] = r.After, r.Off != nil && *r.Off
-	out["user_lockout_duration"], out["user_lockout_counter_reset_duration"] = seconds(r.For), seconds(r.Reset)
+	out["user_lockout_duration"], out["user_lockout_counter_reset_duration"] = task.Seconds(r.For), task.Seconds(r.Reset)
 }
 
 // configureLockout reads a mount's user_lockout_config. A zero gives back to the configuration's rules.

@@ -8,6 +8,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/auth"
+	"corbel.dev/corbel/secrets/task"
 )
 
 // The configuration's rules of a type hold over those of all, and a mount's own over both; they are changed, shown
@@ -28,7 +29,7 @@ func TestLockoutRulesOfMounts(t *testing.T) {
 			_, err := h.as("", secrets.Update, "auth/"+at+"/login/ann", `{"password":"guess"}`)
 			if errkind.Is(err, errkind.Denied) {
 				h.refused(errkind.Denied, "", secrets.Update, "auth/"+at+"/login/ann", `{"password":"pw"}`)
-				h.ok(secrets.Update, "sys/locked-users/"+h.state.Load().mounts.Get("auth/"+at+"/").Accessor+"/unlock/ann", "")
+				h.ok(secrets.Update, "sys/locked-users/"+h.gate.Load().Mounts.Get("auth/"+at+"/").Accessor+"/unlock/ann", "")
 				return n
 			}
 		}
@@ -69,7 +70,7 @@ func TestLockoutRulesOfMounts(t *testing.T) {
 		h.refused(errkind.Invalid, h.root, secrets.Update, "sys/auth/own/tune", body)
 	}
 	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/mounts/secret/tune", `{"user_lockout_config":{"lockout_threshold":3}}`)
-	role := fmt.Sprint(object(t, func() *Reply {
+	role := fmt.Sprint(object(t, func() *task.Reply {
 		h.ok(secrets.Update, "auth/approle/role/r", `{}`)
 		return h.ok(secrets.Read, "auth/approle/role/r/role-id", "")
 	}())["role_id"])

@@ -14,11 +14,13 @@ import (
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/tables"
+	"corbel.dev/corbel/secrets/task"
 )
 
 // described is a mount as the API shows it.
 func (k *Keeper) described(e *mount.Entry) map[string]any {
-	config := map[string]any{"default_lease_ttl": seconds(e.Config.DefaultLeaseTTL), "max_lease_ttl": seconds(e.Config.MaxLeaseTTL), "force_no_cache": e.Config.ForceNoCache}
+	config := map[string]any{"default_lease_ttl": task.Seconds(e.Config.DefaultLeaseTTL), "max_lease_ttl": task.Seconds(e.Config.MaxLeaseTTL), "force_no_cache": e.Config.ForceNoCache}
 	settings(e, config)
 	return map[string]any{"type": e.Type, "description": e.Description, "accessor": e.Accessor, "config": config, "options": e.Options, "local": e.Local,
 		"seal_wrap": e.SealWrap, "external_entropy_access": false, "uuid": e.UUID, "plugin_version": "", "running_plugin_version": k.running, "running_sha256": "",
@@ -44,7 +46,7 @@ func settings(e *mount.Entry, out map[string]any) {
 
 func (s *system) mounts(c *sysCall) (any, error) {
 	out := map[string]any{}
-	for _, e := range c.st.mounts.All() {
+	for _, e := range c.Tables.Mounts.All() {
 		if !e.Auth() {
 			out[e.Path] = s.k.described(e)
 		}
@@ -54,7 +56,7 @@ func (s *system) mounts(c *sysCall) (any, error) {
 
 func (s *system) authMounts(c *sysCall) (any, error) {
 	out := map[string]any{}
-	for _, e := range c.st.mounts.All() {
+	for _, e := range c.Tables.Mounts.All() {
 		if path, ok := strings.CutPrefix(e.Path, "auth/"); ok {
 			out[path] = s.k.described(e)
 		}
@@ -74,7 +76,7 @@ func (c *sysCall) mountPath() (path string, tune bool) {
 
 func (c *sysCall) mountNamed() (e *mount.Entry, tune bool, err error) {
 	path, tune := c.mountPath()
-	if e = c.st.mounts.Get(path); e == nil {
+	if e = c.Tables.Mounts.Get(path); e == nil {
 		what := "No secret engine mount at "
 		if strings.HasPrefix(path, "auth/") {
 			what = "No auth engine at "
@@ -92,8 +94,8 @@ func (s *system) mountOrTune(c *sysCall) (any, error) {
 	if !tune {
 		return s.k.described(e), nil
 	}
-	l := s.k.limits(e)
-	out := map[string]any{"default_lease_ttl": seconds(l.Default), "max_lease_ttl": seconds(l.Max), "force_no_cache": e.Config.ForceNoCache, "description": e.Description}
+	l := s.k.gate.Limits(e)
+	out := map[string]any{"default_lease_ttl": task.Seconds(l.Default), "max_lease_ttl": task.Seconds(l.Max), "force_no_cache": e.Config.ForceNoCache, "description": e.Description}
 	if e.Options != nil {
 		out["options"] = e.Options
 	}
@@ -132,17 +134,17 @@ func (s *system) mountOrTuneWrite(c *sysCall) (any, error) {
 		return nil, errkind.Errorf(errkind.Invalid, "field \"options\": version %q is neither 1 nor 2", v)
 	}
 	e.Accessor = newAccessor(e)
-	made, err := s.k.engine(e, c.st.book.Salt)
+	made, err := s.k.engine(e, c.Tables.Book.Salt)
 	if err != nil {
 		return nil, err
 	}
-	return nil, s.k.change(c, func(st state) (*state, []storage.Op, error) {
-		if err := st.mounts.CheckNew(path); err != nil {
+	return nil, s.k.gate.Change(c, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
+		if err := st.Mounts.CheckNew(path); err != nil {
 			return nil, nil, err
 		}
 		op, err := storage.PutJSON(mountPrefix+e.UUID, e)
-		st.mounts = st.mounts.With(e)
-		st.engines = with(st.engines, e.Accessor, made)
+		st.Mounts = st.Mounts.With(e)
+		st.Engines = with(st.Engines, e.Accessor, made)
 		return &st, []storage.Op{op}, err
 	})
 }
@@ -221,16 +223,16 @@ func (s *system) tune(c *sysCall) error {
 	if err := c.f.Err(); err != nil {
 		return err
 	}
-	return s.k.change(c, func(st state) (*state, []storage.Op, error) {
-		if st.mounts.Get(e.Path) != e {
+	return s.k.gate.Change(c, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
+		if st.Mounts.Get(e.Path) != e {
 			return nil, nil, errkind.New(errkind.Invalid, "the mount was changed at the same time: try again")
 		}
-		made, err := s.k.engine(&next, st.book.Salt)
+		made, err := s.k.engine(&next, st.Book.Salt)
 		if err != nil {
 			return nil, nil, err
 		}
 		op, err := storage.PutJSON(mountPrefix+e.UUID, &next)
-		st.mounts, st.engines = st.mounts.With(&next), with(st.engines, e.Accessor, made)
+		st.Mounts, st.Engines = st.Mounts.With(&next), with(st.Engines, e.Accessor, made)
 		return &st, []storage.Op{op}, err
 	})
 }
@@ -238,17 +240,17 @@ func (s *system) tune(c *sysCall) error {
 // unmount takes a mount away with all that it kept. A path without one is no error.
 func (s *system) unmount(c *sysCall) (any, error) {
 	path, _ := c.mountPath()
-	e := c.st.mounts.Get(path)
+	e := c.Tables.Mounts.Get(path)
 	if e == nil {
 		return nil, nil
 	}
 	if slices.Contains([]string{"system", "token", "cubbyhole", "identity"}, e.Type) {
 		return nil, errkind.Errorf(errkind.Invalid, "cannot unmount %q", path)
 	}
-	err := s.k.change(c, func(st state) (*state, []storage.Op, error) {
-		st.mounts = st.mounts.Without(path)
-		st.engines = maps.Clone(st.engines)
-		delete(st.engines, e.Accessor)
+	err := s.k.gate.Change(c, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
+		st.Mounts = st.Mounts.Without(path)
+		st.Engines = maps.Clone(st.Engines)
+		delete(st.Engines, e.Accessor)
 		return &st, []storage.Op{storage.Delete(mountPrefix + e.UUID)}, nil
 	})
 	if err != nil {
@@ -278,10 +280,10 @@ func (s *system) clear(c *sysCall, prefix string) error {
 
 func (s *system) uiMounts(c *sysCall) (any, error) {
 	secret, auth := map[string]any{}, map[string]any{}
-	for _, e := range c.st.mounts.All() {
+	for _, e := range c.Tables.Mounts.All() {
 		shown := map[string]any{"type": e.Type, "description": e.Description, "options": e.Options}
 		switch {
-		case c.holder != nil && c.holder.acl.Below(e.Path):
+		case c.Bearer != nil && c.Bearer.ACL.Below(e.Path):
 			shown = s.k.described(e)
 		case e.Config.ListingVisibility != "unauth":
 			continue
@@ -297,8 +299,8 @@ func (s *system) uiMounts(c *sysCall) (any, error) {
 
 // uiMount tells of the mount that a path lies in, to whoever may do anything below it.
 func (s *system) uiMount(c *sysCall) (any, error) {
-	e, _ := c.st.mounts.Route(c.name)
-	if e == nil || !c.holder.acl.Below(e.Path) {
+	e, _ := c.Tables.Mounts.Route(c.name)
+	if e == nil || !c.Bearer.ACL.Below(e.Path) {
 		return nil, errkind.New(errkind.Denied, "preflight capability check returned 403, please ensure client's policies grant access to path \""+strings.TrimSuffix(c.name, "/")+"/\"")
 	}
 	out := s.k.described(e)

@@ -40,9 +40,9 @@ func (s *system) openAPI(c *sysCall) (any, error) {
 		return nil, err
 	}
 	paths := map[string]any{}
-	for _, e := range c.st.mounts.All() {
-		list, ok := routesOf(e, c.st.engines[e.Accessor])
-		if !ok || !c.holder.acl.Below(e.Path) {
+	for _, e := range c.Tables.Mounts.All() {
+		list, ok := routesOf(e, c.Tables.Engines[e.Accessor])
+		if !ok || !c.Bearer.ACL.Below(e.Path) {
 			continue
 		}
 		for _, r := range list {

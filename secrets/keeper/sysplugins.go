@@ -7,6 +7,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/tables"
 )
 
 // reloadPlugin makes engines anew from what is stored: those of a type, or of mounts. Requests under way end with the
@@ -19,27 +20,27 @@ func (s *system) reloadPlugin(c *sysCall) (any, error) {
 	if (plugin == "") == (len(paths) == 0) {
 		return nil, errkind.New(errkind.Invalid, "one of plugin or mounts must be provided, and not both")
 	}
-	return nil, s.k.change(c, func(st state) (*state, []storage.Op, error) {
+	return nil, s.k.gate.Change(c, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
 		var list []*mount.Entry
-		for _, e := range st.mounts.All() {
+		for _, e := range st.Mounts.All() {
 			if plugin != "" && (e.Type == plugin || plugin == "postgresql-database-plugin" && e.Type == "database") {
 				list = append(list, e)
 			}
 		}
 		for _, path := range paths {
-			e := st.mounts.Get(strings.Trim(path, "/") + "/")
+			e := st.Mounts.Get(strings.Trim(path, "/") + "/")
 			if e == nil {
 				return nil, nil, errkind.Errorf(errkind.Invalid, "mounts: cannot fetch mount entry on %q", path)
 			}
 			list = append(list, e)
 		}
-		st.engines = maps.Clone(st.engines)
+		st.Engines = maps.Clone(st.Engines)
 		for _, e := range list {
-			own, err := s.k.engine(e, st.book.Salt)
+			own, err := s.k.engine(e, st.Book.Salt)
 			if err != nil {
 				return nil, nil, err
 			}
-			st.engines[e.Accessor] = own
+			st.Engines[e.Accessor] = own
 		}
 		return &st, nil, nil
 	})

@@ -9,10 +9,11 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/policy"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/tables"
 )
 
 func (s *system) policyNames(c *sysCall) (any, error) {
-	names := append(slices.Collect(maps.Keys(c.st.policies)), policy.RootName)
+	names := append(slices.Collect(maps.Keys(c.Tables.Policies)), policy.RootName)
 	sorted(names)
 	if strings.HasPrefix(c.Rest, "policies/") {
 		return map[string]any{"keys": names}, nil
@@ -51,7 +52,7 @@ func (s *system) writePolicy(c *sysCall) (any, error) {
 		return nil, err
 	}
 	switch {
-	case name == policy.RootName || name == wrappingPolicy:
+	case name == policy.RootName || name == tables.WrappingPolicy:
 		return nil, errkind.Errorf(errkind.Invalid, "cannot update %q policy", name)
 	case text == "":
 		return nil, errkind.New(errkind.Invalid, "'policy' parameter not supplied or empty")
@@ -66,9 +67,9 @@ func (s *system) writePolicy(c *sysCall) (any, error) {
 	if err != nil {
 		return nil, errkind.Errorf(errkind.Invalid, "failed to parse policy: %w", err)
 	}
-	return nil, s.k.change(c, func(st state) (*state, []storage.Op, error) {
-		st.policies = maps.Clone(st.policies)
-		st.policies[name], st.acls = p, newACLCache()
+	return nil, s.k.gate.Change(c, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
+		st.Policies = maps.Clone(st.Policies)
+		st.Policies[name], st.ACLs = p, tables.NewACLs()
 		return &st, []storage.Op{storage.Put(policyPrefix+name, []byte(text))}, nil
 	})
 }
@@ -78,10 +79,10 @@ func (s *system) deletePolicy(c *sysCall) (any, error) {
 	if name == policy.RootName || name == "default" {
 		return nil, errkind.Errorf(errkind.Invalid, "cannot delete %q policy", name)
 	}
-	return nil, s.k.change(c, func(st state) (*state, []storage.Op, error) {
-		st.policies = maps.Clone(st.policies)
-		delete(st.policies, name)
-		st.acls = newACLCache()
+	return nil, s.k.gate.Change(c, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
+		st.Policies = maps.Clone(st.Policies)
+		delete(st.Policies, name)
+		st.ACLs = tables.NewACLs()
 		return &st, []storage.Op{storage.Delete(policyPrefix + name)}, nil
 	})
 }

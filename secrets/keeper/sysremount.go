@@ -8,6 +8,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/tables"
 )
 
 // moves are the moves of mounts of late, for who asks how one went. They are done when they are answered.
@@ -39,7 +40,7 @@ func (s *system) remount(c *sysCall) (any, error) {
 	if err := c.f.Err(); err != nil {
 		return nil, err
 	}
-	e := c.st.mounts.Get(from)
+	e := c.Tables.Mounts.Get(from)
 	switch {
 	case e == nil:
 		return nil, errkind.Errorf(errkind.Invalid, "no matching mount at %q", from)
@@ -52,19 +53,19 @@ func (s *system) remount(c *sysCall) (any, error) {
 	}
 	next := *e
 	next.Path = to
-	err := s.k.change(c, func(st state) (*state, []storage.Op, error) {
-		if st.mounts.Get(from) != e {
+	err := s.k.gate.Change(c, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
+		if st.Mounts.Get(from) != e {
 			return nil, nil, errkind.New(errkind.Invalid, "the mount was changed at the same time: try again")
 		}
-		if err := st.mounts.Without(from).CheckNew(to); err != nil {
+		if err := st.Mounts.Without(from).CheckNew(to); err != nil {
 			return nil, nil, err
 		}
-		made, err := s.k.engine(&next, st.book.Salt)
+		made, err := s.k.engine(&next, st.Book.Salt)
 		if err != nil {
 			return nil, nil, err
 		}
 		op, err := storage.PutJSON(mountPrefix+e.UUID, &next)
-		st.mounts, st.engines = st.mounts.Without(from).With(&next), with(st.engines, e.Accessor, made)
+		st.Mounts, st.Engines = st.Mounts.Without(from).With(&next), with(st.Engines, e.Accessor, made)
 		return &st, []storage.Op{op}, err
 	})
 	if err != nil {

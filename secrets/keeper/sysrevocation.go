@@ -12,6 +12,8 @@ import (
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/sealed"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/tables"
+	"corbel.dev/corbel/secrets/task"
 	"corbel.dev/corbel/secrets/token"
 )
 
@@ -25,7 +27,7 @@ func (s *system) revocation(c *sysCall) (any, error) {
 		return nil, err
 	}
 	paths := map[string]string{}
-	for _, e := range c.st.mounts.All() {
+	for _, e := range c.Tables.Mounts.All() {
 		paths[e.Accessor] = e.Path
 	}
 	list := []map[string]any{}
@@ -51,7 +53,7 @@ func (k *Keeper) targetShown(name, path string, due int, now time.Time) map[stri
 	if !t.pace.openUntil.IsZero() {
 		out["circuit"] = "half-open"
 		if left := t.pace.openUntil.Sub(now); left > 0 {
-			out["circuit"], out["retry_after_seconds"] = "open", seconds(left)
+			out["circuit"], out["retry_after_seconds"] = "open", task.Seconds(left)
 		}
 	}
 	switch {
@@ -90,7 +92,7 @@ func (s *system) setPaused(c *sysCall, paused bool) error {
 		return err
 	}
 	var names []string
-	for _, e := range c.st.mounts.All() {
+	for _, e := range c.Tables.Mounts.All() {
 		if path == "" || e.Path == path+"/" {
 			names = append(names, e.Accessor)
 		}
@@ -167,7 +169,7 @@ func (s *system) attribution(c *sysCall) (any, error) {
 	if limit < 1 {
 		return nil, errkind.New(errkind.Invalid, `field "limit": must be above 0`)
 	}
-	a, err := s.k.attribute(c, c.st, c.Now)
+	a, err := s.k.attribute(c, c.Tables, c.Now)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +178,7 @@ func (s *system) attribution(c *sysCall) (any, error) {
 }
 
 // attribute counts the live tokens and leases, or gives a count that is not old.
-func (k *Keeper) attribute(ctx context.Context, st *state, now time.Time) (*attributed, error) {
+func (k *Keeper) attribute(ctx context.Context, st *tables.Tables, now time.Time) (*attributed, error) {
 	k.counting.Lock()
 	defer k.counting.Unlock()
 	if a := k.counted; a != nil && now.Sub(a.at) >= 0 && now.Sub(a.at) < attributionAge {
@@ -184,7 +186,7 @@ func (k *Keeper) attribute(ctx context.Context, st *state, now time.Time) (*attr
 	}
 	a, by := &attributed{at: now}, map[[2]string]*share{}
 	of := func(path, role string) *share {
-		e, rest := st.mounts.Route(path)
+		e, rest := st.Mounts.Route(path)
 		if e == nil {
 			e = &mount.Entry{}
 		}

@@ -10,24 +10,20 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/task"
 	"corbel.dev/corbel/secrets/token"
 )
 
 // system answers sys/. What must answer while sealed is no engine's: see Keeper's methods.
-type system struct{ k *Keeper }
+type system struct {
+	task.Own
+	k *Keeper
+}
 
 // Special implements engine.Engine.
 func (*system) Special() engine.Special {
 	return engine.Special{Open: []string{"wrapping/unwrap", "wrapping/lookup", "wrapping/rewrap", "replication/status", "replication/dr/status", "replication/performance/status"}, Token: []string{"internal/ui/mounts", "internal/ui/mounts/*"}, Visible: []string{"internal/ui/mounts"}, Protected: []string{"pprof", "pprof/*", "leases/tidy", "plugins/catalog/*", "plugins/reload/*", "config/cors", "config/auditing/*", "auth/*", "rotate", "rotate/*", "storage/raft/*", "rekey/*", "rekey-recovery-key/*", "generate-root/*", "seal", "step-down", "audit", "audit/*", "remount", "raw/*", "leases/lookup/*", "leases/revoke-prefix/*", "leases/revoke-force/*", "leases/revocation/*",
 		"revoke-prefix/*", "revoke-force/*"}}
-}
-
-// Serial implements engine.Engine: changes of mounts and policies have the keeper's own order.
-func (*system) Serial(*secrets.Request) string { return "" }
-
-// Exists implements engine.Engine: its paths make no difference between create and update.
-func (*system) Exists(context.Context, engine.View, *secrets.Request) (bool, bool, error) {
-	return false, false, nil
 }
 
 // row is one of the system's paths. Path ends in '/' where a name follows.
@@ -42,7 +38,7 @@ type row struct {
 // sysCall is a request to the system with what it found.
 type sysCall struct {
 	context.Context
-	*task
+	*task.Task
 	name string // what follows the row's path
 	f    *secrets.Fields
 }
@@ -93,29 +89,13 @@ var rows = slices.Concat(toolRows, []row{
 	{path: "step-down", write: (*system).stepDown},
 })
 
-// hoisted paths have their data at the top of the envelope too (contract 1.2).
-func hoisted(rest string) bool {
-	for _, p := range []string{"audit", "audit-hash", "auth", "mounts", "policy", "capabilities", "key-status", "ha-status", "remount", "rotate", "config/cors", "config/auditing/request-headers", "wrapping/wrap"} {
-		if rest == p || strings.HasPrefix(rest, p+"/") || (p == "capabilities" && strings.HasPrefix(rest, p)) {
-			return true
-		}
-	}
-	return false
-}
-
-// Hoisted reports whether an answer's data is to be copied to the top of the envelope.
-func (r *Reply) Hoisted(path string) bool {
-	rest, ok := strings.CutPrefix(path, "sys/")
-	return ok && hoisted(rest)
-}
-
-// Handle implements engine.Engine.
-func (s *system) Handle(ctx context.Context, _ engine.View, r *secrets.Request) (*secrets.Response, error) {
+// Answer implements Handler.
+func (s *system) Answer(ctx context.Context, t *task.Task, r *secrets.Request) (*secrets.Response, error) {
 	f, err := r.Fields()
 	if err != nil {
 		return nil, err
 	}
-	c := &sysCall{Context: ctx, task: taskOf(ctx), f: f}
+	c := &sysCall{Context: ctx, Task: t, f: f}
 	rest := r.Rest
 	if r.Op == secrets.List {
 		rest = strings.TrimSuffix(rest, "/")
@@ -192,13 +172,13 @@ func (s *system) capabilities(c *sysCall) (any, error) {
 	if len(paths) == 0 {
 		return nil, errkind.New(errkind.Invalid, "paths must be supplied")
 	}
-	acl := c.holder.acl
+	acl := c.Bearer.ACL
 	if !strings.HasSuffix(c.Rest, "-self") {
 		tok, err := s.asked(c)
 		if err != nil {
 			return nil, err
 		}
-		if acl, err = s.k.aclOf(c, c.st, tok.Policies, tok.Entity); err != nil {
+		if acl, err = s.k.rights.ACL(c, c.Tables, tok.Policies, tok.Entity); err != nil {
 			return nil, err
 		}
 	}
@@ -212,9 +192,9 @@ func (s *system) capabilities(c *sysCall) (any, error) {
 
 func (s *system) asked(c *sysCall) (tok *token.Token, err error) {
 	if strings.HasSuffix(c.Rest, "-accessor") {
-		tok, err = c.st.book.ByAccessor(c, c.f.String("accessor"))
+		tok, err = c.Tables.Book.ByAccessor(c, c.f.String("accessor"))
 	} else {
-		tok, err = s.k.tokenByID(c, c.st, c.f.String("token"))
+		tok, err = s.k.rights.Token(c, c.Tables, c.f.String("token"))
 	}
 	if err == nil && (tok == nil || tok.Expired(c.Now)) {
 		err = errkind.New(errkind.Invalid, "invalid token")

@@ -97,7 +97,7 @@ func (s *system) hash(c *sysCall) (any, error) {
 
 // resultantACL is what the caller's policies allow, for user interfaces.
 func (s *system) resultantACL(c *sysCall) (any, error) {
-	l := c.holder.acl.List()
+	l := c.Bearer.ACL.List()
 	shown := func(m map[string][]string) map[string]any {
 		out := map[string]any{}
 		for path, words := range m {
@@ -209,7 +209,7 @@ func (s *system) lockedUsers(c *sysCall) (any, error) {
 		Aliases  []string `json:"alias_identifiers"`
 	}
 	list, total := []mounted{}, 0
-	for _, e := range c.st.mounts.All() {
+	for _, e := range c.Tables.Mounts.All() {
 		rules := s.k.lockoutRules(e)
 		if names := s.k.lockout.Names(&rules, e.UUID, c.Now); len(names) > 0 && (want == "" || want == e.Accessor) {
 			list = append(list, mounted{e.Accessor, len(names), names})
@@ -226,7 +226,7 @@ func (s *system) unlockUser(c *sysCall) (any, error) {
 	if !ok {
 		return nil, errkind.New(errkind.NotFound, "unsupported path")
 	}
-	for _, e := range c.st.mounts.All() {
+	for _, e := range c.Tables.Mounts.All() {
 		if e.Accessor == accessor {
 			s.k.lockout.Unlock(e.UUID, strings.ToLower(alias))
 			s.k.lockout.Unlock(e.UUID, alias)
@@ -315,3 +315,5 @@ func (s *system) versionHistory(c *sysCall) (any, error) {
 	}
 	return map[string]any{"keys": keys, "key_info": info}, nil
 }
+
+func (s *system) inFlightRequests(*sysCall) (any, error) { return s.k.flying.Show(), nil }

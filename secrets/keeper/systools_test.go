@@ -15,10 +15,11 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/task"
 	"corbel.dev/corbel/telemetry"
 )
 
-func object(t *testing.T, r *Reply) map[string]any {
+func object(t *testing.T, r *task.Reply) map[string]any {
 	t.Helper()
 	raw := r.Data
 	if r.Raw != nil {
@@ -81,7 +82,7 @@ func TestLockedUsers(t *testing.T) {
 	}
 	h.refused(errkind.Denied, "", secrets.Update, "auth/userpass/login/ann", `{"password":"pw"}`)
 	r := string(h.ok(secrets.Read, "sys/locked-users", "").Data)
-	accessor := h.state.Load().mounts.Get("auth/userpass/").Accessor
+	accessor := h.gate.Load().Mounts.Get("auth/userpass/").Accessor
 	if !strings.Contains(r, `"total":1`) || !strings.Contains(r, `{"mount_accessor":"`+accessor+`","counts":1,"alias_identifiers":["ann"]}`) {
 		t.Errorf("locked out are %s", r)
 	}

@@ -7,6 +7,9 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/mount"
+	"corbel.dev/corbel/secrets/tables"
+	"corbel.dev/corbel/secrets/task"
+	"corbel.dev/corbel/telemetry"
 )
 
 // tendRounds bounds how often one engine is asked in a row, so that none keeps the others waiting.
@@ -15,13 +18,13 @@ const tendRounds = 64
 // Tend does what engines ask of themselves (engine.Tender), and says how much that was.
 // What fails is logged and asked again the next time.
 func (k *Keeper) Tend(ctx context.Context) (done int, err error) {
-	st := k.state.Load()
+	st := k.gate.Load()
 	if st == nil {
 		return 0, nil
 	}
 	var mounts []*mount.Entry
-	for _, e := range st.mounts.All() {
-		if _, ok := st.engines[e.Accessor].(engine.Tender); ok {
+	for _, e := range st.Mounts.All() {
+		if _, ok := st.Engines[e.Accessor].(engine.Tender); ok {
 			mounts = append(mounts, e)
 		}
 	}
@@ -40,9 +43,9 @@ func (k *Keeper) Tend(ctx context.Context) (done int, err error) {
 
 // tendOne does what one engine asks of itself. An error is one of all mounts; waited is how long the others kept it
 // waiting.
-func (k *Keeper) tendOne(ctx context.Context, st *state, e *mount.Entry, waited time.Duration) (done int, err error) {
+func (k *Keeper) tendOne(ctx context.Context, st *tables.Tables, e *mount.Entry, waited time.Duration) (done int, err error) {
 	defer k.meters.tending(e, waited)()
-	tender, ok := st.engines[e.Accessor].(engine.Tender)
+	tender, ok := st.Engines[e.Accessor].(engine.Tender)
 	for round := 0; ok && round < tendRounds; round++ {
 		n, err := k.tend(ctx, st, e, tender)
 		done += n
@@ -57,12 +60,12 @@ func (k *Keeper) tendOne(ctx context.Context, st *state, e *mount.Entry, waited 
 	return done, nil
 }
 
-func (k *Keeper) tend(ctx context.Context, st *state, e *mount.Entry, tender engine.Tender) (done int, err error) {
+func (k *Keeper) tend(ctx context.Context, st *tables.Tables, e *mount.Entry, tender engine.Tender) (done int, err error) {
 	v, now := k.records.At(e.Prefix()), k.cfg.Now()
 	list, err := tender.Due(ctx, v, now)
 	for _, r := range list {
 		r.Mount, r.Path, r.Now, r.Due = e.Path, e.Path+r.Rest, now, true
-		if err := k.own(ctx, &task{Request: r, st: st, entry: e, engine: tender, view: v}); err != nil {
+		if err := k.own(ctx, &task.Task{Request: r, Tables: st, Entry: e, Engine: tender, View: v}); err != nil {
 			return done, err
 		}
 		done++
@@ -71,10 +74,10 @@ func (k *Keeper) tend(ctx context.Context, st *state, e *mount.Entry, tender eng
 }
 
 // own answers a request that an engine made for itself.
-func (k *Keeper) own(ctx context.Context, t *task) error {
-	ctx, cancel := context.WithTimeout(context.WithValue(ctx, taskKey{}, t), revokeWithin)
+func (k *Keeper) own(ctx context.Context, t *task.Task) error {
+	ctx, cancel := context.WithTimeout(telemetry.WithAccount(ctx, &t.Account), revokeWithin)
 	defer cancel()
-	defer k.serial.Take(t.name())()
+	defer k.serial.Take(t.Name())()
 	_, err := k.run(ctx, t)
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/policy"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/task"
 )
 
 // tokenRole bounds and shapes the tokens that are made by its name (contract 3.1).
@@ -163,7 +164,7 @@ func (r *tokenRole) shape(a *secrets.Auth, name string) (says bool, err error) {
 }
 
 // asked reads what a token is asked to be.
-func asked(t *task, f *secrets.Fields) (*secrets.Auth, error) {
+func asked(t *task.Task, f *secrets.Fields) (*secrets.Auth, error) {
 	a := &secrets.Auth{ID: f.String("id"), Policies: f.Strings("policies"), Metadata: f.Texts("meta"), NoDefault: f.Bool("no_default_policy", false),
 		Renewable: f.Bool("renewable", true), TTL: f.Duration("ttl", f.Duration("lease", 0)), ExplicitMax: f.Duration("explicit_max_ttl", 0),
 		Period: f.Duration("period", 0), Alias: f.String("entity_alias"), NumUses: f.Int("num_uses", 0), DisplayName: "token", Orphan: t.Rest == "create-orphan" || f.Bool("no_parent", false)}
@@ -188,13 +189,13 @@ func asked(t *task, f *secrets.Fields) (*secrets.Auth, error) {
 }
 
 // create makes a token below the caller's (contract 3.1), by a role where one is named.
-func (e *tokens) create(ctx context.Context, v engine.View, t *task, f *secrets.Fields, roleName string) (*secrets.Response, error) {
-	parent := t.holder.Token
+func (e *tokens) create(ctx context.Context, v engine.View, t *task.Task, f *secrets.Fields, roleName string) (*secrets.Response, error) {
+	parent := t.Bearer.Token
 	a, err := asked(t, f)
 	if err != nil {
 		return nil, err
 	}
-	sudo := t.holder.acl.Allow(&policy.Request{Path: t.Path, Need: policy.Update, Protected: true}).Allowed
+	sudo := t.Bearer.ACL.Allow(&policy.Request{Path: t.Path, Need: policy.Update, Protected: true}).Allowed
 	switch {
 	case parent.Batch:
 		return nil, errkind.New(errkind.Invalid, "batch tokens cannot create more tokens")

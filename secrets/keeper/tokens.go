@@ -12,36 +12,38 @@ import (
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/policy"
+	"corbel.dev/corbel/secrets/rights"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/task"
 	"corbel.dev/corbel/secrets/token"
 )
 
 // issued is a token in the making.
 type issued struct {
-	*Issued
+	*task.Issued
 	ops []storage.Op
 }
 
 // issue makes the token of an answer. Until release is called nothing ends its
 // parent: a token whose parent ended while it was made would live on by itself.
-func (k *Keeper) issue(ctx context.Context, t *task, resp *secrets.Response) (made *issued, release func(), err error) {
+func (k *Keeper) issue(ctx context.Context, t *task.Task, resp *secrets.Response) (made *issued, release func(), err error) {
 	a := resp.Auth
 	tok := &token.Token{Path: path.Join(t.Path, a.Suffix), DisplayName: a.DisplayName, Meta: a.Metadata, MaxTTL: a.MaxTTL,
 		ExplicitMax: a.ExplicitMax, Period: a.Period, Renewable: a.Renewable, Uses: a.NumUses, Role: a.Role, CIDRs: a.BoundCIDRs}
 	tok.Policies = withDefault(a.Policies, a.NoDefault)
-	if tok.Root() && t.entry.Type != "token" {
+	if tok.Root() && t.Entry.Type != "token" {
 		return nil, nil, errkind.New(errkind.Invalid, "auth methods cannot create root tokens")
 	}
 	who, err := k.identify(ctx, t, a)
 	if err != nil {
 		return nil, nil, err
 	}
-	tok.Entity, tok.Login = who.entity, t.login(a.Login)
+	tok.Entity, tok.Login = who.entity, loginOf(t, a.Login)
 	if a.Workload != "" {
-		tok.Workload = t.workload(a.Workload)
+		tok.Workload = workloadOf(t, a.Workload)
 		who.ops = append(who.ops, storage.Put(workloadNames+tok.Workload, []byte(a.Workload)))
 	}
-	if tok.Batch = isBatch(a.Type, t.entry.Config.TokenType); tok.Batch {
+	if tok.Batch = isBatch(a.Type, t.Entry.Config.TokenType); tok.Batch {
 		if err := tok.CheckBatch(); err != nil {
 			who.release()
 			return nil, nil, err
@@ -55,17 +57,17 @@ func (k *Keeper) issue(ctx context.Context, t *task, resp *secrets.Response) (ma
 			free()
 		}
 	}()
-	if !a.Orphan && t.holder != nil {
-		parent, err := t.st.book.Find(ctx, t.holder.Hash)
+	if !a.Orphan && t.Bearer != nil {
+		parent, err := t.Tables.Book.Find(ctx, t.Bearer.Hash)
 		if err != nil {
 			return nil, nil, err
 		}
 		if parent == nil {
-			return nil, nil, errDenied
+			return nil, nil, rights.ErrDenied
 		}
 		tok.Parent = parent.Hash
 	}
-	if tok.Begin(t.Now, a.TTL, k.limits(t.entry)) {
+	if tok.Begin(t.Now, a.TTL, k.gate.Limits(t.Entry)) {
 		resp.Warnings = append(resp.Warnings, "TTL is capped by the maximum that holds here: "+tok.TTL.String())
 	}
 	if tok.Batch {
@@ -81,23 +83,23 @@ func (k *Keeper) issue(ctx context.Context, t *task, resp *secrets.Response) (ma
 	id := a.ID
 	if id == "" {
 		id = token.NewID()
-	} else if old, err := t.st.book.Find(ctx, t.st.book.Hash(id)); err != nil || old != nil {
+	} else if old, err := t.Tables.Book.Find(ctx, t.Tables.Book.Hash(id)); err != nil || old != nil {
 		return nil, nil, orTaken(err)
 	}
-	ops := t.st.book.Make(id, tok)
+	ops := t.Tables.Book.Make(id, tok)
 	if err := k.takeTokenRoom(t, tok); err != nil {
 		return nil, nil, err
 	}
-	return &issued{&Issued{ID: id, Token: tok, Left: tok.Left(t.Now), Identity: who.policies}, append(ops, who.ops...)}, free, nil
+	return &issued{&task.Issued{ID: id, Token: tok, Left: tok.Left(t.Now), Identity: who.policies}, append(ops, who.ops...)}, free, nil
 }
 
 // issueBatch makes a token that is stored nowhere.
-func (k *Keeper) issueBatch(t *task, a *secrets.Auth, tok *token.Token, who *whose) (*issued, error) {
+func (k *Keeper) issueBatch(t *task.Task, a *secrets.Auth, tok *token.Token, who *whose) (*issued, error) {
 	if a.ID != "" {
 		return nil, errkind.New(errkind.Invalid, "field \"id\": batch tokens cannot have it")
 	}
 	id, err := tok.Text(func(plain []byte) ([]byte, error) { return k.records.Barrier.SealText(token.BatchName, plain) })
-	return &issued{&Issued{ID: id, Token: tok, Left: tok.Left(t.Now), Identity: who.policies}, who.ops}, err
+	return &issued{&task.Issued{ID: id, Token: tok, Left: tok.Left(t.Now), Identity: who.policies}, who.ops}, err
 }
 
 func orTaken(err error) error {
@@ -122,7 +124,10 @@ func withDefault(list []string, without bool) []string {
 }
 
 // tokens answers auth/token/.
-type tokens struct{ k *Keeper }
+type tokens struct {
+	task.Own
+	k *Keeper
+}
 
 // Special implements engine.Engine.
 func (*tokens) Special() engine.Special {
@@ -137,14 +142,8 @@ func (*tokens) Serial(r *secrets.Request) string {
 	return ""
 }
 
-// Exists implements engine.Engine: what it creates has no path of its own.
-func (*tokens) Exists(context.Context, engine.View, *secrets.Request) (bool, bool, error) {
-	return false, false, nil
-}
-
-// Handle implements engine.Engine.
-func (e *tokens) Handle(ctx context.Context, v engine.View, r *secrets.Request) (*secrets.Response, error) {
-	t := taskOf(ctx)
+// Answer implements Handler.
+func (e *tokens) Answer(ctx context.Context, t *task.Task, r *secrets.Request) (*secrets.Response, error) {
 	f, err := r.Fields()
 	if err != nil {
 		return nil, err
@@ -153,11 +152,11 @@ func (e *tokens) Handle(ctx context.Context, v engine.View, r *secrets.Request) 
 	head, name, _ := strings.Cut(strings.TrimSuffix(r.Rest, "/"), "/")
 	switch {
 	case head == "roles":
-		return e.roles(ctx, v, r, f, name)
+		return e.roles(ctx, t.View, r, f, name)
 	case write && (r.Rest == "create" || r.Rest == "create-orphan" || head == "create" && name != ""):
-		return e.create(ctx, v, t, f, name)
+		return e.create(ctx, t.View, t, f, name)
 	case r.Rest == "lookup-self":
-		return e.describe(ctx, t, t.holder.Token, r.Token)
+		return e.describe(ctx, t, t.Bearer.Token, r.Token)
 	case r.Op == secrets.List && strings.TrimSuffix(r.Rest, "/") == "accessors":
 		return e.accessors(ctx, t)
 	case !write:
@@ -181,16 +180,16 @@ func (e *tokens) Handle(ctx context.Context, v engine.View, r *secrets.Request) 
 var errUnsupported = errkind.New(errkind.Conflict, "unsupported operation")
 
 // meant finds the token that a request is about. id is "" where only the accessor was given.
-func (e *tokens) meant(ctx context.Context, t *task, f *secrets.Fields, self, byAccessor bool) (tok *token.Token, id string, err error) {
+func (e *tokens) meant(ctx context.Context, t *task.Task, f *secrets.Fields, self, byAccessor bool) (tok *token.Token, id string, err error) {
 	switch {
 	case self:
-		return t.holder.Token, t.Token, nil
+		return t.Bearer.Token, t.Token, nil
 	case byAccessor:
 		accessor := f.String("accessor")
 		if accessor == "" {
 			return nil, "", errkind.New(errkind.Invalid, "missing accessor")
 		}
-		tok, err = t.st.book.ByAccessor(ctx, accessor)
+		tok, err = t.Tables.Book.ByAccessor(ctx, accessor)
 		if err == nil && (tok == nil || tok.Expired(t.Now)) {
 			err = errkind.New(errkind.Denied, "invalid accessor")
 		}
@@ -199,14 +198,14 @@ func (e *tokens) meant(ctx context.Context, t *task, f *secrets.Fields, self, by
 	if id = f.String("token"); id == "" {
 		return nil, "", errkind.New(errkind.Invalid, "missing token ID")
 	}
-	tok, err = e.k.tokenByID(ctx, t.st, id)
+	tok, err = e.k.rights.Token(ctx, t.Tables, id)
 	if err == nil && (tok == nil || tok.Expired(t.Now)) {
 		err = errkind.New(errkind.Denied, "bad token")
 	}
 	return tok, id, err
 }
 
-func (e *tokens) act(ctx context.Context, t *task, f *secrets.Fields, name string, tok *token.Token, id string) (*secrets.Response, error) {
+func (e *tokens) act(ctx context.Context, t *task.Task, f *secrets.Fields, name string, tok *token.Token, id string) (*secrets.Response, error) {
 	switch {
 	case name == "lookup":
 		shown := *tok
@@ -219,21 +218,21 @@ func (e *tokens) act(ctx context.Context, t *task, f *secrets.Fields, name strin
 	case "renew":
 		return e.renew(ctx, t, f, tok, id)
 	case "revoke":
-		return &secrets.Response{}, e.k.end(ctx, t.st, tok)
+		return &secrets.Response{}, e.k.end(ctx, t.Tables, tok)
 	}
 	e.k.tree.Lock()
 	defer e.k.tree.Unlock()
-	ops, err := t.st.book.EndAlone(ctx, tok)
+	ops, err := t.Tables.Book.EndAlone(ctx, tok)
 	if err != nil {
 		return nil, err
 	}
-	_, err = e.k.commitEnd(ctx, e.k.bulk(), t.st, ops, []string{tok.Hash}, true)
+	_, err = e.k.commitEnd(ctx, e.k.flying.Bulk(), t.Tables, ops, []string{tok.Hash}, true)
 	return &secrets.Response{}, err
 }
 
 // describe is what a look-up tells.
-func (e *tokens) describe(ctx context.Context, t *task, tok *token.Token, id string) (*secrets.Response, error) {
-	policies, err := e.k.byIdentity(ctx, t.st, tok.Entity)
+func (e *tokens) describe(ctx context.Context, t *task.Task, tok *token.Token, id string) (*secrets.Response, error) {
+	policies, err := e.k.rights.ByIdentity(ctx, t.Tables, tok.Entity)
 	if err != nil {
 		return nil, err
 	}
@@ -243,8 +242,8 @@ func (e *tokens) describe(ctx context.Context, t *task, tok *token.Token, id str
 		expires = tok.Expires.Format(time.RFC3339Nano)
 	}
 	d := map[string]any{"id": id, "accessor": tok.Accessor, "policies": tok.Policies, "path": tok.Path, "meta": tok.Meta, "display_name": tok.DisplayName,
-		"num_uses": max(tok.Uses, 0), "orphan": tok.Parent == "", "creation_time": tok.Created.Unix(), "creation_ttl": seconds(tok.TTL), "expire_time": expires,
-		"ttl": seconds(tok.Left(now)), "explicit_max_ttl": seconds(tok.ExplicitMax), "entity_id": tok.Entity, "type": tok.Type()}
+		"num_uses": max(tok.Uses, 0), "orphan": tok.Parent == "", "creation_time": tok.Created.Unix(), "creation_ttl": task.Seconds(tok.TTL), "expire_time": expires,
+		"ttl": task.Seconds(tok.Left(now)), "explicit_max_ttl": task.Seconds(tok.ExplicitMax), "entity_id": tok.Entity, "type": tok.Type()}
 	if !tok.Expires.IsZero() {
 		d["renewable"], d["issue_time"] = tok.Renewable, tok.Created.Format(time.RFC3339Nano)
 	}
@@ -256,16 +255,14 @@ func (e *tokens) describe(ctx context.Context, t *task, tok *token.Token, id str
 	}
 	for name, set := range map[string]bool{"period": tok.Period > 0, "role": tok.Role != "", "bound_cidrs": len(tok.CIDRs) > 0} {
 		if set {
-			d[name] = map[string]any{"period": seconds(tok.Period), "role": tok.Role, "bound_cidrs": tok.CIDRs}[name]
+			d[name] = map[string]any{"period": task.Seconds(tok.Period), "role": tok.Role, "bound_cidrs": tok.CIDRs}[name]
 		}
 	}
 	data, err := json.Marshal(d)
 	return &secrets.Response{Data: data}, err
 }
 
-func seconds(d time.Duration) int64 { return int64(d.Round(time.Second) / time.Second) }
-
-func (e *tokens) renew(ctx context.Context, t *task, f *secrets.Fields, tok *token.Token, id string) (*secrets.Response, error) {
+func (e *tokens) renew(ctx context.Context, t *task.Task, f *secrets.Fields, tok *token.Token, id string) (*secrets.Response, error) {
 	increment := f.Duration("increment", 0)
 	if err := f.Err(); err != nil {
 		return nil, err
@@ -273,9 +270,9 @@ func (e *tokens) renew(ctx context.Context, t *task, f *secrets.Fields, tok *tok
 	defer e.k.uses.Take("use\x00" + tok.Hash)()
 	e.k.tree.RLock()
 	defer e.k.tree.RUnlock()
-	fresh, err := t.st.book.Find(ctx, tok.Hash)
+	fresh, err := t.Tables.Book.Find(ctx, tok.Hash)
 	if err != nil || fresh == nil {
-		return nil, orDenied(err)
+		return nil, rights.OrDenied(err)
 	}
 	stored := *fresh
 	limits, err := e.k.renewable(ctx, t, fresh)
@@ -296,18 +293,11 @@ func (e *tokens) renew(ctx context.Context, t *task, f *secrets.Fields, tok *tok
 	if capped {
 		resp.Warnings = []string{"TTL is capped by the maximum that holds here"}
 	}
-	t.renewed, t.renewedID = fresh, id
+	t.Left.Renewed, t.Left.RenewedID = fresh, id
 	return resp, nil
 }
 
-func orDenied(err error) error {
-	if err != nil {
-		return err
-	}
-	return errDenied
-}
-
-func (e *tokens) accessors(ctx context.Context, t *task) (*secrets.Response, error) {
+func (e *tokens) accessors(ctx context.Context, t *task.Task) (*secrets.Response, error) {
 	names, err := e.k.records.Under.List(ctx, token.Records, "", 0)
 	if err != nil {
 		return nil, err

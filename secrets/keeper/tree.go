@@ -4,8 +4,10 @@ import (
 	"context"
 	"strings"
 
+	"corbel.dev/corbel/secrets/flight"
 	"corbel.dev/corbel/secrets/sealed"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/tables"
 	"corbel.dev/corbel/secrets/token"
 )
 
@@ -14,8 +16,8 @@ const goingPrefix = "sys/token/going/"
 
 // end ends a token at once, and then all below it in bounded commits: nothing is made below a token
 // that ended, and no request waits for more than one of them.
-func (k *Keeper) end(ctx context.Context, st *state, tok *token.Token) error {
-	b := k.bulk()
+func (k *Keeper) end(ctx context.Context, st *tables.Tables, tok *token.Token) error {
+	b := k.flying.Bulk()
 	below, err := k.endTokens(ctx, b, st, func() ([]storage.Op, []string, error) { return token.End(tok), []string{tok.Hash}, nil })
 	if err != nil {
 		return err
@@ -25,7 +27,7 @@ func (k *Keeper) end(ctx context.Context, st *state, tok *token.Token) error {
 
 // endTokens ends the tokens that find names, with what they keep in their cubbyholes, as one commit; their leases
 // become due in it. It gives those that have children, which are written down as going.
-func (k *Keeper) endTokens(ctx context.Context, b *bulk, st *state, find func() ([]storage.Op, []string, error)) (below []string, err error) {
+func (k *Keeper) endTokens(ctx context.Context, b *flight.Bulk, st *tables.Tables, find func() ([]storage.Op, []string, error)) (below []string, err error) {
 	k.tree.Lock()
 	defer k.tree.Unlock()
 	ops, ended, err := find()
@@ -36,7 +38,7 @@ func (k *Keeper) endTokens(ctx context.Context, b *bulk, st *state, find func() 
 }
 
 // commitEnd is endTokens with Keeper.tree held. alone says that ops make orphans of the children.
-func (k *Keeper) commitEnd(ctx context.Context, b *bulk, st *state, ops []storage.Op, ended []string, alone bool) (below []string, err error) {
+func (k *Keeper) commitEnd(ctx context.Context, b *flight.Bulk, st *tables.Tables, ops []storage.Op, ended []string, alone bool) (below []string, err error) {
 	for _, hash := range ended {
 		k.reserves.drop(hash)
 	}
@@ -45,7 +47,7 @@ func (k *Keeper) commitEnd(ctx context.Context, b *bulk, st *state, ops []storag
 		return nil, err
 	}
 	ops = append(ops, leases...)
-	err = k.records.Hop(ctx, st.mounts.Get("cubbyhole/").Prefix(), ended, func(_, key string) error { // a damaged record goes like any other
+	err = k.records.Hop(ctx, st.Mounts.Get("cubbyhole/").Prefix(), ended, func(_, key string) error { // a damaged record goes like any other
 		ops = append(ops, storage.Delete(key))
 		return nil
 	})
@@ -67,7 +69,7 @@ func (k *Keeper) commitEnd(ctx context.Context, b *bulk, st *state, ops []storag
 	if err != nil {
 		return nil, err
 	}
-	b.waits()
+	b.Waits()
 	if err := k.records.Commit(ctx, ops); err != nil {
 		return below, err
 	}
@@ -78,19 +80,19 @@ func (k *Keeper) commitEnd(ctx context.Context, b *bulk, st *state, ops []storag
 }
 
 // endBelow ends what is below tokens that ended. When it fails what is left is dealt with later.
-func (k *Keeper) endBelow(ctx context.Context, b *bulk, st *state, going []string) (err error) {
+func (k *Keeper) endBelow(ctx context.Context, b *flight.Bulk, st *tables.Tables, going []string) (err error) {
 	defer func() {
 		if err != nil {
 			k.unfinished.Store(true)
 		}
 	}()
 	for len(going) > 0 {
-		b.rest(ctx)
+		b.Rest(ctx)
 		hash := going[len(going)-1]
 		done := false
 		below, err := k.endTokens(ctx, b, st, func() (ops []storage.Op, ended []string, err error) {
-			ops, ended, err = k.childrenOf(ctx, hash, b.size)
-			if done = len(ended) < b.size; done && err == nil {
+			ops, ended, err = k.childrenOf(ctx, hash, b.Size)
+			if done = len(ended) < b.Size; done && err == nil {
 				ops = append(ops, storage.Delete(goingPrefix+hash))
 			}
 			return ops, ended, err
@@ -124,7 +126,7 @@ func (k *Keeper) childrenOf(ctx context.Context, hash string, most int) (ops []s
 }
 
 // finish ends what is below tokens that ended when nobody could go on: after a crash, or an error.
-func (k *Keeper) finish(ctx context.Context, st *state) error {
+func (k *Keeper) finish(ctx context.Context, st *tables.Tables) error {
 	if !k.unfinished.Swap(false) {
 		return nil
 	}
@@ -134,7 +136,7 @@ func (k *Keeper) finish(ctx context.Context, st *state) error {
 		return err
 	}
 	for _, r := range records {
-		if err := k.endBelow(ctx, k.bulk(), st, []string{strings.TrimPrefix(r.Key, goingPrefix)}); err != nil {
+		if err := k.endBelow(ctx, k.flying.Bulk(), st, []string{strings.TrimPrefix(r.Key, goingPrefix)}); err != nil {
 			return err
 		}
 	}

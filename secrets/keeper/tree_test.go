@@ -11,6 +11,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/flight"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/storage/memstore"
 )
@@ -56,7 +57,7 @@ func TestTreesEnd(t *testing.T) {
 	before := h.keysBelow("sys/token/")
 	grow := func() (parent string, all []string) {
 		parent = h.child(h.root)
-		for range 2*endAtOnce + 7 {
+		for range 2*flight.EndAtOnce + 7 {
 			all = append(all, h.child(parent))
 		}
 		for i := range 5 { // some have children, leases and cubbyholes of their own
@@ -97,7 +98,7 @@ func TestTreesEnd(t *testing.T) {
 				t.Fatalf("commit %d fails: a token of the tree is left", at)
 			}
 		}
-		if most := store.largest.Load(); most > 4*endAtOnce {
+		if most := store.largest.Load(); most > 4*flight.EndAtOnce {
 			t.Errorf("a commit has %d operations", most)
 		}
 		if e.count() != 0 {
@@ -112,7 +113,7 @@ func TestTreesEnd(t *testing.T) {
 	if left := h.keysBelow("sys/lease/"); len(left) != 0 {
 		t.Errorf("left: %q", left)
 	}
-	if left := h.keysBelow(h.state.Load().mounts.Get("cubbyhole/").Prefix()); len(left) != 0 {
+	if left := h.keysBelow(h.gate.Load().Mounts.Get("cubbyhole/").Prefix()); len(left) != 0 {
 		t.Errorf("left in cubbyholes: %q", left)
 	}
 }
@@ -125,7 +126,7 @@ func TestRevokePrefixOfLogins(t *testing.T) {
 	login := func(name string) (id, below string) { id = h.loginAs(name).ID; return id, h.childOf(id) }
 	ann, annBelow := login("ann")
 	bob, bobBelow := login("bob")
-	hash := h.state.Load().book.Hash(ann)
+	hash := h.gate.Load().Book.Hash(ann)
 	lease := "auth/userpass/login/ann/h" + hash
 	if r := h.ok(secrets.Update, "sys/leases/lookup", fmt.Sprintf(`{"lease_id":%q}`, lease)); field(t, r, "id") != lease || field(t, r, "ttl").(float64) <= 0 {
 		t.Errorf("lookup: %s", r.Data)
@@ -162,7 +163,7 @@ func TestRevokePrefixOfLogins(t *testing.T) {
 		t.Errorf("left: %q", left)
 	}
 	one := h.child(h.root)
-	h.ok(secrets.Update, "sys/leases/revoke", fmt.Sprintf(`{"lease_id":"auth/token/create/h%s"}`, h.state.Load().book.Hash(one)))
+	h.ok(secrets.Update, "sys/leases/revoke", fmt.Sprintf(`{"lease_id":"auth/token/create/h%s"}`, h.gate.Load().Book.Hash(one)))
 	if h.alive(one) {
 		t.Error("a token that was revoked by its lease is there")
 	}
@@ -238,7 +239,7 @@ func TestUsesAreNeverTooMany(t *testing.T) {
 				t.Fatalf("after %d of %d uses %v are left", used, n, left)
 			}
 		}
-		lost := h.reserves.of(h.state.Load().book.Hash(id))
+		lost := h.reserves.of(h.gate.Load().Book.Hash(id))
 		if lost > (n-used)/useShare+1 {
 			t.Errorf("%d of %d uses are in memory", lost, n-used)
 		}

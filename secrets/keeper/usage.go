@@ -9,9 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/secrets/flight"
 	"corbel.dev/corbel/secrets/identity"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/tables"
 	"corbel.dev/corbel/secrets/token"
 	"corbel.dev/corbel/telemetry"
 )
@@ -63,7 +65,7 @@ func (u *usage) measure(ctx context.Context) (int, error) {
 	if k.cfg.Usage.Every < 0 || k.meters.registry == nil {
 		return 0, nil
 	}
-	st := k.state.Load()
+	st := k.gate.Load()
 	switch {
 	case st == nil && u.next.IsZero():
 		return 0, nil
@@ -78,7 +80,7 @@ func (u *usage) measure(ctx context.Context) (int, error) {
 		return 0, nil
 	}
 	c, err := k.count(ctx, now)
-	if k.state.Load() == nil || ctx.Err() != nil {
+	if k.gate.Load() == nil || ctx.Err() != nil {
 		return 0, nil // the next turn takes the gauges away
 	}
 	took := k.cfg.Now().Sub(now)
@@ -154,9 +156,9 @@ func ttlName(ttl time.Duration) string {
 
 // count walks over all that usageGauges tell of.
 func (k *Keeper) count(ctx context.Context, now time.Time) (*census, error) {
-	st := k.state.Load()
+	st := k.gate.Load()
 	if st == nil {
-		return nil, k.idle()
+		return nil, k.gate.Idle()
 	}
 	c := &census{cluster: k.Cluster().Name, by: map[string]map[string]int{}}
 	for _, name := range []string{"token.count", "identity.entity.count"} {
@@ -165,15 +167,15 @@ func (k *Keeper) count(ctx context.Context, now time.Time) (*census, error) {
 	for _, name := range []string{"expire.num_leases", "expire.num_irrevocable_leases", "identity.num_entities"} {
 		c.add(name, 0)
 	}
-	b := k.bulk()
+	b := k.flying.Bulk()
 	err := k.walk(ctx, b, token.Records, true, func(r storage.Record) { k.countToken(st, c, r, now) })
 	if err == nil {
 		err = k.walk(ctx, b, leasePrefix, true, func(r storage.Record) { k.countLease(c, r, now) })
 	}
-	if err == nil && st.peoplePrefix != "" {
-		err = k.walk(ctx, b, st.peoplePrefix+identity.Entities, true, func(r storage.Record) { countEntity(st, c, r) })
+	if err == nil && st.PeoplePrefix != "" {
+		err = k.walk(ctx, b, st.PeoplePrefix+identity.Entities, true, func(r storage.Record) { countEntity(st, c, r) })
 	}
-	for _, e := range st.mounts.All() {
+	for _, e := range st.Mounts.All() {
 		if e.Type != "kv" || err != nil {
 			continue
 		}
@@ -189,8 +191,8 @@ func (k *Keeper) count(ctx context.Context, now time.Time) (*census, error) {
 
 // walk calls each with every record below a prefix, in steps of a bulk. Where open is set they are opened, and those
 // that do not open, such as marks of indexes, are left out.
-func (k *Keeper) walk(ctx context.Context, b *bulk, prefix string, open bool, each func(storage.Record)) error {
-	for from, end := prefix, storage.After(prefix); ; b.rest(ctx) {
+func (k *Keeper) walk(ctx context.Context, b *flight.Bulk, prefix string, open bool, each func(storage.Record)) error {
+	for from, end := prefix, storage.After(prefix); ; b.Rest(ctx) {
 		next, err := k.walkSome(ctx, b, from, end, open, each)
 		if err != nil || next == "" {
 			return err
@@ -200,17 +202,17 @@ func (k *Keeper) walk(ctx context.Context, b *bulk, prefix string, open bool, ea
 }
 
 // walkSome is one step of walk; next is "" at the end.
-func (k *Keeper) walkSome(ctx context.Context, b *bulk, from, end string, open bool, each func(storage.Record)) (next string, err error) {
-	leave, err := k.enter(ctx)
+func (k *Keeper) walkSome(ctx context.Context, b *flight.Bulk, from, end string, open bool, each func(storage.Record)) (next string, err error) {
+	leave, err := k.gate.Enter(ctx)
 	if err != nil {
 		return "", err
 	}
 	defer leave()
-	if k.state.Load() == nil {
-		return "", k.idle()
+	if k.gate.Load() == nil {
+		return "", k.gate.Idle()
 	}
 	asked := k.cfg.Now()
-	records, err := k.records.Under.Scan(ctx, from, end, b.size)
+	records, err := k.records.Under.Scan(ctx, from, end, b.Size)
 	if err != nil || len(records) == 0 {
 		return "", err
 	}
@@ -223,17 +225,17 @@ func (k *Keeper) walkSome(ctx context.Context, b *bulk, from, end string, open b
 		}
 		each(r)
 	}
-	b.worked = k.cfg.Now().Sub(b.step) - waited
+	b.Worked = k.cfg.Now().Sub(b.Step) - waited
 	return records[len(records)-1].Key + "\x00", nil
 }
 
-func (k *Keeper) countToken(st *state, c *census, r storage.Record, now time.Time) {
+func (k *Keeper) countToken(st *tables.Tables, c *census, r storage.Record, now time.Time) {
 	t, err := token.Decode(r)
 	if err != nil || t.Expired(now) {
 		return
 	}
 	kind := ""
-	if e, _ := st.mounts.Route(t.Path); e != nil {
+	if e, _ := st.Mounts.Route(t.Path); e != nil {
 		kind = e.Type
 	}
 	c.add("token.count", 1, rootNamespace...)
@@ -278,7 +280,7 @@ func (k *Keeper) countEnd(c *census, at, now time.Time) {
 	c.add("expire.leases.by_expiration", 1, labels...)
 }
 
-func countEntity(st *state, c *census, r storage.Record) {
+func countEntity(st *tables.Tables, c *census, r storage.Record) {
 	mounts, err := identity.AliasMounts(r.Value)
 	if err != nil {
 		return
@@ -286,7 +288,7 @@ func countEntity(st *state, c *census, r storage.Record) {
 	c.add("identity.num_entities", 1)
 	c.add("identity.entity.count", 1, rootNamespace...)
 	for _, accessor := range mounts {
-		e := st.mounts.ByAccessor(accessor)
+		e := st.Mounts.ByAccessor(accessor)
 		if e == nil {
 			e = &mount.Entry{}
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/flight"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/storage/memstore"
 	"corbel.dev/corbel/secrets/token"
@@ -20,18 +21,18 @@ var usageLeases = flag.Int("usageleases", 20_000, "leases that BenchmarkUsageCou
 // stock stores leases, every second one of a token, in few commits.
 func stock(h *house, many int) {
 	h.t.Helper()
-	st := h.state.Load()
-	accessor := st.mounts.Get("secret/").Accessor
+	st := h.gate.Load()
+	accessor := st.Mounts.Get("secret/").Accessor
 	var ops []storage.Op
 	for i := range many {
 		ends := h.now.Add(time.Duration(i%200) * time.Hour)
 		if i%2 == 0 {
 			tok := &token.Token{Path: "auth/token/create", DisplayName: "token", Policies: []string{"default", fmt.Sprint("app-", i%50)}}
 			tok.Begin(h.now, ends.Sub(h.now)+time.Minute, token.Limits{Default: 1000 * time.Hour, Max: 1000 * time.Hour})
-			ops = append(ops, st.book.Make(token.NewID(), tok)...)
+			ops = append(ops, st.Book.Make(token.NewID(), tok)...)
 		} else {
 			l := &lease{ID: fmt.Sprintf("secret/a/%012d", i), Mount: accessor, Issued: h.now, Expires: ends, TTL: time.Hour}
-			more, err := l.store(st.book, ends)
+			more, err := l.store(st.Book, ends)
 			if err != nil {
 				h.t.Fatal(err)
 			}
@@ -110,7 +111,7 @@ func TestUsageGivesWay(t *testing.T) {
 	if _, err := h.count(t.Context(), h.now); err != nil {
 		t.Fatal(err)
 	}
-	if most := slices.Max(limits); most > endAtOnce || slices.Min(limits) < 1 || len(limits) < 4000/endAtOnce {
+	if most := slices.Max(limits); most > flight.EndAtOnce || slices.Min(limits) < 1 || len(limits) < 4000/flight.EndAtOnce {
 		t.Errorf("%d slices of %d at most", len(limits), most)
 	}
 	limits = nil
@@ -121,7 +122,7 @@ func TestUsageGivesWay(t *testing.T) {
 	if _, err := h.count(t.Context(), h.now); err != nil {
 		t.Fatal(err)
 	}
-	if most := slices.Max(limits); most > endBeside || len(limits) < 4000/endBeside {
+	if most := slices.Max(limits); most > flight.EndBeside || len(limits) < 4000/flight.EndBeside {
 		t.Errorf("beside requests %d slices of %d at most", len(limits), most)
 	}
 }

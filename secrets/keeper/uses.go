@@ -4,7 +4,9 @@ import (
 	"context"
 	"sync"
 
+	"corbel.dev/corbel/secrets/rights"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/task"
 	"corbel.dev/corbel/secrets/token"
 )
 
@@ -77,28 +79,28 @@ const spent = -1
 
 // use counts one use of a token that has a limited number, durably, before the
 // request is judged. The last one leaves a record that opens nothing.
-func (k *Keeper) use(ctx context.Context, t *task) (err error) {
-	defer func() { t.used = err == nil }()
-	hash := t.holder.Hash
+func (k *Keeper) use(ctx context.Context, t *task.Task) (err error) {
+	defer func() { t.Used = err == nil }()
+	hash := t.Bearer.Hash
 	defer k.uses.Take("use\x00" + hash)()
 	k.tree.RLock() // a token that ends meanwhile must not be stored again
 	defer k.tree.RUnlock()
 	if left, ok := k.reserves.take(hash); ok {
-		tok := *t.holder.Token
+		tok := *t.Bearer.Token
 		tok.Uses = left
-		t.holder = &holder{Token: &tok, acl: t.holder.acl, of: t.holder.of, person: t.holder.person}
+		t.Bearer = t.Bearer.With(&tok)
 		return nil
 	}
-	tok, err := t.st.book.Find(ctx, hash)
+	tok, err := t.Tables.Book.Find(ctx, hash)
 	if err != nil {
 		return err
 	}
 	if tok == nil || tok.Uses <= 0 {
-		return errDenied
+		return rights.ErrDenied
 	}
 	taken := min(max((tok.Uses-1)/useShare, 1), useMost)
 	if tok.Uses -= taken; tok.Uses == 0 {
-		tok.Uses, t.last = spent, true
+		tok.Uses, t.Last = spent, true
 	}
 	if err := k.records.Commit(ctx, []storage.Op{token.Store(tok)}); err != nil {
 		return err
@@ -107,33 +109,33 @@ func (k *Keeper) use(ctx context.Context, t *task) (err error) {
 		k.reserves.put(hash, reserve{here: taken - 1, stored: tok.Uses})
 		tok.Uses += taken - 1
 	}
-	t.holder = &holder{Token: tok, acl: t.holder.acl, of: t.holder.of, person: t.holder.person}
+	t.Bearer = t.Bearer.With(tok)
 	return nil
 }
 
 // unuse gives a use back: of a request that was not recorded nothing was done, and its client may try again. What
 // cannot be given back is lost, as by a crash.
-func (k *Keeper) unuse(ctx context.Context, t *task) {
-	hash := t.holder.Hash
+func (k *Keeper) unuse(ctx context.Context, t *task.Task) {
+	hash := t.Bearer.Hash
 	defer k.uses.Take("use\x00" + hash)()
 	k.tree.RLock()
 	defer k.tree.RUnlock()
-	tok, err := t.st.book.Find(ctx, hash)
+	tok, err := t.Tables.Book.Find(ctx, hash)
 	switch {
-	case err != nil || tok == nil || t.last != (tok.Uses == spent): // it ended meanwhile
-	case !t.last:
+	case err != nil || tok == nil || t.Last != (tok.Uses == spent): // it ended meanwhile
+	case !t.Last:
 		k.reserves.put(hash, reserve{here: k.reserves.of(hash) + 1, stored: tok.Uses})
 	default:
 		tok.Uses = 1
 		if k.records.Commit(ctx, []storage.Op{token.Store(tok)}) == nil {
-			t.last = false // it goes on
+			t.Last = false // it goes on
 		}
 	}
-	t.used = false
+	t.Used = false
 }
 
 // endLast ends a token after its last use. It opens nothing any more, so a
 // failure leaves a record behind and is no reason to take the answer back.
-func (k *Keeper) endLast(ctx context.Context, t *task) {
-	_ = k.end(context.WithoutCancel(ctx), t.st, t.holder.Token)
+func (k *Keeper) endLast(ctx context.Context, t *task.Task) {
+	_ = k.end(context.WithoutCancel(ctx), t.Tables, t.Bearer.Token)
 }

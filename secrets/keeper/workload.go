@@ -14,6 +14,8 @@ import (
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/tables"
+	"corbel.dev/corbel/secrets/task"
 	"corbel.dev/corbel/secrets/token"
 )
 
@@ -32,36 +34,38 @@ type missing struct {
 	last  time.Time
 }
 
-// workload is the place of a workload in the index.
-func (t *task) workload(name string) string { return t.entry.Accessor + "/" + t.st.book.Hash(name) }
+// workloadOf is the place of a workload in the index.
+func workloadOf(t *task.Task, name string) string {
+	return t.Entry.Accessor + "/" + t.Tables.Book.Hash(name)
+}
 
-// login is what a token keeps of a login for its renewals: whose it is, the mount's accessor, stands before it, since
+// loginOf is what a token keeps of a login for its renewals: whose it is, the mount's accessor, stands before it, since
 // a mount may move.
-func (t *task) login(data []byte) []byte {
+func loginOf(t *task.Task, data []byte) []byte {
 	if data == nil {
 		return nil
 	}
-	return append([]byte(t.entry.Accessor+"\x00"), data...)
+	return append([]byte(t.Entry.Accessor+"\x00"), data...)
 }
 
 // methodOf gives the mount of the login that made a token, and what that left in it; nil where the mount is gone.
-func (t *task) methodOf(tok *token.Token) (*mount.Entry, []byte) {
+func methodOf(t *task.Task, tok *token.Token) (*mount.Entry, []byte) {
 	if accessor, data, ok := bytes.Cut(tok.Login, []byte{0}); ok {
-		return t.st.mounts.ByAccessor(string(accessor)), data
+		return t.Tables.Mounts.ByAccessor(string(accessor)), data
 	}
-	e, _ := t.st.mounts.Route(tok.Path) // not made by a login, or by one of before accessors were kept
+	e, _ := t.Tables.Mounts.Route(tok.Path) // not made by a login, or by one of before accessors were kept
 	return e, tok.Login
 }
 
 // renewable asks the method that made a token whether it may be renewed, and gives the limits that hold then. The
 // token gets the lifetimes that its role gives by now.
-func (k *Keeper) renewable(ctx context.Context, t *task, tok *token.Token) (token.Limits, error) {
-	e, data := t.methodOf(tok)
+func (k *Keeper) renewable(ctx context.Context, t *task.Task, tok *token.Token) (token.Limits, error) {
+	e, data := methodOf(t, tok)
 	if e == nil {
 		return token.Limits{}, auth.Gone("auth method of", tok.Path)
 	}
-	limits := k.limits(e)
-	method, ok := t.st.engines[e.Accessor].(engine.Renewer)
+	limits := k.gate.Limits(e)
+	method, ok := t.Tables.Engines[e.Accessor].(engine.Renewer)
 	if !ok || data == nil {
 		return limits, nil
 	}
@@ -87,7 +91,7 @@ func (k *Keeper) renewable(ctx context.Context, t *task, tok *token.Token) (toke
 func (k *Keeper) EndWorkloads(ctx context.Context) (ended int, err error) {
 	k.missing.sweep.Lock()
 	defer k.missing.sweep.Unlock()
-	st := k.state.Load()
+	st := k.gate.Load()
 	if st == nil {
 		return 0, nil
 	}
@@ -103,7 +107,7 @@ func (k *Keeper) EndWorkloads(ctx context.Context) (ended int, err error) {
 	var errs []error
 	for _, folder := range accessors {
 		accessor := strings.TrimSuffix(folder, "/")
-		e := st.mounts.ByAccessor(accessor)
+		e := st.Mounts.ByAccessor(accessor)
 		names, err := k.records.List(ctx, token.WorkloadPrefix+folder, "", 0)
 		if err != nil {
 			return ended, err
@@ -140,11 +144,11 @@ func (k *Keeper) EndWorkloads(ctx context.Context) (ended int, err error) {
 	return ended, errors.Join(errs...)
 }
 
-func (k *Keeper) workloadLives(ctx context.Context, st *state, e *mount.Entry, at string, now time.Time) (bool, error) {
+func (k *Keeper) workloadLives(ctx context.Context, st *tables.Tables, e *mount.Entry, at string, now time.Time) (bool, error) {
 	if e == nil { // the mount went
 		return false, nil
 	}
-	method, ok := st.engines[e.Accessor].(engine.Workplaces)
+	method, ok := st.Engines[e.Accessor].(engine.Workplaces)
 	if !ok {
 		return false, nil
 	}
@@ -156,7 +160,7 @@ func (k *Keeper) workloadLives(ctx context.Context, st *state, e *mount.Entry, a
 }
 
 // endWorkload ends all tokens of one workload, in bounded commits.
-func (k *Keeper) endWorkload(ctx context.Context, st *state, at string) (ended int, err error) {
+func (k *Keeper) endWorkload(ctx context.Context, st *tables.Tables, at string) (ended int, err error) {
 	prefix := token.WorkloadPrefix + at + "/"
 	for {
 		records, err := k.records.Under.Scan(ctx, prefix, storage.After(prefix), dueAtOnce) // of marks: the keys say all
@@ -167,7 +171,7 @@ func (k *Keeper) endWorkload(ctx context.Context, st *state, at string) (ended i
 			return ended, nil // its name stays: a login may be about to need it
 		}
 		for _, r := range records {
-			tok, err := st.book.Find(ctx, strings.TrimPrefix(r.Key, prefix))
+			tok, err := st.Book.Find(ctx, strings.TrimPrefix(r.Key, prefix))
 			if err != nil && !errkind.Is(err, errkind.Corrupt) {
 				return ended, err
 			}

@@ -10,45 +10,38 @@ import (
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/tables"
+	"corbel.dev/corbel/secrets/task"
 	"corbel.dev/corbel/secrets/token"
 )
 
-// A wrapped answer lies in the cubbyhole of a token that may be used once, under
-// this policy, and lives as long as was asked for.
-const (
-	wrappingPolicy     = "response-wrapping"
-	wrappingPolicyText = `
-path "cubbyhole/response" { capabilities = ["read"] }
-path "sys/wrapping/unwrap" { capabilities = ["update"] }
-`
-	wrappedAccessor = "wrapped_accessor" // in the token's metadata
-)
+const wrappedAccessor = "wrapped_accessor" // in the metadata of a wrapping token
 
 var errNoWrapping = errkind.New(errkind.Invalid, "wrapping token is not valid or does not exist")
 
 // wrap gives the operations that store an answer for one reader.
-func (k *Keeper) wrap(t *task, answer []byte, ttl time.Duration, path, accessor string) (*WrapInfo, []storage.Op, error) {
-	tok := &token.Token{Path: path, DisplayName: "response-wrapping", Policies: []string{wrappingPolicy}, ExplicitMax: ttl, Uses: 1}
+func (k *Keeper) wrap(t *task.Task, answer []byte, ttl time.Duration, path, accessor string) (*task.WrapInfo, []storage.Op, error) {
+	tok := &token.Token{Path: path, DisplayName: "response-wrapping", Policies: []string{tables.WrappingPolicy}, ExplicitMax: ttl, Uses: 1}
 	if accessor != "" {
 		tok.Meta = map[string]string{wrappedAccessor: accessor}
 	}
 	tok.Begin(t.Now, ttl, token.Limits{})
-	info := &WrapInfo{Token: token.NewID(), TTL: ttl, Created: tok.Created, Path: path, Wrapped: accessor}
-	ops := t.st.book.Make(info.Token, tok)
+	info := &task.WrapInfo{Token: token.NewID(), TTL: ttl, Created: tok.Created, Path: path, Wrapped: accessor}
+	ops := t.Tables.Book.Make(info.Token, tok)
 	if err := k.takeTokenRoom(t, tok); err != nil {
 		return nil, nil, err
 	}
 	info.Accessor = tok.Accessor
-	op, err := storage.PutJSON(responseKey(t.st, tok.Hash), map[string]string{"response": string(answer)})
+	op, err := storage.PutJSON(responseKey(t.Tables, tok.Hash), map[string]string{"response": string(answer)})
 	return info, append(ops, op), err
 }
 
-func responseKey(st *state, hash string) string {
-	return st.mounts.Get("cubbyhole/").Prefix() + hash + "/response"
+func responseKey(st *tables.Tables, hash string) string {
+	return st.Mounts.Get("cubbyhole/").Prefix() + hash + "/response"
 }
 
 // wrapped makes the reply that stands for another, where the request asks for it and there is something to wrap.
-func (k *Keeper) wrapped(t *task, r *Reply) (*Reply, []storage.Op, error) {
+func (k *Keeper) wrapped(t *task.Task, r *task.Reply) (*task.Reply, []storage.Op, error) {
 	if t.Wrap <= 0 || r.Wrap != nil || r.Raw != nil || r.Missing || (r.Data == nil && r.Token == nil && r.Lease == nil) {
 		return r, nil, nil
 	}
@@ -57,7 +50,7 @@ func (k *Keeper) wrapped(t *task, r *Reply) (*Reply, []storage.Op, error) {
 		accessor = r.Token.Accessor
 	}
 	info, ops, err := k.wrap(t, r.Envelope(nil, t.Request, false), t.Wrap, t.Path, accessor)
-	return &Reply{Response: &secrets.Response{}, Wrap: info, Mount: t.entry}, ops, err
+	return &task.Reply{Response: &secrets.Response{}, Wrap: info, Mount: t.Entry}, ops, err
 }
 
 // wrapRequest takes an object to be wrapped.
@@ -79,19 +72,19 @@ func (s *system) wrapping(c *sysCall, judge bool) (*token.Token, error) {
 		return nil, err
 	}
 	if judge && id != "" && c.Token != "" && id != c.Token {
-		if err := s.k.authorise(c, c.task, engine.Special{}); err != nil {
+		if err := s.k.authorise(c, c.Task, engine.Special{}); err != nil {
 			return nil, err
 		}
 	}
 	if id == "" {
 		id = c.Token
 	}
-	return s.usable(c, c.st.book.Hash(id))
+	return s.usable(c, c.Tables.Book.Hash(id))
 }
 
 func (s *system) usable(c *sysCall, hash string) (*token.Token, error) {
-	tok, err := c.st.book.Find(c, hash)
-	if err == nil && (tok == nil || !slices.Equal(tok.Policies, []string{wrappingPolicy}) || tok.Expired(c.Now) || tok.Uses <= 0) {
+	tok, err := c.Tables.Book.Find(c, hash)
+	if err == nil && (tok == nil || !slices.Equal(tok.Policies, []string{tables.WrappingPolicy}) || tok.Expired(c.Now) || tok.Uses <= 0) {
 		err = errNoWrapping
 	}
 	return tok, err
@@ -104,7 +97,7 @@ func (s *system) open(c *sysCall, tok *token.Token, with func(answer []byte) ([]
 	if tok, err = s.usable(c, tok.Hash); err != nil {
 		return nil, err
 	}
-	raw, ok, err := s.k.records.Get(c, responseKey(c.st, tok.Hash))
+	raw, ok, err := s.k.records.Get(c, responseKey(c.Tables, tok.Hash))
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +109,7 @@ func (s *system) open(c *sysCall, tok *token.Token, with func(answer []byte) ([]
 	if err != nil {
 		return nil, err
 	}
-	_, err = s.k.commitEnd(c, s.k.bulk(), c.st, append(token.End(tok), more...), []string{tok.Hash}, true) // it may make no tokens
+	_, err = s.k.commitEnd(c, s.k.flying.Bulk(), c.Tables, append(token.End(tok), more...), []string{tok.Hash}, true) // it may make no tokens
 	return []byte(held.Response), err
 }
 
@@ -135,7 +128,7 @@ func (s *system) rewrap(c *sysCall) (any, error) {
 		return nil, err
 	}
 	_, err = s.open(c, tok, func(answer []byte) (ops []storage.Op, err error) {
-		c.wrap, ops, err = s.k.wrap(c.task, answer, tok.TTL, tok.Path, tok.Meta[wrappedAccessor])
+		c.Left.Wrap, ops, err = s.k.wrap(c.Task, answer, tok.TTL, tok.Path, tok.Meta[wrappedAccessor])
 		return ops, err
 	})
 	return &secrets.Response{}, err
@@ -146,5 +139,5 @@ func (s *system) wrappingLookup(c *sysCall) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{"creation_ttl": seconds(tok.TTL), "creation_time": tok.Created.Format(time.RFC3339Nano), "creation_path": tok.Path}, nil
+	return map[string]any{"creation_ttl": task.Seconds(tok.TTL), "creation_time": tok.Created.Format(time.RFC3339Nano), "creation_path": tok.Path}, nil
 }

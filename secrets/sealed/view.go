@@ -17,6 +17,9 @@ type View struct {
 // At is the part of the store below a prefix.
 func (s *Store) At(prefix string) View { return View{s, prefix} }
 
+// Below is the part of the view below a prefix.
+func (w View) Below(prefix string) View { return View{w.store, w.prefix + prefix} }
+
 // Get implements engine.View.
 func (w View) Get(ctx context.Context, key string) ([]byte, bool, error) {
 	return w.store.Get(ctx, w.prefix+key)

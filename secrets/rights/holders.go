@@ -1,4 +1,4 @@
-package keeper
+package rights
 
 import (
 	"context"
@@ -7,83 +7,71 @@ import (
 
 	"corbel.dev/corbel/secrets/policy"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/tables"
 	"corbel.dev/corbel/secrets/token"
 )
 
 // tokenCache keeps decoded tokens with their compiled policies. A commit that
 // touches a token's record drops it before the commit's caller is told.
 type tokenCache struct {
-	persons *persons
-	batch   func(id string) (*token.Token, error) // the token that an id holds
-	seed    maphash.Seed
-	once    sync.Once
-	shards  [shardCount]tokenShard
+	seed   maphash.Seed
+	shards [shardCount]tokenShard
 }
 
 type tokenShard struct {
 	mu      sync.RWMutex
 	version uint64 // counts drops, as in shard
-	tokens  map[string]*holder
+	tokens  map[string]*Holder
 }
 
-// holder is a token with what its policies allow, as of one state. Immutable.
-type holder struct {
+// Holder is a token with what its policies allow, as of one state. Immutable.
+type Holder struct {
 	*token.Token
-	acl    *policy.ACL
-	of     *aclCache
-	person *person // nil: nobody's
+	ACL    *policy.ACL
+	of     *tables.ACLs
+	Person *person // nil: nobody's
 }
 
 // shardCount is over how many locks the caches of tokens and of identities are spread.
 const shardCount = 64
 
+// With is the holder of the same token as of another moment.
+func (h *Holder) With(t *token.Token) *Holder {
+	return &Holder{Token: t, ACL: h.ACL, of: h.of, Person: h.Person}
+}
+
 // tokensInShard bounds a shard; past it the shard begins anew.
 const tokensInShard = 4096
 
 func (c *tokenCache) shard(hash string) *tokenShard {
-	c.once.Do(func() { c.seed = maphash.MakeSeed() })
 	return &c.shards[maphash.String(c.seed, hash)%shardCount]
 }
 
-// find returns the holder of an id, or nil where there is no such token.
-func (c *tokenCache) find(ctx context.Context, st *state, id string) (*holder, error) {
-	hash := st.book.Hash(id)
-	return c.byHash(ctx, st, hash, func() (*token.Token, error) {
-		if token.IsBatch(id) {
-			t, err := c.batch(id)
-			if t != nil {
-				t.Hash = hash
-			}
-			return t, err
-		}
-		return st.book.Find(ctx, hash)
-	})
-}
-
-func (c *tokenCache) byHash(ctx context.Context, st *state, hash string, load func() (*token.Token, error)) (*holder, error) {
+func (c *tokenCache) byHash(ctx context.Context, st *tables.Tables, hash string, who *persons,
+	load func() (*token.Token, error)) (*Holder, error) {
 	s := c.shard(hash)
 	s.mu.RLock()
 	h, version := s.tokens[hash], s.version
 	s.mu.RUnlock()
-	if h != nil && h.of == st.acls && c.persons.fresh(h.person) {
+	if h != nil && h.of == st.ACLs && who.fresh(h.Person) {
 		return h, nil
 	}
 	t, err := load()
 	if err != nil || t == nil {
 		return nil, err
 	}
-	h = &holder{Token: t, of: st.acls}
+	h = &Holder{Token: t, of: st.ACLs}
 	if t.Entity != "" {
-		if h.person, err = c.persons.find(ctx, st, t.Entity); err != nil {
+		if h.Person, err = who.find(ctx, st, t.Entity); err != nil {
 			return nil, err
 		}
 	}
-	h.acl = st.acl(t.Policies, h.person)
+	h.ACL = ACLOf(st, t.Policies, h.Person)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.version == version {
 		if s.tokens == nil || len(s.tokens) >= tokensInShard {
-			s.tokens = map[string]*holder{}
+			s.tokens = map[string]*Holder{}
 		}
 		s.tokens[hash] = h
 	}

@@ -1,13 +1,40 @@
-package keeper
+package task
 
 import (
 	"encoding/json"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/mount"
+	"corbel.dev/corbel/secrets/token"
 )
+
+// Reply is what a request is answered with.
+type Reply struct {
+	*secrets.Response
+	Token *Issued   // of Response.Auth
+	Lease *Leased   // of Response.Lease, or of a renewal
+	Wrap  *WrapInfo // in the place of the answer, which was stored
+	Mount *mount.Entry
+}
+
+// Issued is a token that the keeper made or renewed.
+type Issued struct {
+	ID string // "" where only the accessor may be told
+	*token.Token
+	Left     time.Duration
+	Identity []string // policies by its entity and that one's groups
+}
+
+// Leased is a lease as its holder is told of it.
+type Leased struct {
+	ID        string
+	Left      time.Duration
+	Renewable bool
+}
 
 // Envelope encodes the answer as the contract's 1.2 has it: all keys, in the order that
 // Vault's are in. It is here and not with HTTP alone because a wrapped answer is stored
@@ -19,8 +46,9 @@ func (r *Reply) Envelope(out []byte, q *secrets.Request, top bool) []byte {
 	}
 	out = append(append(append(out, `{"request_id":"`...), id...), `","lease_id":`...)
 	if l := r.Lease; l != nil {
-		out = append(strconv.AppendBool(append(appendJSON(out, l.ID), `,"renewable":`...), l.Renewable), `,"lease_duration":`...)
-		out = strconv.AppendInt(out, seconds(l.Left), 10)
+		out = append(strconv.AppendBool(append(appendJSON(out, l.ID), `,"renewable":`...), l.Renewable),
+			`,"lease_duration":`...)
+		out = strconv.AppendInt(out, Seconds(l.Left), 10)
 	} else {
 		out = append(out, `"","renewable":false,"lease_duration":`...)
 		out = strconv.AppendInt(out, int64(r.LeaseTTL/time.Second), 10)
@@ -88,8 +116,10 @@ func (t *Issued) shown() *shownAuth {
 		slices.Sort(all)
 		all = slices.Compact(all)
 	}
-	return &shownAuth{ID: t.ID, Accessor: t.Accessor, Policies: all, TokenPolicies: t.Policies, Meta: t.Meta, Left: seconds(t.Left), Identity: t.Identity,
-		Renewable: t.Renewable && !t.Expires.IsZero(), Entity: t.Entity, Type: t.Type(), Orphan: t.Parent == "", Uses: max(t.Uses, 0)}
+	return &shownAuth{ID: t.ID, Accessor: t.Accessor, Policies: all, TokenPolicies: t.Policies, Meta: t.Meta,
+		Left: Seconds(t.Left), Identity: t.Identity,
+		Renewable: t.Renewable && !t.Expires.IsZero(), Entity: t.Entity, Type: t.Type(), Orphan: t.Parent == "",
+		Uses: max(t.Uses, 0)}
 }
 
 // WrapInfo is what stands for an answer that was wrapped.
@@ -102,9 +132,30 @@ type WrapInfo struct {
 }
 
 func (w *WrapInfo) shown() map[string]any {
-	out := map[string]any{"token": w.Token, "accessor": w.Accessor, "ttl": seconds(w.TTL), "creation_time": w.Created.Format(time.RFC3339Nano), "creation_path": w.Path}
+	out := map[string]any{"token": w.Token, "accessor": w.Accessor, "ttl": Seconds(w.TTL),
+		"creation_time": w.Created.Format(time.RFC3339Nano), "creation_path": w.Path}
 	if w.Wrapped != "" {
 		out["wrapped_accessor"] = w.Wrapped
 	}
 	return out
 }
+
+// hoisted paths have their data at the top of the envelope too (contract 1.2).
+func hoisted(rest string) bool {
+	for _, p := range []string{"audit", "audit-hash", "auth", "mounts", "policy", "capabilities", "key-status",
+		"ha-status", "remount", "rotate", "config/cors", "config/auditing/request-headers", "wrapping/wrap"} {
+		if rest == p || strings.HasPrefix(rest, p+"/") || (p == "capabilities" && strings.HasPrefix(rest, p)) {
+			return true
+		}
+	}
+	return false
+}
+
+// Hoisted reports whether an answer's data is to be copied to the top of the envelope.
+func (r *Reply) Hoisted(path string) bool {
+	rest, ok := strings.CutPrefix(path, "sys/")
+	return ok && hoisted(rest)
+}
+
+// Seconds is a time as the API tells it.
+func Seconds(d time.Duration) int64 { return int64(d.Round(time.Second) / time.Second) }

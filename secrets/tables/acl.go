@@ -1,4 +1,4 @@
-package keeper
+package tables
 
 import (
 	"slices"
@@ -8,8 +8,8 @@ import (
 	"corbel.dev/corbel/secrets/policy"
 )
 
-// defaultPolicy is what every token may do unless it was made without (contract 2.4).
-const defaultPolicy = `# A token may look at itself, renew itself and end itself.
+// DefaultPolicy is what every token may do unless it was made without (contract 2.4).
+const DefaultPolicy = `# A token may look at itself, renew itself and end itself.
 path "auth/token/lookup-self" { capabilities = ["read"] }
 path "auth/token/renew-self" { capabilities = ["update"] }
 path "auth/token/revoke-self" { capabilities = ["update"] }
@@ -35,55 +35,65 @@ path "sys/tools/hash/*" { capabilities = ["update"] }
 path "identity/oidc/provider/+/authorize" { capabilities = ["read", "update"] }
 `
 
+// A wrapped answer lies in the cubbyhole of a token that may be used once, under
+// this policy, and lives as long as was asked for.
+const (
+	WrappingPolicy     = "response-wrapping"
+	wrappingPolicyText = `
+path "cubbyhole/response" { capabilities = ["read"] }
+path "sys/wrapping/unwrap" { capabilities = ["update"] }
+`
+)
+
 // wrappingRules are what the token of a wrapped answer may do.
 var wrappingRules = func() *policy.Policy {
-	p, err := policy.Parse(wrappingPolicy, wrappingPolicyText)
+	p, err := policy.Parse(WrappingPolicy, wrappingPolicyText)
 	if err != nil {
 		panic(err)
 	}
 	return p
 }()
 
-// aclCache holds compiled sets of policies by their names. It is made anew when
+// ACLs holds compiled sets of policies by their names. It is made anew when
 // a policy changes, so an entry is never out of date.
-type aclCache struct {
+type ACLs struct {
 	mu   sync.RWMutex
-	acls map[string]*policy.ACL
+	ACLs map[string]*policy.ACL
 }
 
-func newACLCache() *aclCache { return &aclCache{acls: map[string]*policy.ACL{}} }
+func NewACLs() *ACLs { return &ACLs{ACLs: map[string]*policy.ACL{}} }
 
 // aclCacheCount bounds the sets; past it the cache begins anew.
 const aclCacheCount = 4096
 
-// shared is the compiled set of policies without what depends on who asks, and the policies.
-func (st *state) shared(names []string) (acl *policy.ACL, list func() []*policy.Policy) {
+// Shared is the compiled set of policies without what depends on who asks, and the policies.
+func (st *Tables) Shared(names []string) (acl *policy.ACL, list func() []*policy.Policy) {
 	names = slices.Clone(names)
 	slices.Sort(names)
 	names = slices.Compact(names)
 	list = func() []*policy.Policy { return st.named(names) }
 	key := strings.Join(names, "\x00")
-	st.acls.mu.RLock()
-	acl = st.acls.acls[key]
-	st.acls.mu.RUnlock()
+	st.ACLs.mu.RLock()
+	acl = st.ACLs.ACLs[key]
+	st.ACLs.mu.RUnlock()
 	if acl != nil {
 		return acl, list
 	}
 	acl = policy.Compile(list(), nil)
-	st.acls.mu.Lock()
-	defer st.acls.mu.Unlock()
-	if len(st.acls.acls) >= aclCacheCount {
-		clear(st.acls.acls)
+	st.ACLs.mu.Lock()
+	defer st.ACLs.mu.Unlock()
+	if len(st.ACLs.ACLs) >= aclCacheCount {
+		clear(st.ACLs.ACLs)
 	}
-	st.acls.acls[key] = acl
+	st.ACLs.ACLs[key] = acl
 	return acl, list
 }
 
-func (st *state) named(names []string) (list []*policy.Policy) {
+func (st *Tables) named(names []string) (list []*policy.Policy) {
 	for _, name := range names {
-		if name == wrappingPolicy { // not to be changed
+		if name == WrappingPolicy { // not to be changed
 			list = append(list, wrappingRules)
-		} else if p := st.policies[name]; p != nil {
+		} else if p := st.Policies[name]; p != nil {
 			list = append(list, p)
 		} else if name == policy.RootName {
 			list = append(list, &policy.Policy{Name: policy.RootName})

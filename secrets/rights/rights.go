@@ -1,0 +1,162 @@
+package rights
+
+import (
+	"context"
+	"hash/maphash"
+	"net/netip"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets/auth"
+	"corbel.dev/corbel/secrets/policy"
+	"corbel.dev/corbel/secrets/sealed"
+	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/tables"
+	"corbel.dev/corbel/secrets/token"
+)
+
+// ErrDenied is the one answer to who may not, whatever the reason.
+var ErrDenied = errkind.New(errkind.Denied, "permission denied")
+
+// OrDenied is why something was not found without which nobody may.
+func OrDenied(err error) error {
+	if err != nil {
+		return err
+	}
+	return ErrDenied
+}
+
+// Rights finds tokens with what they allow, and keeps them.
+type Rights struct {
+	store   *sealed.Store
+	tokens  tokenCache
+	persons persons
+}
+
+// NewRights makes one over the records.
+func NewRights(store *sealed.Store) *Rights {
+	return &Rights{store: store, tokens: tokenCache{seed: maphash.MakeSeed()}, persons: persons{seed: maphash.MakeSeed()}}
+}
+
+// Committed drops what a commit changed, before its caller is told. st are the tables that are gone by.
+func (r *Rights) Committed(st *tables.Tables, ops []storage.Op) {
+	if st != nil {
+		r.persons.committed(st.PeoplePrefix, ops)
+	}
+	r.tokens.committed(ops)
+}
+
+// Forget drops everything.
+func (r *Rights) Forget() {
+	r.tokens.forget()
+	r.persons.forget()
+}
+
+// Count is how many tokens are kept.
+func (r *Rights) Count() (n int) {
+	for i := range r.tokens.shards {
+		s := &r.tokens.shards[i]
+		s.mu.RLock()
+		n += len(s.tokens)
+		s.mu.RUnlock()
+	}
+	return n
+}
+
+// Person resolves an entity.
+func (r *Rights) Person(ctx context.Context, st *tables.Tables, id string) (*person, error) {
+	return r.persons.find(ctx, st, id)
+}
+
+// Known finds the token of an id, or says that there is none that counts, for whoever asks from an address.
+func (r *Rights) Known(ctx context.Context, st *tables.Tables, id string, now time.Time, from netip.Addr) (*Holder,
+	error) {
+	if id == "" {
+		return nil, ErrDenied
+	}
+	h, err := r.find(ctx, st, id)
+	if err != nil {
+		return nil, err
+	}
+	if h == nil || h.Expired(now) || !h.Person.May() || !auth.Within(h.CIDRs, from) {
+		return nil, ErrDenied
+	}
+	if ok, err := r.parentLives(ctx, st, h, now); err != nil || !ok {
+		return nil, OrDenied(err)
+	}
+	return h, nil
+}
+
+// find returns the holder of an id, or nil where there is no such token.
+func (r *Rights) find(ctx context.Context, st *tables.Tables, id string) (*Holder, error) {
+	hash := st.Book.Hash(id)
+	return r.tokens.byHash(ctx, st, hash, &r.persons, func() (*token.Token, error) {
+		if token.IsBatch(id) {
+			t, err := r.openBatch(id)
+			if t != nil {
+				t.Hash = hash
+			}
+			return t, err
+		}
+		return st.Book.Find(ctx, hash)
+	})
+}
+
+func (r *Rights) openBatch(id string) (*token.Token, error) {
+	return token.ReadBatch(id, func(record []byte) ([]byte, error) {
+		return r.store.Barrier.OpenText(token.BatchName,
+			record)
+	})
+}
+
+// Token finds a token, also one that is stored nowhere; nil for none. It may have expired.
+func (r *Rights) Token(ctx context.Context, st *tables.Tables, id string) (*token.Token, error) {
+	if !token.IsBatch(id) {
+		return st.Book.Find(ctx, st.Book.Hash(id))
+	}
+	tok, err := r.openBatch(id)
+	if err != nil || tok == nil {
+		return nil, err
+	}
+	tok.Hash = st.Book.Hash(id)
+	return tok, nil
+}
+
+// parentLives reports whether what a batch token was made below is there: nobody tells the token when that ends.
+func (r *Rights) parentLives(ctx context.Context, st *tables.Tables, h *Holder, now time.Time) (bool, error) {
+	if !h.Batch || h.Parent == "" {
+		return true, nil
+	}
+	parent, err := r.tokens.byHash(ctx, st, h.Parent, &r.persons, func() (*token.Token, error) {
+		return st.Book.Find(ctx,
+			h.Parent)
+	})
+	return parent != nil && !parent.Expired(now) && parent.Uses >= 0, err
+}
+
+// ACL is what a token may do that is not the request's own.
+func (r *Rights) ACL(ctx context.Context, st *tables.Tables, names []string, entity string) (*policy.ACL, error) {
+	if entity == "" {
+		return ACLOf(st, names, nil), nil
+	}
+	p, err := r.persons.find(ctx, st, entity)
+	if err != nil {
+		return nil, err
+	}
+	if !p.May() {
+		return nil, errkind.New(errkind.Invalid, "invalid token")
+	}
+	return ACLOf(st, names, p), nil
+}
+
+// ByIdentity are the policies that an entity gives, for show.
+func (r *Rights) ByIdentity(ctx context.Context, st *tables.Tables, entity string) ([]string, error) {
+	if entity == "" {
+		return nil, nil
+	}
+	p, err := r.persons.find(ctx, st, entity)
+	if err != nil || p.Persona == nil {
+		return nil, err
+	}
+	return p.Policies, nil
+}

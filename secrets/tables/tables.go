@@ -1,0 +1,55 @@
+package tables
+
+import (
+	"slices"
+	"strings"
+
+	"corbel.dev/corbel/secrets/audit"
+	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/identity"
+	"corbel.dev/corbel/secrets/mount"
+	"corbel.dev/corbel/secrets/policy"
+	"corbel.dev/corbel/secrets/quota"
+	"corbel.dev/corbel/secrets/token"
+)
+
+// Tables is what the active server has at hand for every request. Immutable; a change makes the next.
+type Tables struct {
+	Mounts   *mount.Table
+	Engines  map[string]engine.Engine // by the mount's accessor
+	Policies map[string]*policy.Policy
+	ACLs     *ACLs // made anew with the policies
+	Book     *token.Book
+	Audits   []*audit.Device
+	Headers  Headers
+	Quotas   *quota.Set
+	CORS     CORS
+
+	People       *identity.Book
+	PeoplePrefix string // where its records are
+}
+
+// Headers are the headers of requests that devices record, by name in lower case: true where values are hashed.
+// Immutable.
+type Headers map[string]bool
+
+// CORS says which pages of other origins browsers may let in. The zero value is off.
+type CORS struct {
+	Enabled bool     `json:"enabled"`
+	Origins []string `json:"allowed_origins"`
+	Headers []string `json:"allowed_headers"`
+}
+
+// Allows reports whether an origin may be let in.
+func (c *CORS) Allows(origin string) bool {
+	return c.Enabled && (slices.Contains(c.Origins, "*") || slices.Contains(c.Origins, origin))
+}
+
+// LeasePlace is what a lease is for, as quotas see it.
+func (st *Tables) LeasePlace(id string) quota.Place {
+	p := quota.Place{Path: id[:max(strings.LastIndexByte(id, '/'), 0)]}
+	if e, _ := st.Mounts.Route(p.Path); e != nil {
+		p.Mount = e.Path
+	}
+	return p
+}
