@@ -35,6 +35,7 @@ func TestPages(t *testing.T) {
 		{file: "README.md", hosts: 1, envoy: true, least: 35},
 		{file: "docs/getting-started.md", hosts: 1, least: 30},
 		{file: "docs/mesh.md", hosts: 1, envoy: true, least: 15},
+		{file: "docs/secrets.md", hosts: 1, least: 40},
 	} {
 		t.Run(filepath.Base(p.file), func(t *testing.T) {
 			t.Parallel()
