@@ -36,6 +36,7 @@ func TestPages(t *testing.T) {
 		{file: "docs/getting-started.md", hosts: 1, least: 30},
 		{file: "docs/mesh.md", hosts: 1, envoy: true, least: 15},
 		{file: "docs/secrets.md", hosts: 1, least: 40},
+		{file: "docs/cluster.md", hosts: 4, least: 25},
 	} {
 		t.Run(filepath.Base(p.file), func(t *testing.T) {
 			t.Parallel()
@@ -87,7 +88,7 @@ var (
 	fileName = regexp.MustCompile(`^# ([\w./~-]+\.(?:hcl|yaml|json))\b`)
 	// stays are the commands that hold their terminal until they are told to end.
 	stays = regexp.MustCompile(
-		`^corbel (dev|server|agent|connect (envoy|proxy)|monitor|monitor-agent)\b|^corbel .* --(watch|follow)\b`)
+		`^(?:ssh \S+ )?corbel (dev|server|agent|connect (envoy|proxy)|monitor|monitor-agent)\b|^corbel .* --(watch|follow)\b`)
 	// comesBack are those of them that give the terminal back.
 	comesBack = regexp.MustCompile(`(&|--bootstrap|--print)( *#.*)?$`)
 	// shown are the words of output that are the same each time.
