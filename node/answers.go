@@ -22,7 +22,7 @@ func (p *Process) answerRPC(servers *catalogServers) {
 	p.rpcSrv.Handle(wire.Federation, methodHTTP, rpc.Held(p.bytes, serveForwarded(p.api, p.parting, &p.ending)))
 	p.rpcSrv.HandleStream(wire.Federation, methodHTTPStream, serveStreamed(p.withProfiles(p.api), p.uploads))
 	p.rpcSrv.Handle(wire.Federation, methodHTTPOffer, serveOffer(p.api, p.uploads))
-	p.rpcSrv.Handle(wire.Federation, methodHTTPUpload, p.uploads.piece)
+	p.rpcSrv.Handle(wire.Federation, methodHTTPUpload, p.uploads.Piece)
 	p.rpcSrv.Handle(wire.Members, methodDNS, serveDNS(p.dns))
 	p.rpcSrv.Handle(wire.Members, methodCoordinate, p.places.serve)
 	p.rpcSrv.Handle(wire.Servers, methodCoordinates, p.places.serveJudged)

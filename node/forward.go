@@ -253,24 +253,26 @@ func decodeRequest(ctx context.Context, p []byte) (*http.Request, error) {
 // decodePassedOn is decodeRequest for a request that another process passes on.
 func decodePassedOn(ctx context.Context, p []byte) (*http.Request, error) {
 	r, err := decodeRequest(ctx, p)
-	if err == nil && !rpc.Caller(ctx).May(wire.Servers|wire.Roles(wire.Remote)) {
-		r.RemoteAddr = passedOnFrom(r.RemoteAddr, rpc.Peer(ctx))
+	if err == nil {
+		r.RemoteAddr = cameFrom(r.RemoteAddr, rpc.Caller(ctx), rpc.Peer(ctx))
 	}
 	return r, err
 }
 
-// passedOnFrom is where a request comes from that an agent passes on: a client that it calls local is on its host,
-// and not on this one. Servers are believed: what they pass on may come from an agent, or from a client of theirs.
-func passedOnFrom(said, agent string) string {
-	at, err := netip.ParseAddrPort(agent)
-	if err != nil || at.Addr().Unmap().IsLoopback() {
+// cameFrom is where a request comes from that somebody at an address passes on. A server of this datacenter has seen its
+// client, or believed another server. One of another datacenter is believed too, but for clients of its own host, which
+// are not of this one. An agent proves nothing of its clients: what it passes on comes from the agent.
+func cameFrom(said string, by *wire.Peer, addr string) string {
+	switch {
+	case by.May(wire.Servers):
 		return said
+	case by.May(wire.AllServers):
+		client, err := netip.ParseAddrPort(said)
+		if err == nil && !client.Addr().Unmap().IsLoopback() && !client.Addr().IsUnspecified() {
+			return said
+		}
 	}
-	client, err := netip.ParseAddrPort(said)
-	if err != nil || client.Addr().Unmap().IsLoopback() || client.Addr().IsUnspecified() {
-		return agent
-	}
-	return said
+	return addr
 }
 
 // blocks tells whether a request may wait for something to change.

@@ -7,15 +7,12 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"os"
-	"sync"
-	"time"
 
-	"github.com/google/uuid"
-
+	"corbel.dev/corbel/api/consulapi"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/node/spool"
 )
 
 // The RPCs that carry a request whose answer is a stream (a snapshot, a log, a
@@ -160,9 +157,15 @@ func (o *offered) Read([]byte) (int, error) {
 // Close implements io.Closer.
 func (o *offered) Close() error { return nil }
 
+// ownerOf is whose a body is that was sent ahead: of the connection that began it, and of the request whose head was
+// judged.
+func ownerOf(ctx context.Context, r *http.Request) spool.Owner {
+	return spool.Owner{Conn: rpc.Caller(ctx), Method: r.Method, URI: r.RequestURI, Token: consulapi.Secret(r)}
+}
+
 // serveOffer implements methodHTTPOffer: the process's own API handles the head, and when it comes as far as to read
 // the body, that gets a name and a place.
-func serveOffer(api http.Handler, u *uploads) rpc.Handler {
+func serveOffer(api http.Handler, u *spool.Bodies) rpc.Handler {
 	return func(ctx context.Context, p []byte) ([]byte, error) {
 		rd := pack.Read(p)
 		onlyAsks, head := rd.Bool(), rd.Bytes()
@@ -182,7 +185,7 @@ func serveOffer(api http.Handler, u *uploads) rpc.Handler {
 			return pack.Bytes(pack.String(pack.Bool(nil, false), ""), w.encode()), nil
 		}
 		if !onlyAsks {
-			if id, err = u.begin(); err != nil {
+			if id, err = u.Begin(ownerOf(ctx, r)); err != nil {
 				return nil, err
 			}
 		}
@@ -222,7 +225,7 @@ func copyStream(w http.ResponseWriter, stream *rpc.Stream) error {
 }
 
 // serveStreamed answers a request of ForwardStream with the process's own API.
-func serveStreamed(api http.Handler, u *uploads) rpc.StreamHandler {
+func serveStreamed(api http.Handler, u *spool.Bodies) rpc.StreamHandler {
 	return func(ctx context.Context, p []byte, send func([]byte) error) error {
 		rd := pack.Read(p)
 		id := rd.String()
@@ -235,7 +238,7 @@ func serveStreamed(api http.Handler, u *uploads) rpc.StreamHandler {
 			return err
 		}
 		if id != "" {
-			body, size, err := u.take(id)
+			body, size, err := u.Take(id, ownerOf(ctx, r))
 			if err != nil {
 				return err
 			}
@@ -291,115 +294,4 @@ func (w *streamWriter) Flush() {
 		w.err = w.send(w.buf)
 	}
 	w.buf = nil // what was sent may still be on its way
-}
-
-// Bounds of bodies that were sent ahead.
-const (
-	maxUploads     = 4
-	maxUploadBytes = 16 << 30
-	uploadIdle     = time.Minute
-)
-
-// uploads keeps bodies that were sent ahead, in files without a name. There are few at
-// a time, and one that nobody goes on with makes room after a minute.
-type uploads struct {
-	dir string // "" is the system's folder for temporary files
-
-	mu    sync.Mutex
-	parts map[string]*upload
-}
-
-type upload struct {
-	file   *os.File
-	size   int64
-	newest time.Time
-}
-
-// piece implements methodHTTPUpload.
-func (u *uploads) piece(_ context.Context, p []byte) ([]byte, error) {
-	rd := pack.Read(p)
-	id, offset, data := rd.String(), int64(rd.Uint()), rd.Bytes()
-	if rd.Err() != nil {
-		return nil, errkind.E(errkind.Invalid, "upload", rd.Err())
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	part := u.parts[id]
-	if part == nil || offset != part.size || part.size+int64(len(data)) > maxUploadBytes {
-		return nil, errkind.Errorf(errkind.Invalid, "upload: a piece at %d does not fit", offset)
-	}
-	if _, err := part.file.WriteAt(data, offset); err != nil {
-		u.dropLocked(id)
-		return nil, errkind.E(errkind.Unavailable, "upload", err)
-	}
-	part.size += int64(len(data))
-	part.newest = time.Now()
-	return nil, nil
-}
-
-// begin makes room for a body whose head was judged, and names it.
-func (u *uploads) begin() (string, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for other, part := range u.parts {
-		if time.Since(part.newest) > uploadIdle {
-			u.dropLocked(other)
-		}
-	}
-	if len(u.parts) >= maxUploads {
-		return "", errkind.New(errkind.Overloaded, "too many uploads at a time")
-	}
-	f, err := tempFile(u.dir)
-	if err != nil {
-		return "", errkind.E(errkind.Unavailable, "upload", err)
-	}
-	if u.parts == nil {
-		u.parts = map[string]*upload{}
-	}
-	id := uuid.NewString()
-	u.parts[id] = &upload{file: f, newest: time.Now()}
-	return id, nil
-}
-
-func (u *uploads) dropLocked(id string) {
-	_ = u.parts[id].file.Close() // it has no name: this removes it
-	delete(u.parts, id)
-}
-
-// take hands the body over to the request that it belongs to.
-func (u *uploads) take(id string) (io.ReadCloser, int64, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	part := u.parts[id]
-	if part == nil {
-		return nil, 0, errkind.New(errkind.Unavailable, "the request's body is not here any more: send it again")
-	}
-	delete(u.parts, id)
-	return &uploadBody{io.NewSectionReader(part.file, 0, part.size), part.file}, part.size, nil
-}
-
-type uploadBody struct {
-	io.Reader
-	io.Closer
-}
-
-// close drops all.
-func (u *uploads) close() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for id := range u.parts {
-		u.dropLocked(id)
-	}
-}
-
-// tempFile returns a file that goes when it is closed, however the process ends.
-func tempFile(dir string) (*os.File, error) {
-	f, err := os.CreateTemp(dir, "corbel-spool-*")
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Remove(f.Name()); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
 }

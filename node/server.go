@@ -26,6 +26,7 @@ import (
 	"corbel.dev/corbel/mesh/leaf"
 	"corbel.dev/corbel/monitor/agent"
 	"corbel.dev/corbel/node/config"
+	"corbel.dev/corbel/node/spool"
 )
 
 // devRetention switches Prometheus on in dev.
@@ -41,7 +42,7 @@ type Process struct {
 	raft     *raftPlane         // nil on client agents
 	reigns   *reigns            // nil on client agents
 	wan      *wan               // nil on client agents and with ports.serf_wan = -1
-	uploads  *uploads
+	uploads  *spool.Bodies
 	entries  []entry.Entry // config_entries.bootstrap
 	identity string        // the cluster's, if this server founds it; "" is a new one
 	access   access
@@ -85,7 +86,7 @@ func New(cfg *config.Config) (*Process, error) {
 		return nil, err
 	}
 	cfg = b.cfg
-	p := &Process{base: b, serverUp: make(chan struct{}, 1), left: make(chan struct{}, 1), uploads: &uploads{dir: cfg.DataDir}}
+	p := &Process{base: b, serverUp: make(chan struct{}, 1), left: make(chan struct{}, 1), uploads: &spool.Bodies{Dir: cfg.DataDir}}
 	p.parting, p.part = context.WithCancel(context.Background())
 	if err := p.build(); err != nil {
 		p.part()
@@ -381,7 +382,7 @@ func (p *Process) addParts() {
 	}
 	p.parts.Add("uploads", func(ctx context.Context) error {
 		<-ctx.Done()
-		p.uploads.close()
+		p.uploads.Close()
 		return nil
 	})
 	p.access.addParts(p)

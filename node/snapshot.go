@@ -10,6 +10,7 @@ import (
 
 	"corbel.dev/corbel/kit/archive"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/node/spool"
 )
 
 // snapshots saves and restores the catalog's state as archives. What is on its way is
@@ -25,7 +26,7 @@ func (s snapshots) Save(ctx context.Context) (io.ReadCloser, uint64, error) {
 	if g == nil {
 		return nil, 0, errForming
 	}
-	state, err := tempFile(s.dir)
+	state, err := spool.TempFile(s.dir)
 	if err != nil {
 		return nil, 0, errkind.E(errkind.Unavailable, "spool the snapshot", err)
 	}
@@ -38,7 +39,7 @@ func (s snapshots) Save(ctx context.Context) (io.ReadCloser, uint64, error) {
 	if meta.Size, err = state.Seek(0, io.SeekCurrent); err != nil {
 		return nil, 0, errkind.E(errkind.Unavailable, "spool the snapshot", err)
 	}
-	out, err := tempFile(s.dir)
+	out, err := spool.TempFile(s.dir)
 	if err != nil {
 		return nil, 0, errkind.E(errkind.Unavailable, "spool the snapshot", err)
 	}
@@ -79,7 +80,7 @@ func (s snapshots) Restore(ctx context.Context, in io.Reader) error {
 	if g == nil {
 		return errForming
 	}
-	state, err := tempFile(s.dir)
+	state, err := spool.TempFile(s.dir)
 	if err != nil {
 		return errkind.E(errkind.Unavailable, "spool the snapshot", err)
 	}

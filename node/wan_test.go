@@ -21,6 +21,7 @@ import (
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/node/spool"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -106,11 +107,11 @@ func farServer(t *testing.T, api http.Handler) string {
 	}
 	srv := rpc.NewServer(rpc.ServerConfig{Drain: time.Second})
 	srv.Handle(wire.Anyone, methodHTTP, serveForwarded(api, t.Context(), new(atomic.Bool)))
-	u := &uploads{}
-	t.Cleanup(u.close)
+	u := &spool.Bodies{}
+	t.Cleanup(u.Close)
 	srv.HandleStream(wire.Anyone, methodHTTPStream, serveStreamed(api, u))
 	srv.Handle(wire.Anyone, methodHTTPOffer, serveOffer(api, u))
-	srv.Handle(wire.Anyone, methodHTTPUpload, u.piece)
+	srv.Handle(wire.Anyone, methodHTTPUpload, u.Piece)
 	srv.Handle(wire.Anyone, methodPing, servePing())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

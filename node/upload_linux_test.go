@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"sync"
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/polltest"
 )
@@ -38,14 +41,7 @@ func TestUploadIsJudgedByItsHead(t *testing.T) {
 	agent := startMember(t, false, "upagent", acl+fmt.Sprintf("\nretry_join = [%q]", first.gossip))
 	first.awaitAsk("PUT", "/v1/kv/a?token="+root, "x", 200, "true")
 	agent.awaitAsk("GET", "/v1/kv/a?raw&token="+root, "", 200, "x")
-	stored := func() (parts int, size int64) {
-		first.uploads.mu.Lock()
-		defer first.uploads.mu.Unlock()
-		for _, part := range first.uploads.parts {
-			size += part.size
-		}
-		return len(first.uploads.parts), size
-	}
+	stored := first.uploads.Kept
 	over := make(chan struct{})
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -94,19 +90,73 @@ func TestUploadIsJudgedByItsHead(t *testing.T) {
 	}
 }
 
-// TestUploadNeedsAName: pieces go where a judged head made room, and nowhere else.
-func TestUploadNeedsAName(t *testing.T) {
-	u := &uploads{}
-	t.Cleanup(u.close)
-	if _, err := u.piece(t.Context(), pack.Bytes(pack.Uint(pack.String(nil, "made-up"), 0), []byte("x"))); err == nil || len(u.parts) != 0 {
-		t.Errorf("a name that nobody gave: %v", err)
+// TestUploadIsOfItsConnection: who learns the name of a body that another connection began can neither add to it nor
+// restore it, and it is good for the request alone whose head was judged.
+func TestUploadIsOfItsConnection(t *testing.T) {
+	t.Parallel()
+	const root = "5ba5c1c6-ea1a-4a9b-9f6e-2a0fbd4a6e14"
+	m := startServer(t, "upowner", `bootstrap = true
+acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+root+`" } }`)
+	m.awaitAsk("PUT", "/v1/kv/a?token="+root, "x", 200, "true")
+	_, saved := m.ask("GET", "/v1/snapshot?token="+root, "")
+	own, other := callerAs(t, asUser(os.Getuid()), wire.ProtoRPC), callerAs(t, asUser(os.Getuid()), wire.ProtoRPC)
+	head := func(path, token string) []byte {
+		r, err := http.NewRequest(http.MethodPut, path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Consul-Token", token)
+		b, err := encodeRequest(r, journey{hops: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
 	}
-	id, err := u.begin()
-	if err != nil {
+	offer := pack.Bytes(pack.Bool(nil, false), head("/v1/snapshot", root))
+	reply, err := own.Call(t.Context(), m.rpcAddr(), methodHTTPOffer, offer)
+	rd := pack.Read(reply)
+	wanted, id := rd.Bool(), rd.String()
+	if err != nil || !wanted || id == "" {
+		t.Fatalf("the offer: %v, wanted %v", err, wanted)
+	}
+	send := func(c *rpc.Client, at int, data string) error {
+		piece := pack.Bytes(pack.Uint(pack.String(nil, id), uint64(at)), []byte(data))
+		_, err := c.Call(t.Context(), m.rpcAddr(), methodHTTPUpload, piece)
+		return err
+	}
+	restore := func(c *rpc.Client, path, token string) (int, error) {
+		s, err := c.Stream(t.Context(), m.rpcAddr(), methodHTTPStream, pack.Bytes(pack.String(nil, id), head(path, token)))
+		if err != nil {
+			return 0, err
+		}
+		defer s.Close()
+		first, err := s.Recv()
+		if err != nil {
+			return 0, err
+		}
+		status, _, err := readHeader(pack.Read(first))
+		return status, err
+	}
+	if err := send(own, 0, saved[:10]); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := u.piece(t.Context(), pack.Bytes(pack.Uint(pack.String(nil, id), 0), []byte("x"))); err != nil {
+	if err := send(other, 10, saved[10:]); err == nil {
+		t.Error("another connection added a piece")
+	}
+	if err := send(own, 10, saved[10:]); err != nil {
 		t.Error(err)
+	}
+	for what, try := range map[string]func() (int, error){
+		"another connection": func() (int, error) { return restore(other, "/v1/snapshot", root) },
+		"another token":      func() (int, error) { return restore(own, "/v1/snapshot", "nobody") },
+		"another request":    func() (int, error) { return restore(own, "/v1/snapshot?dc=dc1", root) },
+	} {
+		if code, err := try(); err == nil {
+			t.Errorf("%s restores the body: %d", what, code)
+		}
+	}
+	if code, err := restore(own, "/v1/snapshot", root); err != nil || code != http.StatusOK {
+		t.Errorf("whose body it is: %d, %v", code, err)
 	}
 }
 

@@ -1,0 +1,98 @@
+package node
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/kit/polltest"
+)
+
+// TestForwardedAddresses: a server believes the address of a client from servers alone. An agent could claim any
+// address, one that allow_write_http_from lets write among them.
+func TestForwardedAddresses(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	dir := t.TempDir()
+	a.store(dir, a.issue(goodName, -time.Minute, time.Hour))
+	m := startServer(t, "addresses", fmt.Sprintf(aclOff+`
+bootstrap = true
+http_config { allow_write_http_from = ["10.9.9.0/24"] }
+tls { internal_rpc {
+  ca_file = "%[1]s/ca.pem"
+  cert_file = "%[1]s/cert.pem"
+  key_file = "%[1]s/key.pem"
+  verify_incoming = true
+  verify_outgoing = true
+} }`, dir))
+	polltest.Until(t, func() bool { return m.raft.IsLeader() && m.raft.LeaseHeld() }, "a leader")
+	const allowed, loopback = "10.9.9.9:5000", "127.0.0.1:5000"
+	for _, c := range []struct {
+		name, certificate, says string
+		may                     bool
+	}{
+		{"an agent", "client.dc1.consul", allowed, false},
+		{"an agent, of its own host", "client.dc1.consul", loopback, false},
+		{"a server", goodName, allowed, true},
+		{"a server, of its own host", goodName, loopback, false},
+		{"a server of another datacenter", "server.dc2.consul", allowed, true},
+	} {
+		cert := a.issue(c.certificate, -time.Minute, time.Hour)
+		client := callerAs(t, withCertificate(a, &cert), wire.ProtoRPC)
+		r, err := http.NewRequest(http.MethodPut, "/v1/kv/"+c.certificate, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.RemoteAddr = c.says
+		req, err := encodeRequest(r, journey{hops: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for method, status := range map[string]func() (int, error){
+			methodHTTP:       func() (int, error) { return statusOf(client.Call(t.Context(), m.rpcAddr(), methodHTTP, req)) },
+			methodHTTPStream: func() (int, error) { return streamedStatus(t, client, m.rpcAddr(), req) },
+		} {
+			code, err := status()
+			if err != nil || (code == http.StatusOK) != c.may || !c.may && code != http.StatusForbidden {
+				t.Errorf("%s says by %s that its client is %s: %d, %v", c.name, method, c.says, code, err)
+			}
+		}
+	}
+}
+
+func statusOf(reply []byte, err error) (int, error) {
+	if err != nil {
+		return 0, err
+	}
+	status, _, _, err := decodeReply(reply)
+	return status, err
+}
+
+func streamedStatus(t *testing.T, client *rpc.Client, addr string, req []byte) (int, error) {
+	t.Helper()
+	s, err := client.Stream(t.Context(), addr, methodHTTPStream, pack.Bytes(pack.String(nil, ""), req))
+	if err != nil {
+		return 0, err
+	}
+	defer s.Close()
+	head, err := s.Recv()
+	if err != nil {
+		return 0, err
+	}
+	status, _, err := readHeader(pack.Read(head))
+	return status, err
+}
+
+// TestCameFrom: what is left of an address that somebody claims.
+func TestCameFrom(t *testing.T) {
+	const agent = "10.0.0.7:8300"
+	for _, said := range []string{"127.0.0.1:5000", "[::1]:5000", "@", "", "0.0.0.0:0", "10.1.1.1:5000"} {
+		if got := cameFrom(said, nil, agent); got != agent {
+			t.Errorf("somebody says %q: %s", said, got)
+		}
+	}
+}
