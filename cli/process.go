@@ -18,9 +18,6 @@ func newProcess(cfg *config.Config) (process, error) {
 	return p, nil
 }
 
-// locksMemory tells whether the process has keys that must not reach swap.
-func locksMemory(cfg *config.Config) bool { return node.LocksMemory(cfg) }
-
 // checkConfig names every wrong key of a configuration that loading it does not know.
 func checkConfig(cfg *config.Config) error { return node.Check(cfg) }
 

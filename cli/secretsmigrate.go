@@ -6,7 +6,7 @@ import (
 
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/cli/vaultcmd"
-	"corbel.dev/corbel/node"
+	secretsplane "corbel.dev/corbel/node/planes/secrets"
 	"github.com/spf13/cobra"
 )
 
@@ -46,7 +46,7 @@ either. It may be ended at any time, and goes on from there when it is called ag
 		}
 		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
 		defer stop()
-		r, err := node.MigrateSecrets(ctx, path, e.Err)
+		r, err := secretsplane.Migrate(ctx, path, e.Err)
 		if err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/client"
 	"corbel.dev/corbel/node/config"
+	secretsplane "corbel.dev/corbel/node/planes/secrets"
 	"github.com/spf13/cobra"
 )
 
@@ -174,7 +175,7 @@ func (e *env) starter(c *cobra.Command, o *startOptions) {
 		if err := introduce(c.Context(), e, cfg); err != nil {
 			return fmt.Errorf("cannot start: %w", err)
 		}
-		e.guard(locksMemory(cfg))
+		e.guard(secretsplane.LocksMemory(cfg))
 		p, err := newProcess(cfg)
 		if err != nil {
 			return fmt.Errorf("cannot start: %w", err)

@@ -8,7 +8,7 @@ import (
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/cli/vaultcmd"
 	"corbel.dev/corbel/kit/version"
-	"corbel.dev/corbel/node"
+	secretsplane "corbel.dev/corbel/node/planes/secrets"
 	"github.com/spf13/cobra"
 )
 
@@ -59,9 +59,9 @@ func vaultVersionLine() string {
 	return fmt.Sprintf("Vault v%s (Corbel %s, %s), built %s\n", version.VaultContract, version.Number, b.Revision, b.Date)
 }
 
-func (e *env) runVaultDev(c *cobra.Command, cfg node.SecretsDev, store bool) error {
+func (e *env) runVaultDev(c *cobra.Command, cfg secretsplane.DevConfig, store bool) error {
 	e.guard(false)
-	s, err := node.NewSecretsServer(cfg)
+	s, err := secretsplane.NewDevServer(cfg)
 	if err != nil {
 		return fmt.Errorf("cannot start: %w", err)
 	}
@@ -79,7 +79,7 @@ func (e *env) runVaultDev(c *cobra.Command, cfg node.SecretsDev, store bool) err
 }
 
 // devBanner says what users and scripts of dev mode look for: the address, the key and the token.
-func devBanner(s *node.SecretsServer) string {
+func devBanner(s *secretsplane.DevServer) string {
 	var b strings.Builder
 	url, trust := "http://"+s.Addr().String(), ""
 	if s.CAFile != "" {

@@ -6,14 +6,14 @@ import (
 
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/cli/vaultcmd"
-	"corbel.dev/corbel/node"
 	"corbel.dev/corbel/node/diagnosis"
+	secretsplane "corbel.dev/corbel/node/planes/secrets"
 	"github.com/spf13/cobra"
 )
 
 // diagnoseSecrets builds `operator diagnose`. Exit codes: 0 all is well, 1 something failed, 2 there are warnings.
 func (e *env) diagnoseSecrets() *cobra.Command {
-	d := node.DiagnoseConfig{Getenv: e.Getenv}
+	d := secretsplane.DiagnoseConfig{Getenv: e.Getenv}
 	var format string
 	var all bool
 	c := &cobra.Command{Use: "diagnose", Short: "Check what a server needs: host, configuration, storage, seals, listeners"}
@@ -24,7 +24,8 @@ Exit codes: 0 all is well, 1 something failed, 2 there are warnings.`
 	c.Example = "  vault operator diagnose -config=/etc/vault.d\n  vault operator diagnose -config=vault.hcl -format=json -skip=autounseal"
 	f := c.Flags()
 	f.StringArrayVar(&d.Paths, "config", nil, "file of the server's configuration, or a folder of them (repeat; later ones win)")
-	f.StringSliceVar(&d.Skip, "skip", nil, "leave out checks: "+strings.Join(node.DiagnoseParts, ", ")+" (repeat)")
+	f.StringSliceVar(&d.Skip, "skip", nil,
+		"leave out checks: "+strings.Join(secretsplane.DiagnoseParts, ", ")+" (repeat)")
 	f.StringVar(&format, "format", "", "table, json or yaml (VAULT_FORMAT)")
 	f.BoolVar(&all, "debug", false, "say how long each check took, too")
 	c.Args = command.Between(0, 0, "flags only")
@@ -40,8 +41,8 @@ Exit codes: 0 all is well, 1 something failed, 2 there are warnings.`
 		for i, part := range d.Skip {
 			if part == "listen" { // as shells complete it for Vault
 				d.Skip[i] = "listener"
-			} else if !slices.Contains(node.DiagnoseParts, part) {
-				return command.Usagef("-skip=%s is none of %s", part, strings.Join(node.DiagnoseParts, ", "))
+			} else if !slices.Contains(secretsplane.DiagnoseParts, part) {
+				return command.Usagef("-skip=%s is none of %s", part, strings.Join(secretsplane.DiagnoseParts, ", "))
 			}
 		}
 		if len(d.Paths) == 0 && vaultcmd.Variable(e.Env, "LOCAL_CONFIG") == "" {
@@ -49,7 +50,7 @@ Exit codes: 0 all is well, 1 something failed, 2 there are warnings.`
 		}
 		ctx, stop := command.Signals(c.Context())
 		defer stop()
-		return e.showDiagnosis(node.DiagnoseVault(ctx, d), format, all)
+		return e.showDiagnosis(secretsplane.Diagnose(ctx, d), format, all)
 	}
 	return c
 }

@@ -11,7 +11,7 @@ import (
 
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/cli/vaultcmd"
-	"corbel.dev/corbel/node"
+	secretsplane "corbel.dev/corbel/node/planes/secrets"
 	"corbel.dev/corbel/node/vaultconf"
 	"github.com/spf13/cobra"
 )
@@ -19,7 +19,7 @@ import (
 // vaultServer runs the secrets plane alone: in dev mode, in memory and unsealed, or as a configuration in Vault's
 // words says.
 func (e *env) vaultServer(c *cobra.Command) {
-	var cfg node.SecretsDev
+	var cfg secretsplane.DevConfig
 	var dev, noStore, v1, check, tls, alone bool
 	var configs []string
 	f := c.Flags()
@@ -96,7 +96,7 @@ func (e *env) runVaultServer(c *cobra.Command, paths []string, level string, che
 		return e.Printf("The configuration is good.\n")
 	}
 	e.guard(!cfg.DisableMlock)
-	s, err := node.NewVaultServer(cfg, e.Err)
+	s, err := secretsplane.NewServer(cfg, e.Err)
 	if err != nil {
 		return fmt.Errorf("cannot start: %w", err)
 	}
@@ -112,7 +112,8 @@ func (e *env) runVaultServer(c *cobra.Command, paths []string, level string, che
 	return e.runUntilSignal(c.Context(), s, load)
 }
 
-func (e *env) runUntilSignal(ctx context.Context, s *node.VaultServer, load func() (*vaultconf.Config, error)) error {
+func (e *env) runUntilSignal(ctx context.Context, s *secretsplane.Server,
+	load func() (*vaultconf.Config, error)) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	sig := make(chan os.Signal, 4) // four signals may wait; more say nothing new

@@ -8,6 +8,7 @@ import (
 
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/core/wire/wiretest"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/polltest"
 )
@@ -16,9 +17,9 @@ import (
 // address, one that allow_write_http_from lets write among them.
 func TestForwardedAddresses(t *testing.T) {
 	t.Parallel()
-	a := newAuthority(t)
+	a := wiretest.NewAuthority(t)
 	dir := t.TempDir()
-	a.store(dir, a.issue(goodName, -time.Minute, time.Hour))
+	a.Store(dir, a.Issue(goodName, -time.Minute, time.Hour))
 	m := startServer(t, "addresses", fmt.Sprintf(aclOff+`
 bootstrap = true
 http_config { allow_write_http_from = ["10.9.9.0/24"] }
@@ -41,7 +42,7 @@ tls { internal_rpc {
 		{"a server, of its own host", goodName, loopback, false},
 		{"a server of another datacenter", "server.dc2.consul", allowed, true},
 	} {
-		cert := a.issue(c.certificate, -time.Minute, time.Hour)
+		cert := a.Issue(c.certificate, -time.Minute, time.Hour)
 		client := callerAs(t, withCertificate(a, &cert), wire.ProtoRPC)
 		r, err := http.NewRequest(http.MethodPut, "/v1/kv/"+c.certificate, nil)
 		if err != nil {

@@ -27,7 +27,7 @@ func (p *Process) withProfiles(api http.Handler) http.Handler {
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", func(w http.ResponseWriter, r *http.Request) {
-		defer p.doctor.profiler.Yield()()
+		defer p.doctor.examiner.Yield()()
 		pprof.Profile(w, r)
 	})
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)

@@ -18,6 +18,7 @@ import (
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/doctor"
+	"corbel.dev/corbel/doctor/examiner"
 	"corbel.dev/corbel/doctor/probe"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
@@ -42,10 +43,10 @@ const (
 
 // physician is the doctor's part in a process: its examiner, what agents told it, its clock among others.
 type physician struct {
-	*examiner
-	p      *Process
-	api    *corbelapi.Doctor
-	outbox chan doctor.Evidence // on agents; the newest alone
+	examiner *examiner.Examiner
+	p        *Process
+	api      *corbelapi.Doctor
+	outbox   chan doctor.Evidence // on agents; the newest alone
 
 	mu   sync.Mutex // guards told
 	told map[string]doctor.Evidence
@@ -64,17 +65,12 @@ func newPhysician(p *Process) (*physician, error) {
 		cfg.Others = append(cfg.Others, p.monitor.metrics)
 		cfg.Fresh = p.monitor.tellHandlers
 	}
-	if p.secrets != nil {
-		cfg.Others = append(cfg.Others, p.secrets.metrics)
-	}
-	if p.vault != nil {
-		cfg.Others = append(cfg.Others, p.vault.metrics)
-	}
+	cfg.Others = append(cfg.Others, p.secrets.Registries()...)
 	var err error
-	if d.examiner, err = newExaminer(cfg); err != nil {
+	if d.examiner, err = examiner.New(cfg); err != nil {
 		return nil, err
 	}
-	d.api = corbelapi.NewDoctor(corbelapi.Config{Evidence: d.evidence, Others: d.others, Ask: d.ask, Allow: d.allow, Profile: d.profile})
+	d.api = corbelapi.NewDoctor(corbelapi.Config{Evidence: d.evidence, Others: d.others, Ask: d.ask, Allow: d.allow, Profile: d.examiner.Profile})
 	p.rpcSrv.Handle(wire.Members, methodClock, func(context.Context, []byte) ([]byte, error) {
 		return pack.Uint(nil, uint64(p.clock.Now().UnixNano())), nil
 	})
@@ -92,7 +88,7 @@ func (d *physician) run(ctx context.Context) error {
 	if !d.p.cfg.Server {
 		wg.Go(func() { d.report(ctx) })
 	}
-	return d.examine(ctx)
+	return d.examiner.Run(ctx)
 }
 
 // addresses are those at which others know this process.
@@ -114,9 +110,7 @@ func (d *physician) addresses() []string {
 
 // depends are the systems that planes of this process store in.
 func (d *physician) depends() (out []doctor.Dependency) {
-	if d.p.vault != nil {
-		out = append(out, d.p.vault.depends()...)
-	}
+	out = append(out, d.p.secrets.Depends()...)
 	if d.p.monitor != nil {
 		out = append(out, d.p.monitor.depends()...)
 	}
@@ -165,7 +159,7 @@ func (d *physician) allow(r *http.Request) bool {
 
 // evidence is this process's own, then what agents told it.
 func (d *physician) evidence() []doctor.Evidence {
-	out := []doctor.Evidence{d.look()}
+	out := []doctor.Evidence{d.examiner.Evidence()}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for name, e := range d.told {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/core/wire/wiretest"
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/kit/testport"
 	"corbel.dev/corbel/mesh/ca"
@@ -45,7 +46,7 @@ func meshCert(t *testing.T, m *testMember, id ca.ID, from time.Time) *tls.Certif
 // An agent that knows the servers' authority alone gets a certificate, speaks to servers that demand one, and
 // serves HTTPS with it.
 func TestAgentGetsItsCertificate(t *testing.T) {
-	a := newAuthority(t)
+	a := wiretest.NewAuthority(t)
 	s, _, dir, _ := secured(t, a, "}\n} auto_encrypt { allow_tls = true } tls { defaults {")
 	ports, err := testport.Free(1)
 	if err != nil {
@@ -102,7 +103,7 @@ tls { defaults { ca_file = "%s/ca.pem" verify_outgoing = true verify_server_host
 // TestStrangersWhereAgentsEnrol is C7 for servers that let in agents with certificates of the mesh: nobody else gets
 // in, and no agent to Raft.
 func TestStrangersWhereAgentsEnrol(t *testing.T) {
-	a, other := newAuthority(t), newAuthority(t)
+	a, other := wiretest.NewAuthority(t), wiretest.NewAuthority(t)
 	m, _, _, _ := secured(t, a, "}\n} auto_encrypt { allow_tls = true } tls { defaults {")
 	m.awaitAsk("GET", "/v1/connect/ca/roots", "", 200, `"Active":true`) // by HTTP: that port demands nothing
 	domain, err := ca.TrustDomainOf(m.registry.State())
@@ -125,9 +126,9 @@ func TestStrangersWhereAgentsEnrol(t *testing.T) {
 		"of a service":                 meshCert(t, m, with(func(id *ca.ID) { id.Kind = ca.ServiceID }), now),
 		"of a gateway":                 meshCert(t, m, with(func(id *ca.ID) { id.Kind, id.Name = ca.MeshGatewayID, "" }), now),
 		"of a server by the mesh":      meshCert(t, m, with(func(id *ca.ID) { id.Kind, id.Name = ca.ServerID, "" }), now),
-		"of another authority":         own(other.issue(goodName, -time.Minute, time.Hour)),
-		"the operator's, but expired":  own(a.issue(goodName, -time.Hour, -time.Minute)),
-		"the operator's, for tomorrow": own(a.issue(goodName, 30*time.Minute, time.Hour)),
+		"of another authority":         own(other.Issue(goodName, -time.Minute, time.Hour)),
+		"the operator's, but expired":  own(a.Issue(goodName, -time.Hour, -time.Minute)),
+		"the operator's, for tomorrow": own(a.Issue(goodName, 30*time.Minute, time.Hour)),
 	} {
 		if knock(t, m, a, c, wire.ProtoRPC, 0, 0) {
 			t.Errorf("%s: RPC was served", name)
@@ -147,7 +148,7 @@ func TestStrangersWhereAgentsEnrol(t *testing.T) {
 		t.Error("an agent speaks Raft")
 	case !knock(t, m, a, nil, wire.ProtoEnroll, 0, 0):
 		t.Error("who has no certificate cannot get one")
-	case !knock(t, m, a, own(a.issue(goodName, -time.Minute, time.Hour)), wire.ProtoRaft, catalogGroup, time.Second):
+	case !knock(t, m, a, own(a.Issue(goodName, -time.Minute, time.Hour)), wire.ProtoRaft, catalogGroup, time.Second):
 		t.Error("a server's own certificate was refused")
 	}
 }

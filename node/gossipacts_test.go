@@ -19,6 +19,7 @@ import (
 	"corbel.dev/corbel/core/group"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/core/wire/wiretest"
 	"corbel.dev/corbel/kit/polltest"
 )
 
@@ -169,9 +170,9 @@ func gossipKey(fill byte) string {
 // core/member keeps.
 func TestGossipActs(t *testing.T) {
 	t.Parallel()
-	a := newAuthority(t)
+	a := wiretest.NewAuthority(t)
 	dir := t.TempDir()
-	a.store(dir, a.issue(goodName, -time.Minute, time.Hour))
+	a.Store(dir, a.Issue(goodName, -time.Minute, time.Hour))
 	m := startServer(t, "honest", fmt.Sprintf(quickPilot+`
 bootstrap = true
 encrypt = %[2]q
@@ -186,8 +187,8 @@ tls { internal_rpc {
 } }`, dir, gossipKey(1)))
 	polltest.Get(t, m.wan.pool.Ready(), "the WAN pool")
 	polltest.Until(t, func() bool { return m.raft.IsLeader() }, "a leader")
-	forged := newAuthority(t).issue(goodName, -time.Minute, time.Hour)
-	farForged := newAuthority(t).issue("server.dc2.consul", -time.Minute, time.Hour)
+	forged := wiretest.NewAuthority(t).Issue(goodName, -time.Minute, time.Hour)
+	farForged := wiretest.NewAuthority(t).Issue("server.dc2.consul", -time.Minute, time.Hour)
 	l := liar{name: liarName, id: liarID, trap: newTrap(t, &forged), far: newTrap(t, &farForged), wan: newTrap(t, nil)}
 	m.tagMu.Lock()
 	tags := m.tags()

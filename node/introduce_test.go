@@ -21,6 +21,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 
+	"corbel.dev/corbel/core/wire/wiretest"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/mesh/ca"
@@ -65,9 +66,9 @@ func introServers(t *testing.T) (list []*testMember, issuer introIssuer, dir str
 		t.Fatal(err)
 	}
 	public := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
-	a := newAuthority(t)
+	a := wiretest.NewAuthority(t)
 	dir = t.TempDir()
-	a.store(dir, a.issue(goodName, -time.Minute, time.Hour))
+	a.Store(dir, a.Issue(goodName, -time.Minute, time.Hour))
 	list = startCluster(t, 3, fmt.Sprintf(`
 encrypt = %q
 acl { enabled = true default_policy = "deny" tokens { initial_management = %[2]q default = %[2]q agent = %[2]q } }
@@ -255,9 +256,9 @@ func TestAutoConfigIsChecked(t *testing.T) {
 
 // TestIntroductionEndsWithItsContext: an agent that waits for a server that says nothing can be stopped.
 func TestIntroductionEndsWithItsContext(t *testing.T) {
-	a := newAuthority(t)
+	a := wiretest.NewAuthority(t)
 	dir := t.TempDir()
-	a.store(dir, a.issue(goodName, -time.Minute, time.Hour))
+	a.Store(dir, a.Issue(goodName, -time.Minute, time.Hour))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"corbel.dev/corbel/core/feed"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/core/wire/wiretest"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/mesh"
@@ -57,31 +57,24 @@ var enrolmentFor = map[string]wire.Roles{
 }
 
 // runEnrolment lets every caller try what strangers may.
-func runEnrolment(t *testing.T, m *testMember, callers []matrixCaller) {
+func runEnrolment(t *testing.T, m *testMember, callers []wiretest.Caller) {
 	t.Helper()
 	methods := enrolment(m.Process).Methods()
 	for _, c := range callers {
-		client := callerAs(t, c.open, wire.ProtoEnroll)
+		client := callerAs(t, c.Open, wire.ProtoEnroll)
 		for _, method := range methods {
 			want, ok := enrolmentFor[method.Name]
 			if !ok || method.Roles != want {
 				t.Errorf("%s is for %s; the table says %v", method.Name, method.Roles, want)
 			}
-			if got := outcome(t, client, m.rpcAddr(), method); got != (want&wire.Roles(c.role) != 0) {
-				t.Errorf("%s calls %s to enrol: let in %v", c.name, method.Name, got)
+			if got := outcome(t, client, m.rpcAddr(), method); got != (want&wire.Roles(c.Role) != 0) {
+				t.Errorf("%s calls %s to enrol: let in %v", c.Name, method.Name, got)
 			}
 		}
 	}
 	if len(methods) != len(enrolmentFor) {
 		t.Errorf("%d methods to enrol, %d in the table", len(methods), len(enrolmentFor))
 	}
-}
-
-// matrixCallers are who may come to a server's port: how they connect, and as what.
-type matrixCaller struct {
-	name string
-	open opener
-	role wire.Role
 }
 
 // outcome says whether a caller got as far as a method's handler. What the handler made of a message that means
@@ -110,27 +103,8 @@ func outcome(t *testing.T, c *rpc.Client, addr string, m rpc.Method) (in bool) {
 	return in
 }
 
-// admitted tells whether a connection with this header is served: the server closes the others.
-func admittedAs(t *testing.T, open opener, addr string, r wire.Route) bool {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	conn, err := open(ctx, addr)
-	if err != nil {
-		return false
-	}
-	defer conn.Close()
-	if _, err := conn.Write([]byte{byte(r.Proto), r.Group}); err != nil {
-		return false
-	}
-	_ = conn.SetReadDeadline(time.Now().Add(2 * time.Second))
-	_, err = conn.Read(make([]byte, 1))
-	var timeout net.Error
-	return err == nil || errors.As(err, &timeout) && timeout.Timeout() // it speaks first, or waits for a message
-}
-
 // runMatrix compares what a server registered with the tables, and lets every caller try all of it.
-func runMatrix(t *testing.T, m *testMember, callers []matrixCaller) {
+func runMatrix(t *testing.T, m *testMember, callers []wiretest.Caller) {
 	t.Helper()
 	addr := m.wire.Addr().String()
 	wanted := map[string]wire.Roles{}
@@ -152,25 +126,25 @@ func runMatrix(t *testing.T, m *testMember, callers []matrixCaller) {
 			if !ok || want != r.Roles {
 				t.Errorf("%s is for %s; the table says %v", name, r.Roles, want)
 			}
-			if got, want := admittedAs(t, c.open, addr, r), want&wire.Roles(c.role) != 0; got != want {
-				t.Errorf("%s at %s: let in %v, want %v", c.name, name, got, want)
+			if got, want := wiretest.Admitted(t, c.Open, addr, r), want&wire.Roles(c.Role) != 0; got != want {
+				t.Errorf("%s at %s: let in %v, want %v", c.Name, name, got, want)
 			}
 		}
-		if wire.Federation&wire.Roles(c.role) == 0 {
+		if wire.Federation&wire.Roles(c.Role) == 0 {
 			continue // its connection is refused
 		}
-		client := callerAs(t, c.open, wire.ProtoRPC)
+		client := callerAs(t, c.Open, wire.ProtoRPC)
 		for _, method := range methods {
-			if got, want := outcome(t, client, addr, method), wanted[method.Name]&wire.Roles(c.role) != 0; got != want {
-				t.Errorf("%s calls %s: let in %v, want %v", c.name, method.Name, got, want)
+			if got, want := outcome(t, client, addr, method), wanted[method.Name]&wire.Roles(c.Role) != 0; got != want {
+				t.Errorf("%s calls %s: let in %v, want %v", c.Name, method.Name, got, want)
 			}
 		}
 	}
 }
 
-func publicKey(t *testing.T, a *authority) string {
+func publicKey(t *testing.T, a *wiretest.Authority) string {
 	t.Helper()
-	der, err := x509.MarshalPKIXPublicKey(a.key.Public())
+	der, err := x509.MarshalPKIXPublicKey(a.Key.Public())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,9 +155,9 @@ func publicKey(t *testing.T, a *authority) string {
 // something.
 func TestRoleMatrix(t *testing.T) {
 	t.Parallel()
-	a, other := newAuthority(t), newAuthority(t)
+	a, other := wiretest.NewAuthority(t), wiretest.NewAuthority(t)
 	dir := t.TempDir()
-	a.store(dir, a.issue(goodName, -time.Minute, time.Hour))
+	a.Store(dir, a.Issue(goodName, -time.Minute, time.Hour))
 	m := startServer(t, "matrix", fmt.Sprintf(`
 bootstrap = true
 acl { enabled = true, default_policy = "deny", tokens { initial_management = "11111111-1111-1111-1111-111111111111" } }
@@ -202,22 +176,22 @@ tls { internal_rpc {
 	polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "the monitor plane to be ready")
 	var domain string
 	polltest.NoError(t, time.Minute, func() (err error) { domain, err = ca.TrustDomainOf(m.registry.State()); return err }, "the mesh's authority")
-	agent, remote, server := a.issue("client.dc1.consul", -time.Minute, time.Hour), a.issue("server.dc2.consul", -time.Minute, time.Hour), a.issue(goodName, -time.Minute, time.Hour)
-	foreign := other.issue(goodName, -time.Minute, time.Hour)
+	agent, remote, server := a.Issue("client.dc1.consul", -time.Minute, time.Hour), a.Issue("server.dc2.consul", -time.Minute, time.Hour), a.Issue(goodName, -time.Minute, time.Hour)
+	foreign := other.Issue(goodName, -time.Minute, time.Hour)
 	guest := meshCert(t, m, ca.ID{Kind: ca.AgentID, TrustDomain: domain, Datacenter: "dc1", Name: "c1"}, time.Now().Add(-time.Minute))
 	service := meshCert(t, m, ca.ID{Kind: ca.ServiceID, TrustDomain: domain, Datacenter: "dc1", Name: "web"}, time.Now().Add(-time.Minute))
-	callers := []matrixCaller{
-		{"a stranger, or a member of the gossip, without a certificate", withCertificate(a, nil), wire.Stranger},
-		{"an agent", withCertificate(a, &agent), wire.Agent},
-		{"a guest", withCertificate(a, guest), wire.Guest},
-		{"a server of another datacenter", withCertificate(a, &remote), wire.Remote},
-		{"a server", withCertificate(a, &server), wire.Server},
+	callers := []wiretest.Caller{
+		{Name: "a stranger, or a member of the gossip, without a certificate", Open: withCertificate(a, nil), Role: wire.Stranger},
+		{Name: "an agent", Open: withCertificate(a, &agent), Role: wire.Agent},
+		{Name: "a guest", Open: withCertificate(a, guest), Role: wire.Guest},
+		{Name: "a server of another datacenter", Open: withCertificate(a, &remote), Role: wire.Remote},
+		{Name: "a server", Open: withCertificate(a, &server), Role: wire.Server},
 	}
 	runMatrix(t, m, callers)
 	runEnrolment(t, m, callers)
-	for name, open := range map[string]opener{"a certificate of another authority": withCertificate(a, &foreign), "a service of the mesh": withCertificate(a, service)} {
+	for name, open := range map[string]wiretest.Opener{"a certificate of another authority": withCertificate(a, &foreign), "a service of the mesh": withCertificate(a, service)} {
 		for _, r := range m.wire.Routes() {
-			if admittedAs(t, open, m.wire.Addr().String(), r) {
+			if wiretest.Admitted(t, open, m.wire.Addr().String(), r) {
 				t.Errorf("%s: %s %d let it in", name, r.Proto, r.Group)
 			}
 		}
@@ -301,9 +275,10 @@ func TestRoleMatrixPlain(t *testing.T) {
 	t.Parallel()
 	m := startServer(t, "matrix", monitorOn+"bootstrap = true")
 	polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "the monitor plane to be ready")
-	callers := []matrixCaller{{"a process of the same user", asUser(os.Getuid()), wire.Server}}
+	callers := []wiretest.Caller{{Name: "a process of the same user", Open: asUser(os.Getuid()), Role: wire.Server}}
 	if os.Getuid() == 0 {
-		callers = append(callers, matrixCaller{"a process of another user", asUser(nobodyUID), wire.Stranger})
+		stranger := wiretest.Caller{Name: "a process of another user", Open: asUser(nobodyUID), Role: wire.Stranger}
+		callers = append(callers, stranger)
 	} else {
 		t.Log("NOT RUN: a process of another user: that needs root")
 	}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"net"
 	"os"
 
 	"corbel.dev/corbel/monitor/reveal"
@@ -8,16 +9,8 @@ import (
 
 // buildSecrets makes what finds the values of secrets that checks, handlers and mutators name.
 func (m *monitorPlane) buildSecrets() {
-	m.secrets = reveal.New(reveal.Config{View: m.resources.View, Getenv: os.LookupEnv, Own: m.p.ownSecrets, Now: m.p.clock.Now})
+	m.secrets = reveal.New(reveal.Config{View: m.resources.View, Getenv: os.LookupEnv, Own: m.p.secrets.APIAddr, Now: m.p.clock.Now})
 }
 
-// ownSecrets is the address of this process's secrets plane; "" where that is off.
-func (p *Process) ownSecrets() string {
-	if p.vault != nil {
-		return p.vault.apiAddr
-	}
-	if addr := p.SecretsAddr(); addr != nil {
-		return "http://" + addr.String()
-	}
-	return ""
-}
+// SecretsAddr is where dev's secrets plane answers, or nil.
+func (p *Process) SecretsAddr() net.Addr { return p.secrets.Addr() }

@@ -24,6 +24,7 @@ import (
 	"corbel.dev/corbel/monitor/script"
 	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/node/logs"
+	"corbel.dev/corbel/node/memory"
 	"corbel.dev/corbel/node/nodeid"
 	"corbel.dev/corbel/telemetry"
 	"corbel.dev/corbel/telemetry/gometrics"
@@ -107,8 +108,8 @@ func newBase(cfg *config.Config) (*base, error) {
 	}
 	b.metrics = telemetry.New(telemetry.Config{Settings: telemetrySettings(cfg), Clock: b.clock, Logger: b.log,
 		Host: cfg.Node.Name, DataDir: cfg.DataDir})
-	b.bytes = newByteBudget(cfg.Limits.RequestMemory, b.metrics)
-	if err := gometrics.Install(b.metrics, inlineSink(in)); err != nil {
+	b.bytes = memory.NewBudget(cfg.Limits.RequestMemory, b.metrics)
+	if err := gometrics.Install(b.metrics, in.Inline()); err != nil {
 		return nil, err
 	}
 	if b.sinks, err = sink.New(sink.Config{Registry: b.metrics, Settings: telemetrySettings(cfg), Host: cfg.Node.Name,
@@ -196,7 +197,7 @@ func (b *base) rpcPort() int { return b.wire.Addr().(*net.TCPAddr).Port }
 // addCommon adds the parts that everything else stands on.
 func (b *base) addCommon() {
 	b.parts.Add("faults", b.faults.Run)
-	b.parts.Add("collector", keepHeadroom)
+	b.parts.Add("collector", memory.KeepHeadroom)
 	b.parts.Add("logs", b.logs.Run)
 	b.parts.Add("telemetry", b.metrics.Run)
 	b.parts.Add("sinks", b.sinks.Run)

@@ -17,6 +17,7 @@ import (
 	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/core/wire/wiretest"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/polltest"
@@ -29,19 +30,16 @@ import (
 // nobody is a user that the tests' own processes are not of.
 const nobodyUID = 65534
 
-// opener opens a connection to an address before its header; how it does makes who calls.
-type opener func(ctx context.Context, addr string) (net.Conn, error)
-
 // withCertificate connects as somebody with a certificate, or without one (nil).
-func withCertificate(a *authority, c *tls.Certificate) opener {
+func withCertificate(a *wiretest.Authority, c *tls.Certificate) wiretest.Opener {
 	return func(ctx context.Context, addr string) (net.Conn, error) {
-		d := tls.Dialer{Config: &tls.Config{RootCAs: a.pool(), ServerName: goodName, GetClientCertificate: show(c)}}
+		d := tls.Dialer{Config: &tls.Config{RootCAs: a.Pool(), ServerName: goodName, GetClientCertificate: show(c)}}
 		return d.DialContext(ctx, "tcp", addr)
 	}
 }
 
 // asUser connects as a process of that user would: the kernel knows a socket by the user of the thread that made it.
-func asUser(uid int) opener {
+func asUser(uid int) wiretest.Opener {
 	return func(ctx context.Context, addr string) (net.Conn, error) {
 		at, err := net.ResolveTCPAddr("tcp", addr)
 		if err != nil {
@@ -77,7 +75,7 @@ func listenAs(t *testing.T, uid int) net.Listener {
 }
 
 // callerAs is a client whose connections are opened so.
-func callerAs(t *testing.T, open opener, proto wire.Protocol) *rpc.Client {
+func callerAs(t *testing.T, open wiretest.Opener, proto wire.Protocol) *rpc.Client {
 	t.Helper()
 	c := rpc.NewClient(rpc.ClientConfig{Timeout: 30 * time.Second, Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 		conn, err := open(ctx, addr)
@@ -93,10 +91,10 @@ func callerAs(t *testing.T, open opener, proto wire.Protocol) *rpc.Client {
 
 // monitorOverTLS is a server with the monitor plane whose RPC port demands certificates of a. verify_server_hostname
 // is as given.
-func monitorOverTLS(t *testing.T, a *authority, verifyNames bool) *testMember {
+func monitorOverTLS(t *testing.T, a *wiretest.Authority, verifyNames bool) *testMember {
 	t.Helper()
 	dir := t.TempDir()
-	a.store(dir, a.issue(goodName, -time.Minute, time.Hour))
+	a.Store(dir, a.Issue(goodName, -time.Minute, time.Hour))
 	m := startServer(t, "mon", fmt.Sprintf(monitorOn+`
 bootstrap = true
 tls { internal_rpc {
@@ -142,17 +140,17 @@ func TestAgentCertificateMakesNoAdministrator(t *testing.T) {
 	t.Parallel()
 	for _, verifyNames := range []bool{true, false} {
 		t.Run(fmt.Sprint("verify_server_hostname=", verifyNames), func(t *testing.T) {
-			a := newAuthority(t)
+			a := wiretest.NewAuthority(t)
 			m := monitorOverTLS(t, a, verifyNames)
 			for _, name := range []string{"client.dc1.consul", "server.dc2.consul"} {
-				cert := a.issue(name, -time.Minute, time.Hour)
+				cert := a.Issue(name, -time.Minute, time.Hour)
 				c := callerAs(t, withCertificate(a, &cert), wire.ProtoRPC)
 				refusedAdmin(t, c, m, name)
 				if err := makeAdmin(c, m, "other"); !errkind.Is(err, errkind.Denied) || !strings.Contains(err.Error(), methodMonitorPropose+" is for servers") {
 					t.Errorf("%s: the refusal says %v", name, err)
 				}
 			}
-			cert := a.issue(goodName, -time.Minute, time.Hour)
+			cert := a.Issue(goodName, -time.Minute, time.Hour)
 			if err := makeAdmin(callerAs(t, withCertificate(a, &cert), wire.ProtoRPC), m, "other"); err != nil {
 				t.Errorf("a server: %v", err)
 			}

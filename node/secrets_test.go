@@ -61,15 +61,15 @@ func TestDevSecrets(t *testing.T) {
 	if code, body := ask("GET", "sys/seal-status", "", ""); code != 200 || body["sealed"] != false {
 		t.Errorf("seal-status: %d %v", code, body)
 	}
-	if code, body := ask("POST", "secret/data/app", devSecretsToken, `{"data":{"password":"x"}}`); code != 200 {
+	if code, body := ask("POST", "secret/data/app", "root", `{"data":{"password":"x"}}`); code != 200 {
 		t.Errorf("write: %d %v", code, body)
 	}
-	code, body := ask("GET", "secret/data/app", devSecretsToken, "")
+	code, body := ask("GET", "secret/data/app", "root", "")
 	data, _ := body["data"].(map[string]any)
 	if inner, _ := data["data"].(map[string]any); code != 200 || inner["password"] != "x" {
 		t.Errorf("read: %d %v", code, body)
 	}
-	code, body = ask("GET", "sys/metrics", devSecretsToken, "")
+	code, body = ask("GET", "sys/metrics", "root", "")
 	if gauges := fmt.Sprint(body["Gauges"]); code != 200 || !strings.Contains(gauges, "Name:vault.core.unsealed Value:1") {
 		t.Errorf("metrics: %d %v", code, body)
 	}

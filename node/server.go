@@ -26,6 +26,7 @@ import (
 	"corbel.dev/corbel/mesh/leaf"
 	"corbel.dev/corbel/monitor/agent"
 	"corbel.dev/corbel/node/config"
+	secretsplane "corbel.dev/corbel/node/planes/secrets"
 	"corbel.dev/corbel/node/spool"
 )
 
@@ -58,11 +59,10 @@ type Process struct {
 	dns        *dnsapi.Server
 	places     *coordinates
 	http       *httpx.Server
-	secrets    *secretsPlane // of dev; nil where it is off
-	monitor    *monitorPlane // nil where it is off
-	watcher    *agent.Agent  // the monitor plane's agent of this host; nil where it is off
+	secrets    *secretsplane.Part // nil where it is off
+	monitor    *monitorPlane      // nil where it is off
+	watcher    *agent.Agent       // the monitor plane's agent of this host; nil where it is off
 	doctor     *physician
-	vault      *VaultServer               // the secrets plane of a server, nil where none is configured
 	hot        *consulapi.Hot             // nil where each request goes through net/http
 	https      atomic.Pointer[tls.Config] // of the HTTPS port; replaced by Reload
 	watches    watches
@@ -93,9 +93,7 @@ func New(cfg *config.Config) (*Process, error) {
 		if p.mesh != nil {
 			p.mesh.ports.close()
 		}
-		if p.vault != nil {
-			p.vault.close()
-		}
+		p.secrets.Close()
 		if p.monitor != nil {
 			p.monitor.close()
 		}
@@ -262,11 +260,7 @@ func (p *Process) loadDefinitions(cfg *config.Config) error {
 // Check names every wrong key and value of what the configuration's own package leaves undecoded.
 func Check(cfg *config.Config) error {
 	_, _, err := firstAuthority(&cfg.Connect)
-	if len(cfg.Secrets) > 0 {
-		_, wrong := secretsOf(cfg)
-		err = errors.Join(err, wrong)
-	}
-	return errors.Join(CheckDefinitions(&cfg.Definitions), err, checkIntroRules(&cfg.AutoConfig))
+	return errors.Join(CheckDefinitions(&cfg.Definitions), err, secretsplane.Check(cfg), checkIntroRules(&cfg.AutoConfig))
 }
 
 // CheckDefinitions names every wrong key and value of the definitions.
@@ -338,7 +332,10 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 		return err
 	}
 	p.api.SetForwardRate(cfg.Limits.RPCRate, cfg.Limits.RPCMaxBurst)
-	if err := p.buildSecrets(); err != nil {
+	p.secrets, err = secretsplane.New(cfg, secretsplane.Doors{
+		Clock: p.clock, Log: p.log, Logs: p.logs, Metrics: p.metrics, Bytes: p.bytes, Faults: p.faults,
+	})
+	if err != nil {
 		return err
 	}
 	if err := p.buildMonitor(); err != nil {
@@ -404,10 +401,7 @@ func (p *Process) addParts() {
 		p.parts.Add("agent cache", c.Run)
 	}
 	if p.secrets != nil {
-		p.parts.Add("secrets", p.secrets.run)
-	}
-	if p.vault != nil {
-		p.parts.Add("secrets plane", p.vault.Run)
+		p.parts.Add("secrets plane", p.secrets.Run)
 	}
 	if p.monitor != nil {
 		p.parts.Add("monitor plane", p.monitor.run)
@@ -517,14 +511,8 @@ func (p *Process) Reload(cfg *config.Config) error {
 		}
 		monitorPorts = &fresh
 	}
-	if p.vault != nil {
-		own, err := secretsOf(cfg)
-		if err == nil {
-			err = p.vault.Reload(own)
-		}
-		if err != nil {
-			return err
-		}
+	if err := p.secrets.Reload(cfg); err != nil {
+		return err
 	}
 	if err := p.loadDefinitions(cfg); err != nil {
 		return err

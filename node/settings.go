@@ -2,10 +2,8 @@ package node
 
 import (
 	"corbel.dev/corbel/api/dnsapi"
-	"corbel.dev/corbel/kit/fault"
 	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/telemetry"
-	"corbel.dev/corbel/telemetry/gometrics"
 )
 
 // telemetrySettings is the telemetry stanza as the sinks take it.
@@ -35,12 +33,4 @@ func dnsSettings(cfg *config.Config) dnsapi.Settings {
 		DisableCompression: d.DisableCompression, OmitNodeMeta: !d.NodeMetaTXT, UseCache: d.UseCache, CacheMaxAge: d.CacheMaxAge,
 		SOA: dnsapi.SOA{Refresh: uint32(d.SOARefresh), Retry: uint32(d.SOARetry), Expire: uint32(d.SOAExpire), MinTTL: uint32(d.SOAMinTTL)},
 	}
-}
-
-// inlineSink is the metrics sink that the fault lab set; nil in every other process.
-func inlineSink(in *fault.Injector) gometrics.Inline {
-	if s := in.Sink(); s != nil {
-		return s
-	}
-	return nil
 }

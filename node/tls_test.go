@@ -1,16 +1,10 @@
 package node
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -20,84 +14,19 @@ import (
 	"time"
 
 	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/core/wire/wiretest"
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/kit/testport"
 	"corbel.dev/corbel/node/config"
 )
 
-// authority issues certificates for a test.
-type authority struct {
-	t    *testing.T
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	next int64
-}
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	a := &authority{t: t, next: 2}
-	var err error
-	if a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-		t.Fatal(err)
-	}
-	a.cert = &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, a.key.Public(), a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
-	return a
-}
-
-func (a *authority) pool() *x509.CertPool {
-	p := x509.NewCertPool()
-	p.AddCert(a.cert)
-	return p
-}
-
-// issue makes a certificate for the name and loopback, valid from and until now plus these.
-func (a *authority) issue(name string, from, until time.Duration) tls.Certificate {
-	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	a.next++
-	leaf := &x509.Certificate{SerialNumber: big.NewInt(a.next), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(from), NotAfter: time.Now().Add(until), KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
-	der, err := x509.CreateCertificate(rand.Reader, leaf, a.cert, key.Public(), a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-}
-
-// store writes ca.pem, cert.pem and key.pem into dir.
-func (a *authority) store(dir string, c tls.Certificate) {
-	a.t.Helper()
-	der, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	for name, block := range map[string]*pem.Block{"ca.pem": {Type: "CERTIFICATE", Bytes: a.cert.Raw},
-		"cert.pem": {Type: "CERTIFICATE", Bytes: c.Certificate[0]}, "key.pem": {Type: "PRIVATE KEY", Bytes: der}} {
-		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
-			a.t.Fatal(err)
-		}
-	}
-}
-
 const goodName = "server.dc1.consul"
 
 // secured starts a server whose RPC and HTTPS ports demand certificates of a.
-func secured(t *testing.T, a *authority, more string) (m *testMember, https, dir, hcl string) {
+func secured(t *testing.T, a *wiretest.Authority, more string) (m *testMember, https, dir, hcl string) {
 	t.Helper()
 	dir = t.TempDir()
-	a.store(dir, a.issue(goodName, -time.Minute, time.Hour))
+	a.Store(dir, a.Issue(goodName, -time.Minute, time.Hour))
 	ports, err := testport.Free(1)
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +60,7 @@ func show(c *tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certificat
 
 // knock reports whether a connection is served that shows c: one for Raft that is not closed within patience is, as
 // it waits for a message.
-func knock(t *testing.T, m *testMember, a *authority, c *tls.Certificate, proto wire.Protocol, group byte, patience time.Duration) bool {
+func knock(t *testing.T, m *testMember, a *wiretest.Authority, c *tls.Certificate, proto wire.Protocol, group byte, patience time.Duration) bool {
 	t.Helper()
 	conn, err := net.DialTimeout("tcp", m.wire.Addr().String(), 30*time.Second)
 	if err != nil {
@@ -139,7 +68,7 @@ func knock(t *testing.T, m *testMember, a *authority, c *tls.Certificate, proto 
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
-	client := tls.Client(conn, &tls.Config{RootCAs: a.pool(), ServerName: goodName, GetClientCertificate: show(c)})
+	client := tls.Client(conn, &tls.Config{RootCAs: a.Pool(), ServerName: goodName, GetClientCertificate: show(c)})
 	if client.Handshake() != nil {
 		return false
 	}
@@ -160,17 +89,17 @@ func knock(t *testing.T, m *testMember, a *authority, c *tls.Certificate, proto 
 // TestStrangersOfRPC is C7: nobody without a valid certificate of the right authority gets through to RPC or Raft.
 func TestStrangersOfRPC(t *testing.T) {
 	t.Parallel()
-	a, other := newAuthority(t), newAuthority(t)
+	a, other := wiretest.NewAuthority(t), wiretest.NewAuthority(t)
 	m, _, _, _ := secured(t, a, "")
 	cert := func(c tls.Certificate) *tls.Certificate { return &c }
 	stranger := map[string]*tls.Certificate{
 		"no certificate":           nil,
-		"of another authority":     cert(other.issue(goodName, -time.Minute, time.Hour)),
-		"expired":                  cert(a.issue(goodName, -time.Hour, -time.Minute)),
-		"not yet valid":            cert(a.issue(goodName, 30*time.Minute, time.Hour)),
-		"expired, of another":      cert(other.issue(goodName, -time.Hour, -time.Minute)),
-		"a client's name for Raft": cert(a.issue("client.dc1.consul", -time.Minute, time.Hour)),
-		"a server's of another dc": cert(a.issue("server.dc2.consul", -time.Minute, time.Hour)),
+		"of another authority":     cert(other.Issue(goodName, -time.Minute, time.Hour)),
+		"expired":                  cert(a.Issue(goodName, -time.Hour, -time.Minute)),
+		"not yet valid":            cert(a.Issue(goodName, 30*time.Minute, time.Hour)),
+		"expired, of another":      cert(other.Issue(goodName, -time.Hour, -time.Minute)),
+		"a client's name for Raft": cert(a.Issue("client.dc1.consul", -time.Minute, time.Hour)),
+		"a server's of another dc": cert(a.Issue("server.dc2.consul", -time.Minute, time.Hour)),
 	}
 	knock := func(c *tls.Certificate, proto wire.Protocol, group byte, patience time.Duration) bool {
 		return knock(t, m, a, c, proto, group, patience)
@@ -183,7 +112,7 @@ func TestStrangersOfRPC(t *testing.T) {
 			t.Errorf("%s: Raft was served", name)
 		}
 	}
-	good := cert(a.issue(goodName, -time.Minute, time.Hour))
+	good := cert(a.Issue(goodName, -time.Minute, time.Hour))
 	if !knock(good, wire.ProtoRPC, 0, 0) || !knock(good, wire.ProtoRaft, catalogGroup, time.Second) {
 		t.Error("a server's own certificate was refused")
 	}
@@ -200,9 +129,9 @@ func TestStrangersOfRPC(t *testing.T) {
 // TestStrangersOfXDS is C7 for the port that Envoys come to: nobody without a valid certificate of the right
 // authority gets a byte of the protocol.
 func TestStrangersOfXDS(t *testing.T) {
-	a, other := newAuthority(t), newAuthority(t)
+	a, other := wiretest.NewAuthority(t), wiretest.NewAuthority(t)
 	dir := t.TempDir()
-	a.store(dir, a.issue(goodName, -time.Minute, time.Hour))
+	a.Store(dir, a.Issue(goodName, -time.Minute, time.Hour))
 	ports, err := testport.Free(1)
 	if err != nil {
 		t.Fatal(err)
@@ -235,19 +164,19 @@ tls { grpc {
 		_, err = io.ReadFull(client, make([]byte, 9)) // the server's settings
 		return err == nil
 	}
-	with := func(roots *authority, c *tls.Certificate) *tls.Config {
-		return &tls.Config{RootCAs: roots.pool(), ServerName: goodName, GetClientCertificate: show(c)}
+	with := func(roots *wiretest.Authority, c *tls.Certificate) *tls.Config {
+		return &tls.Config{RootCAs: roots.Pool(), ServerName: goodName, GetClientCertificate: show(c)}
 	}
 	cert := func(c tls.Certificate) *tls.Certificate { return &c }
-	good := cert(a.issue("proxy", -time.Minute, time.Hour))
+	good := cert(a.Issue("proxy", -time.Minute, time.Hour))
 	if !served(with(a, good)) {
 		t.Error("a valid certificate was refused")
 	}
 	for name, config := range map[string]*tls.Config{
-		"no certificate": with(a, nil), "of another authority": with(a, cert(other.issue("proxy", -time.Minute, time.Hour))),
-		"expired": with(a, cert(a.issue("proxy", -time.Hour, -time.Minute))), "not yet valid": with(a, cert(a.issue("proxy", 30*time.Minute, time.Hour))),
+		"no certificate": with(a, nil), "of another authority": with(a, cert(other.Issue("proxy", -time.Minute, time.Hour))),
+		"expired": with(a, cert(a.Issue("proxy", -time.Hour, -time.Minute))), "not yet valid": with(a, cert(a.Issue("proxy", 30*time.Minute, time.Hour))),
 		"the client trusts another": with(other, good), "plain": nil,
-		"the client wants another name": {RootCAs: a.pool(), ServerName: "elsewhere", GetClientCertificate: show(good)},
+		"the client wants another name": {RootCAs: a.Pool(), ServerName: "elsewhere", GetClientCertificate: show(good)},
 	} {
 		if served(config) {
 			t.Errorf("%s: was served", name)
@@ -272,20 +201,20 @@ func fetchHTTPS(c *http.Client, addr string) (string, *tls.ConnectionState, erro
 
 // TestHTTPS: what the HTTPS port demands, and that a reload changes it for new connections.
 func TestHTTPS(t *testing.T) {
-	a, other := newAuthority(t), newAuthority(t)
+	a, other := wiretest.NewAuthority(t), wiretest.NewAuthority(t)
 	m, addr, dir, hcl := secured(t, a, `tls_min_version = "TLSv1_3"`)
 	cert := func(c tls.Certificate) *tls.Certificate { return &c }
-	good := cert(a.issue("operator", -time.Minute, time.Hour))
-	if body, _, err := fetchHTTPS(httpsClient(a.pool(), good, 0), addr); err != nil || body != "x" {
+	good := cert(a.Issue("operator", -time.Minute, time.Hour))
+	if body, _, err := fetchHTTPS(httpsClient(a.Pool(), good, 0), addr); err != nil || body != "x" {
 		t.Fatalf("the right certificate: %q %v", body, err)
 	}
 	for name, c := range map[string]*http.Client{
-		"no certificate":       httpsClient(a.pool(), nil, 0),
-		"of another authority": httpsClient(a.pool(), cert(other.issue("operator", -time.Minute, time.Hour)), 0),
-		"expired":              httpsClient(a.pool(), cert(a.issue("operator", -time.Hour, -time.Minute)), 0),
-		"not yet valid":        httpsClient(a.pool(), cert(a.issue("operator", 30*time.Minute, time.Hour)), 0),
-		"TLS 1.2":              httpsClient(a.pool(), good, tls.VersionTLS12),
-		"does not trust us":    httpsClient(other.pool(), good, 0),
+		"no certificate":       httpsClient(a.Pool(), nil, 0),
+		"of another authority": httpsClient(a.Pool(), cert(other.Issue("operator", -time.Minute, time.Hour)), 0),
+		"expired":              httpsClient(a.Pool(), cert(a.Issue("operator", -time.Hour, -time.Minute)), 0),
+		"not yet valid":        httpsClient(a.Pool(), cert(a.Issue("operator", 30*time.Minute, time.Hour)), 0),
+		"TLS 1.2":              httpsClient(a.Pool(), good, tls.VersionTLS12),
+		"does not trust us":    httpsClient(other.Pool(), good, 0),
 	} {
 		if body, _, err := fetchHTTPS(c, addr); err == nil {
 			t.Errorf("%s: served %q", name, body)
@@ -304,18 +233,18 @@ func TestHTTPS(t *testing.T) {
 	if err := m.Reload(m.config(true, hcl)); err == nil {
 		t.Error("a reload took nonsense for a certificate")
 	}
-	if body, _, err := fetchHTTPS(httpsClient(a.pool(), good, 0), addr); err != nil || body != "x" {
+	if body, _, err := fetchHTTPS(httpsClient(a.Pool(), good, 0), addr); err != nil || body != "x" {
 		t.Errorf("after the refused reload: %q %v", body, err)
 	}
-	other.store(dir, other.issue(goodName, -time.Minute, time.Hour))
+	other.Store(dir, other.Issue(goodName, -time.Minute, time.Hour))
 	if err := m.Reload(m.config(true, strings.Replace(hcl, "TLSv1_3", "TLSv1_2", 1))); err != nil {
 		t.Fatalf("reload: %v", err)
 	}
-	theirs := cert(other.issue("operator", -time.Minute, time.Hour))
-	if body, state, err := fetchHTTPS(httpsClient(other.pool(), theirs, tls.VersionTLS12), addr); err != nil || body != "x" || state.Version != tls.VersionTLS12 {
+	theirs := cert(other.Issue("operator", -time.Minute, time.Hour))
+	if body, state, err := fetchHTTPS(httpsClient(other.Pool(), theirs, tls.VersionTLS12), addr); err != nil || body != "x" || state.Version != tls.VersionTLS12 {
 		t.Errorf("the new authority, with TLS 1.2: %q %v", body, err)
 	}
-	if _, _, err := fetchHTTPS(httpsClient(other.pool(), good, 0), addr); err == nil {
+	if _, _, err := fetchHTTPS(httpsClient(other.Pool(), good, 0), addr); err == nil {
 		t.Error("a certificate of the former authority is still taken")
 	}
 	polltest.Until(t, func() bool { return m.raft.LeaseHeld() }, "the server to lead on after the reload")

@@ -9,17 +9,18 @@ import (
 
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/core/wire/wiretest"
 	"corbel.dev/corbel/node/config"
 )
 
 // TestDatacentersAreProven: gossip says who is a server of a datacenter; clients' tokens go there when its
 // certificate says so too, also where names are not checked (verify_server_hostname = false).
 func TestDatacentersAreProven(t *testing.T) {
-	a := newAuthority(t)
+	a := wiretest.NewAuthority(t)
 	start := func(name string) *wire.Wire {
-		cert := a.issue(name, -time.Hour, time.Hour)
-		id := &wire.TLS{OwnName: name, Domain: "consul", Server: &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: a.pool()},
-			Client: &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: a.pool()}}
+		cert := a.Issue(name, -time.Hour, time.Hour)
+		id := &wire.TLS{OwnName: name, Domain: "consul", Server: &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: a.Pool()},
+			Client: &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: a.Pool()}}
 		w, err := wire.New(wire.Config{Bind: "127.0.0.1:0", TLS: id})
 		if err != nil {
 			t.Fatal(err)

@@ -129,6 +129,17 @@ func (in *Injector) Sink() *Sink {
 	return in.sink
 }
 
+// Inline is Sink as the metrics of the libraries take it; nil when not armed.
+func (in *Injector) Inline() interface {
+	Name() string
+	Write(line []byte)
+} {
+	if s := in.Sink(); s != nil {
+		return s
+	}
+	return nil
+}
+
 // Cards returns the counters of network cards that the parent gave, nil when it gave none: the machine's own then
 // count.
 func (in *Injector) Cards() map[string]map[string]uint64 {

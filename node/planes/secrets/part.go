@@ -1,0 +1,186 @@
+// Package secretsplane wires the secrets plane: its storage, seal, keeper, cluster, listeners and doctor, by a
+// configuration in Vault's words. It runs as a process of its own (Server), in memory (DevServer), or as a Part of a
+// process that does other things too.
+package secretsplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"syscall"
+
+	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/doctor"
+	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/kit/fault"
+	"corbel.dev/corbel/kit/limit"
+	"corbel.dev/corbel/node/config"
+	"corbel.dev/corbel/node/logs"
+	"corbel.dev/corbel/node/vaultconf"
+	"corbel.dev/corbel/secrets/keeper"
+	"corbel.dev/corbel/telemetry"
+)
+
+// devToken is the root token of dev's secrets, as Vault's users of dev mode expect one that they can type.
+const devToken = "root"
+
+// Doors are what a Part takes of the process that it belongs to.
+type Doors struct {
+	Clock   clock.Clock
+	Log     *slog.Logger
+	Logs    *logs.Logs
+	Metrics *telemetry.Registry
+	Bytes   *limit.Bytes
+	Faults  *fault.Injector
+}
+
+// Part is the secrets plane of a process that does other things too: a server's, or dev's in memory. A nil Part is the
+// plane of a process without one, and does nothing.
+type Part struct {
+	server *Server       // by a secrets block; else nil
+	dev    *secretsPlane // of dev; else nil
+}
+
+// New makes the plane that the configuration asks for and opens its ports; nil when it asks for none.
+func New(cfg *config.Config, d Doors) (*Part, error) {
+	if len(cfg.Secrets) > 0 {
+		own, err := settingsOf(cfg)
+		if err != nil {
+			return nil, err
+		}
+		s, err := newServer(own, os.Stderr, nil, d.Faults, d.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		return &Part{server: s}, nil
+	}
+	if cfg.Listen.Secrets == "" {
+		return nil, nil
+	}
+	for _, addr := range []string{cfg.Listen.Secrets, "127.0.0.1:0"} {
+		dev, _, err := newDevSecrets(secretsConfig{
+			ports: []secretsPort{{listen: httpx.Listen{Address: addr}}}, headerBytes: cfg.HTTP.MaxHeaderBytes,
+			clock: d.Clock, log: d.Log, metrics: d.Metrics, bytes: d.Bytes,
+			keeper: keeper.Config{Local: keeper.Local{Follow: d.Logs.Follow}},
+		}, devToken, "2")
+		if err != nil {
+			return nil, fmt.Errorf("secrets: %w", err)
+		}
+		err = dev.http.Bind()
+		if errors.Is(err, syscall.EADDRINUSE) && !cfg.Given("ports.secrets") && addr == cfg.Listen.Secrets {
+			d.Log.Warn("the port of the secrets plane is in use: another one is taken", "wanted", addr)
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("ports.secrets: %w", err)
+		}
+		return &Part{dev: dev}, nil
+	}
+	return nil, nil
+}
+
+// Check tells what is wrong with the block of the plane.
+func Check(cfg *config.Config) error {
+	if len(cfg.Secrets) == 0 {
+		return nil
+	}
+	_, err := settingsOf(cfg)
+	return err
+}
+
+// settingsOf reads the block of the secrets plane.
+func settingsOf(cfg *config.Config) (*vaultconf.Config, error) {
+	own, err := vaultconf.FromTrees(cfg.Secrets, os.Getenv)
+	if err != nil {
+		return nil, fmt.Errorf("secrets: %w", err)
+	}
+	if own.LogLevel == "" {
+		own.LogLevel = cfg.Logging.Level
+	}
+	return own, nil
+}
+
+// LocksMemory tells whether a server's memory is to be kept out of swap: it has keys, and disable_mlock does not say
+// otherwise.
+func LocksMemory(cfg *config.Config) bool {
+	if len(cfg.Secrets) == 0 {
+		return false
+	}
+	own, err := settingsOf(cfg)
+	return err == nil && !own.DisableMlock // New tells what is wrong with it
+}
+
+// Run serves until ctx ends.
+func (p *Part) Run(ctx context.Context) error {
+	switch {
+	case p == nil:
+		<-ctx.Done()
+		return nil
+	case p.server != nil:
+		return p.server.Run(ctx)
+	default:
+		return p.dev.run(ctx)
+	}
+}
+
+// Close takes back what New did, where Run is not called.
+func (p *Part) Close() {
+	if p != nil && p.server != nil {
+		p.server.close()
+	}
+}
+
+// Reload applies what may change while the plane runs.
+func (p *Part) Reload(cfg *config.Config) error {
+	if p == nil || p.server == nil {
+		return nil
+	}
+	own, err := settingsOf(cfg)
+	if err != nil {
+		return err
+	}
+	return p.server.Reload(own)
+}
+
+// Addr is where dev's plane answers; nil for others, whose configuration says so.
+func (p *Part) Addr() net.Addr {
+	if p == nil || p.dev == nil {
+		return nil
+	}
+	return p.dev.http.Addrs()[0]
+}
+
+// APIAddr is the URL at which clients reach the plane; "" without one.
+func (p *Part) APIAddr() string {
+	switch {
+	case p == nil:
+		return ""
+	case p.server != nil:
+		return p.server.apiAddr
+	default:
+		return "http://" + p.Addr().String()
+	}
+}
+
+// Registries are the plane's own, for the doctor.
+func (p *Part) Registries() []*telemetry.Registry {
+	switch {
+	case p == nil:
+		return nil
+	case p.server != nil:
+		return []*telemetry.Registry{p.server.metrics}
+	default:
+		return []*telemetry.Registry{p.dev.metrics}
+	}
+}
+
+// Depends are the systems that the plane stores in.
+func (p *Part) Depends() []doctor.Dependency {
+	if p == nil || p.server == nil {
+		return nil
+	}
+	return p.server.depends()
+}

@@ -1,0 +1,202 @@
+package secretsplane
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/core/group"
+	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/kit/life"
+	"corbel.dev/corbel/kit/vfs"
+	"corbel.dev/corbel/node/nodeid"
+	"corbel.dev/corbel/node/vaultconf"
+	"corbel.dev/corbel/secrets/cluster"
+	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/storage/filestore"
+	"corbel.dev/corbel/secrets/storage/memstore"
+	"corbel.dev/corbel/telemetry"
+)
+
+// secretsStore is an opened storage, with what several servers need to share it.
+type secretsStore struct {
+	backend storage.Backend
+	lock    storage.Lock  // nil: one server alone
+	raft    *cluster.Node // nil: another backend
+	parts   []life.Part   // what it runs
+	retry   []cluster.JoinTarget
+	late    bool // it was away when it was to be opened
+	// kind and at say what the plane waits for, and where that is.
+	kind string
+	at   []string
+	dir  string // where a server keeps its own; "" where the storage has none
+}
+
+// secretsHost is what a backend may use of the process that it is in.
+type secretsHost struct {
+	fs      vfs.FS
+	clock   clock.Clock
+	log     *slog.Logger
+	metrics *telemetry.Registry
+	id      string // of this server, where the process has one; "" lets the storage keep one
+	wire    *wire.Wire
+	address string // of the wire, as others reach it
+	own     bool   // the wire is the plane's alone
+	wait    bool   // for a storage that is away: else that is an error
+}
+
+// secretsBackends opens each kind of storage that this process has by its keys, and secretsRemotes knows those that are
+// somewhere else. A new backend is a line here.
+var (
+	secretsBackends = map[string]func(h *secretsHost, k *vaultconf.Keys) (secretsStore, error){"inmem": openMemory, "file": openFile, "raft": openRaft}
+	secretsRemotes  = map[string]func(h *secretsHost, k *vaultconf.Keys) (remoteStorage, error){
+		"postgresql": remotePostgres, "consul": remoteConsul, "s3": remoteS3, "gcs": remoteGCS,
+	}
+)
+
+// openStorage opens what a storage stanza asks for.
+func openStorage(ctx context.Context, h *secretsHost, b vaultconf.Block) (s secretsStore, err error) {
+	open, remote := secretsBackends[b.Type], secretsRemotes[b.Type]
+	switch {
+	case open != nil:
+		s, err = open(h, b.Keys)
+	case remote != nil:
+		s, err = openRemote(ctx, h, b, remote)
+	default:
+		kinds := slices.Sorted(maps.Keys(secretsBackends))
+		kinds = slices.Sorted(slices.Values(slices.AppendSeq(kinds, maps.Keys(secretsRemotes))))
+		return secretsStore{}, fmt.Errorf("storage: the type %q is unknown: it is one of %s", b.Type, strings.Join(kinds, ", "))
+	}
+	if err != nil {
+		return secretsStore{}, fmt.Errorf("storage %q: %w", b.Type, err)
+	}
+	b.Keys.Done()
+	if err := b.Keys.Err(); err != nil {
+		_ = s.backend.Close()
+		return secretsStore{}, err
+	}
+	s.kind = b.Type
+	if s.raft == nil && b.Type != "inmem" && h.metrics != nil {
+		s.backend = storage.Meter(s.backend, "secrets", h.metrics)
+	}
+	if !s.late {
+		h.log.Info("secrets: storage is open", "type", b.Type, "durability", s.backend.Info().Durability)
+	}
+	return s, nil
+}
+
+func openMemory(_ *secretsHost, k *vaultconf.Keys) (secretsStore, error) {
+	k.Ignore("max_parallel", "disable_transactions", "max_value_size")
+	return secretsStore{backend: memstore.New()}, nil
+}
+
+func openFile(h *secretsHost, k *vaultconf.Keys) (secretsStore, error) {
+	k.Ignore("max_parallel")
+	store, err := filestore.Open(filestore.Config{Dir: k.String("path", ""), FS: h.fs, Log: h.log})
+	return secretsStore{backend: store}, err
+}
+
+func openRaft(h *secretsHost, k *vaultconf.Keys) (secretsStore, error) {
+	dir := k.String("path", "")
+	if dir == "" {
+		return secretsStore{}, fmt.Errorf("path: is missing")
+	}
+	if err := h.fs.MkdirAll(dir, 0o700); err != nil {
+		return secretsStore{}, fmt.Errorf("path: %w", err)
+	}
+	lock, err := h.fs.Lock(filepath.Join(dir, "lock"))
+	if err != nil {
+		return secretsStore{}, fmt.Errorf("path: %w", err)
+	}
+	s, err := newRaftStore(h, k, dir)
+	if err != nil {
+		_ = lock.Close()
+		return secretsStore{}, err
+	}
+	s.backend, s.dir = &lockedBackend{s.backend, lock.Close}, dir
+	return s, nil
+}
+
+func newRaftStore(h *secretsHost, k *vaultconf.Keys, dir string) (s secretsStore, err error) {
+	cfg, retry, err := readRaft(h, k)
+	if err != nil {
+		return s, err
+	}
+	if cfg.ID == "" {
+		if cfg.ID, err = nodeid.Of(h.fs, dir, "", false); err != nil {
+			return s, err
+		}
+	}
+	cfg.Dir, s.retry = dir, retry
+	node, err := cluster.NewNode(cfg)
+	if err != nil {
+		return s, err
+	}
+	s.backend, s.lock, s.raft, s.parts = node, node, node, []life.Part{{Name: "secrets raft", Run: node.Run}}
+	return s, nil
+}
+
+// readRaft reads the keys of a Raft storage but for its path.
+func readRaft(h *secretsHost, k *vaultconf.Keys) (cfg cluster.RaftConfig, retry []cluster.JoinTarget, err error) {
+	pilot := group.DefaultAutopilotConfig()
+	pilot.CleanupDeadServers, pilot.LastContactThreshold, pilot.MaxTrailingLogs = false, 10*time.Second, 1000
+	cfg = cluster.RaftConfig{ID: k.String("node_id", h.id), Address: h.address, Wire: h.wire, Own: h.own, Multiplier: k.Int("performance_multiplier", 1),
+		SnapshotThreshold: uint64(k.Int("snapshot_threshold", 0)), TrailingLogs: uint64(k.Int("trailing_logs", 0)), SnapshotInterval: k.Duration("snapshot_interval", 0),
+		Autopilot: pilot, FS: h.fs, Clock: h.clock, Log: h.log, Metrics: h.metrics}
+	k.Ignore("max_entry_size", "max_transaction_size", "autopilot_reconcile_interval", "autopilot_update_interval", "max_mount_and_namespace_table_entry_size",
+		"autopilot_redundancy_zone", "autopilot_upgrade_version", "freelist_type", "raft_wal", "raft_log_verifier_enabled")
+	nonVoter := k.Bool("retry_join_as_non_voter", false)
+	for _, b := range k.Blocks("retry_join") {
+		t, err := joinTarget(b)
+		if err != nil {
+			return cfg, nil, err
+		}
+		t.NonVoter = nonVoter
+		retry = append(retry, t)
+	}
+	return cfg, retry, nil
+}
+
+// joinTarget reads a retry_join stanza.
+func joinTarget(k *vaultconf.Keys) (t cluster.JoinTarget, err error) {
+	t.APIAddr, t.ServerName = k.String("leader_api_addr", ""), k.String("leader_tls_servername", "")
+	for name, dst := range map[string]*[]byte{"leader_ca_cert": &t.CACert, "leader_client_cert": &t.ClientCert, "leader_client_key": &t.ClientKey} {
+		*dst = []byte(k.String(name, ""))
+		if file := k.String(name+"_file", ""); file != "" {
+			if *dst, err = vfs.ReadFile(vfs.OS{}, file); err != nil {
+				return t, fmt.Errorf("retry_join.%s_file: %w", name, err)
+			}
+		}
+	}
+	if k.Has("auto_join") {
+		return t, fmt.Errorf("retry_join.auto_join: is not supported: name the servers with leader_api_addr")
+	}
+	k.Ignore("auto_join_scheme", "auto_join_port")
+	if t.APIAddr == "" {
+		return t, fmt.Errorf("retry_join.leader_api_addr: is missing")
+	}
+	k.Done()
+	return t, nil
+}
+
+// lockedBackend gives a lock back when it is closed.
+type lockedBackend struct {
+	storage.Backend
+	unlock func() error
+}
+
+// Close implements storage.Backend.
+func (b *lockedBackend) Close() error {
+	err := b.Backend.Close()
+	if b.unlock != nil {
+		_ = b.unlock()
+		b.unlock = nil
+	}
+	return err
+}
