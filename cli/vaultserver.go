@@ -90,10 +90,10 @@ func (e *env) runVaultServer(c *cobra.Command, paths []string, level string, che
 		return fmt.Errorf("cannot start: %w", err)
 	}
 	if check {
-		for _, w := range cfg.Warnings {
-			fmt.Fprintf(e.Err, "warning: %s\n", w)
+		if err := secretsplane.CheckServer(cfg, e.Getenv, e.Err); err != nil {
+			return err
 		}
-		return e.Printf("The configuration is good.\n")
+		return e.Printf("The configuration is valid. Diagnose also tries the storage, seals and listeners.\n")
 	}
 	e.guard(!cfg.DisableMlock)
 	s, err := secretsplane.NewServer(cfg, e.Err)

@@ -58,6 +58,29 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 }
 
+// TestCommandsAreDocumented: docs/cli.md has each command and each bench.
+func TestCommandsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "cli.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range [][]string{nil, {"bench"}} {
+		help, err := exec.Command(filepath.Join(binDir, "corbel"), append(of, "--help")...).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := regexp.MustCompile(`(?m)^  ([a-z-]+)  +[A-Z]`).FindAllSubmatch(help, -1)
+		if len(all) < 15 {
+			t.Errorf("%v has only %d commands: has the form of the help changed?", of, len(all))
+		}
+		for _, m := range all {
+			if !regexp.MustCompile("`" + string(m[1]) + "[ `]").Match(page) {
+				t.Errorf("docs/cli.md lacks %v %s", of, m[1])
+			}
+		}
+	}
+}
+
 // shellLines are the lines of all ```sh and ```console blocks.
 func shellLines(page string) []string {
 	var lines []string

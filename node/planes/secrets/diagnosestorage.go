@@ -102,7 +102,7 @@ func (d *vaultDiagnosis) checkStorage(ctx context.Context) *diagnosis.Check {
 			}
 		}
 	case secretsBackends[b.Type] == nil:
-		err = fmt.Errorf("storage: the type %q is unknown", b.Type)
+		err = unknownStorage(b.Type)
 	default:
 		err = readLocal(d.host(), b)
 	}

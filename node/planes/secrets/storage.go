@@ -2,7 +2,9 @@ package secretsplane
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"path/filepath"
@@ -60,6 +62,26 @@ var (
 	}
 )
 
+// unknownStorage is nil for a type that openStorage knows.
+func unknownStorage(kind string) error {
+	if secretsBackends[kind] != nil || secretsRemotes[kind] != nil {
+		return nil
+	}
+	kinds := slices.Sorted(maps.Keys(secretsBackends))
+	kinds = slices.Sorted(slices.Values(slices.AppendSeq(kinds, maps.Keys(secretsRemotes))))
+	return fmt.Errorf("storage: the type %q is unknown: it is one of %s", kind, strings.Join(kinds, ", "))
+}
+
+// CheckServer says what of a server's configuration cannot work, without opening or asking anything. Its warnings go
+// to w.
+func CheckServer(cfg *vaultconf.Config, getenv func(string) string, w io.Writer) error {
+	for _, text := range cfg.Warnings {
+		fmt.Fprintf(w, "warning: %s\n", text)
+	}
+	_, err := openSeals(cfg.Seals, getenv, slog.New(slog.DiscardHandler))
+	return errors.Join(unknownStorage(cfg.Storage.Type), err)
+}
+
 // openStorage opens what a storage stanza asks for.
 func openStorage(ctx context.Context, h *secretsHost, b vaultconf.Block) (s secretsStore, err error) {
 	open, remote := secretsBackends[b.Type], secretsRemotes[b.Type]
@@ -69,9 +91,7 @@ func openStorage(ctx context.Context, h *secretsHost, b vaultconf.Block) (s secr
 	case remote != nil:
 		s, err = openRemote(ctx, h, b, remote)
 	default:
-		kinds := slices.Sorted(maps.Keys(secretsBackends))
-		kinds = slices.Sorted(slices.Values(slices.AppendSeq(kinds, maps.Keys(secretsRemotes))))
-		return secretsStore{}, fmt.Errorf("storage: the type %q is unknown: it is one of %s", b.Type, strings.Join(kinds, ", "))
+		return secretsStore{}, unknownStorage(b.Type)
 	}
 	if err != nil {
 		return secretsStore{}, fmt.Errorf("storage %q: %w", b.Type, err)
