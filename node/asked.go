@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
@@ -66,12 +67,12 @@ func judged(ctx context.Context, target string) (*http.Request, error) {
 	return r, nil
 }
 
-func (p *Process) answerServer(ctx context.Context, target string) (*recorder, error) {
+func (p *Process) answerServer(ctx context.Context, target string) (*httpx.Recorder, error) {
 	r, err := judged(ctx, target)
 	if err != nil {
 		return nil, err
 	}
-	answer := &recorder{header: http.Header{}}
+	answer := httpx.NewRecorder()
 	p.withProfiles(p.api).ServeHTTP(answer, r)
 	answer.WriteHeader(http.StatusOK)
 	return answer, nil
@@ -88,7 +89,7 @@ func (p *Process) serveAsked(ctx context.Context, req []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return answer.encode(), nil
+	return encodeReply(answer), nil
 }
 
 // serveAskedStream implements methodAskStream.

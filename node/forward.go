@@ -291,51 +291,28 @@ func serveForwarded(api http.Handler, parting context.Context, ending *atomic.Bo
 		if err != nil {
 			return nil, err
 		}
-		w := &recorder{header: http.Header{}}
+		w := httpx.NewRecorder()
 		if r.Method != http.MethodGet || !blocks(r) {
 			api.ServeHTTP(w, r)
-			return w.encode(), nil
+			return encodeReply(w), nil
 		}
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		defer context.AfterFunc(parting, cancel)()
 		api.ServeHTTP(w, r.WithContext(ctx))
-		if w.status >= http.StatusInternalServerError && ending.Load() {
+		if w.Status >= http.StatusInternalServerError && ending.Load() {
 			return nil, errParting
 		}
-		return w.encode(), nil
+		return encodeReply(w), nil
 	}
 }
 
-// recorder keeps an answer for the way back.
-type recorder struct {
-	header http.Header
-	status int
-	body   []byte
-}
-
-// Header implements http.ResponseWriter.
-func (w *recorder) Header() http.Header { return w.header }
-
-// WriteHeader implements http.ResponseWriter.
-func (w *recorder) WriteHeader(status int) {
-	if w.status == 0 {
-		w.status = status
-	}
-}
-
-// Write implements http.ResponseWriter.
-func (w *recorder) Write(p []byte) (int, error) {
+// encodeReply makes an answer ready for the way back.
+func encodeReply(w *httpx.Recorder) []byte {
 	w.WriteHeader(http.StatusOK)
-	w.body = append(w.body, p...)
-	return len(p), nil
-}
-
-func (w *recorder) encode() []byte {
-	w.WriteHeader(http.StatusOK)
-	b, mark := pack.Begin(make([]byte, 0, 256+len(w.body)))
-	b = appendHeader(pack.Uint(b, uint64(w.status)), w.header)
-	return pack.End(pack.Bytes(b, w.body), mark)
+	b, mark := pack.Begin(make([]byte, 0, 256+len(w.Body)))
+	b = appendHeader(pack.Uint(b, uint64(w.Status)), w.Head)
+	return pack.End(pack.Bytes(b, w.Body), mark)
 }
 
 func appendHeader(b []byte, h http.Header) []byte {

@@ -71,7 +71,7 @@ func FuzzForwardFrames(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(raw)
-	f.Add((&recorder{header: http.Header{"A": {"b"}}, body: []byte("x")}).encode())
+	f.Add(encodeReply(&httpx.Recorder{Head: http.Header{"A": {"b"}}, Body: []byte("x")}))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		if r, err := decodeRequest(t.Context(), p); err == nil && r.URL == nil {
 			t.Fatal("a request without a URL")

@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
@@ -178,11 +179,11 @@ func serveOffer(api http.Handler, u *spool.Bodies) rpc.Handler {
 		}
 		body := &offered{}
 		r.Body, r.ContentLength = body, -1
-		w := &recorder{header: http.Header{}}
+		w := httpx.NewRecorder()
 		api.ServeHTTP(w, r)
 		var id string
 		if !body.wanted {
-			return pack.Bytes(pack.String(pack.Bool(nil, false), ""), w.encode()), nil
+			return pack.Bytes(pack.String(pack.Bool(nil, false), ""), encodeReply(w)), nil
 		}
 		if !onlyAsks {
 			if id, err = u.Begin(ownerOf(ctx, r)); err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
@@ -99,17 +100,17 @@ func (p *Process) rootsOfServers(ctx context.Context, index uint64) (leaf.Roots,
 		return leaf.Roots{}, err
 	}
 	r.RequestURI, r.RemoteAddr = path, "127.0.0.1:0"
-	answer := &recorder{header: http.Header{}}
+	answer := httpx.NewRecorder()
 	p.api.ServeHTTP(answer, r)
 	answer.WriteHeader(http.StatusOK)
-	if answer.status != http.StatusOK {
-		return leaf.Roots{}, fmt.Errorf("%d %s", answer.status, strings.TrimSpace(string(answer.body)))
+	if answer.Status != http.StatusOK {
+		return leaf.Roots{}, fmt.Errorf("%d %s", answer.Status, strings.TrimSpace(string(answer.Body)))
 	}
 	var out struct{ ActiveRootID, TrustDomain string }
-	if err := json.Unmarshal(answer.body, &out); err != nil {
+	if err := json.Unmarshal(answer.Body, &out); err != nil {
 		return leaf.Roots{}, err
 	}
-	at, err := strconv.ParseUint(answer.header.Get("X-Consul-Index"), 10, 64)
+	at, err := strconv.ParseUint(answer.Head.Get("X-Consul-Index"), 10, 64)
 	return leaf.Roots{TrustDomain: out.TrustDomain, Active: out.ActiveRootID, Index: at}, err
 }
 

@@ -88,7 +88,7 @@ func (v meshView) Reach(ctx context.Context, node, path string) (int, []byte, er
 		if err != nil {
 			return 0, nil, err
 		}
-		return answer.status, answer.body, nil
+		return answer.Status, answer.Body, nil
 	}
 	m, ok := v.p.pool.Member(member.ActAskMember, node)
 	if !ok {

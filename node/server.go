@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -28,6 +29,7 @@ import (
 	"corbel.dev/corbel/node/config"
 	secretsplane "corbel.dev/corbel/node/planes/secrets"
 	"corbel.dev/corbel/node/spool"
+	"corbel.dev/corbel/node/watch"
 )
 
 // devRetention switches Prometheus on in dev.
@@ -65,7 +67,7 @@ type Process struct {
 	doctor     *physician
 	hot        *consulapi.Hot             // nil where each request goes through net/http
 	https      atomic.Pointer[tls.Config] // of the HTTPS port; replaced by Reload
-	watches    watches
+	watches    *watch.Watches
 	serverUp   chan struct{}
 	left       chan struct{}   // told when the process left on request: it ends
 	ending     atomic.Bool     // Drain began: not ready any more
@@ -109,6 +111,10 @@ func New(cfg *config.Config) (*Process, error) {
 // build makes the graph, in the order in which its parts start.
 func (p *Process) build() (err error) {
 	promapi.Declare(p.metrics)
+	p.watches = watch.New(watch.Config{
+		API:   http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.api.ServeHTTP(w, r) }), // built later
+		Clock: p.clock, Log: p.log, Token: func() string { return p.tokens.get(tokenDefault) },
+	})
 	p.places = newCoordinates(p)
 	servers := &catalogServers{client: p.rpc, own: func() applier { return nil }, target: p.anyServer}
 	forward := &forwarder{client: p.rpc, leader: func() string { return "" }, others: p.others, changes: p.pool.Changes,
@@ -153,8 +159,6 @@ func (p *Process) build() (err error) {
 		return err
 	}
 	p.answerRPC(servers)
-	p.watches.api, p.watches.clock, p.watches.log = p.api, p.clock, p.log
-	p.watches.token = func() string { return p.tokens.get(tokenDefault) }
 	p.meter()
 	if p.doctor, err = newPhysician(p); err != nil {
 		return err
@@ -246,14 +250,14 @@ func (p *Process) taggedAddresses() map[string]string {
 // loadDefinitions takes the services and checks of the configuration files.
 func (p *Process) loadDefinitions(cfg *config.Config) error {
 	services, checks, err := parseDefinitions(&cfg.Definitions)
-	list, failed := parseWatches(cfg.Definitions.Watches)
+	list, failed := watch.Parse(cfg.Definitions.Watches)
 	if err = errors.Join(err, failed); err != nil {
 		return err
 	}
 	if err := p.local.SetFileDefinitions(services, checks); err != nil {
 		return err
 	}
-	p.watches.set(list)
+	p.watches.Set(list)
 	return nil
 }
 
@@ -266,7 +270,7 @@ func Check(cfg *config.Config) error {
 // CheckDefinitions names every wrong key and value of the definitions.
 func CheckDefinitions(d *config.Definitions) error {
 	_, _, err := parseDefinitions(d)
-	_, failed := parseWatches(d.Watches)
+	_, failed := watch.Parse(d.Watches)
 	_, wrong := bootstrapEntries(d.ConfigEntries)
 	return errors.Join(err, failed, wrong)
 }
@@ -385,7 +389,7 @@ func (p *Process) addParts() {
 	p.access.addParts(p)
 	p.parts.Add("server watch", p.watchServers)
 	p.parts.Add("local", p.local.Run)
-	p.parts.Add("watches", p.watches.run)
+	p.parts.Add("watches", p.watches.Run)
 	if p.cfg.Connect.Enabled {
 		p.parts.Add("leaf certificates", p.leaves.Run)
 		p.addMesh()

@@ -8,6 +8,7 @@ import (
 
 	"corbel.dev/corbel/api/consulapi"
 	"corbel.dev/corbel/api/dnsapi"
+	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/api/xds/h2"
 	"corbel.dev/corbel/api/xds/side"
 	"corbel.dev/corbel/catalog/acl"
@@ -53,10 +54,10 @@ func (p *Process) askSelf(ctx context.Context, method, path, token string, body 
 	if token != "" {
 		r.Header.Set("X-Consul-Token", token)
 	}
-	w := &recorder{header: http.Header{}}
+	w := httpx.NewRecorder()
 	p.api.ServeHTTP(w, r)
 	w.WriteHeader(http.StatusOK)
-	return w.status, w.header.Get("X-Consul-Index"), w.body, ctx.Err()
+	return w.Status, w.Head.Get("X-Consul-Index"), w.Body, ctx.Err()
 }
 
 // mayWriteService tells whether a token has service:write on a service, or with "" on any.

@@ -1,4 +1,6 @@
-package node
+// Package watch runs the watches of a configuration: each asks this process's own API, again and again, and tells a
+// script or an HTTP handler of each answer that differs from the one before.
+package watch
 
 import (
 	"bytes"
@@ -21,6 +23,7 @@ import (
 	"syscall"
 	"time"
 
+	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/clock"
 )
@@ -35,8 +38,8 @@ const (
 	maxHandlerBytes = 4 << 10 // of a handler's output, for the log
 )
 
-// watch is one entry of watches: a question, and what to do when its answer changes.
-type watch struct {
+// Watch is one entry of watches: a question, and what to do when its answer changes.
+type Watch struct {
 	name   string // for the log
 	path   string // of the blocking query
 	token  string
@@ -52,12 +55,12 @@ type watch struct {
 	client  *http.Client
 }
 
-// parseWatches reads the watches of a configuration. Every wrong one is named.
-func parseWatches(list []map[string]any) ([]*watch, error) {
-	var all []*watch
+// Parse reads the watches of a configuration. Every wrong one is named.
+func Parse(list []map[string]any) ([]*Watch, error) {
+	var all []*Watch
 	var wrong []error
 	for i, m := range list {
-		w, err := parseWatch(m)
+		w, err := parse(m)
 		if err != nil {
 			err = fmt.Errorf("watches[%d]: %w", i, err)
 		}
@@ -106,10 +109,10 @@ func (s *stanza) texts(key string) []string {
 	return nil
 }
 
-func parseWatch(m map[string]any) (*watch, error) {
+func parse(m map[string]any) (*Watch, error) {
 	s := &stanza{m: maps.Clone(m)}
 	kind := s.text("type")
-	w := &watch{name: kind, token: s.text("token")}
+	w := &Watch{name: kind, token: s.text("token")}
 	query := url.Values{}
 	if dc := s.text("datacenter"); dc != "" {
 		query.Set("dc", dc)
@@ -175,7 +178,7 @@ func parseWatch(m map[string]any) (*watch, error) {
 }
 
 // handler reads what a watch does.
-func (w *watch) handler(s *stanza) {
+func (w *Watch) handler(s *stanza) {
 	kind, script := s.text("handler_type"), s.text("handler")
 	if w.args = s.texts("args"); script != "" {
 		w.args = []string{"/bin/sh", "-c", script}
@@ -220,23 +223,30 @@ func (w *watch) handler(s *stanza) {
 	}
 }
 
-// watches runs the watches of the configuration: each asks this process's own API and tells
-// its handler of each answer that differs from the one before.
-type watches struct {
-	api   http.Handler
-	clock clock.Clock
-	log   *slog.Logger
-	token func() string // for watches without one
+// Config is what watches need. All fields but Token are set.
+type Config struct {
+	API   http.Handler
+	Clock clock.Clock
+	Log   *slog.Logger
+	Token func() string // for watches without one
+}
+
+// Watches runs those that were set last. Several goroutines may use it at once.
+type Watches struct {
+	cfg Config
 
 	mu      sync.Mutex // guards what follows
 	ctx     context.Context
-	list    []*watch
+	list    []*Watch
 	running sync.WaitGroup
 	stop    context.CancelFunc // of those running
 }
 
-// set replaces the watches.
-func (s *watches) set(list []*watch) {
+// New makes one without watches, and starts nothing.
+func New(cfg Config) *Watches { return &Watches{cfg: cfg} }
+
+// Set replaces the watches.
+func (s *Watches) Set(list []*Watch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.list = list
@@ -246,7 +256,7 @@ func (s *watches) set(list []*watch) {
 }
 
 // startLocked ends the watches of before and begins the others.
-func (s *watches) startLocked() {
+func (s *Watches) startLocked() {
 	if s.stop != nil {
 		s.stop()
 	}
@@ -257,8 +267,8 @@ func (s *watches) startLocked() {
 	}
 }
 
-// run owns the watches until ctx ends.
-func (s *watches) run(ctx context.Context) error {
+// Run owns the watches until ctx ends.
+func (s *Watches) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.ctx = ctx
 	s.startLocked()
@@ -273,14 +283,14 @@ func (s *watches) run(ctx context.Context) error {
 }
 
 // follow asks and tells until ctx ends.
-func (s *watches) follow(ctx context.Context, w *watch) {
+func (s *Watches) follow(ctx context.Context, w *Watch) {
 	seen, told := "", [sha256.Size]byte{}
 	wait := backoff.Backoff{Min: watchRetryMin, Max: watchRetryMax}
 	for ctx.Err() == nil {
 		body, next, err := s.ask(ctx, w, seen)
 		if err != nil {
 			if ctx.Err() == nil {
-				s.log.Warn("a watch was not answered", "watch", w.name, "error", err)
+				s.cfg.Log.Warn("a watch was not answered", "watch", w.name, "error", err)
 			}
 			s.pause(ctx, wait.Next())
 			continue
@@ -292,14 +302,14 @@ func (s *watches) follow(ctx context.Context, w *watch) {
 		if sum := sha256.Sum256(body); sum != told {
 			told = sum
 			if err := w.tell(ctx, body, next); err != nil && ctx.Err() == nil {
-				s.log.Error("a watch's handler failed", "watch", w.name, "error", err)
+				s.cfg.Log.Error("a watch's handler failed", "watch", w.name, "error", err)
 			}
 		}
 	}
 }
 
-func (s *watches) pause(ctx context.Context, d time.Duration) {
-	t := s.clock.NewTimer(d)
+func (s *Watches) pause(ctx context.Context, d time.Duration) {
+	t := s.cfg.Clock.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -309,7 +319,7 @@ func (s *watches) pause(ctx context.Context, d time.Duration) {
 
 // ask asks the process's own API for something else than was seen: an index or a hash, which comes with the
 // answer. A missing key is an answer: null.
-func (s *watches) ask(ctx context.Context, w *watch, seen string) (body []byte, next string, err error) {
+func (s *Watches) ask(ctx context.Context, w *Watch, seen string) (body []byte, next string, err error) {
 	target, param, header := w.path, "index", "X-Consul-Index"
 	if w.hashed {
 		param, header = "hash", "X-Consul-Contenthash"
@@ -323,33 +333,33 @@ func (s *watches) ask(ctx context.Context, w *watch, seen string) (body []byte, 
 	}
 	r.RequestURI, r.RemoteAddr = target, "127.0.0.1:0"
 	token := w.token
-	if token == "" && s.token != nil {
-		token = s.token()
+	if token == "" && s.cfg.Token != nil {
+		token = s.cfg.Token()
 	}
 	if token != "" {
 		r.Header.Set("X-Consul-Token", token)
 	}
-	answer := &recorder{header: http.Header{}}
-	s.api.ServeHTTP(answer, r)
+	answer := httpx.NewRecorder()
+	s.cfg.API.ServeHTTP(answer, r)
 	answer.WriteHeader(http.StatusOK)
-	next = answer.header.Get(header) // absent: the row does not block
+	next = answer.Head.Get(header) // absent: the row does not block
 	switch {
-	case answer.status == http.StatusNotFound && len(answer.body) == 0:
+	case answer.Status == http.StatusNotFound && len(answer.Body) == 0:
 		return []byte("null"), next, nil
-	case answer.status != http.StatusOK:
-		return nil, "", fmt.Errorf("%d %s", answer.status, bytes.TrimSpace(answer.body))
+	case answer.Status != http.StatusOK:
+		return nil, "", fmt.Errorf("%d %s", answer.Status, bytes.TrimSpace(answer.Body))
 	case w.single:
 		var list []json.RawMessage
-		if err := json.Unmarshal(answer.body, &list); err != nil || len(list) != 1 {
+		if err := json.Unmarshal(answer.Body, &list); err != nil || len(list) != 1 {
 			return nil, "", fmt.Errorf("the answer is no key: %v", err)
 		}
 		return list[0], next, nil
 	}
-	return answer.body, next, nil
+	return answer.Body, next, nil
 }
 
 // tell gives an answer to the handler.
-func (w *watch) tell(ctx context.Context, body []byte, index string) error {
+func (w *Watch) tell(ctx context.Context, body []byte, index string) error {
 	if w.url != "" {
 		return w.post(ctx, body, index)
 	}
@@ -368,7 +378,7 @@ func (w *watch) tell(ctx context.Context, body []byte, index string) error {
 	return nil
 }
 
-func (w *watch) post(ctx context.Context, body []byte, index string) error {
+func (w *Watch) post(ctx context.Context, body []byte, index string) error {
 	r, err := http.NewRequestWithContext(ctx, w.method, w.url, bytes.NewReader(body))
 	if err != nil {
 		return err
