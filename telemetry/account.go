@@ -28,3 +28,9 @@ func ChargeStorage(ctx context.Context, took time.Duration, commits int64) {
 		a.Commits.Add(commits)
 	}
 }
+
+// Lasting observes how long something takes, at its end: defer t.Lasting()().
+func (t *Timing) Lasting() func() {
+	begin := time.Now()
+	return func() { t.Observe(time.Since(begin)) }
+}

@@ -6,7 +6,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
-	"corbel.dev/corbel/secrets/keeper"
+	"corbel.dev/corbel/secrets/sealing"
 )
 
 // keyPaths are those of rekey and generate-root: the active server's, without an envelope. Without a token they are
@@ -19,24 +19,24 @@ var keyPaths = map[string]struct {
 	"sys/generate-root/attempt": {serve: (*API).rootAttempt, root: true},
 	"sys/generate-root/update":  {serve: (*API).rootUpdate, root: true},
 
-	"sys/rekey/init": {serve: rekeyOf((*API).rekeyInit, keeper.RekeyBarrier)}, "sys/rekey/update": {serve: rekeyOf((*API).rekeyUpdate, keeper.RekeyBarrier)},
-	"sys/rekey/verify": {serve: rekeyOf((*API).rekeyVerify, keeper.RekeyBarrier)}, "sys/rekey/backup": {serve: rekeyOf((*API).rekeyBackup, keeper.RekeyBarrier), must: true},
-	"sys/rekey-recovery-key/init":   {serve: rekeyOf((*API).rekeyInit, keeper.RekeyRecovery)},
-	"sys/rekey-recovery-key/update": {serve: rekeyOf((*API).rekeyUpdate, keeper.RekeyRecovery)},
-	"sys/rekey-recovery-key/verify": {serve: rekeyOf((*API).rekeyVerify, keeper.RekeyRecovery)},
-	"sys/rekey/recovery-key-backup": {serve: rekeyOf((*API).rekeyBackup, keeper.RekeyRecovery), must: true},
+	"sys/rekey/init": {serve: rekeyOf((*API).rekeyInit, sealing.RekeyBarrier)}, "sys/rekey/update": {serve: rekeyOf((*API).rekeyUpdate, sealing.RekeyBarrier)},
+	"sys/rekey/verify": {serve: rekeyOf((*API).rekeyVerify, sealing.RekeyBarrier)}, "sys/rekey/backup": {serve: rekeyOf((*API).rekeyBackup, sealing.RekeyBarrier), must: true},
+	"sys/rekey-recovery-key/init":   {serve: rekeyOf((*API).rekeyInit, sealing.RekeyRecovery)},
+	"sys/rekey-recovery-key/update": {serve: rekeyOf((*API).rekeyUpdate, sealing.RekeyRecovery)},
+	"sys/rekey-recovery-key/verify": {serve: rekeyOf((*API).rekeyVerify, sealing.RekeyRecovery)},
+	"sys/rekey/recovery-key-backup": {serve: rekeyOf((*API).rekeyBackup, sealing.RekeyRecovery), must: true},
 
-	"sys/rotate/root/init":       {serve: rekeyOf((*API).rekeyInit, keeper.RekeyBarrier), must: true},
-	"sys/rotate/root/update":     {serve: rekeyOf((*API).rekeyUpdate, keeper.RekeyBarrier), must: true},
-	"sys/rotate/root/verify":     {serve: rekeyOf((*API).rekeyVerify, keeper.RekeyBarrier), must: true},
-	"sys/rotate/root/backup":     {serve: rekeyOf((*API).rekeyBackup, keeper.RekeyBarrier), must: true},
-	"sys/rotate/recovery/init":   {serve: rekeyOf((*API).rekeyInit, keeper.RekeyRecovery), must: true},
-	"sys/rotate/recovery/update": {serve: rekeyOf((*API).rekeyUpdate, keeper.RekeyRecovery), must: true},
-	"sys/rotate/recovery/verify": {serve: rekeyOf((*API).rekeyVerify, keeper.RekeyRecovery), must: true},
-	"sys/rotate/recovery/backup": {serve: rekeyOf((*API).rekeyBackup, keeper.RekeyRecovery), must: true},
+	"sys/rotate/root/init":       {serve: rekeyOf((*API).rekeyInit, sealing.RekeyBarrier), must: true},
+	"sys/rotate/root/update":     {serve: rekeyOf((*API).rekeyUpdate, sealing.RekeyBarrier), must: true},
+	"sys/rotate/root/verify":     {serve: rekeyOf((*API).rekeyVerify, sealing.RekeyBarrier), must: true},
+	"sys/rotate/root/backup":     {serve: rekeyOf((*API).rekeyBackup, sealing.RekeyBarrier), must: true},
+	"sys/rotate/recovery/init":   {serve: rekeyOf((*API).rekeyInit, sealing.RekeyRecovery), must: true},
+	"sys/rotate/recovery/update": {serve: rekeyOf((*API).rekeyUpdate, sealing.RekeyRecovery), must: true},
+	"sys/rotate/recovery/verify": {serve: rekeyOf((*API).rekeyVerify, sealing.RekeyRecovery), must: true},
+	"sys/rotate/recovery/backup": {serve: rekeyOf((*API).rekeyBackup, sealing.RekeyRecovery), must: true},
 }
 
-func rekeyOf(f func(*API, *http.Request, *secrets.Fields, keeper.RekeyKind) (any, error), kind keeper.RekeyKind) func(*API, http.ResponseWriter, *http.Request, *secrets.Fields) (any, error) {
+func rekeyOf(f func(*API, *http.Request, *secrets.Fields, sealing.RekeyKind) (any, error), kind sealing.RekeyKind) func(*API, http.ResponseWriter, *http.Request, *secrets.Fields) (any, error) {
 	return func(a *API, _ http.ResponseWriter, r *http.Request, fields *secrets.Fields) (any, error) {
 		return f(a, r, fields, kind)
 	}
@@ -102,18 +102,18 @@ func share(f *secrets.Fields) ([]byte, string, error) {
 	if key == "" {
 		return nil, "", errkind.New(errkind.Invalid, "'key' must be specified in request body as JSON")
 	}
-	b, err := keeper.ParseShare(key)
+	b, err := sealing.ParseShare(key)
 	return b, nonce, err
 }
 
-func rootBody(st keeper.RootStatus) map[string]any {
+func rootBody(st sealing.RootStatus) map[string]any {
 	return map[string]any{"started": st.Started, "nonce": st.Nonce, "progress": st.Progress, "required": st.Required, "complete": st.Complete, "pgp_fingerprint": st.Fingerprint,
 		"otp": st.OTP, "otp_length": st.OTPLength, "encoded_token": st.Encoded, "encoded_root_token": st.Encoded}
 }
 
 func (a *API) rootAttempt(_ http.ResponseWriter, r *http.Request, f *secrets.Fields) (any, error) {
 	k := a.cfg.Keeper
-	var st keeper.RootStatus
+	var st sealing.RootStatus
 	var err error
 	switch {
 	case r.Method == http.MethodGet:
@@ -141,7 +141,7 @@ func (a *API) rootUpdate(_ http.ResponseWriter, r *http.Request, f *secrets.Fiel
 	return rootBody(st), err
 }
 
-func rekeyBody(st keeper.RekeyStatus) map[string]any {
+func rekeyBody(st sealing.RekeyStatus) map[string]any {
 	body := map[string]any{"nonce": st.Nonce, "started": st.Started, "t": st.Threshold, "n": st.Shares, "progress": st.Progress, "required": st.Required,
 		"pgp_fingerprints": st.Fingerprints, "backup": st.Backup, "verification_required": st.Verification}
 	if st.VerificationNonce != "" {
@@ -150,7 +150,7 @@ func rekeyBody(st keeper.RekeyStatus) map[string]any {
 	return body
 }
 
-func (a *API) rekeyInit(r *http.Request, f *secrets.Fields, kind keeper.RekeyKind) (any, error) {
+func (a *API) rekeyInit(r *http.Request, f *secrets.Fields, kind sealing.RekeyKind) (any, error) {
 	k := a.cfg.Keeper
 	switch {
 	case r.Method == http.MethodGet:
@@ -161,7 +161,7 @@ func (a *API) rekeyInit(r *http.Request, f *secrets.Fields, kind keeper.RekeyKin
 	case f == nil:
 		return nil, errMethod
 	}
-	want := keeper.Rekeying{Shares: f.Int("secret_shares", 0), Threshold: f.Int("secret_threshold", 0), Verify: f.Bool("require_verification", false),
+	want := sealing.Rekeying{Shares: f.Int("secret_shares", 0), Threshold: f.Int("secret_threshold", 0), Verify: f.Bool("require_verification", false),
 		PGPKeys: f.Strings("pgp_keys"), Backup: f.Bool("backup", false)}
 	if err := f.Err(); err != nil {
 		return nil, err
@@ -170,7 +170,7 @@ func (a *API) rekeyInit(r *http.Request, f *secrets.Fields, kind keeper.RekeyKin
 	return rekeyBody(st), err
 }
 
-func (a *API) rekeyUpdate(r *http.Request, f *secrets.Fields, kind keeper.RekeyKind) (any, error) {
+func (a *API) rekeyUpdate(r *http.Request, f *secrets.Fields, kind sealing.RekeyKind) (any, error) {
 	b, nonce, err := share(f)
 	if err != nil {
 		return nil, err
@@ -184,9 +184,9 @@ func (a *API) rekeyUpdate(r *http.Request, f *secrets.Fields, kind keeper.RekeyK
 		"verification_required": st.Verification, "verification_nonce": st.VerificationNonce}, nil
 }
 
-func (a *API) rekeyVerify(r *http.Request, f *secrets.Fields, kind keeper.RekeyKind) (any, error) {
+func (a *API) rekeyVerify(r *http.Request, f *secrets.Fields, kind sealing.RekeyKind) (any, error) {
 	k := a.cfg.Keeper
-	proof := func(st keeper.RekeyStatus) map[string]any {
+	proof := func(st sealing.RekeyStatus) map[string]any {
 		return map[string]any{"nonce": st.VerificationNonce, "started": st.VerificationNonce != "", "t": st.Threshold, "n": st.Shares, "progress": st.ProofProgress}
 	}
 	switch {
@@ -212,7 +212,7 @@ func (a *API) rekeyVerify(r *http.Request, f *secrets.Fields, kind keeper.RekeyK
 }
 
 // rekeyBackup shows the encrypted shares that were kept, by the fingerprints of their keys, or forgets them.
-func (a *API) rekeyBackup(r *http.Request, _ *secrets.Fields, kind keeper.RekeyKind) (any, error) {
+func (a *API) rekeyBackup(r *http.Request, _ *secrets.Fields, kind sealing.RekeyKind) (any, error) {
 	if r.Method == http.MethodDelete {
 		return nil, a.cfg.Keeper.ForgetBackup(r.Context(), kind)
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"corbel.dev/corbel/secrets"
-	"corbel.dev/corbel/secrets/keeper"
+	"corbel.dev/corbel/secrets/tools"
 )
 
 func (a *API) openMetrics(w http.ResponseWriter, r *http.Request) {
@@ -38,7 +38,7 @@ func (a *API) insight(w http.ResponseWriter, r *http.Request, path string) bool 
 	case flying:
 		writeJSON(w, http.StatusOK, a.cfg.Keeper.InFlight())
 	default:
-		raw, err := keeper.Profile(r.Context(), strings.Trim(name, "/"), secrets.FieldsOf(queryValues(r.URL.Query())))
+		raw, err := tools.Profile(r.Context(), strings.Trim(name, "/"), secrets.FieldsOf(queryValues(r.URL.Query())))
 		if err != nil {
 			fail(w, err)
 		} else {

@@ -10,7 +10,7 @@ import (
 
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/barrier"
-	"corbel.dev/corbel/secrets/keeper"
+	"corbel.dev/corbel/secrets/sealing"
 )
 
 // openPaths need no token and answer while sealed; their answers have no envelope.
@@ -37,7 +37,7 @@ func (a *API) health(w http.ResponseWriter, r *http.Request) {
 	if !method(w, r, http.MethodGet, http.MethodHead) {
 		return
 	}
-	st := keeper.SealStatus{Initialized: true}
+	st := sealing.SealStatus{Initialized: true}
 	if a.cfg.Keeper.Sealed() { // else storage is not asked: a stuck one must not take this answer with it
 		var err error
 		if st, err = a.cfg.Keeper.SealStatus(r.Context()); err != nil {
@@ -88,7 +88,7 @@ func (a *API) sealStatus(w http.ResponseWriter, r *http.Request) {
 	a.answerSeal(w, st, err)
 }
 
-func (a *API) answerSeal(w http.ResponseWriter, st keeper.SealStatus, err error) {
+func (a *API) answerSeal(w http.ResponseWriter, st sealing.SealStatus, err error) {
 	if err != nil {
 		fail(w, err)
 		return
@@ -173,7 +173,7 @@ func (a *API) init(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	c := keeper.InitConfig{Shares: f.Int("secret_shares", 0), Threshold: f.Int("secret_threshold", 0),
+	c := sealing.InitConfig{Shares: f.Int("secret_shares", 0), Threshold: f.Int("secret_threshold", 0),
 		RecoveryShares: f.Int("recovery_shares", 0), RecoveryThreshold: f.Int("recovery_threshold", 0),
 		PGPKeys: f.Strings("pgp_keys"), RecoveryPGPKeys: f.Strings("recovery_pgp_keys"), RootPGPKey: f.String("root_token_pgp_key")}
 	if err := f.Err(); err != nil {
@@ -193,7 +193,7 @@ func (a *API) init(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, body)
 }
 
-func (a *API) initialize(ctx context.Context, c *keeper.InitConfig) (*keeper.Initialized, error) {
+func (a *API) initialize(ctx context.Context, c *sealing.InitConfig) (*sealing.Initialized, error) {
 	if a.cfg.Cluster != nil {
 		first, err := a.cfg.Cluster.Init(ctx, c)
 		if err != nil {
@@ -239,7 +239,7 @@ func (a *API) unseal(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, "'key' must be specified in request body as JSON, or 'reset' set to true")
 		return
 	}
-	share, err := keeper.ParseShare(key)
+	share, err := sealing.ParseShare(key)
 	if err != nil {
 		fail(w, err)
 		return

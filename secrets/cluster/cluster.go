@@ -16,6 +16,7 @@ import (
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/keeper"
+	"corbel.dev/corbel/secrets/sealing"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/tables"
 	"corbel.dev/corbel/telemetry"
@@ -382,7 +383,7 @@ func (c *Cluster) again() {
 
 // stale seals this server when its keys are not those of the storage any more.
 func (c *Cluster) stale(err error) bool {
-	if !errors.Is(err, keeper.ErrStale) {
+	if !errors.Is(err, sealing.ErrStale) {
 		return false
 	}
 	c.cfg.Log.Error("secrets: the storage is under other keys than this server has: it is sealed", "error", err)

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
-	"corbel.dev/corbel/secrets/keeper"
+	"corbel.dev/corbel/secrets/sealing"
 )
 
 // initWithin bounds the first start: the group elects itself, and writes.
@@ -13,7 +13,7 @@ const initWithin = 30 * time.Second
 
 // Init initializes the storage that several servers share: with a reign of its own, so that of two servers that try at
 // once one finds it done. With Raft this server becomes the first member.
-func (c *Cluster) Init(ctx context.Context, cfg *keeper.InitConfig) (*keeper.Initialized, error) {
+func (c *Cluster) Init(ctx context.Context, cfg *sealing.InitConfig) (*sealing.Initialized, error) {
 	ctx, cancel := context.WithTimeout(ctx, initWithin)
 	defer cancel()
 	if st, err := c.keeper.SealStatus(ctx); err != nil || st.Initialized {

@@ -21,8 +21,8 @@ import (
 	"corbel.dev/corbel/core/group"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/barrier"
-	"corbel.dev/corbel/secrets/keeper"
 	"corbel.dev/corbel/secrets/seal"
+	"corbel.dev/corbel/secrets/sealing"
 )
 
 // How a server joins a Raft cluster: it asks any member for a challenge, and gets with it the records of the seal, so
@@ -100,7 +100,7 @@ func (c *Cluster) Invite(ctx context.Context, serverID string) (*Challenge, erro
 		return nil, err
 	}
 	out := &Challenge{Challenge: challengeOf(key, serverID, c.cfg.Clock.Now()), Records: map[string][]byte{}}
-	for _, name := range keeper.SealRecords() {
+	for _, name := range sealing.SealRecords() {
 		value, ok, err := c.cfg.Storage.Get(ctx, name)
 		if err != nil {
 			return nil, err

@@ -46,11 +46,11 @@ func inside(m any, path ...string) any {
 
 func TestAuditDevices(t *testing.T) {
 	h := newHouse(t)
-	h.cfg.Audit.Folder = t.TempDir()
-	log := filepath.Join(h.cfg.Audit.Folder, "a.log")
+	h.audits.Config.Rules.Folder = t.TempDir()
+	log := filepath.Join(h.audits.Config.Rules.Folder, "a.log")
 	t.Cleanup(h.Seal)
 	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/audit/x", `{"type":"file","options":{"file_path":"/etc/x"}}`)
-	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/audit/x", `{"type":"file","options":{"file_path":"`+h.cfg.Audit.Folder+`/none/x"}}`)
+	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/audit/x", `{"type":"file","options":{"file_path":"`+h.audits.Config.Rules.Folder+`/none/x"}}`)
 	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/audit/x", `{"type":"none"}`)
 	if r := h.ok(secrets.Read, "sys/audit", ""); string(r.Data) != "{}" {
 		t.Errorf("after refusals: %s", r.Data)
@@ -108,14 +108,14 @@ func TestNothingUnaudited(t *testing.T) {
 	for name, path := range map[string]string{"a pipe that nobody reads": fifo(t), "a full disk": "/dev/full"} {
 		h := newHouse(t)
 		t.Cleanup(h.Seal)
-		h.cfg.Audit.Unsafe = true
+		h.audits.Config.Rules.Unsafe = true
 		h.ok(secrets.Update, "secret/a", `{"x":"old"}`)
 		body := text(t, map[string]any{"type": "file", "options": map[string]string{"file_path": path}})
 		if path != "/dev/full" {
 			h.ok(secrets.Update, "sys/audit/bad", body)
 		} else { // it would not be taken: it becomes full later
 			h.refused(errkind.Invalid, h.root, secrets.Update, "sys/audit/bad", body)
-			d, err := audit.Open(&audit.Config{Path: "bad/", Type: "file", Options: map[string]string{"file_path": path}}, h.cfg.Audit, h.cfg.Log, nil)
+			d, err := audit.Open(&audit.Config{Path: "bad/", Type: "file", Options: map[string]string{"file_path": path}}, h.audits.Config.Rules, h.audits.Config.Log, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -146,10 +146,10 @@ func TestNothingUnaudited(t *testing.T) {
 func TestRefusedByAuditIsNoUse(t *testing.T) {
 	h := newHouse(t)
 	t.Cleanup(h.Seal)
-	h.cfg.Audit.Unsafe = true
+	h.audits.Config.Rules.Unsafe = true
 	few, one := h.token(`{"policies":["default"],"num_uses":3}`), h.token(`{"policies":["default"],"num_uses":1}`)
 	many := h.token(`{"policies":["default"],"num_uses":100}`)
-	d, err := audit.Open(&audit.Config{Path: "bad/", Type: "file", Options: map[string]string{"file_path": "/dev/full"}}, h.cfg.Audit, h.cfg.Log, nil)
+	d, err := audit.Open(&audit.Config{Path: "bad/", Type: "file", Options: map[string]string{"file_path": "/dev/full"}}, h.audits.Config.Rules, h.audits.Config.Log, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,9 +12,9 @@ import (
 // TestAuditedHeaders: headers are recorded as they are asked for, clear or hashed, and outlive a seal.
 func TestAuditedHeaders(t *testing.T) {
 	h := newHouse(t)
-	h.cfg.Audit.Folder = t.TempDir()
+	h.audits.Config.Rules.Folder = t.TempDir()
 	t.Cleanup(h.Seal)
-	log := filepath.Join(h.cfg.Audit.Folder, "log")
+	log := filepath.Join(h.audits.Config.Rules.Folder, "log")
 	const at = "sys/config/auditing/request-headers"
 	h.refused(errkind.Invalid, h.root, secrets.Read, at+"/X-None", "")
 	h.refused(errkind.Invalid, h.root, secrets.Update, at+"/X-Vault-Token", `{"hmac":false}`)

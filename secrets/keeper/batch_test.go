@@ -89,7 +89,7 @@ func TestBatchTokensBelow(t *testing.T) {
 	if _, err := h.as(orphan, secrets.Read, "db/creds", ""); err != nil {
 		t.Errorf("an orphan ends with its maker: %v", err)
 	}
-	if _, err := h.ExpireLeases(t.Context()); err != nil || l.count() != 2 {
+	if _, err := h.leases.ExpireLeases(t.Context()); err != nil || l.count() != 2 {
 		t.Errorf("%d leases ended with the parent: %v", l.count(), err)
 	}
 }

@@ -37,7 +37,8 @@ func pemOf(der []byte) string {
 func newSigner(t *testing.T, now time.Time) *signer {
 	s := &signer{t: t}
 	s.key = s.newKey()
-	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(1000 * time.Hour),
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(1000 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign}
 	der, err := x509.CreateCertificate(rand.Reader, ca, ca, &s.key.PublicKey, s.key)
 	if err == nil {
@@ -61,8 +62,10 @@ func (s *signer) newKey() *ecdsa.PrivateKey {
 func (s *signer) leaf(change func(c *x509.Certificate)) *x509.Certificate {
 	s.t.Helper()
 	s.last++
-	c := &x509.Certificate{SerialNumber: big.NewInt(100 + s.last), Subject: pkix.Name{CommonName: "web.example", OrganizationalUnit: []string{"ops"}}, DNSNames: []string{"web.example"},
-		NotBefore: s.cert.NotBefore, NotAfter: s.cert.NotAfter, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}, SubjectKeyId: []byte{1, byte(s.last)}}
+	c := &x509.Certificate{SerialNumber: big.NewInt(100 + s.last), Subject: pkix.Name{CommonName: "web.example",
+		OrganizationalUnit: []string{"ops"}}, DNSNames: []string{"web.example"},
+		NotBefore: s.cert.NotBefore, NotAfter: s.cert.NotAfter, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth,
+			x509.ExtKeyUsageServerAuth}, SubjectKeyId: []byte{1, byte(s.last)}}
 	if change != nil {
 		change(c)
 	}
@@ -89,19 +92,24 @@ func TestCert(t *testing.T) {
 	h := newHouse(t)
 	ca, other := newSigner(t, h.now), newSigner(t, h.now)
 	h.ok(secrets.Update, "sys/auth/cert", `{"type":"cert"}`)
-	h.ok(secrets.Update, "auth/cert/certs/web", text(t, map[string]any{"certificate": pemOf(ca.cert.Raw), "allowed_common_names": "web.*", "allowed_organizational_units": "ops", "token_policies": "app", "token_ttl": "1h"}))
+	h.ok(secrets.Update, "auth/cert/certs/web", text(t, map[string]any{"certificate": pemOf(ca.cert.Raw),
+		"allowed_common_names": "web.*", "allowed_organizational_units": "ops", "token_policies": "app", "token_ttl": "1h"}))
 	good := ca.leaf(nil)
 	r, err := h.shows("", good, "auth/cert/login", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m := r.Token.Meta; m["cert_name"] != "web" || m["common_name"] != "web.example" || m["subject_key_id"] != "01:01" || r.Token.DisplayName != "cert-web" || r.Token.Entity == "" {
+	if m := r.Token.Meta; m["cert_name"] != "web" || m["common_name"] != "web.example" || m["subject_key_id"] != "01:01" ||
+		r.Token.DisplayName != "cert-web" || r.Token.Entity == "" {
 		t.Errorf("the login gave %+v", r.Token.Token)
 	}
 	for what, c := range map[string]*x509.Certificate{
-		"none": nil, "another authority's": other.leaf(nil), "another name": ca.leaf(func(c *x509.Certificate) { c.Subject.CommonName = "db" }),
-		"another unit": ca.leaf(func(c *x509.Certificate) { c.Subject.OrganizationalUnit = []string{"dev"} }), "expired": ca.leaf(func(c *x509.Certificate) { c.NotAfter = h.now.Add(-time.Minute) }),
-		"not yet": ca.leaf(func(c *x509.Certificate) { c.NotBefore = h.now.Add(time.Minute) }), "a server's": ca.leaf(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }),
+		"none": nil, "another authority's": other.leaf(nil),
+		"another name":        ca.leaf(func(c *x509.Certificate) { c.Subject.CommonName = "db" }),
+		"another unit":        ca.leaf(func(c *x509.Certificate) { c.Subject.OrganizationalUnit = []string{"dev"} }),
+		"expired":             ca.leaf(func(c *x509.Certificate) { c.NotAfter = h.now.Add(-time.Minute) }),
+		"not yet":             ca.leaf(func(c *x509.Certificate) { c.NotBefore = h.now.Add(time.Minute) }),
+		"a server's":          ca.leaf(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }),
 		"the authority's own": ca.cert,
 	} {
 		if _, err := h.shows("", c, "auth/cert/login", `{"name":"web"}`); !errkind.Is(err, errkind.Invalid) {
@@ -119,12 +127,15 @@ func TestCert(t *testing.T) {
 	if _, err := h.shows(r.Token.ID, good, "auth/token/renew-self", ""); err != nil {
 		t.Errorf("a renewal: %v", err)
 	}
-	crl, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: h.now, NextUpdate: h.now.Add(time.Hour),
-		RevokedCertificateEntries: []x509.RevocationListEntry{{SerialNumber: good.SerialNumber, RevocationTime: h.now}}}, ca.cert, ca.key)
+	crl, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: h.now,
+		NextUpdate:                h.now.Add(time.Hour),
+		RevokedCertificateEntries: []x509.RevocationListEntry{{SerialNumber: good.SerialNumber, RevocationTime: h.now}}},
+		ca.cert, ca.key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.ok(secrets.Update, "auth/cert/crls/one", text(t, map[string]string{"crl": string(pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: crl}))}))
+	h.ok(secrets.Update, "auth/cert/crls/one", text(t,
+		map[string]string{"crl": string(pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: crl}))}))
 	for _, path := range []string{"auth/cert/login", "auth/token/renew-self"} {
 		if _, err := h.shows(r.Token.ID, good, path, ""); !errkind.Is(err, errkind.Invalid) {
 			t.Errorf("%s with a revoked certificate: %v", path, err)
@@ -157,11 +168,13 @@ func TestCertRefuses(t *testing.T) {
 		`{"trust_mesh_roots":true,"allowed_uri_sans":"*"}`:                               "allowed_uri_sans",
 		`{"trust_mesh_roots":true,"allowed_uri_sans":"spiffe://*","token_type":"batch"}`: "token_type",
 	} {
-		if _, err := h.as(h.root, secrets.Update, "auth/cert/certs/r", body); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), names) {
+		if _, err := h.as(h.root, secrets.Update, "auth/cert/certs/r", body); !errkind.Is(err, errkind.Invalid) ||
+			!strings.Contains(err.Error(), names) {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
-	for path, body := range map[string]string{"auth/cert/crls/x": `{"crl":"x"}`, "auth/cert/crls/y": `{"url":"http://x"}`, "auth/cert/config": `{"mesh_address":"x"}`} {
+	for path, body := range map[string]string{"auth/cert/crls/x": `{"crl":"x"}`, "auth/cert/crls/y": `{"url":"http://x"}`,
+		"auth/cert/config": `{"mesh_address":"x"}`} {
 		h.refused(errkind.Invalid, h.root, secrets.Update, path, body)
 	}
 }
@@ -182,7 +195,8 @@ func TestWorkload(t *testing.T) {
 		case down.Load() || r.Header.Get("X-Consul-Token") != "let-me":
 			http.Error(w, "Permission denied", http.StatusForbidden)
 		case r.URL.Path == "/v1/connect/ca/roots":
-			_ = json.NewEncoder(w).Encode(map[string]any{"TrustDomain": "td.consul", "Roots": []any{map[string]any{"RootCert": pemOf(ca.cert.Raw), "Active": true}}})
+			_ = json.NewEncoder(w).Encode(map[string]any{"TrustDomain": "td.consul",
+				"Roots": []any{map[string]any{"RootCert": pemOf(ca.cert.Raw), "Active": true}}})
 		case r.URL.Path == "/v1/catalog/services" && r.URL.Query().Get("dc") == "dc1":
 			_ = json.NewEncoder(w).Encode(services)
 		default:
@@ -199,14 +213,19 @@ func TestWorkload(t *testing.T) {
 	}
 	web := named("spiffe://td.consul/ns/default/dc/dc1/svc/web")
 	h.ok(secrets.Update, "sys/auth/cert", `{"type":"cert"}`)
-	h.ok(secrets.Update, "auth/cert/certs/mesh", `{"trust_mesh_roots":true,"allowed_uri_sans":"spiffe://td.consul/ns/default/dc/dc1/svc/*,spiffe://other/*","token_policies":"app","token_ttl":"24h"}`)
-	if _, err := h.shows("", web, "auth/cert/login", `{"name":"mesh"}`); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), "mesh_address") {
+	h.ok(secrets.Update, "auth/cert/certs/mesh",
+		`{"trust_mesh_roots":true,"allowed_uri_sans":"spiffe://td.consul/ns/default/dc/dc1/svc/*,spiffe://other/*","token_policies":"app","token_ttl":"24h"}`)
+	if _, err := h.shows("", web, "auth/cert/login", `{"name":"mesh"}`); !errkind.Is(err, errkind.Invalid) ||
+		!strings.Contains(err.Error(), "mesh_address") {
 		t.Errorf("without the mesh's address: %v", err)
 	}
-	h.refused(errkind.Invalid, h.root, secrets.Update, "auth/cert/config", `{"mesh_address":"`+mesh.URL+`","mesh_token":"wrong"}`)
+	h.refused(errkind.Invalid, h.root, secrets.Update, "auth/cert/config",
+		`{"mesh_address":"`+mesh.URL+`","mesh_token":"wrong"}`)
 	h.ok(secrets.Update, "auth/cert/config", `{"mesh_address":"`+mesh.URL+`","mesh_token":"let-me"}`)
-	for what, c := range map[string]*x509.Certificate{"not registered": named("spiffe://td.consul/ns/default/dc/dc1/svc/db"), "another domain": named("spiffe://other/ns/default/dc/dc1/svc/web"),
-		"an agent": named("spiffe://td.consul/agent/client/dc/dc1/id/n1"), "no name": ca.leaf(nil), "another authority's": newSigner(t, h.now).leaf(nil)} {
+	for what, c := range map[string]*x509.Certificate{"not registered": named("spiffe://td.consul/ns/default/dc/dc1/svc/db"),
+		"another domain": named("spiffe://other/ns/default/dc/dc1/svc/web"),
+		"an agent":       named("spiffe://td.consul/agent/client/dc/dc1/id/n1"), "no name": ca.leaf(nil),
+		"another authority's": newSigner(t, h.now).leaf(nil)} {
 		if _, err := h.shows("", c, "auth/cert/login", ""); !errkind.Is(err, errkind.Invalid) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -228,7 +247,7 @@ func TestWorkload(t *testing.T) {
 	sweep := func(want int) {
 		t.Helper()
 		h.wait(10*time.Second + time.Millisecond)
-		if n, err := h.EndWorkloads(t.Context()); n != want || (err != nil) != down.Load() {
+		if n, err := h.tokens.EndWorkloads(t.Context()); n != want || (err != nil) != down.Load() {
 			t.Errorf("%d tokens ended, want %d: %v", n, want, err)
 		}
 	}

@@ -86,8 +86,8 @@ func TestCVE_2026_115365_NamesOfPoliciesLeadNowhere(t *testing.T) {
 func TestCVE_2026_115358_MalformedPairsAreNotRecorded(t *testing.T) {
 	h := newHouse(t)
 	t.Cleanup(h.Seal)
-	h.cfg.Audit.Folder = t.TempDir()
-	log := filepath.Join(h.cfg.Audit.Folder, "log")
+	h.audits.Config.Rules.Folder = t.TempDir()
+	log := filepath.Join(h.audits.Config.Rules.Folder, "log")
 	h.ok(secrets.Update, "sys/audit/file", text(t, map[string]any{"type": "file", "options": map[string]string{"file_path": log}}))
 	h.ok(secrets.Update, "sys/auth/approle", `{"type":"approle"}`)
 	h.ok(secrets.Update, "sys/auth/jwt", `{"type":"jwt"}`)

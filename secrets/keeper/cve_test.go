@@ -90,7 +90,7 @@ func TestCVE_2025_5999_RootBySpelling(t *testing.T) {
 func TestCVE_2025_6000_AuditIsNoProgram(t *testing.T) {
 	h := newHouse(t)
 	folder := t.TempDir()
-	h.cfg.Audit.Folder = filepath.Join(folder, "logs")
+	h.audits.Config.Rules.Folder = filepath.Join(folder, "logs")
 	for _, options := range []map[string]string{
 		{"file_path": folder + "/plugin"}, {"file_path": folder + "/logs/../plugin"}, {"file_path": folder + "/logs/plugin",
 			"mode": "0755"}, {"file_path": folder + "/logs/plugin", "mode": "0711"},
@@ -116,7 +116,7 @@ func TestCVE_2025_6011_UnknownNamesCostAHashToo(t *testing.T) {
 	for i, name := range []string{"ann", "nobody"} {
 		_, err := h.as("", secrets.Update, "auth/userpass/login/"+name, `{"password":"guess"}`)
 		said[fmt.Sprint(err)] = true
-		if got := h.hashing.Stats().Granted; got != uint64(i+1) {
+		if got := h.owners.mounts.Hashing.Stats().Granted; got != uint64(i+1) {
 			t.Errorf("after %s %d passwords were hashed", name, got)
 		}
 	}
@@ -163,8 +163,8 @@ func TestCVE_2025_4166_MalformedBodiesAreNotRepeated(t *testing.T) {
 func TestCVE_2024_0831_RawIsOneDevices(t *testing.T) {
 	h := newHouse(t)
 	t.Cleanup(h.Seal)
-	h.cfg.Audit.Folder = t.TempDir()
-	log := func(name string) string { return filepath.Join(h.cfg.Audit.Folder, name) }
+	h.audits.Config.Rules.Folder = t.TempDir()
+	log := func(name string) string { return filepath.Join(h.audits.Config.Rules.Folder, name) }
 	for name, raw := range map[string]string{"raw": "true", "hashed": "false"} {
 		h.ok(secrets.Update, "sys/audit/"+name, text(t, map[string]any{"type": "file",
 			"options": map[string]string{"file_path": log(name), "log_raw": raw}}))
@@ -182,8 +182,8 @@ func TestCVE_2024_0831_RawIsOneDevices(t *testing.T) {
 func TestCVE_2025_62705_RawBodiesAreHashed(t *testing.T) {
 	h := newHouse(t)
 	t.Cleanup(h.Seal)
-	h.cfg.Audit.Folder = t.TempDir()
-	log := filepath.Join(h.cfg.Audit.Folder, "log")
+	h.audits.Config.Rules.Folder = t.TempDir()
+	log := filepath.Join(h.audits.Config.Rules.Folder, "log")
 	h.ok(secrets.Update, "sys/audit/file", text(t, map[string]any{"type": "file",
 		"options": map[string]string{"file_path": log}}))
 	r, err := h.Handle(t.Context(), &secrets.Request{Op: secrets.Update, Path: "sys/wrapping/wrap",
@@ -231,15 +231,15 @@ func TestCVE_2023_5954_CachesAreBounded(t *testing.T) {
 	h := newHouse(t)
 	rules := mount.DefaultLockout()
 	for range 5 {
-		h.lockout.Tell(&rules, "mount\x00victim", h.now, false)
+		h.owners.mounts.Lockout.Tell(&rules, "mount\x00victim", h.now, false)
 	}
 	for i := range 70_000 {
-		h.lockout.Tell(&rules, fmt.Sprint("mount\x00name-", i), h.now, false)
+		h.owners.mounts.Lockout.Tell(&rules, fmt.Sprint("mount\x00name-", i), h.now, false)
 	}
-	if !h.lockout.Locked(&rules, "mount\x00victim", h.now) {
+	if !h.owners.mounts.Lockout.Locked(&rules, "mount\x00victim", h.now) {
 		t.Error("guesses at other names let a name guess on that was locked out")
 	}
-	if n := len(h.lockout.Names(&rules, "mount", h.now)); n > 1<<16 {
+	if n := len(h.owners.mounts.Lockout.Names(&rules, "mount", h.now)); n > 1<<16 {
 		t.Errorf("%d names are remembered", n)
 	}
 	for i := range 2000 {
@@ -292,7 +292,7 @@ func TestCVE_2020_25816_LeasesEndWithTheirToken(t *testing.T) {
 		t.Errorf("the last use of a token gave the lease %s", r.Lease.ID)
 	}
 	h.wait(2 * time.Minute)
-	if _, err := h.Expire(t.Context()); err != nil {
+	if _, err := h.tokens.Expire(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	h.expireLeases()

@@ -98,8 +98,8 @@ func TestCVE_2025_12044_LimitsComeFirst(t *testing.T) {
 // CVE-2024-8365: tokens and accessors stood in the audit log as they were.
 func TestCVE_2024_8365_TokensAreHashed(t *testing.T) {
 	h := newHouse(t)
-	h.cfg.Audit.Folder = t.TempDir()
-	log := filepath.Join(h.cfg.Audit.Folder, "a.log")
+	h.audits.Config.Rules.Folder = t.TempDir()
+	log := filepath.Join(h.audits.Config.Rules.Folder, "a.log")
 	t.Cleanup(h.Seal)
 	h.ok(secrets.Update, "sys/audit/file", text(t, map[string]any{"type": "file", "options": map[string]string{"file_path": log}}))
 	made := h.ok(secrets.Update, "auth/token/create", `{"policies":["default"]}`).Token

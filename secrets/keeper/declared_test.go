@@ -17,7 +17,7 @@ import (
 // disable.
 func TestDeclaredAudits(t *testing.T) {
 	h := newHouse(t)
-	h.cfg.Audit.Folder = t.TempDir()
+	h.audits.Config.Rules.Folder = t.TempDir()
 	t.Cleanup(h.Seal)
 	dir := t.TempDir()
 	file := func(name string) audit.Config {
@@ -25,11 +25,11 @@ func TestDeclaredAudits(t *testing.T) {
 	}
 	again := func(list ...audit.Config) {
 		t.Helper()
-		h.cfg.Audits = list
+		h.audits.Config.Declared = list
 		h.Seal()
 		h.unseal()
 	}
-	h.ok(secrets.Update, "sys/audit/own", text(t, map[string]any{"type": "file", "options": map[string]string{"file_path": filepath.Join(h.cfg.Audit.Folder, "own")}}))
+	h.ok(secrets.Update, "sys/audit/own", text(t, map[string]any{"type": "file", "options": map[string]string{"file_path": filepath.Join(h.audits.Config.Rules.Folder, "own")}}))
 	again(file("one"))
 	h.ok(secrets.Update, "secret/a", `{"password":"s3cret-value"}`)
 	lines := func(name string) int { // what one of several devices has not written yet comes later
@@ -68,7 +68,7 @@ func TestDeclaredAudits(t *testing.T) {
 		t.Errorf("after they were taken out: %s", r.Data)
 	}
 	for _, bad := range [][]audit.Config{{{Path: "x/", Type: "none"}}, {{Path: "x/", Type: "file"}}, {file("a"), file("b")}, {{Path: "x/", Type: "file", Options: map[string]string{"file_path": "stdout", "colour": "red"}}}} {
-		if _, err := New(Config{Storage: memstore.New(), Audits: bad}); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), "audit") {
+		if _, err := newKeeper(Config{Storage: memstore.New(), Audits: bad}); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), "audit") {
 			t.Errorf("%v: %v", bad, err)
 		}
 	}

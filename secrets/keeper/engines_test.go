@@ -7,11 +7,12 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine"
 )
 
 func TestMatches(t *testing.T) {
 	for path, want := range map[string]bool{"ca": true, "ca/pem": false, "cert/x": true, "cert/x/y": true, "issuer/x/pem": true, "issuer//pem": false, "issuer/x/y/pem": false, "issuer/x": false, "issuer/x/pem/": false} {
-		if got := matches([]string{"ca", "cert/*", "issuer/+/pem"}, path); got != want {
+		if got := engine.Matches([]string{"ca", "cert/*", "issuer/+/pem"}, path); got != want {
 			t.Errorf("%q: %v", path, got)
 		}
 	}

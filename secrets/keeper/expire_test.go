@@ -17,7 +17,7 @@ import (
 
 func (h *house) expire() int {
 	h.t.Helper()
-	n, err := h.Expire(h.t.Context())
+	n, err := h.tokens.Expire(h.t.Context())
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestExpirySkipsWhatIsDamaged(t *testing.T) {
 	var log strings.Builder
 	h.records.Log = slog.New(slog.NewTextHandler(&log, nil))
 	var ids []string
-	for range 2*dueAtOnce + 10 {
+	for range 2*256 + 10 {
 		ids = append(ids, h.token(`{"ttl":"1h"}`))
 	}
 	st := h.gate.Load()
@@ -184,7 +184,7 @@ func TestExpiryAfterASeal(t *testing.T) {
 	if n := h.expire(); n != 1 || h.alive(id) {
 		t.Errorf("after the unseal: %d", n)
 	}
-	k, err := New(Config{Storage: memstore.New()})
+	k, err := newKeeper(Config{Storage: memstore.New()})
 	if err != nil {
 		t.Fatal(err)
 	}

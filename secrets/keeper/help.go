@@ -9,6 +9,7 @@ import (
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/task"
+	"corbel.dev/corbel/secrets/tools"
 )
 
 // Help describes a path, or all paths of the mount that it names, to whoever has a token: as text and as OpenAPI.
@@ -35,7 +36,7 @@ func (k *Keeper) Help(ctx context.Context, r *secrets.Request) (map[string]any, 
 	if e == nil {
 		return nil, errkind.Errorf(errkind.NotFound, "no handler for route %q. route entry not found.", r.Path)
 	}
-	list, _ := routesOf(e, st.Engines[e.Accessor])
+	list, _ := tools.RoutesOf(e, st.Engines[e.Accessor])
 	if err := k.audited(ctx, t, nil); err != nil {
 		return nil, err
 	}
@@ -44,7 +45,7 @@ func (k *Keeper) Help(ctx context.Context, r *secrets.Request) (map[string]any, 
 		if rest != "" && !fits(one.Path, rest) {
 			continue
 		}
-		paths["/"+one.Path] = item(e.Path, one)
+		paths["/"+one.Path] = tools.Item(e.Path, one)
 		shown = append(shown, fmt.Sprintf("    %s\n        %s\n", one.Path, capabilitiesOf(one)))
 	}
 	if len(shown) == 0 {

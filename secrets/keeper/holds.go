@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/policy"
 	"corbel.dev/corbel/secrets/rights"
 	"corbel.dev/corbel/secrets/task"
@@ -29,7 +30,7 @@ func (k *Keeper) holds(ctx context.Context, t *task.Task) error {
 	again.Entry, r.Rest = st.Mounts.Route(r.Path)
 	h, err := k.rights.Known(ctx, again.Tables, again.Token, again.Now, again.Remote)
 	if err == nil {
-		q := policy.Request{Path: r.Path, Need: r.Op.Need(), Protected: matches(t.Engine.Special().Protected, r.Rest)}
+		q := policy.Request{Path: r.Path, Need: r.Op.Need(), Protected: engine.Matches(t.Engine.Special().Protected, r.Rest)}
 		if h.ACL.AsksParameters() {
 			if f, err := t.Fields(); err == nil {
 				q.Data = f.Plain()

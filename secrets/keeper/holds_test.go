@@ -34,7 +34,7 @@ func TestStreamedLogRightsEnd(t *testing.T) {
 			h.users("ann")
 			ann := h.loginAs("ann")
 			h.ok(secrets.Update, "identity/group/name/readers", `{"policies":["log"],"member_entity_ids":["`+ann.Entity+`"]}`)
-			h.cfg.Local.Follow = func(ctx context.Context, _ slog.Level, _ bool, w io.Writer, _ func()) error {
+			h.owners.tools.Local.Follow = func(ctx context.Context, _ slog.Level, _ bool, w io.Writer, _ func()) error {
 				for tick := time.NewTicker(10 * time.Millisecond); ctx.Err() == nil; <-tick.C {
 					_, _ = w.Write([]byte("line\n"))
 				}

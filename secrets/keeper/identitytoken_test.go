@@ -33,7 +33,8 @@ func (h *house) verified(token string) (*jwks.Claims, error) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	said, issuer, err := jwks.New(func() time.Time { return h.now }).Verify(h.t.Context(), jwks.Source{Discovery: srv.URL + "/v1/identity/oidc"}, tok)
+	said, issuer, err := jwks.New(func() time.Time { return h.now }).Verify(h.t.Context(),
+		jwks.Source{Discovery: srv.URL + "/v1/identity/oidc"}, tok)
 	if err == nil && issuer != srv.URL+"/v1/identity/oidc" {
 		h.t.Errorf("the discovery names the issuer %s", issuer)
 	}
@@ -42,7 +43,8 @@ func (h *house) verified(token string) (*jwks.Claims, error) {
 
 func (h *house) introspected(token, client string) bool {
 	h.t.Helper()
-	r := h.ok(secrets.Update, "identity/oidc/introspect", text(h.t, map[string]string{"token": token, "client_id": client}))
+	r := h.ok(secrets.Update, "identity/oidc/introspect", text(h.t, map[string]string{"token": token,
+		"client_id": client}))
 	return field(h.t, r, "active") == true
 }
 
@@ -52,10 +54,12 @@ func TestIdentityTokens(t *testing.T) {
 		mount := h.users("ann")
 		h.policy("app", `path "identity/oidc/token/*" { capabilities = ["read"] }`)
 		h.ok(secrets.Update, "identity/oidc/config", `{"issuer":"https://vault.example:8200"}`)
-		h.ok(secrets.Update, "identity/oidc/key/k", `{"algorithm":"`+alg+`","allowed_client_ids":"web","rotation_period":"1h","verification_ttl":"2h"}`)
+		h.ok(secrets.Update, "identity/oidc/key/k",
+			`{"algorithm":"`+alg+`","allowed_client_ids":"web","rotation_period":"1h","verification_ttl":"2h"}`)
 		template := `{"name":{{identity.entity.name}},"groups":{{identity.entity.groups.names}},"team":{{identity.entity.metadata.team}},"none":{{ identity.entity.metadata.none }},
 			"user":{{identity.entity.aliases.` + mount + `.name}},"other":{{identity.entity.aliases.x.metadata}},"soon":{{time.now.plus.10m}}}`
-		h.ok(secrets.Update, "identity/oidc/role/r", text(t, map[string]string{"key": "k", "client_id": "web", "ttl": "30m", "template": base64.StdEncoding.EncodeToString([]byte(template))}))
+		h.ok(secrets.Update, "identity/oidc/role/r", text(t, map[string]string{"key": "k", "client_id": "web", "ttl": "30m",
+			"template": base64.StdEncoding.EncodeToString([]byte(template))}))
 		ann := h.loginAs("ann")
 		h.ok(secrets.Update, "identity/entity/id/"+ann.Entity, `{"name":"ann \"the\" one","metadata":{"team":"web"}}`)
 		h.made("identity/group", `{"name":"admins","member_entity_ids":["`+ann.Entity+`"]}`)
@@ -67,15 +71,18 @@ func TestIdentityTokens(t *testing.T) {
 		if field(t, r, "client_id") != "web" || field(t, r, "ttl") != 1800.0 {
 			t.Errorf("%s: %s", alg, r.Data)
 		}
-		if !h.introspected(token, "") || !h.introspected(token, "web") || h.introspected(token, "other") || h.introspected("x"+token, "") || h.introspected("x", "") {
+		if !h.introspected(token, "") || !h.introspected(token, "web") || h.introspected(token, "other") ||
+			h.introspected("x"+token, "") || h.introspected("x", "") {
 			t.Errorf("%s: introspection", alg)
 		}
 		c, err := h.verified(token)
 		if err != nil {
 			t.Fatalf("%s: %v", alg, err)
 		}
-		if c.Issuer != "https://vault.example:8200/v1/identity/oidc" || c.Subject != ann.Entity || fmt.Sprint(c.Audience) != "[web]" || !c.Expires.Equal(h.now.Add(30*time.Minute).Truncate(time.Second)) ||
-			c.All["name"] != `ann "the" one` || fmt.Sprint(c.All["groups"]) != "[admins]" || c.All["team"] != "web" || c.All["none"] != "" || c.All["user"] != "ann" || fmt.Sprint(c.All["other"]) != "map[]" ||
+		if c.Issuer != "https://vault.example:8200/v1/identity/oidc" || c.Subject != ann.Entity ||
+			fmt.Sprint(c.Audience) != "[web]" || !c.Expires.Equal(h.now.Add(30*time.Minute).Truncate(time.Second)) ||
+			c.All["name"] != `ann "the" one` || fmt.Sprint(c.All["groups"]) != "[admins]" || c.All["team"] != "web" ||
+			c.All["none"] != "" || c.All["user"] != "ann" || fmt.Sprint(c.All["other"]) != "map[]" ||
 			c.All["soon"] != json.Number(fmt.Sprint(h.now.Unix()+600)) || c.All["namespace"] != "root" {
 			t.Errorf("%s: the token says %+v", alg, c)
 		}
@@ -91,7 +98,8 @@ func TestIdentityKeysTurn(t *testing.T) {
 	h := newHouse(t)
 	h.users("ann")
 	h.policy("app", `path "identity/oidc/token/*" { capabilities = ["read"] }`)
-	h.ok(secrets.Update, "identity/oidc/key/k", `{"algorithm":"ES256","allowed_client_ids":"*","rotation_period":"1h","verification_ttl":"90m"}`)
+	h.ok(secrets.Update, "identity/oidc/key/k",
+		`{"algorithm":"ES256","allowed_client_ids":"*","rotation_period":"1h","verification_ttl":"90m"}`)
 	h.ok(secrets.Update, "identity/oidc/role/r", `{"key":"k","ttl":"90m"}`)
 	ann := h.loginAs("ann")
 	tokenNow := func() string {
@@ -162,30 +170,38 @@ func TestIdentityTokensRefuse(t *testing.T) {
 	h := newHouse(t)
 	h.users("ann")
 	h.policy("app", `path "identity/oidc/token/*" { capabilities = ["read"] }`)
-	h.refused(errkind.Unavailable, "", secrets.Read, "identity/oidc/.well-known/openid-configuration", "") // nobody said where it is
+	h.refused(errkind.Unavailable, "", secrets.Read, "identity/oidc/.well-known/openid-configuration",
+		"") // nobody said where it is
 	h.ok(secrets.Update, "identity/oidc/key/k", `{"algorithm":"ES256"}`)
 	for body, names := range map[string]string{
-		`{"algorithm":"none"}`: "algorithm", `{"algorithm":"HS256"}`: "algorithm", `{"algorithm":"PS256"}`: "algorithm", `{"rotation_period":"59s"}`: "rotation_period",
+		`{"algorithm":"none"}`: "algorithm", `{"algorithm":"HS256"}`: "algorithm", `{"algorithm":"PS256"}`: "algorithm",
+		`{"rotation_period":"59s"}`:   "rotation_period",
 		`{"verification_ttl":"241h"}`: "10x", `{"verification_ttl":"soon"}`: "verification_ttl",
 	} {
-		if _, err := h.as(h.root, secrets.Update, "identity/oidc/key/bad", body); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), names) {
+		if _, err := h.as(h.root, secrets.Update, "identity/oidc/key/bad", body); !errkind.Is(err, errkind.Invalid) ||
+			!strings.Contains(err.Error(), names) {
 			t.Errorf("key %s: %v", body, err)
 		}
 	}
 	h.refused(errkind.Invalid, h.root, secrets.Update, "identity/oidc/key/k", `{"algorithm":"RS256"}`)
 	for body, names := range map[string]string{
-		`{}`: "key", `{"key":"none"}`: "none", `{"key":"k","ttl":"25h"}`: "verification_ttl", `{"key":"k","template":"{"}`: "template", `{"key":"k","template":"[1]"}`: "template",
-		`{"key":"k","template":"{\"sub\":{{identity.entity.id}}}"}`: "not allowed", `{"key":"k","template":"{\"iss\":\"x\"}"}`: "not allowed",
-		`{"key":"k","template":"{\"a\":{{identity.entity.policies}}}"}`: "no placeholder", `{"key":"k","template":"{\"a\":{{identity.entity.id}"}`: "no end",
+		`{}`: "key", `{"key":"none"}`: "none", `{"key":"k","ttl":"25h"}`: "verification_ttl",
+		`{"key":"k","template":"{"}`: "template", `{"key":"k","template":"[1]"}`: "template",
+		`{"key":"k","template":"{\"sub\":{{identity.entity.id}}}"}`:     "not allowed",
+		`{"key":"k","template":"{\"iss\":\"x\"}"}`:                      "not allowed",
+		`{"key":"k","template":"{\"a\":{{identity.entity.policies}}}"}`: "no placeholder",
+		`{"key":"k","template":"{\"a\":{{identity.entity.id}"}`:         "no end",
 		`{"key":"k","template":"{\"a\":\"{{identity.entity.name}}\"}"}`: "JSON",
 	} {
-		if _, err := h.as(h.root, secrets.Update, "identity/oidc/role/bad", body); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), names) {
+		if _, err := h.as(h.root, secrets.Update, "identity/oidc/role/bad", body); !errkind.Is(err, errkind.Invalid) ||
+			!strings.Contains(err.Error(), names) {
 			t.Errorf("role %s: %v", body, err)
 		}
 	}
 	h.ok(secrets.Update, "identity/oidc/role/r", `{"key":"k"}`)
 	ann := h.loginAs("ann")
-	if _, err := h.as(ann.ID, secrets.Read, "identity/oidc/token/r", ""); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), "allowed client ID") {
+	if _, err := h.as(ann.ID, secrets.Read, "identity/oidc/token/r", ""); !errkind.Is(err, errkind.Invalid) ||
+		!strings.Contains(err.Error(), "allowed client ID") {
 		t.Errorf("a client that the key does not allow: %v", err)
 	}
 	h.ok(secrets.Update, "identity/oidc/key/k", `{"allowed_client_ids":"*"}`)
@@ -194,7 +210,8 @@ func TestIdentityTokensRefuse(t *testing.T) {
 	}
 	h.refused(errkind.Invalid, h.root, secrets.Read, "identity/oidc/token/r", "") // root is nobody's
 	h.refused(errkind.Invalid, h.root, secrets.Delete, "identity/oidc/key/k", "")
-	h.refused(errkind.Invalid, h.root, secrets.Update, "identity/oidc/key/k", `{"verification_ttl":"1h"}`) // the role's tokens live for a day
+	h.refused(errkind.Invalid, h.root, secrets.Update, "identity/oidc/key/k",
+		`{"verification_ttl":"1h"}`) // the role's tokens live for a day
 	for _, issuer := range []string{"vault", "https://x/y", "https://u@x", "ftp://x", "https://x?y"} {
 		h.refused(errkind.Invalid, h.root, secrets.Update, "identity/oidc/config", `{"issuer":"`+issuer+`"}`)
 	}

@@ -14,7 +14,8 @@ import (
 
 // claims are those of a good token, with changes.
 func (h *house) claims(change map[string]any) map[string]any {
-	c := map[string]any{"iss": "me", "sub": "job-1", "aud": []string{"vault"}, "exp": h.now.Add(time.Minute).Unix(), "iat": h.now.Unix(),
+	c := map[string]any{"iss": "me", "sub": "job-1", "aud": []string{"vault"}, "exp": h.now.Add(time.Minute).Unix(),
+		"iat":  h.now.Unix(),
 		"team": "web", "n": 7, "groups": []string{"admins", "none"}, "nested": map[string]any{"a/b": "deep"}}
 	for k, v := range change {
 		if c[k] = v; v == nil {
@@ -32,7 +33,8 @@ func TestJWT(t *testing.T) {
 	for _, alg := range []string{"RS256", "ES256", "EdDSA"} {
 		h, i := newHouse(t), jwkstest.New(t, alg)
 		h.ok(secrets.Update, "sys/auth/jwt", `{"type":"jwt"}`)
-		h.ok(secrets.Update, "auth/jwt/config", text(t, map[string]any{"jwt_validation_pubkeys": i.PublicKey(), "bound_issuer": "me", "default_role": "app"}))
+		h.ok(secrets.Update, "auth/jwt/config", text(t, map[string]any{"jwt_validation_pubkeys": i.PublicKey(),
+			"bound_issuer": "me", "default_role": "app"}))
 		h.ok(secrets.Update, "auth/jwt/role/app", `{"role_type":"jwt","user_claim":"/nested/a~1b","user_claim_json_pointer":true,"bound_audiences":"vault","bound_claims":{"team":["db","web"],"n":7},
 			"groups_claim":"groups","claim_mappings":{"team":"team","n":"number","absent":"absent"},"token_policies":"app","token_period":"30m"}`)
 		mount := h.gate.Load().Mounts.Get("auth/jwt/").Accessor
@@ -44,7 +46,8 @@ func TestJWT(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", alg, err)
 		}
-		if tok := r.Token; tok.Period != 30*time.Minute || tok.Meta["role"] != "app" || tok.Meta["number"] != "7" || tok.DisplayName != "jwt-deep" || fmt.Sprint(tok.Identity) != "[team]" {
+		if tok := r.Token; tok.Period != 30*time.Minute || tok.Meta["role"] != "app" || tok.Meta["number"] != "7" ||
+			tok.DisplayName != "jwt-deep" || fmt.Sprint(tok.Identity) != "[team]" {
 			t.Errorf("%s: the login gave %+v %q", alg, tok.Token, tok.Identity)
 		}
 		for path, want := range map[string]bool{"secret/web/x": true, "secret/db/x": false, "secret/team": true} {
@@ -52,7 +55,10 @@ func TestJWT(t *testing.T) {
 				t.Errorf("%s: %s: %v", alg, path, err)
 			}
 		}
-		if n := h.commits(func() { _, err = h.jwt("app", i.Sign(h.claims(map[string]any{"groups": []string{}, "team": "db"}))) }); n != 1 || err != nil {
+		if n := h.commits(func() {
+			_, err = h.jwt("app", i.Sign(h.claims(map[string]any{"groups": []string{},
+				"team": "db"})))
+		}); n != 1 || err != nil {
 			t.Errorf("%s: a login that changes its entity: %d commits, %v", alg, n, err)
 		}
 		for path, want := range map[string]bool{"secret/web/x": false, "secret/db/x": true, "secret/team": false} {
@@ -63,8 +69,10 @@ func TestJWT(t *testing.T) {
 		if _, err := h.as(r.Token.ID, secrets.Update, "auth/token/renew-self", ""); err != nil {
 			t.Errorf("%s: a renewal: %v", alg, err)
 		}
-		for what, change := range map[string]map[string]any{"iss": {"iss": "other"}, "aud": {"aud": "other"}, "no aud": {"aud": nil}, "expired": {"exp": h.now.Add(-2 * time.Minute).Unix()},
-			"early": {"nbf": h.now.Add(3 * time.Minute).Unix()}, "timeless": {"exp": nil, "iat": nil}, "team": {"team": "x"}, "no team": {"team": nil}, "n": {"n": 8}, "user": {"nested": 1}, "groups": {"groups": nil}} {
+		for what, change := range map[string]map[string]any{"iss": {"iss": "other"}, "aud": {"aud": "other"},
+			"no aud": {"aud": nil}, "expired": {"exp": h.now.Add(-2 * time.Minute).Unix()},
+			"early": {"nbf": h.now.Add(3 * time.Minute).Unix()}, "timeless": {"exp": nil, "iat": nil}, "team": {"team": "x"},
+			"no team": {"team": nil}, "n": {"n": 8}, "user": {"nested": 1}, "groups": {"groups": nil}} {
 			if _, err := h.jwt("app", i.Sign(h.claims(change))); !errkind.Is(err, errkind.Invalid) {
 				t.Errorf("%s: %s: %v", alg, what, err)
 			}
@@ -74,7 +82,8 @@ func TestJWT(t *testing.T) {
 		}
 		h.ok(secrets.Delete, "auth/jwt/role/app", "")
 		h.refused(errkind.Invalid, r.Token.ID, secrets.Update, "auth/token/renew-self", "")
-		for _, body := range []string{`{"jwt":"x"}`, `{"role":"none","jwt":"x"}`, `{"role":"app"}`, `{"role":"app","jwt":7}`} {
+		for _, body := range []string{`{"jwt":"x"}`, `{"role":"none","jwt":"x"}`, `{"role":"app"}`,
+			`{"role":"app","jwt":7}`} {
 			h.refused(errkind.Invalid, "", secrets.Update, "auth/jwt/login", body)
 		}
 	}
@@ -98,7 +107,8 @@ func TestJWTKeysOfPairs(t *testing.T) {
 		t.Errorf("a token of nobody's: %v", err)
 	}
 	dead := map[string]string{"jwks_url": "https://127.0.0.1:1/keys"}
-	h.ok(secrets.Update, "auth/jwt/config", text(t, map[string]any{"jwks_pairs": []any{dead, pair(two)}, "skip_jwks_validation": true}))
+	h.ok(secrets.Update, "auth/jwt/config", text(t, map[string]any{"jwks_pairs": []any{dead, pair(two)},
+		"skip_jwks_validation": true}))
 	if _, err := h.jwt("r", two.Sign(h.claims(nil))); err != nil {
 		t.Errorf("beside an address that does not answer: %v", err)
 	}
@@ -118,14 +128,17 @@ func TestJWTKeysOfAnIssuer(t *testing.T) {
 	h.ok(secrets.Update, "sys/auth/jwt", `{"type":"jwt"}`)
 	h.refused(errkind.Invalid, "", secrets.Update, "auth/jwt/login", `{"role":"r","jwt":"x"}`)
 	h.refused(errkind.Invalid, h.root, secrets.Update, "auth/jwt/config", `{"jwks_url":"https://127.0.0.1:1/keys"}`)
-	if r := h.ok(secrets.Update, "auth/jwt/config", `{"jwks_url":"https://127.0.0.1:1/keys","skip_jwks_validation":true}`); len(r.Warnings) == 0 {
+	if r := h.ok(secrets.Update, "auth/jwt/config",
+		`{"jwks_url":"https://127.0.0.1:1/keys","skip_jwks_validation":true}`); len(r.Warnings) == 0 {
 		t.Error("no warning of an address that does not answer")
 	}
-	h.ok(secrets.Update, "auth/jwt/role/r", `{"role_type":"jwt","user_claim":"sub","bound_subject":"job-1","bound_audiences":["vault"]}`)
+	h.ok(secrets.Update, "auth/jwt/role/r",
+		`{"role_type":"jwt","user_claim":"sub","bound_subject":"job-1","bound_audiences":["vault"]}`)
 	if _, err := h.jwt("r", i.Sign(h.claims(nil))); !errkind.Is(err, errkind.Unavailable) {
 		t.Errorf("without the issuer: %v", err)
 	}
-	h.ok(secrets.Update, "auth/jwt/config", text(t, map[string]any{"oidc_discovery_url": i.URL, "oidc_discovery_ca_pem": i.CA}))
+	h.ok(secrets.Update, "auth/jwt/config", text(t, map[string]any{"oidc_discovery_url": i.URL,
+		"oidc_discovery_ca_pem": i.CA}))
 	if _, err := h.jwt("r", i.Sign(h.claims(nil))); !errkind.Is(err, errkind.Invalid) {
 		t.Errorf("the issuer of the discovery is the bound one: %v", err)
 	}
@@ -143,7 +156,8 @@ func TestJWTKeysOfAnIssuer(t *testing.T) {
 	if _, err := h.jwt("r", i.Sign(good)); err != nil {
 		t.Errorf("with a new key: %v", err)
 	}
-	if _, err := h.jwt("r", i.Sign(h.claims(map[string]any{"iss": i.URL, "sub": "other"}))); !errkind.Is(err, errkind.Invalid) {
+	if _, err := h.jwt("r", i.Sign(h.claims(map[string]any{"iss": i.URL, "sub": "other"}))); !errkind.Is(err,
+		errkind.Invalid) {
 		t.Errorf("another subject: %v", err)
 	}
 }
@@ -161,7 +175,8 @@ func TestJWTConfigRefuses(t *testing.T) {
 		`{"jwks_url":"https://x","oidc_client_id":"me"}`:             "oidc_client_id",
 		`{"jwks_url":["x"]}`: "jwks_url",
 	} {
-		if _, err := h.as(h.root, secrets.Update, "auth/jwt/config", body); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), names) {
+		if _, err := h.as(h.root, secrets.Update, "auth/jwt/config", body); !errkind.Is(err, errkind.Invalid) ||
+			!strings.Contains(err.Error(), names) {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
@@ -179,13 +194,16 @@ func TestJWTConfigRefuses(t *testing.T) {
 		role + `,"clock_skew_leeway":"soon"}`:                         "clock_skew_leeway",
 		role + `,"token_type":"batch","token_period":"1h"}`:           "token_type",
 	} {
-		if _, err := h.as(h.root, secrets.Update, "auth/jwt/role/r", body); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), names) {
+		if _, err := h.as(h.root, secrets.Update, "auth/jwt/role/r", body); !errkind.Is(err, errkind.Invalid) ||
+			!strings.Contains(err.Error(), names) {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
-	h.ok(secrets.Update, "auth/jwt/role/r", role+`,"bound_claims":"{\"ref\":\"refs/*\"}","bound_claims_type":"glob","claim_mappings":"a=b"}`)
+	h.ok(secrets.Update, "auth/jwt/role/r",
+		role+`,"bound_claims":"{\"ref\":\"refs/*\"}","bound_claims_type":"glob","claim_mappings":"a=b"}`)
 	r := h.ok(secrets.Read, "auth/jwt/role/r", "")
-	if fmt.Sprint(field(t, r, "bound_claims")) != "map[ref:refs/*]" || fmt.Sprint(field(t, r, "claim_mappings")) != "map[a:b]" || field(t, r, "bound_claims_type") != "glob" {
+	if fmt.Sprint(field(t, r, "bound_claims")) != "map[ref:refs/*]" || fmt.Sprint(field(t, r,
+		"claim_mappings")) != "map[a:b]" || field(t, r, "bound_claims_type") != "glob" {
 		t.Errorf("the role reads %s", r.Data)
 	}
 	h.ok(secrets.Delete, "auth/jwt/role/r", "")

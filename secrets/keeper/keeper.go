@@ -1,39 +1,50 @@
 package keeper
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
-	"runtime"
-	"sync"
-	"sync/atomic"
+	"slices"
 	"time"
 
-	"github.com/google/uuid"
-
 	"corbel.dev/corbel/kit/errkind"
-	"corbel.dev/corbel/kit/jwks"
-	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/kit/serial"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/audit"
+	"corbel.dev/corbel/secrets/auditing"
 	"corbel.dev/corbel/secrets/auth"
-	"corbel.dev/corbel/secrets/auth/cert"
+	"corbel.dev/corbel/secrets/census"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/flight"
+	"corbel.dev/corbel/secrets/identities"
 	"corbel.dev/corbel/secrets/identity"
+	"corbel.dev/corbel/secrets/leases"
 	"corbel.dev/corbel/secrets/mount"
+	"corbel.dev/corbel/secrets/mounting"
+	"corbel.dev/corbel/secrets/policies"
 	"corbel.dev/corbel/secrets/policy"
+	"corbel.dev/corbel/secrets/quotas"
 	"corbel.dev/corbel/secrets/rights"
 	"corbel.dev/corbel/secrets/seal"
 	"corbel.dev/corbel/secrets/sealed"
+	"corbel.dev/corbel/secrets/sealing"
 	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/system"
 	"corbel.dev/corbel/secrets/tables"
 	"corbel.dev/corbel/secrets/token"
+	"corbel.dev/corbel/secrets/tokens"
+	"corbel.dev/corbel/secrets/tools"
+	"corbel.dev/corbel/secrets/wrapping"
 	"corbel.dev/corbel/telemetry"
+)
+
+// Parts of Config, under the names that its makers know.
+type (
+	Local      = tools.Local
+	UsageRules = census.Rules
+	// Initialized is what Init gives.
+	Initialized = sealing.Initialized
 )
 
 // Config is what a Keeper is made of. Zero durations and sizes are Vault's defaults.
@@ -47,7 +58,7 @@ type Config struct {
 	APIAddr     string       // where clients reach this server: the issuer of identity tokens; "": nobody said
 	Log         *slog.Logger // what the background finds wrong; nil: slog.Default
 	Metrics     *telemetry.Registry
-	Usage       UsageRules
+	Usage       census.Rules
 	Lockouts    map[string]auth.LockoutRules // by type of auth method; "all": of those that are not there, and of what they do not set
 	NoLockout   bool                         // of nobody, whatever mounts say
 	Repeat      func() int                   // how often each commit is made: the fault lab's (kit/fault.DoRepeat); nil: once
@@ -68,7 +79,7 @@ type Config struct {
 	System func(ctx context.Context, op secrets.Operation, path string, f *secrets.Fields) (data any, found bool, err error)
 	// StepDown is asked to have another server become the active one, soon; nil where there is no other.
 	StepDown func()
-	Local    Local
+	Local    tools.Local
 }
 
 func (c *Config) complete() error {
@@ -92,59 +103,40 @@ func (c *Config) complete() error {
 	if c.CacheBytes == 0 {
 		c.CacheBytes = 64 << 20
 	}
-	c.Usage.complete()
-	return checkDeclared(c.Audits)
+	c.Usage.Complete()
+	return auditing.CheckDeclared(c.Audits)
 }
 
-// Keeper answers the requests of the secrets plane.
+// Keeper answers the requests of the secrets plane: it is the line that they go down, past the owners of state.
 type Keeper struct {
 	cfg     Config
 	records *sealed.Store
+	gate    *tables.Gate
+	*sealing.Sealing
+	*sealing.Rekeys
+	*sealing.Roots
+
 	rights  *rights.Rights
-	serial  serial.Names
-	lockout auth.Lockout // of all auth methods
+	tokens  *tokens.Tokens
+	leases  *leases.Leases
+	audits  *auditing.Broker
+	owners  owners
+	system  *system.System
+	serial  serial.Names // what a request must have to itself, by its engine's word
 	meters  *meters
 	flying  flight.List
-	moves   moves
+	replica replica // what a standby reads by
+}
 
-	running      string      // the version of all engines, as clients are told
-	versionNoted atomic.Bool // in the store's history
-	hashing      *limit.Gate // of passwords
-	keygen       *limit.Gate // of RSA keys
-	meshes       cert.Meshes // whose certificates log in
-	missing      missing     // workloads
-	keys         *jwks.Keys  // of issuers of tokens that log in
-	gate         *tables.Gate
-	replica      replica // what a standby reads by
-
-	// tree is held for reading while a token is made, for writing while one ends
-	// with all below it: none comes to be under a parent that is going.
-	tree sync.RWMutex
-
-	// people is held for writing while operators change identities, for reading while a login does.
-	people sync.RWMutex
-
-	// uses is the order of changes of one token or lease; apart from serial, within which it is taken.
-	uses serial.Names
-
-	reserves reserves // uses of tokens that are in memory
-
-	targets    targets    // of revocations
-	jobs       sync.Mutex // one walk over the prefixes that wait at a time
-	jobsRun    atomic.Bool
-	counting   sync.Mutex // guards counted
-	counted    *attributed
-	unfinished atomic.Bool // tokens that ended may have children that have not
-
-	sweep sync.Mutex // one expiry of tokens at a time
-
-	info atomic.Pointer[ClusterInfo]
-
-	mu        sync.Mutex // one change of the seal at a time; guards what follows
-	unsealing gathering
-	rekeys    rekeys
-	rooting   *rootAttempt
-	migrating *migration
+// owners are those that the line passes seldom.
+type owners struct {
+	quotas     *quotas.Quotas
+	mounts     *mounting.Mounts
+	identities *identities.Identities
+	policies   *policies.Policies
+	wrapping   *wrapping.Wrapping
+	census     *census.Census
+	tools      *tools.Tools
 }
 
 // New makes a sealed keeper.
@@ -154,18 +146,46 @@ func New(cfg Config) (*Keeper, error) {
 	}
 	cfg.Storage = newMetered(cfg.Storage, cfg.Metrics, cfg.Repeat)
 	k := &Keeper{cfg: cfg, meters: newMeters(cfg.Metrics)}
-	k.records = sealed.New(sealed.Config{Under: cfg.Storage, Now: cfg.Now, CacheBytes: cfg.CacheBytes, Log: cfg.Log, Metrics: cfg.Metrics, Committed: k.committed})
-	// A password takes a core for tens of milliseconds: what waits for one takes turns by address.
+	k.records = sealed.New(sealed.Config{Under: cfg.Storage, Now: cfg.Now, CacheBytes: cfg.CacheBytes, Log: cfg.Log,
+		Metrics: cfg.Metrics, Committed: k.committed})
+	k.gate = &tables.Gate{Store: k.records, Reigns: cfg.Reigns, TTLs: token.Limits{Default: cfg.DefaultTTL, Max: cfg.MaxTTL}}
 	k.flying.Now = cfg.Now
 	k.rights = rights.NewRights(k.records)
-	k.gate = &tables.Gate{Store: k.records, Reigns: cfg.Reigns, TTLs: token.Limits{Default: cfg.DefaultTTL, Max: cfg.MaxTTL}}
-	k.hashing = limit.NewGate(limit.GateConfig{Name: "logins by password", Slots: runtime.GOMAXPROCS(0), MaxWaiting: 512})
-	k.running = "v" + cfg.Local.Version + "+builtin.records"
-	k.keys = jwks.New(cfg.Now)
+	k.Sealing, k.Rekeys, k.Roots = sealing.New(sealing.Config{Now: cfg.Now, Log: cfg.Log, Metrics: cfg.Metrics, ClusterName: cfg.ClusterName,
+		Auto: cfg.Seal, OldAuto: cfg.OldSeal, Joining: cfg.Joining, StepDown: cfg.StepDown, Load: k.load, Forget: k.forget, Close: auditing.Close}, k.gate, k.records)
+	k.appoint()
 	k.gauges(cfg.Metrics)
-	k.meters.cluster = func() string { return k.Cluster().Name }
-	k.keygen = limit.NewGate(limit.GateConfig{Name: "making RSA keys", Slots: runtime.GOMAXPROCS(0), MaxWaiting: 256, MaxWait: time.Minute})
 	return k, nil
+}
+
+// appoint makes the owners, and the mounts of the plane's own that they answer.
+func (k *Keeper) appoint() {
+	cfg, o := &k.cfg, &k.owners
+	version, cluster := "v"+cfg.Local.Version+"+builtin.vault", func() string { return k.Cluster().Name }
+	k.audits = auditing.New(auditing.Config{Rules: cfg.Audit, Declared: cfg.Audits, Version: version, Now: cfg.Now, Log: cfg.Log, Metrics: cfg.Metrics},
+		k.gate, k.records)
+	o.quotas = &quotas.Quotas{Gate: k.gate, Records: k.records, Metrics: cfg.Metrics}
+	o.identities = &identities.Identities{Records: k.records, Rights: k.rights, Metrics: cfg.Metrics, Cluster: cluster}
+	k.tokens = tokens.NewTokens(k.gate, k.records, k.rights, o.quotas, o.identities, &k.flying, cfg.Now, cfg.Metrics)
+	k.leases = leases.NewLeases(k.gate, k.records, k.tokens, o.quotas, &k.flying, cfg.Now, cfg.Log, cfg.Metrics)
+	o.policies = &policies.Policies{Gate: k.gate, Records: k.records, Rights: k.rights}
+	o.wrapping = &wrapping.Wrapping{Records: k.records, Tokens: k.tokens, Quotas: o.quotas, Flying: &k.flying, Authorise: k.authorise}
+	o.census = census.New(cfg.Usage, k.gate, k.records, &k.flying, cfg.Now, cfg.Log, cluster, cfg.Metrics)
+	o.tools = &tools.Tools{Gate: k.gate, Records: k.records, Flying: &k.flying, Now: cfg.Now, Local: cfg.Local, Holds: k.holds}
+	o.mounts = mounting.New(mounting.Config{Now: cfg.Now, Metrics: cfg.Metrics, Version: version, Lockouts: cfg.Lockouts, NoLockout: cfg.NoLockout,
+		Password: o.policies.Password}, k.gate, k.records)
+	k.system = &system.System{Elsewhere: cfg.System, Rows: slices.Concat(o.mounts.Rows(), o.policies.Rows(), k.leases.Rows(), o.census.Rows(),
+		o.wrapping.Rows(), k.Sealing.Rows(), k.audits.Rows(), o.quotas.Rows(), o.tools.Rows())}
+	fixed := func(make func(e *mount.Entry, salt []byte) engine.Engine) mounting.Kind {
+		return mounting.Kind{Side: mounting.Fixed, Make: make}
+	}
+	o.mounts.Kinds["system"] = fixed(func(*mount.Entry, []byte) engine.Engine { return k.system })
+	o.mounts.Kinds["token"] = fixed(func(*mount.Entry, []byte) engine.Engine { return k.tokens.Engine() })
+	o.mounts.Kinds["identity"] = fixed(func(_ *mount.Entry, salt []byte) engine.Engine {
+		return o.identities.Engine(cfg.APIAddr, salt, k.gate)
+	})
+	k.meters.entityMade = o.identities.Made
+	k.meters.cluster = cluster
 }
 
 // committed drops from the caches what a commit changed.
@@ -177,55 +197,6 @@ func (k *Keeper) committed(ops []storage.Op) {
 	k.rights.Committed(st, ops)
 }
 
-// Where the plane's own records are.
-const (
-	mountPrefix  = "core/mounts/"
-	policyPrefix = "sys/policy/"
-)
-
-// firstRecords are what a new store begins with.
-func (k *Keeper) firstRecords(rootToken string) (ops []storage.Op, id string, err error) {
-	for _, e := range []*mount.Entry{
-		{Path: "sys/", Type: "system", Description: "system endpoints used for control, policy and debugging"},
-		{Path: "cubbyhole/", Type: "cubbyhole", Description: "per-token private secret storage", Local: true},
-		{Path: identityPath, Type: "identity", Description: "identity store"},
-		{Path: "auth/token/", Type: "token", Description: "token based credentials"},
-	} {
-		e.UUID, e.Accessor = uuid.NewString(), newAccessor(e)
-		op, err := storage.PutJSON(mountPrefix+e.UUID, e)
-		if err != nil {
-			return nil, "", err
-		}
-		ops = append(ops, op)
-	}
-	salt := token.NewSalt()
-	id = rootToken
-	if id == "" {
-		id = token.NewID()
-	}
-	root := &token.Token{Path: "auth/token/root", DisplayName: "root", Policies: []string{policy.RootName}}
-	root.Begin(k.cfg.Now(), 0, token.Limits{})
-	made := (&token.Book{Salt: salt}).Make(id, root)
-	info, err := storage.PutJSON(clusterInfoKey, ClusterInfo{Name: cmp.Or(k.cfg.ClusterName, fmt.Sprintf("vault-cluster-%x", random(4))), ID: uuid.NewString()})
-	ops = append(ops, info)
-	ops = append(append(ops, made...), storage.Put(token.SaltKey, salt), storage.Put(policyPrefix+"default", []byte(tables.DefaultPolicy)))
-	return ops, id, err
-}
-
-func newAccessor(e *mount.Entry) string {
-	kind := e.Type
-	if e.Auth() {
-		kind = "auth_" + kind
-	}
-	return fmt.Sprintf("%s_%x", kind, random(4))
-}
-
-// loadTimed is load, for a server that becomes the active one.
-func (k *Keeper) loadTimed(ctx context.Context) (*tables.Tables, error) {
-	defer lasting(k.meters.own.postUnseal)()
-	return k.load(ctx)
-}
-
 // load reads what every request needs.
 func (k *Keeper) load(ctx context.Context) (*tables.Tables, error) {
 	st := &tables.Tables{Mounts: &mount.Table{}, Engines: map[string]engine.Engine{}, Policies: map[string]*policy.Policy{}, ACLs: tables.NewACLs()}
@@ -234,25 +205,25 @@ func (k *Keeper) load(ctx context.Context) (*tables.Tables, error) {
 		return nil, sealed.OrMissing(err, token.SaltKey)
 	}
 	st.Book = &token.Book{Reader: k.records, Salt: salt}
-	k.unfinished.Store(true)
-	if err := k.loadPaused(ctx); err != nil {
+	k.tokens.Begin()
+	if err := k.leases.Load(ctx); err != nil {
 		return nil, err
 	}
-	if err := k.loadTables(ctx, st, k.engine); err != nil {
+	if err := k.loadTables(ctx, st, k.owners.mounts.Engine); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(k.loadQuotas(ctx, st), k.loadCORS(ctx, st)); err != nil {
+	if err := errors.Join(k.owners.quotas.Load(ctx, st), k.owners.tools.LoadCORS(ctx, st)); err != nil {
 		return nil, err
 	}
-	if err := k.declare(ctx); err != nil {
+	if err := k.audits.Declare(ctx); err != nil {
 		return nil, err
 	}
-	return st, k.openAudits(ctx, st) // last: what it starts is ended with the state
+	return st, k.audits.Open(ctx, st) // last: what it starts is ended with the state
 }
 
 // loadTables reads mounts, with engines as made makes them, and policies.
 func (k *Keeper) loadTables(ctx context.Context, st *tables.Tables, made func(*mount.Entry, []byte) (engine.Engine, error)) error {
-	records, err := k.records.Scan(ctx, mountPrefix, storage.After(mountPrefix), 0)
+	records, err := k.records.Scan(ctx, tables.MountPrefix, storage.After(tables.MountPrefix), 0)
 	if err != nil {
 		return err
 	}
@@ -267,16 +238,16 @@ func (k *Keeper) loadTables(ctx context.Context, st *tables.Tables, made func(*m
 		}
 		st.Mounts, st.Engines[e.Accessor] = st.Mounts.With(e), own
 	}
-	if e := st.Mounts.Get(identityPath); e != nil {
+	if e := st.Mounts.Get(tables.IdentityPath); e != nil {
 		st.PeoplePrefix = e.Prefix()
 		st.People = &identity.Book{View: k.records.At(st.PeoplePrefix), Hash: st.Book.Hash}
 	}
-	records, err = k.records.Scan(ctx, policyPrefix, storage.After(policyPrefix), 0)
+	records, err = k.records.Scan(ctx, tables.PolicyPrefix, storage.After(tables.PolicyPrefix), 0)
 	if err != nil {
 		return err
 	}
 	for _, r := range records {
-		name := r.Key[len(policyPrefix):]
+		name := r.Key[len(tables.PolicyPrefix):]
 		p, err := policy.Parse(name, string(r.Value))
 		if err != nil {
 			return errkind.Errorf(errkind.Corrupt, "the policy %s cannot be read: %w", name, err)

@@ -36,7 +36,7 @@ func newHouse(t testing.TB) *house {
 func newHouseOver(t testing.TB, over func(*memstore.Store) storage.Backend) *house {
 	h := &house{t: t, store: memstore.New(), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	var err error
-	if h.Keeper, err = New(Config{Storage: over(h.store), Now: func() time.Time { return h.now }}); err != nil {
+	if h.Keeper, err = newKeeper(Config{Storage: over(h.store), Now: func() time.Time { return h.now }}); err != nil {
 		t.Fatal(err)
 	}
 	first, err := h.Init(t.Context(), 5, 3, "")
@@ -301,7 +301,7 @@ func TestNoChildOutlivesItsParent(t *testing.T) {
 
 func BenchmarkRead(b *testing.B) {
 	store := memstore.New()
-	k, err := New(Config{Storage: store})
+	k, err := newKeeper(Config{Storage: store})
 	if err != nil {
 		b.Fatal(err)
 	}

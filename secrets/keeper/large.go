@@ -5,6 +5,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/rights"
 	"corbel.dev/corbel/secrets/task"
 )
@@ -39,7 +40,7 @@ func (k *Keeper) MayBeLarge(ctx context.Context, r *secrets.Request, bytes, open
 	}
 	if t.Entry != nil {
 		r.Mount = t.Entry.Path
-		if open := matches(st.Engines[t.Entry.Accessor].Special().Open, r.Rest); open && bytes > openBytes {
+		if open := engine.Matches(st.Engines[t.Entry.Accessor].Special().Open, r.Rest); open && bytes > openBytes {
 			return errLargeOpen
 		} else if open {
 			return nil

@@ -57,6 +57,6 @@ func (k *Keeper) judgedHere(ctx context.Context, r *secrets.Request) (*task.Task
 		return nil, false
 	}
 	r.Mount = t.Entry.Path
-	t.Engine, t.View = &system{k: k}, k.records.At(t.Entry.Prefix())
+	t.Engine, t.View = k.system, k.records.At(t.Entry.Prefix())
 	return t, k.allowedHere(ctx, t)
 }

@@ -9,8 +9,11 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/mounting"
 	"corbel.dev/corbel/secrets/policy"
 	"corbel.dev/corbel/secrets/task"
+	"corbel.dev/corbel/secrets/tools"
 )
 
 // openRoutes need no token. A path that joins them has to be written down here, and defended.
@@ -36,22 +39,22 @@ type cell struct {
 
 // cells are all requests that the mounts' engines know. A type of mounts without a list of paths fails.
 func cells(t *testing.T, h *house) (list []cell) {
-	for name, k := range kinds {
+	for name, k := range h.owners.mounts.Kinds {
 		if name == "issuer" { // there in other tests alone
 			continue
 		}
-		switch k.side {
-		case secret:
+		switch k.Side {
+		case mounting.Secret:
 			if name != "kv" { // mounted by the house
 				h.ok(secrets.Update, "sys/mounts/"+name, `{"type":"`+name+`"}`)
 			}
-		case login:
+		case mounting.Login:
 			h.ok(secrets.Update, "sys/auth/"+name, `{"type":"`+name+`"}`)
 		}
 	}
 	st := h.gate.Load()
 	for _, e := range st.Mounts.All() {
-		routes, ok := routesOf(e, st.Engines[e.Accessor])
+		routes, ok := tools.RoutesOf(e, st.Engines[e.Accessor])
 		if !ok {
 			t.Errorf("mounts of type %s list no paths: see engineRoutes", e.Type)
 		}
@@ -120,16 +123,16 @@ func TestDefaultDenyMatrix(t *testing.T) {
 	for _, c := range list {
 		e, rest := st.Mounts.Route(c.path)
 		special := st.Engines[e.Accessor].Special()
-		if matches(special.Open, rest) {
+		if engine.Matches(special.Open, rest) {
 			seen[c.path] = true
 			continue
 		}
-		own := matches(special.Token, rest)
+		own := engine.Matches(special.Token, rest)
 		if own && !slices.Contains(ownRoutes, c.path) {
 			t.Errorf("%s asks for no policy, and is not among ownRoutes", c.path)
 		}
 		for who, id := range nobodies {
-			if id == "" && matches(special.Visible, rest) {
+			if id == "" && engine.Matches(special.Visible, rest) {
 				if r, err := h.as(id, c.op, c.path, ""); err != nil || string(r.Data) != `{"auth":{},"secret":{}}` {
 					t.Errorf("%s: %v %s: %v, %v", who, c.op, c.path, r, err)
 				}
@@ -143,7 +146,7 @@ func TestDefaultDenyMatrix(t *testing.T) {
 			}
 			judge(who, id, c, false)
 		}
-		protected := matches(special.Protected, rest)
+		protected := engine.Matches(special.Protected, rest)
 		for _, word := range words {
 			if own {
 				break
@@ -175,11 +178,11 @@ func TestRightCapabilityIsEnough(t *testing.T) {
 	for _, c := range list {
 		e, rest := st.Mounts.Route(c.path)
 		special := st.Engines[e.Accessor].Special()
-		if matches(special.Open, rest) || slices.Contains([]string{"sys/seal", "sys/step-down"}, c.path) {
+		if engine.Matches(special.Open, rest) || slices.Contains([]string{"sys/seal", "sys/step-down"}, c.path) {
 			continue
 		}
 		acl := policy.Compile([]*policy.Policy{{Name: "p", Paths: []policy.Path{{Pattern: c.path, Capabilities: c.op.Need() | policy.Create | policy.Sudo}}}}, nil)
-		q := policy.Request{Path: c.path, Need: c.op.Need(), Protected: matches(special.Protected, rest)}
+		q := policy.Request{Path: c.path, Need: c.op.Need(), Protected: engine.Matches(special.Protected, rest)}
 		if !acl.Allow(&q).Allowed {
 			t.Errorf("%v %s is denied to who has the capability", c.op, c.path)
 		}

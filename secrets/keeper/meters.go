@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/census"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/task"
@@ -15,21 +16,18 @@ import (
 
 // meters are what requests count, found once. Names are the contract's, without its prefix.
 type meters struct {
-	registry    *telemetry.Registry
-	request     *telemetry.Timing
-	login       *telemetry.Timing
-	checkToken  *telemetry.Timing
-	register    *telemetry.Timing
-	authorise   *telemetry.Timing
-	cluster     func() string
-	audit       map[string]*telemetry.Timing
-	auditFailed map[string]*telemetry.Counter
-	costs       *telemetry.Stages
-	own         ownMeters
-	tenants     *telemetry.Tenants
-	revoked     *telemetry.Counter
-	notRevoked  *telemetry.Counter
-	routes      sync.Map // accessor and path to *[secrets.Scan + 1]*telemetry.Timing
+	registry   *telemetry.Registry
+	request    *telemetry.Timing
+	login      *telemetry.Timing
+	checkToken *telemetry.Timing
+	register   *telemetry.Timing
+	authorise  *telemetry.Timing
+	cluster    func() string
+	entityMade func(*mount.Entry)
+	costs      *telemetry.Stages
+	own        ownMeters
+	tenants    *telemetry.Tenants
+	routes     sync.Map // accessor and path to *[secrets.Scan + 1]*telemetry.Timing
 }
 
 // timed are the timings of the system's and the token store's paths, by the beginning of the path.
@@ -51,15 +49,6 @@ var timed = []struct {
 
 // costKinds are what requests are counted as; a request's kind is kindOf.
 var costKinds = []string{"read", "list", "write", "delete", "login", "token", "renew", "revoke"}
-
-// revocation counts a try to revoke a lease.
-func (m *meters) revocation(err error) {
-	if err != nil {
-		m.notRevoked.Add(1)
-		return
-	}
-	m.revoked.Add(1)
-}
 
 // kindOf is the position of a request's kind in costKinds.
 func kindOf(t *task.Task, r *task.Reply) int {
@@ -86,11 +75,7 @@ func kindOf(t *task.Task, r *task.Reply) int {
 func newMeters(r *telemetry.Registry) *meters {
 	m := &meters{registry: r, own: newOwnMeters(r), request: r.Timing("core.handle_request"), login: r.Timing("core.handle_login_request"), checkToken: r.Timing("core.check_token"),
 		authorise: r.Timing("core.fetch_acl_and_token"), register: r.Timing("expire.register"),
-		costs: r.Stages("secrets", costKinds...), tenants: r.Tenants("secrets"), revoked: r.Counter("expire.revoked"), notRevoked: r.Counter("expire.revoke_failed"),
-		audit: map[string]*telemetry.Timing{}, auditFailed: map[string]*telemetry.Counter{}}
-	for _, name := range []string{"log_request", "log_response"} {
-		m.audit[name], m.auditFailed[name] = r.Timing("audit."+name), r.Counter("audit."+name+"_failure")
-	}
+		costs: r.Stages("secrets", costKinds...), tenants: r.Tenants("secrets")}
 	for _, t := range timed { // alerts find them from the start
 		r.Declare(telemetry.KindTiming, t.name, t.name)
 	}
@@ -108,7 +93,7 @@ func (k *Keeper) gauges(r *telemetry.Registry) {
 	r.GaugeFunc("core.unsealed", func() float64 { return one(!k.Sealed()) })
 	r.GaugeFunc("core.active", func() float64 { return one(k.Active()) })
 	r.GaugeFunc("core.performance_standby", func() float64 { return one(k.Standby() && k.replica.state.Load() != nil) })
-	r.GaugeFunc("expire.num_revoking", func() float64 { return float64(k.targets.due()) })
+	r.GaugeFunc("expire.num_revoking", func() float64 { return float64(k.leases.Due()) })
 	r.GaugeFunc("core.in_flight_requests", func() float64 { return float64(k.flying.Count()) })
 	r.GaugeFunc("barrier.estimated_encryptions", func() float64 {
 		st, err := k.records.Barrier.Status()
@@ -191,7 +176,7 @@ func (m *meters) done(ctx context.Context, t *task.Task, begin time.Time, r *tas
 func (m *meters) made(t *task.Task, took time.Duration, r *task.Reply) {
 	if a := r.Response.Auth; a != nil && r.Token != nil {
 		m.registry.Counter("token.creation", "cluster", m.cluster(), "namespace", "root", "auth_method", t.Entry.Type, "mount_point", t.Entry.Path,
-			"creation_ttl", ttlName(r.Token.TTL), "token_type", r.Token.Type()).Add(1)
+			"creation_ttl", census.TTLName(r.Token.TTL), "token_type", r.Token.Type()).Add(1)
 		m.own.registerAuth.Observe(took)
 		if r.Token.Root() {
 			m.own.rootTokens.Add(1)
@@ -206,7 +191,7 @@ func (m *meters) made(t *task.Task, took time.Duration, r *task.Reply) {
 			ttl = r.Lease.Left
 		}
 		m.registry.Counter("secret.lease.creation", "cluster", m.cluster(), "namespace", "root", "secret_engine", t.Entry.Type, "mount_point", t.Entry.Path,
-			"creation_ttl", ttlName(ttl)).Add(1)
+			"creation_ttl", census.TTLName(ttl)).Add(1)
 		m.register.Observe(took)
 	}
 }

@@ -1,69 +1,30 @@
 package keeper
 
 import (
-	"context"
 	"encoding/json"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"corbel.dev/corbel/secrets/identity"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/quota"
-	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/tables"
 	"corbel.dev/corbel/telemetry"
 )
 
 // ownMeters are what the keeper counts of its own work, as against that of requests. Found once.
 type ownMeters struct {
-	unseal, postUnseal, preSeal, seal *telemetry.Timing
-	registerAuth, revokeCommon        *telemetry.Timing
-	timesByToken                      *telemetry.Timing
-	revokeByToken, inQueue            *telemetry.Timing
-	expired, notExpired, rootTokens   *telemetry.Counter
-	rollbackWaits                     *telemetry.Timing
-	rollbacks, rollbacksWait          *telemetry.Gauge
+	registerAuth, timesByToken *telemetry.Timing
+	rootTokens                 *telemetry.Counter
+	rollbackWaits              *telemetry.Timing
+	rollbacks, rollbacksWait   *telemetry.Gauge
 }
 
 func newOwnMeters(r *telemetry.Registry) ownMeters {
 	r.Declare(telemetry.KindCounter, "identity.entity.creation", "identity.entity.creation")
-	return ownMeters{
-		unseal: r.Timing("core.unseal"), postUnseal: r.Timing("core.post_unseal"), preSeal: r.Timing("core.pre_seal"), seal: r.Timing("core.seal-internal"),
-		registerAuth: r.Timing("expire.register-auth"), timesByToken: r.Timing("expire.fetch-lease-times-by-token"), revokeCommon: r.Timing("expire.revoke-common"), revokeByToken: r.Timing("expire.revoke-by-token"),
-		inQueue: r.Timing("expire.lease_expiration.time_in_queue"), expired: r.Counter("expire.lease_expiration"), notExpired: r.Counter("expire.lease_expiration.error"),
-		rootTokens: r.Counter("token.create_root"), rollbackWaits: r.Timing("rollback.waiting"), rollbacks: r.Gauge("rollback.inflight"), rollbacksWait: r.Gauge("rollback.queued"),
-	}
-}
-
-// timed observes how long something took, at its end: defer lasting(...)().
-func lasting(t *telemetry.Timing) func() {
-	begin := time.Now()
-	return func() { t.Observe(time.Since(begin)) }
-}
-
-// expires counts a lease or token whose time has come, and how long it waited for somebody to see that.
-func (m *ownMeters) expires(waited time.Duration) {
-	m.expired.Add(1)
-	m.inQueue.Observe(max(waited, 0))
-}
-
-// entityMade counts an entity that is stored now, by the mount that it came by.
-func (m *meters) entityMade(e *mount.Entry) {
-	m.registry.Counter("identity.entity.creation", "cluster", m.cluster(), "namespace", "root", "auth_method", e.Type, "mount_point", e.Path).Add(1)
-}
-
-// entitiesIn says how many entities operations bring that are not there yet.
-func (k *Keeper) entitiesIn(ctx context.Context, st *tables.Tables, ops []storage.Op) (n int) {
-	for _, op := range ops {
-		if op.Value == nil || !strings.HasPrefix(op.Key, st.PeoplePrefix+identity.Entities) {
-			continue
-		}
-		if _, there, err := k.records.Get(ctx, op.Key); err == nil && !there {
-			n++
-		}
-	}
-	return n
+	return ownMeters{registerAuth: r.Timing("expire.register-auth"), timesByToken: r.Timing("expire.fetch-lease-times-by-token"),
+		rootTokens: r.Counter("token.create_root"), rollbackWaits: r.Timing("rollback.waiting"), rollbacks: r.Gauge("rollback.inflight"),
+		rollbacksWait: r.Gauge("rollback.queued")}
 }
 
 // tending times the background work of one mount, under the name that Vault's periodic rollbacks have. waited is since
@@ -96,22 +57,17 @@ func (g *comeAndGo) gone() {
 }
 
 // tell sets them: what is due at each mount that has leases, and the lease-count quotas.
-func (g *comeAndGo) tell(k *Keeper, mounts []string) {
-	if k.meters.registry == nil {
-		return
-	}
+func (g *comeAndGo) tell(mounts []string, dueAt func(mount string) int, st *tables.Tables) {
 	var queues, count, most []telemetry.Point
 	total := 0
-	k.targets.mu.Lock()
 	for _, name := range mounts {
-		due := k.targets.withLocked(name).due
+		due := dueAt(name)
 		total += due
 		queues = append(queues, telemetry.Point{Labels: []string{"queue_id", name}, Value: float64(due)})
 	}
-	k.targets.mu.Unlock()
 	g.queues.Replace(queues)
 	g.jobs.Replace([]telemetry.Point{{Value: float64(total)}})
-	if st := k.gate.Load(); st != nil {
+	if st != nil {
 		for _, q := range st.Quotas.All() {
 			if q.Type == quota.LeaseCount {
 				labels := []string{"name", q.Name}

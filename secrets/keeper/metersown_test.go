@@ -13,10 +13,9 @@ import (
 
 // meteredHouse is a house of leases that counts.
 func meteredHouse(t *testing.T) (*house, *issuer, *telemetry.Registry) {
-	withIssuers()
 	h := newHouse(t)
 	reg := telemetry.New(telemetry.Config{Settings: telemetry.Settings{MetricsPrefix: "vault"}})
-	k, err := New(Config{Storage: h.store, Now: func() time.Time { return h.now }, Metrics: reg, ClusterName: "c1"})
+	k, err := newKeeper(Config{Storage: h.store, Now: func() time.Time { return h.now }, Metrics: reg, ClusterName: "c1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +86,7 @@ func TestMetersOfLeases(t *testing.T) {
 	counts(t, reg, "three leases later", map[string]uint64{"expire.register": 3, "secret.lease.creation": 3, "expire.lease_expiration": 0})
 
 	h.now = h.now.Add(45 * time.Minute)
-	if _, err := h.Expire(t.Context()); err != nil {
+	if _, err := h.tokens.Expire(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	counts(t, reg, "after the token's end", map[string]uint64{"expire.lease_expiration": 1, "expire.lease_expiration.time_in_queue": 1, "expire.revoke-by-token": 1, "expire.lease_expiration.error": 0})
@@ -100,11 +99,8 @@ func TestMetersOfLeases(t *testing.T) {
 	h.expireLeases()
 	counts(t, reg, "when the engine is away", map[string]uint64{"expire.lease_expiration": 4, "expire.lease_expiration.error": 3, "expire.revoke-common": 3})
 	accessor := h.gate.Load().Mounts.Get("db/").Accessor
-	h.targets.mu.Lock()
-	h.targets.withLocked(accessor).due = 3
-	h.targets.mu.Unlock()
 	g := newComeAndGo(reg)
-	g.tell(h.Keeper, []string{accessor})
+	g.tell([]string{accessor}, func(string) int { return 3 }, h.gate.Load())
 	if queue, all := gaugesOf(reg, "expire.job_manager.queue_length"), gaugesOf(reg, "expire.job_manager.total_jobs"); queue != "queue_id="+accessor+" 3" || all != " 3" {
 		t.Errorf("the queues are %s; together %s", queue, all)
 	}
@@ -112,7 +108,7 @@ func TestMetersOfLeases(t *testing.T) {
 	h.now = h.now.Add(24 * time.Hour)
 	h.expireLeases()
 	counts(t, reg, "once it is back", map[string]uint64{"expire.lease_expiration": 7, "expire.lease_expiration.error": 3, "expire.revoke-common": 6})
-	g.tell(h.Keeper, []string{accessor})
+	g.tell([]string{accessor}, h.leases.DueAt, h.gate.Load())
 	if queue, all := gaugesOf(reg, "expire.job_manager.queue_length"), gaugesOf(reg, "expire.job_manager.total_jobs"); queue != "queue_id="+accessor+" 0" || all != " 0" {
 		t.Errorf("nothing is due, and the queues are %s; together %s", queue, all)
 	}
@@ -164,7 +160,7 @@ func TestMetersOfBackground(t *testing.T) {
 	}
 	h.ok(secrets.Update, "sys/quotas/lease-count/q", `{"max_leases":7,"path":"db/"}`)
 	h.ok(secrets.Read, "db/creds/a", "")
-	newComeAndGo(reg).tell(h.Keeper, nil)
+	newComeAndGo(reg).tell(nil, h.leases.DueAt, h.gate.Load())
 	if count, most := gaugesOf(reg, "quota.lease_count.counter"), gaugesOf(reg, "quota.lease_count.max"); count != "name=q 1" || most != "name=q 7" {
 		t.Errorf("the quota counts %s of %s", count, most)
 	}

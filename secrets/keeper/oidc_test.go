@@ -20,17 +20,21 @@ func oidcHouse(t *testing.T) (*house, *jwkstest.Provider) {
 	h, p := newHouse(t), jwkstest.New(t, "ES256").Provider("vault", "planted/secret")
 	p.Now = func() time.Time { return h.now }
 	h.ok(secrets.Update, "sys/auth/oidc", `{"type":"oidc"}`)
-	h.ok(secrets.Update, "auth/oidc/config", text(t, map[string]any{"oidc_discovery_url": p.URL, "oidc_discovery_ca_pem": p.CA, "oidc_client_id": "vault", "oidc_client_secret": "planted/secret", "default_role": "people"}))
+	h.ok(secrets.Update, "auth/oidc/config", text(t, map[string]any{"oidc_discovery_url": p.URL,
+		"oidc_discovery_ca_pem": p.CA, "oidc_client_id": "vault", "oidc_client_secret": "planted/secret",
+		"default_role": "people"}))
 	h.ok(secrets.Update, "auth/oidc/role/people", `{"user_claim":"email","allowed_redirect_uris":["`+cliAddress+`","https://vault.example/ui/vault/auth/oidc/oidc/callback"],
 		"oidc_scopes":"email,groups","groups_claim":"groups","claim_mappings":{"team":"team"},"token_policies":"app","bound_claims":{"team":"web"}}`)
-	p.Claims, p.Info = map[string]any{"email": "ann@example", "groups": []string{"admins"}}, map[string]any{"sub": "ann", "team": "web", "aud": "evil"}
+	p.Claims, p.Info = map[string]any{"email": "ann@example", "groups": []string{"admins"}}, map[string]any{"sub": "ann",
+		"team": "web", "aud": "evil"}
 	return h, p
 }
 
 // oidcBegin begins a login, and gives what the browser comes back with.
 func (h *house) oidcBegin(p *jwkstest.Provider, role, nonce string) url.Values {
 	h.t.Helper()
-	r, err := h.as("", secrets.Update, "auth/oidc/oidc/auth_url", text(h.t, map[string]string{"role": role, "redirect_uri": cliAddress, "client_nonce": nonce}))
+	r, err := h.as("", secrets.Update, "auth/oidc/oidc/auth_url", text(h.t, map[string]string{"role": role,
+		"redirect_uri": cliAddress, "client_nonce": nonce}))
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -42,7 +46,8 @@ func (h *house) oidcEnd(q url.Values, nonce string) (*task.Reply, error) {
 	for name := range q {
 		values[name] = q.Get(name)
 	}
-	return h.Handle(h.t.Context(), &secrets.Request{Op: secrets.Read, Path: "auth/oidc/oidc/callback", Query: secrets.FieldsOf(values)})
+	return h.Handle(h.t.Context(), &secrets.Request{Op: secrets.Read, Path: "auth/oidc/oidc/callback",
+		Query: secrets.FieldsOf(values)})
 }
 
 func TestOIDCLogin(t *testing.T) {
@@ -55,7 +60,9 @@ func TestOIDCLogin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if tok := r.Token; tok.Meta["role"] != "people" || tok.Meta["team"] != "web" || tok.DisplayName != "oidc-ann@example" || fmt.Sprint(tok.Identity) != "[team]" || fmt.Sprint(tok.Policies) != "[app default]" {
+	if tok := r.Token; tok.Meta["role"] != "people" || tok.Meta["team"] != "web" ||
+		tok.DisplayName != "oidc-ann@example" || fmt.Sprint(tok.Identity) != "[team]" ||
+		fmt.Sprint(tok.Policies) != "[app default]" {
 		t.Errorf("the login gave %+v %q", tok.Token, tok.Identity)
 	}
 	if _, err := h.oidcEnd(back, "mine"); !errkind.Is(err, errkind.Invalid) {
@@ -70,12 +77,14 @@ func TestOIDCLogin(t *testing.T) {
 	if strings.Contains(config, "planted") || !strings.Contains(config, `"oidc_client_id":"vault"`) {
 		t.Errorf("the configuration reads %s", config)
 	}
-	h.ok(secrets.Update, "auth/oidc/config", text(t, map[string]any{"oidc_discovery_url": p.URL, "oidc_discovery_ca_pem": p.CA, "oidc_client_id": "vault"})) // without its secret
+	h.ok(secrets.Update, "auth/oidc/config", text(t, map[string]any{"oidc_discovery_url": p.URL,
+		"oidc_discovery_ca_pem": p.CA, "oidc_client_id": "vault"})) // without its secret
 	if _, err := h.oidcEnd(h.oidcBegin(p, "people", ""), ""); err != nil {
 		t.Errorf("a write of the configuration lost the secret: %v", err)
 	}
 	p.Info = nil
-	if _, err := h.oidcEnd(h.oidcBegin(p, "people", ""), ""); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), `claim "team" is missing`) {
+	if _, err := h.oidcEnd(h.oidcBegin(p, "people", ""), ""); !errkind.Is(err, errkind.Invalid) ||
+		!strings.Contains(err.Error(), `claim "team" is missing`) {
 		t.Errorf("without userinfo what it would have said counts: %v", err)
 	}
 }
@@ -108,16 +117,20 @@ func TestOIDCRefuses(t *testing.T) {
 		}
 	}
 	p.Change = nil
-	h.ok(secrets.Update, "auth/oidc/role/fresh", `{"role_type":"oidc","user_claim":"sub","allowed_redirect_uris":"`+cliAddress+`","max_age":60}`)
+	h.ok(secrets.Update, "auth/oidc/role/fresh",
+		`{"role_type":"oidc","user_claim":"sub","allowed_redirect_uris":"`+cliAddress+`","max_age":60}`)
 	p.Change = func(c map[string]any) { c["auth_time"] = h.now.Add(-time.Hour).Unix() }
 	if _, err := h.oidcEnd(h.oidcBegin(p, "fresh", "n"), "n"); err == nil {
 		t.Error("an authentication of an hour ago is good for max_age=60")
 	}
 	p.Change = nil
 	for address, allowed := range map[string]bool{
-		cliAddress: true, "http://localhost:1/oidc/callback": true, "https://vault.example/ui/vault/auth/oidc/oidc/callback": true,
-		"https://vault.example:444/ui/vault/auth/oidc/oidc/callback": false, "http://localhost:8250/oidc/callback/..": false, "http://localhost.evil:8250/oidc/callback": false,
-		"http://localhost:8250@evil/oidc/callback": false, "http://localhost:8250/oidc/callback#x": false, "https://localhost:8250/oidc/callback": false, "http://127.0.0.1:8250/oidc/callback": false,
+		cliAddress: true, "http://localhost:1/oidc/callback": true,
+		"https://vault.example/ui/vault/auth/oidc/oidc/callback":     true,
+		"https://vault.example:444/ui/vault/auth/oidc/oidc/callback": false, "http://localhost:8250/oidc/callback/..": false,
+		"http://localhost.evil:8250/oidc/callback": false,
+		"http://localhost:8250@evil/oidc/callback": false, "http://localhost:8250/oidc/callback#x": false,
+		"https://localhost:8250/oidc/callback": false, "http://127.0.0.1:8250/oidc/callback": false,
 		"http://localhost:8250/oidc/callback?x=1": false, "https://VAULT.example/ui/vault/auth/oidc/oidc/callback": false,
 	} {
 		r, err := h.as("", secrets.Update, "auth/oidc/oidc/auth_url", text(t, map[string]string{"redirect_uri": address}))
@@ -126,17 +139,20 @@ func TestOIDCRefuses(t *testing.T) {
 		}
 	}
 	h.ok(secrets.Update, "auth/oidc/role/machine", `{"role_type":"jwt","user_claim":"sub","bound_subject":"x"}`)
-	for _, body := range []string{`{}`, `{"role":"none","redirect_uri":"x"}`, `{"role":"machine","redirect_uri":"` + cliAddress + `"}`, `{"role":"people","redirect_uri":""}`} {
+	for _, body := range []string{`{}`, `{"role":"none","redirect_uri":"x"}`,
+		`{"role":"machine","redirect_uri":"` + cliAddress + `"}`, `{"role":"people","redirect_uri":""}`} {
 		h.refused(errkind.Invalid, "", secrets.Update, "auth/oidc/oidc/auth_url", body)
 	}
-	h.refused(errkind.Invalid, "", secrets.Update, "auth/oidc/login", text(t, map[string]string{"role": "people", "jwt": p.Sign(h.claims(nil))}))
+	h.refused(errkind.Invalid, "", secrets.Update, "auth/oidc/login", text(t, map[string]string{"role": "people",
+		"jwt": p.Sign(h.claims(nil))}))
 	for body, names := range map[string]string{
 		`{"user_claim":"sub"}`: "allowed_redirect_uris",
 		`{"user_claim":"sub","allowed_redirect_uris":"not an address"}`:         "allowed_redirect_uris",
 		`{"user_claim":"sub","allowed_redirect_uris":"https://u@x/y"}`:          "allowed_redirect_uris",
 		`{"role_type":"saml","user_claim":"sub","allowed_redirect_uris":"a:b"}`: "role_type",
 	} {
-		if _, err := h.as(h.root, secrets.Update, "auth/oidc/role/r", body); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), names) {
+		if _, err := h.as(h.root, secrets.Update, "auth/oidc/role/r", body); !errkind.Is(err, errkind.Invalid) ||
+			!strings.Contains(err.Error(), names) {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
@@ -146,7 +162,9 @@ func TestOIDCRefuses(t *testing.T) {
 		`"oidc_client_id":"x","oidc_client_secret":"y","oidc_response_types":"id_token"`: "oidc_response_types",
 		`"jwks_pairs":[{"jwks_url":"https://x"}]`:                                        "exactly one",
 	} {
-		if _, err := h.as(h.root, secrets.Update, "auth/oidc/config", `{"oidc_discovery_url":"https://x",`+body+`}`); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), names) {
+		if _, err := h.as(h.root, secrets.Update, "auth/oidc/config",
+			`{"oidc_discovery_url":"https://x",`+body+`}`); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(),
+			names) {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
@@ -157,7 +175,8 @@ func TestOIDCRefuses(t *testing.T) {
 func TestCVE_2026_33757_StrangersDoNotEndALogin(t *testing.T) {
 	h, p := oidcHouse(t)
 	for _, mode := range []string{"direct", "device", "Direct"} {
-		h.refused(errkind.Invalid, h.root, secrets.Update, "auth/oidc/role/r", `{"user_claim":"sub","allowed_redirect_uris":"`+cliAddress+`","callback_mode":"`+mode+`"}`)
+		h.refused(errkind.Invalid, h.root, secrets.Update, "auth/oidc/role/r",
+			`{"user_claim":"sub","allowed_redirect_uris":"`+cliAddress+`","callback_mode":"`+mode+`"}`)
 	}
 	h.refused(errkind.NotFound, h.root, secrets.Update, "auth/oidc/oidc/poll", `{"state":"x","client_nonce":"x"}`)
 	for _, nonce := range []string{"", "theirs", "MINE"} {

@@ -13,6 +13,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/sealing"
 	"corbel.dev/corbel/secrets/storage/memstore"
 )
 
@@ -63,10 +64,10 @@ func TestPGP(t *testing.T) {
 	a, b, c := newKeyOwner(t), newKeyOwner(t), newKeyOwner(t)
 	h := &house{t: t, store: memstore.New(), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	var err error
-	if h.Keeper, err = New(Config{Storage: h.store, Now: func() time.Time { return h.now }}); err != nil {
+	if h.Keeper, err = newKeeper(Config{Storage: h.store, Now: func() time.Time { return h.now }}); err != nil {
 		t.Fatal(err)
 	}
-	for _, wrong := range []InitConfig{
+	for _, wrong := range []sealing.InitConfig{
 		{Shares: 2, Threshold: 2, PGPKeys: []string{a.public}},
 		{Shares: 2, Threshold: 2, PGPKeys: []string{a.public, "bm8ga2V5"}},
 		{Shares: 1, Threshold: 1, RootPGPKey: "no key"},
@@ -76,7 +77,7 @@ func TestPGP(t *testing.T) {
 			t.Errorf("%+v: %v", wrong, err)
 		}
 	}
-	first, err := h.InitWith(t.Context(), &InitConfig{Shares: 2, Threshold: 2, PGPKeys: []string{a.public, b.public}, RootPGPKey: c.public})
+	first, err := h.InitWith(t.Context(), &sealing.InitConfig{Shares: 2, Threshold: 2, PGPKeys: []string{a.public, b.public}, RootPGPKey: c.public})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,36 +93,36 @@ func TestPGP(t *testing.T) {
 	h.root = c.read(raw)
 	h.ok(secrets.Read, "auth/token/lookup-self", "")
 
-	if _, err := h.StartRekey(t.Context(), RekeyBarrier, Rekeying{Shares: 1, Threshold: 1, Backup: true}); !errkind.Is(err, errkind.Invalid) {
+	if _, err := h.StartRekey(t.Context(), sealing.RekeyBarrier, sealing.Rekeying{Shares: 1, Threshold: 1, Backup: true}); !errkind.Is(err, errkind.Invalid) {
 		t.Errorf("a backup of plain shares: %v", err)
 	}
-	st, err := h.StartRekey(t.Context(), RekeyBarrier, Rekeying{Shares: 1, Threshold: 1, PGPKeys: []string{c.public}, Backup: true})
+	st, err := h.StartRekey(t.Context(), sealing.RekeyBarrier, sealing.Rekeying{Shares: 1, Threshold: 1, PGPKeys: []string{c.public}, Backup: true})
 	print := hex.EncodeToString(c.entity.PrimaryKey.Fingerprint)
 	if err != nil || len(st.Fingerprints) != 1 || st.Fingerprints[0] != print || !st.Backup {
 		t.Fatalf("%+v, %v", st, err)
 	}
 	nonce := st.Nonce
-	if _, err := h.Backup(t.Context(), RekeyBarrier); !errkind.Is(err, errkind.NotFound) {
+	if _, err := h.Backup(t.Context(), sealing.RekeyBarrier); !errkind.Is(err, errkind.NotFound) {
 		t.Errorf("a backup before there are shares: %v", err)
 	}
 	for i, who := range []*keyOwner{a, b} {
-		if st, err = h.UpdateRekey(t.Context(), RekeyBarrier, who.share(first.Shares[i]), nonce); err != nil {
+		if st, err = h.UpdateRekey(t.Context(), sealing.RekeyBarrier, who.share(first.Shares[i]), nonce); err != nil {
 			t.Fatal(err)
 		}
 	}
-	kept, err := h.Backup(t.Context(), RekeyBarrier)
+	kept, err := h.Backup(t.Context(), sealing.RekeyBarrier)
 	if err != nil || !st.Complete || kept.Nonce != nonce || !bytes.Equal(kept.Shares[print][0], st.NewShares[0]) {
 		t.Fatalf("%+v, %+v, %v", st, kept, err)
 	}
 	share := c.share(kept.Shares[print][0])
-	if err := h.ForgetBackup(t.Context(), RekeyBarrier); err != nil {
+	if err := h.ForgetBackup(t.Context(), sealing.RekeyBarrier); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.Backup(t.Context(), RekeyBarrier); !errkind.Is(err, errkind.NotFound) {
+	if _, err := h.Backup(t.Context(), sealing.RekeyBarrier); !errkind.Is(err, errkind.NotFound) {
 		t.Errorf("a backup that was forgotten: %v", err)
 	}
 
-	if _, err := h.StartGenerateRoot(t.Context(), strings.Repeat("o", otpLength), a.public); !errkind.Is(err, errkind.Invalid) {
+	if _, err := h.StartGenerateRoot(t.Context(), strings.Repeat("o", len(sealing.NewOTP())), a.public); !errkind.Is(err, errkind.Invalid) {
 		t.Errorf("a password beside a key: %v", err)
 	}
 	attempt, err := h.StartGenerateRoot(t.Context(), "", a.public)

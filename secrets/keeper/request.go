@@ -45,7 +45,7 @@ func (k *Keeper) Handle(ctx context.Context, r *secrets.Request) (*task.Reply, e
 	ctx = telemetry.WithAccount(ctx, &t.Account)
 	defer k.serial.Take(t.Name())()
 	special := t.Engine.Special()
-	if !matches(special.Open, r.Rest) && (r.Token != "" || !matches(special.Visible, r.Rest)) {
+	if !engine.Matches(special.Open, r.Rest) && (r.Token != "" || !engine.Matches(special.Visible, r.Rest)) {
 		err = k.authorise(ctx, t, special)
 		judged := time.Since(begin)
 		t.Account.Spent[telemetry.StageToken] = judged
@@ -60,9 +60,37 @@ func (k *Keeper) Handle(ctx context.Context, r *secrets.Request) (*task.Reply, e
 	}
 	k.meters.done(ctx, t, begin, reply)
 	if t.Last {
-		k.endLast(ctx, t)
+		k.tokens.EndLast(ctx, t)
 	}
 	return reply, err
+}
+
+// audited has the request recorded before anything is done, with why it is refused, where it is. It returns the
+// refusal.
+func (k *Keeper) audited(ctx context.Context, t *task.Task, refusal error) error {
+	recorded, err := k.audits.Request(ctx, t, refusal)
+	if !recorded && t.Used {
+		k.tokens.Unuse(context.WithoutCancel(ctx), t)
+	}
+	return err
+}
+
+// answered answers a request, and has the answer recorded before it is given.
+func (k *Keeper) answered(ctx context.Context, t *task.Task) (*task.Reply, error) {
+	reply, err := k.run(ctx, t)
+	if failed := k.audits.Answer(ctx, t, reply, err); failed != nil {
+		return nil, failed
+	}
+	return reply, err
+}
+
+// admit judges a request by the rate limits.
+func (k *Keeper) admit(ctx context.Context, t *task.Task) error {
+	err := k.owners.quotas.Admit(t)
+	if err != nil && t.Tables.Quotas.AuditRefusals {
+		return k.audited(ctx, t, err)
+	}
+	return err
 }
 
 // noRoute is the answer to a path without a mount: who has no right there learns nothing of mounts.
@@ -91,14 +119,14 @@ func (k *Keeper) authorise(ctx context.Context, t *task.Task, special engine.Spe
 		t.Who = p.Persona
 	}
 	if t.Bearer.Uses != 0 {
-		if err := k.use(ctx, t); err != nil {
+		if err := k.tokens.Use(ctx, t); err != nil {
 			return err
 		}
 	}
 	if special.Personal {
 		t.View = t.View.Below(t.Bearer.Hash + "/")
 	}
-	if matches(special.Token, t.Rest) {
+	if engine.Matches(special.Token, t.Rest) {
 		return nil
 	}
 	if t.Op == secrets.Create || t.Op == secrets.Update {
@@ -111,7 +139,7 @@ func (k *Keeper) authorise(ctx context.Context, t *task.Task, special engine.Spe
 			t.Op = secrets.Create
 		}
 	}
-	q := policy.Request{Path: t.Path, Need: t.Op.Need(), Wrap: t.Wrap, Protected: matches(special.Protected, t.Rest)}
+	q := policy.Request{Path: t.Path, Need: t.Op.Need(), Wrap: t.Wrap, Protected: engine.Matches(special.Protected, t.Rest)}
 	if t.Op == secrets.List || t.Op == secrets.Scan {
 		q.Path = strings.TrimSuffix(q.Path, "/") + "/"
 	}
@@ -160,7 +188,7 @@ func (k *Keeper) run(ctx context.Context, t *task.Task) (answer *task.Reply, err
 			giveBack()
 		}
 		if resp.Lease != nil {
-			k.undo(ctx, t, resp.Lease)
+			k.leases.Undo(ctx, t, resp.Lease)
 		}
 	}()
 	ops, err := t.View.Ops(resp.Ops)
@@ -175,22 +203,22 @@ func (k *Keeper) run(ctx context.Context, t *task.Task) (answer *task.Reply, err
 		}
 	}
 	if resp.Auth != nil {
-		made, release, err := k.issue(ctx, t, resp)
+		made, release, err := k.tokens.Issue(ctx, t, resp)
 		if err != nil {
 			return nil, err
 		}
 		defer release()
-		ops, reply.Token = append(ops, made.ops...), made.Issued
+		ops, reply.Token = append(ops, made.Ops...), made.Issued
 	}
 	if resp.Lease != nil && resp.Auth == nil {
-		more, release, err := k.grant(ctx, t, reply)
+		more, release, err := k.leases.Grant(ctx, t, reply)
 		if err != nil {
 			return nil, err
 		}
 		defer release()
 		ops = append(ops, more...)
 	}
-	reply, more, err := k.wrapped(t, reply)
+	reply, more, err := k.owners.wrapping.Wrapped(t, reply)
 	if err != nil {
 		return nil, err
 	}
@@ -215,46 +243,4 @@ func (k *Keeper) step(ctx context.Context, t *task.Task, resp *secrets.Response)
 		return nil, err
 	}
 	return stepper.Step(ctx, resp.Then)
-}
-
-// matches reports whether a path is one of a list, in the patterns of engine.Special.
-func matches(patterns []string, path string) bool {
-	for _, p := range patterns {
-		if prefix, is := strings.CutSuffix(p, "*"); (is && strings.HasPrefix(path, prefix)) || p == path || bySegments(p, path) {
-			return true
-		}
-	}
-	return false
-}
-
-// bySegments compares a pattern with '+' in it.
-func bySegments(p, path string) bool {
-	if !strings.Contains(p, "+") {
-		return false
-	}
-	for {
-		want, p2, more := strings.Cut(p, "/")
-		got, path2, more2 := strings.Cut(path, "/")
-		if more != more2 || got == "" || (want != "+" && want != got) {
-			return false
-		}
-		if !more {
-			return true
-		}
-		p, path = p2, path2
-	}
-}
-
-// cubbyhole is a store of version 1 for each token.
-type cubbyhole struct{ engine.Engine }
-
-// Special implements engine.Engine.
-func (cubbyhole) Special() engine.Special { return engine.Special{Personal: true} }
-
-// Answer implements Handler.
-func (c cubbyhole) Answer(ctx context.Context, t *task.Task, r *secrets.Request) (*secrets.Response, error) {
-	if t.Bearer.Batch {
-		return nil, errCubbyhole
-	}
-	return c.Handle(ctx, t.View, r)
 }

@@ -8,6 +8,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/system"
 	"corbel.dev/corbel/secrets/task"
 )
 
@@ -18,7 +19,7 @@ const maxScanned = 100_000
 // and was judged for the folder that was asked for.
 func scan(ctx context.Context, t *task.Task) (*secrets.Response, error) {
 	if t.Entry.Type == "system" || t.Entry.Type == "token" {
-		return nil, errUnsupported
+		return nil, system.ErrUnsupported
 	}
 	base := strings.TrimSuffix(t.Rest, "/")
 	if base != "" {
@@ -41,7 +42,7 @@ func scan(ctx context.Context, t *task.Task) (*secrets.Response, error) {
 			Keys []string `json:"keys"`
 		}
 		if err := json.Unmarshal(resp.Data, &list); err != nil {
-			return nil, errUnsupported
+			return nil, system.ErrUnsupported
 		}
 		for _, name := range list.Keys {
 			if strings.HasSuffix(name, "/") {

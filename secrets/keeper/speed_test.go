@@ -93,7 +93,7 @@ func BenchmarkSweep(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if n, err := h.Expire(b.Context()); n != 0 || err != nil {
+		if n, err := h.tokens.Expire(b.Context()); n != 0 || err != nil {
 			b.Fatal(n, err)
 		}
 	}

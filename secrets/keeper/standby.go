@@ -2,19 +2,17 @@ package keeper
 
 import (
 	"context"
-	"encoding/json"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/audit"
+	"corbel.dev/corbel/secrets/auditing"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/flight"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/policy"
-	"corbel.dev/corbel/secrets/quota"
 	"corbel.dev/corbel/secrets/sealed"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/tables"
@@ -41,7 +39,7 @@ var readHere = map[string]bool{"kv": true}
 
 // ofTables is whether a record is part of what a state is made of.
 func ofTables(key string) bool {
-	return strings.HasPrefix(key, "core/") || strings.HasPrefix(key, policyPrefix) || key == token.SaltKey
+	return strings.HasPrefix(key, "core/") || strings.HasPrefix(key, tables.PolicyPrefix) || key == token.SaltKey
 }
 
 // Replicated is told what was applied to this server's copy, or that all of it was replaced. It does not wait.
@@ -116,20 +114,20 @@ func (k *Keeper) replace(st *tables.Tables, gen uint64) {
 	k.replica.at.Store(gen)
 	k.replica.state.Store(st)
 	if old != nil {
-		closeAudits(old.Audits)
+		auditing.Close(old.Audits)
 	}
 }
 
 // loadReplica reads the tables. The keyring first: another server may have begun a term.
-func (k *Keeper) loadReplica(ctx context.Context) (*tables.Tables, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.Standby() {
-		return nil, tables.ErrStandby
-	}
-	if err := k.refreshLocked(ctx); err != nil {
-		return nil, err
-	}
+func (k *Keeper) loadReplica(ctx context.Context) (st *tables.Tables, err error) {
+	err = k.Refreshed(ctx, func() error {
+		st, err = k.readReplica(ctx)
+		return err
+	})
+	return st, err
+}
+
+func (k *Keeper) readReplica(ctx context.Context) (*tables.Tables, error) {
 	k.forget()
 	st := &tables.Tables{Mounts: &mount.Table{}, Engines: map[string]engine.Engine{}, Policies: map[string]*policy.Policy{}, ACLs: tables.NewACLs()}
 	salt, ok, err := k.records.Get(ctx, token.SaltKey)
@@ -141,32 +139,14 @@ func (k *Keeper) loadReplica(ctx context.Context) (*tables.Tables, error) {
 		if !readHere[e.Type] {
 			return nil, nil
 		}
-		return k.engine(e, salt)
+		return k.owners.mounts.Engine(e, salt)
 	}); err != nil {
 		return nil, err
 	}
-	if err := k.loadRates(ctx, st); err != nil {
+	if err := k.owners.quotas.LoadRates(ctx, st); err != nil {
 		return nil, err
 	}
-	return st, k.openAudits(ctx, st)
-}
-
-// loadRates reads the rate limits, which each server keeps for itself.
-func (k *Keeper) loadRates(ctx context.Context, st *tables.Tables) error {
-	list, err := k.records.Scan(ctx, quotaPrefix+quota.RateLimit+"/", storage.After(quotaPrefix+quota.RateLimit+"/"), 0)
-	if err != nil {
-		return err
-	}
-	var rates []*quota.Quota
-	for _, r := range list {
-		var rule quota.Rule
-		if json.Unmarshal(r.Value, &rule) != nil {
-			return errkind.Errorf(errkind.Corrupt, "%s is not what was stored", r.Key)
-		}
-		rates = append(rates, quota.New(rule))
-	}
-	st.Quotas = quota.NewSet(quota.Settings{}, rates)
-	return nil
+	return st, k.audits.Open(ctx, st)
 }
 
 // ReadHere answers a read of a secret on a standby from this server's copy. False: it is the active server's to answer,
@@ -214,7 +194,7 @@ func (k *Keeper) allowedHere(ctx context.Context, t *task.Task) bool {
 		return false
 	}
 	t.Bearer, t.Request.Holder = h, h.DisplayName
-	q := policy.Request{Path: t.Path, Need: t.Op.Need(), Protected: matches(t.Engine.Special().Protected, t.Rest)}
+	q := policy.Request{Path: t.Path, Need: t.Op.Need(), Protected: engine.Matches(t.Engine.Special().Protected, t.Rest)}
 	if h.ACL.AsksParameters() {
 		f, err := t.Fields()
 		if err != nil {
@@ -233,10 +213,30 @@ func (k *Keeper) recordedHere(ctx context.Context, t *task.Task, reply *task.Rep
 	if len(t.Tables.Audits) == 0 {
 		return true
 	}
-	e := k.entryOf(t, nil)
+	e := k.audits.Entry(t, nil)
 	if audit.Record(ctx, t.Tables.Audits, e) != nil {
 		return false
 	}
-	e.Answer, e.Time, e.Response = true, k.cfg.Now(), auditedReply(reply)
+	e.Answer, e.Time, e.Response = true, k.cfg.Now(), auditing.Answered(reply)
 	return audit.Record(context.WithoutCancel(ctx), t.Tables.Audits, e) == nil
+}
+
+// AuditedHeaders calls take with the name of each header that is recorded, in lower case. None while nothing records.
+func (k *Keeper) AuditedHeaders(take func(name string)) {
+	st := k.gate.Load()
+	if st == nil {
+		st = k.replica.state.Load()
+	}
+	if st == nil || len(st.Audits) == 0 {
+		return
+	}
+	for name := range st.Headers {
+		take(name)
+	}
+}
+
+// AuditsHeaders reports whether any is recorded.
+func (k *Keeper) AuditsHeaders() bool {
+	st := k.gate.Load()
+	return st != nil && len(st.Audits) > 0 && len(st.Headers) > 0
 }

@@ -10,6 +10,7 @@ import (
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/storage/memstore"
+	"corbel.dev/corbel/secrets/token"
 )
 
 // counting is a storage that counts what is read of it.
@@ -38,7 +39,6 @@ func (c *counting) Scan(ctx context.Context, from, to string, limit int) ([]stor
 // A start, and the sweeps after it, read as much with a thousand tokens and leases as with none: what is not due is
 // not looked at.
 func TestStartReadsNoLeases(t *testing.T) {
-	withIssuers()
 	store := &counting{}
 	h := newHouseOver(t, func(s *memstore.Store) storage.Backend { store.Store = s; return store })
 	h.ok(secrets.Update, "sys/mounts/db", `{"type":"issuer"}`)
@@ -69,7 +69,7 @@ func TestStartReadsNoLeases(t *testing.T) {
 	if again := start(); again != few {
 		t.Errorf("later, with nothing due, it is %d", again)
 	}
-	if got := fmt.Sprint(len(h.keysBelow(leasePrefix))); got != "1002" {
+	if got := fmt.Sprint(len(h.keysBelow(token.LeasePrefix))); got != "1002" {
 		t.Errorf("%s leases are there", got)
 	}
 }

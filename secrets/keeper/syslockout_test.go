@@ -16,7 +16,7 @@ import (
 func TestLockoutRulesOfMounts(t *testing.T) {
 	h := newHouse(t)
 	off := true
-	h.cfg.Lockouts = map[string]auth.LockoutRules{"all": {After: 2, For: time.Hour}, "approle": {Off: &off}}
+	h.owners.mounts.Lockouts = map[string]auth.LockoutRules{"all": {After: 2, For: time.Hour}, "approle": {Off: &off}}
 	h.ok(secrets.Update, "sys/auth/userpass", `{"type":"userpass"}`)
 	h.ok(secrets.Update, "sys/auth/own", `{"type":"userpass","config":{"user_lockout_config":{"lockout_threshold":"3"}}}`)
 	h.ok(secrets.Update, "sys/auth/approle", `{"type":"approle"}`)
@@ -77,7 +77,7 @@ func TestLockoutRulesOfMounts(t *testing.T) {
 	for range 10 { // never locked: each failure is told as what it is
 		h.refused(errkind.Invalid, "", secrets.Update, "auth/approle/login", `{"role_id":"`+role+`","secret_id":"no"}`)
 	}
-	h.cfg.NoLockout = true
+	h.owners.mounts.NoLockout = true
 	h.Seal()
 	h.unseal()
 	if lockedAfter("userpass") != 10 {

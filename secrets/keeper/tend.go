@@ -12,6 +12,9 @@ import (
 	"corbel.dev/corbel/telemetry"
 )
 
+// tendWithin bounds one request that an engine makes for itself.
+const tendWithin = 90 * time.Second
+
 // tendRounds bounds how often one engine is asked in a row, so that none keeps the others waiting.
 const tendRounds = 64
 
@@ -75,7 +78,7 @@ func (k *Keeper) tend(ctx context.Context, st *tables.Tables, e *mount.Entry, te
 
 // own answers a request that an engine made for itself.
 func (k *Keeper) own(ctx context.Context, t *task.Task) error {
-	ctx, cancel := context.WithTimeout(telemetry.WithAccount(ctx, &t.Account), revokeWithin)
+	ctx, cancel := context.WithTimeout(telemetry.WithAccount(ctx, &t.Account), tendWithin)
 	defer cancel()
 	defer k.serial.Take(t.Name())()
 	_, err := k.run(ctx, t)

@@ -46,7 +46,6 @@ func (f *failing) Commit(ctx context.Context, epoch storage.Epoch, ops []storage
 // A tree of many ends in bounded commits, with what its tokens keep; when the storage fails in the middle, or the
 // server does, the parent has ended, nothing is made below it, and the rest ends later.
 func TestTreesEnd(t *testing.T) {
-	withIssuers()
 	store := &failing{}
 	h := newHouseOver(t, func(s *memstore.Store) storage.Backend { store.Store = s; return store })
 	h.ok(secrets.Update, "sys/policy/maker", makerPolicy)
@@ -153,10 +152,10 @@ func TestRevokePrefixOfLogins(t *testing.T) {
 	}
 	h.Seal()
 	h.unseal()
-	if n, err := h.RunJobs(t.Context()); n != 1 || err != nil || h.alive(bob) || h.alive(bobBelow) {
+	if n, err := h.leases.RunJobs(t.Context()); n != 1 || err != nil || h.alive(bob) || h.alive(bobBelow) {
 		t.Errorf("the queue: %d, %v", n, err)
 	}
-	if n, err := h.RunJobs(t.Context()); n != 0 || err != nil {
+	if n, err := h.leases.RunJobs(t.Context()); n != 0 || err != nil {
 		t.Errorf("the queue again: %d, %v", n, err)
 	}
 	if left := h.keysBelow("sys/lease/"); len(left) != 0 {
@@ -191,7 +190,7 @@ func TestRevocationPausedAndBroken(t *testing.T) {
 	h.ok(secrets.Update, "sys/leases/revocation/pause", `{"mount":"db/"}`)
 	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/leases/revocation/pause", `{"mount":"nothing"}`)
 	h.ok(secrets.Update, "sys/leases/revoke-prefix/db", `{"sync":false}`)
-	if _, err := h.RunJobs(t.Context()); err != nil {
+	if _, err := h.leases.RunJobs(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	h.Seal()
@@ -204,7 +203,7 @@ func TestRevocationPausedAndBroken(t *testing.T) {
 	h.ok(secrets.Update, "sys/leases/revocation/resume", "")
 	e.set(errors.New("the database is away"))
 	h.expireLeases()
-	if s := status(); s["circuit"] != "open" || s["last_error"] != "the database is away" || s["failed"].(float64) < breakerAfter || s["failed"].(float64) > 15 {
+	if s := status(); s["circuit"] != "open" || s["last_error"] != "the database is away" || s["failed"].(float64) < 5 || s["failed"].(float64) > 15 {
 		t.Errorf("all fail: %v", s)
 	}
 	e.set(nil)
@@ -239,8 +238,8 @@ func TestUsesAreNeverTooMany(t *testing.T) {
 				t.Fatalf("after %d of %d uses %v are left", used, n, left)
 			}
 		}
-		lost := h.reserves.of(h.gate.Load().Book.Hash(id))
-		if lost > (n-used)/useShare+1 {
+		lost := h.tokens.Ahead(h.gate.Load().Book.Hash(id))
+		if lost > (n-used)/8+1 {
 			t.Errorf("%d of %d uses are in memory", lost, n-used)
 		}
 		h.Seal()
@@ -253,54 +252,5 @@ func TestUsesAreNeverTooMany(t *testing.T) {
 		if used != n-lost || h.alive(id) {
 			t.Errorf("used %d of %d times, %d were lost", used, n, lost)
 		}
-	}
-	if left := h.reserves.left; len(left) != 0 {
-		t.Errorf("in memory for nobody: %v", left)
-	}
-}
-
-// The pace follows what comes back: up while it is quick, down when it is slow, nothing for a while when all fails.
-func TestPace(t *testing.T) {
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	var p pace
-	step := func(n int, took time.Duration, failed bool) {
-		for range n {
-			p.begin()
-			now = now.Add(took)
-			p.end(now, took, failed)
-		}
-	}
-	if p.most(now) != paceFirst {
-		t.Errorf("begins with %d", p.most(now))
-	}
-	step(5000, time.Millisecond, false)
-	if p.most(now) != paceMost {
-		t.Errorf("quick: %d", p.most(now))
-	}
-	step(40, 20*time.Millisecond, false)
-	if got := p.most(now); got > 16 {
-		t.Errorf("slow: %d", got)
-	}
-	step(200, time.Second, false)
-	if got := p.most(now); got < 1 {
-		t.Errorf("always slow: %d", got)
-	}
-	step(breakerAfter, time.Millisecond, true)
-	if p.most(now) != 0 || p.most(now.Add(breakerFirst-1)) != 0 || p.most(now.Add(breakerFirst)) != 1 {
-		t.Error("all fail: the circuit is not open, or does not close")
-	}
-	now = now.Add(breakerFirst)
-	p.begin()
-	if p.most(now) != 0 {
-		t.Error("two tries at once of a target that failed")
-	}
-	p.end(now, time.Millisecond, true)
-	if p.most(now.Add(2*breakerFirst-1)) != 0 || p.most(now.Add(2*breakerFirst)) != 1 {
-		t.Error("the second pause is not twice the first")
-	}
-	now = now.Add(2 * breakerFirst)
-	step(1, time.Millisecond, false)
-	if p.most(now) < 1 {
-		t.Error("a success does not close the circuit")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/census"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -36,10 +37,10 @@ func gaugesOf(reg *telemetry.Registry, name string) string {
 }
 
 // usageHouse is a house whose gauges are counted, with some of everything.
-func usageHouse(t *testing.T, rules UsageRules) (*house, *telemetry.Registry) {
+func usageHouse(t *testing.T, rules census.Rules) (*house, *telemetry.Registry) {
 	h := newHouse(t)
 	reg := telemetry.New(telemetry.Config{Settings: telemetry.Settings{MetricsPrefix: "vault"}})
-	k, err := New(Config{Storage: h.store, Now: func() time.Time { return h.now }, Metrics: reg, Usage: rules, ClusterName: "c1"})
+	k, err := newKeeper(Config{Storage: h.store, Now: func() time.Time { return h.now }, Metrics: reg, Usage: rules, ClusterName: "c1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,12 +64,12 @@ func usageHouse(t *testing.T, rules UsageRules) (*house, *telemetry.Registry) {
 
 // The gauges tell what there is: of the records as they are, a while after a start, and again after each period.
 func TestUsageGauges(t *testing.T) {
-	h, reg := usageHouse(t, UsageRules{})
-	u := h.usage()
+	h, reg := usageHouse(t, census.Rules{})
+	u := h.owners.census
 	turn := func(after time.Duration, want int) {
 		t.Helper()
 		h.now = h.now.Add(after)
-		if n, err := u.measure(t.Context()); n != want || err != nil {
+		if n, err := u.Measure(t.Context()); n != want || err != nil {
 			t.Fatalf("after %v: %d counts, %v; want %d", after, n, err, want)
 		}
 	}
@@ -104,7 +105,7 @@ func TestUsageGauges(t *testing.T) {
 	}
 	h.Seal()
 	turn(0, 0)
-	for _, name := range usageGauges {
+	for _, name := range census.Gauges {
 		if got := gaugesOf(reg, name); got != "" {
 			t.Errorf("sealed, %s tells %s", name, got)
 		}
@@ -116,10 +117,10 @@ func TestUsageGauges(t *testing.T) {
 
 // The configuration's bounds: how many series, how far ahead, how often, and never.
 func TestUsageRules(t *testing.T) {
-	h, reg := usageHouse(t, UsageRules{Every: time.Second, Most: 2, Epsilon: 2 * time.Hour, Buckets: 3, Namespaces: true})
-	u := h.usage()
+	h, reg := usageHouse(t, census.Rules{Every: time.Second, Most: 2, Epsilon: 2 * time.Hour, Buckets: 3, Namespaces: true})
+	u := h.owners.census
 	for range 2 {
-		if _, err := u.measure(t.Context()); err != nil {
+		if _, err := u.Measure(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		h.now = h.now.Add(time.Second)
@@ -130,10 +131,10 @@ func TestUsageRules(t *testing.T) {
 	if got := gaugesOf(reg, "expire.leases.by_expiration"); got != "expiring=2026-01-01T02:00:00Z 2" {
 		t.Errorf("within six hours end %s", got)
 	}
-	h, reg = usageHouse(t, UsageRules{Every: -1})
-	u = h.usage()
+	h, reg = usageHouse(t, census.Rules{Every: -1})
+	u = h.owners.census
 	for range 3 {
-		if n, err := u.measure(t.Context()); n != 0 || err != nil {
+		if n, err := u.Measure(t.Context()); n != 0 || err != nil {
 			t.Fatal(n, err)
 		}
 		h.now = h.now.Add(time.Hour)

@@ -1,6 +1,8 @@
 package tables
 
 import (
+	"crypto/rand"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -12,6 +14,28 @@ import (
 	"corbel.dev/corbel/secrets/quota"
 	"corbel.dev/corbel/secrets/token"
 )
+
+// Where records are that several owners read.
+const (
+	MountPrefix  = "core/mounts/"
+	PolicyPrefix = "sys/policy/"
+	IdentityPath = "identity/" // of its mount
+)
+
+// NewAccessor draws a name by which something of a kind is told of.
+func NewAccessor(kind string) string {
+	var b [4]byte
+	_, _ = rand.Read(b[:])
+	return fmt.Sprintf("%s_%x", kind, b)
+}
+
+// AccessorOf draws the accessor of a mount.
+func AccessorOf(e *mount.Entry) string {
+	if e.Auth() {
+		return NewAccessor("auth_" + e.Type)
+	}
+	return NewAccessor(e.Type)
+}
 
 // Tables is what the active server has at hand for every request. Immutable; a change makes the next.
 type Tables struct {

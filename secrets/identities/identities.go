@@ -1,0 +1,143 @@
+package identities
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"corbel.dev/corbel/kit/serial"
+	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/identity"
+	"corbel.dev/corbel/secrets/mount"
+	"corbel.dev/corbel/secrets/rights"
+	"corbel.dev/corbel/secrets/sealed"
+	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/tables"
+	"corbel.dev/corbel/secrets/task"
+	"corbel.dev/corbel/secrets/token"
+	"corbel.dev/corbel/telemetry"
+)
+
+// Identities is the order of logins and of changes of entities and groups.
+type Identities struct {
+	Records *sealed.Store
+	Rights  *rights.Rights
+	Metrics *telemetry.Registry
+	Cluster func() string // its name
+
+	mu    sync.RWMutex // held for writing while operators change identities, for reading while a login does
+	names serial.Names // of what logins change; taken before mu
+}
+
+// Engine answers identity/. address is where clients reach this server.
+func (o *Identities) Engine(address string, salt []byte, gate *tables.Gate) engine.Engine {
+	book := token.Book{Salt: salt}
+	return people{&identity.Engine{Hash: book.Hash, Address: address, Mounts: func(accessor string) *mount.Entry {
+		if st := gate.Load(); st != nil {
+			return st.Mounts.ByAccessor(accessor)
+		}
+		return nil
+	}}, o}
+}
+
+// people answers identity/. Its writes are alone until they are committed: they and logins read what they change.
+type people struct {
+	engine.Tender
+	o *Identities
+}
+
+// Answer implements Handler.
+func (p people) Answer(ctx context.Context, t *task.Task, r *secrets.Request) (*secrets.Response, error) {
+	if !r.Op.Writes() || identity.OfTokens(r) {
+		return p.Tender.Handle(ctx, t.View, r)
+	}
+	p.o.mu.Lock()
+	defer p.o.mu.Unlock()
+	resp, err := p.Tender.Handle(ctx, t.View, r)
+	if err != nil {
+		return nil, err
+	}
+	ops, err := t.View.Ops(resp.Ops)
+	if err != nil {
+		return nil, err
+	}
+	resp.Ops = nil
+	made := p.o.entitiesIn(ctx, t.Tables, ops)
+	if err = p.o.Records.Commit(ctx, ops); err == nil {
+		for range made {
+			p.o.Made(t.Entry)
+		}
+	}
+	return resp, err
+}
+
+// Whose is who a token in the making is of.
+type Whose struct {
+	Entity   string
+	Policies []string // by identity
+	Ops      []storage.Op
+	Release  func()
+}
+
+// Identify finds the entity of a login, and what the login changes of it. Until release is called
+// nobody else changes that.
+func (o *Identities) Identify(ctx context.Context, t *task.Task, a *secrets.Auth) (*Whose, error) {
+	w := &Whose{Entity: a.Entity, Release: func() {}}
+	if t.Tables.People == nil || (a.Alias == "" && a.Entity == "") {
+		return w, nil
+	}
+	l := identity.Login{Mount: t.Entry.Accessor, Name: a.Alias, Meta: a.AliasMeta, Groups: a.Groups}
+	for held := ""; a.Alias != ""; {
+		found, err := t.Tables.People.Login(ctx, l, t.Now)
+		if err == nil && found.Entity.Disabled {
+			err = rights.ErrDenied
+		}
+		if err != nil {
+			w.Release()
+			return nil, err
+		}
+		if w.Entity = found.Entity.ID; len(found.Ops) == 0 {
+			w.Release()
+			w.Release = func() {}
+			break
+		}
+		if found.Lock == held {
+			w.Policies = found.Persona.Policies
+			w.Ops, err = o.Records.At(t.Tables.PeoplePrefix).Ops(found.Ops)
+			t.Newcomer = found.Made
+			return w, err
+		}
+		w.Release() // it was found without the lock that it needs: once more with it
+		give := o.names.Take("who\x00" + found.Lock)
+		o.mu.RLock()
+		held, w.Release = found.Lock, func() { o.mu.RUnlock(); give() }
+	}
+	p, err := o.Rights.Person(ctx, t.Tables, w.Entity)
+	if err == nil && !p.May() {
+		err = rights.ErrDenied
+	}
+	if err != nil {
+		return nil, err
+	}
+	w.Policies = p.Policies
+	return w, nil
+}
+
+// Made counts an entity that is stored now, by the mount that it came by.
+func (o *Identities) Made(e *mount.Entry) {
+	o.Metrics.Counter("identity.entity.creation", "cluster", o.Cluster(), "namespace", "root", "auth_method", e.Type, "mount_point", e.Path).Add(1)
+}
+
+// entitiesIn says how many entities operations bring that are not there yet.
+func (o *Identities) entitiesIn(ctx context.Context, st *tables.Tables, ops []storage.Op) (n int) {
+	for _, op := range ops {
+		if op.Value == nil || !strings.HasPrefix(op.Key, st.PeoplePrefix+identity.Entities) {
+			continue
+		}
+		if _, there, err := o.Records.Get(ctx, op.Key); err == nil && !there {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,111 @@
+package mounting
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/auth/approle"
+	"corbel.dev/corbel/secrets/auth/cert"
+	"corbel.dev/corbel/secrets/auth/jwt"
+	"corbel.dev/corbel/secrets/auth/kubernetes"
+	"corbel.dev/corbel/secrets/auth/userpass"
+	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/engine/database"
+	"corbel.dev/corbel/secrets/engine/kv"
+	"corbel.dev/corbel/secrets/engine/pki"
+	"corbel.dev/corbel/secrets/engine/transit"
+	"corbel.dev/corbel/secrets/mount"
+	"corbel.dev/corbel/secrets/task"
+	"corbel.dev/corbel/secrets/token"
+)
+
+// Side is where mounts of a kind may be.
+type Side uint8
+
+// The sides.
+const (
+	Fixed  Side = iota // made with the store, once
+	Secret             // below sys/mounts
+	Login              // below sys/auth
+)
+
+// Kind is a type of mounts.
+type Kind struct {
+	Side Side
+	// Make makes the engine of a mount. salt keys the names of what must not be guessed from storage.
+	Make func(e *mount.Entry, salt []byte) engine.Engine
+}
+
+// kinds are the types of mounts whose engines are nobody's but their mount's.
+func (m *Mounts) kinds() map[string]Kind {
+	withKeys := func(*mount.Entry, []byte) engine.Engine { return &jwt.Engine{Keys: m.issuers} }
+	return map[string]Kind{
+		"cubbyhole": {Fixed, func(*mount.Entry, []byte) engine.Engine {
+			return cubbyhole{kv.V1{DefaultTTL: func() time.Duration { return 0 }}}
+		}},
+		"kv": {Secret, func(e *mount.Entry, _ []byte) engine.Engine {
+			if e.Options["version"] == "2" {
+				return kv.V2{}
+			}
+			return kv.V1{DefaultTTL: func() time.Duration { return m.gate.Limits(e).Default }}
+		}},
+		"pki": {Secret, func(e *mount.Entry, _ []byte) engine.Engine {
+			return pki.New(pki.Config{Now: m.Now, TTLs: m.ttls(e), Keys: m.keygen})
+		}},
+		"transit": {Secret, func(*mount.Entry, []byte) engine.Engine { return &transit.Engine{Keys: m.keygen} }},
+		"database": {Secret, func(e *mount.Entry, _ []byte) engine.Engine {
+			return &database.Engine{TTLs: m.ttls(e), Password: m.Password, Metrics: m.Metrics,
+				Name: strings.ReplaceAll(strings.Trim(e.Path, "/"), "/", "-")}
+		}},
+		"userpass": {Login, func(e *mount.Entry, _ []byte) engine.Engine {
+			return &userpass.Engine{Hashing: m.Hashing, Lockout: &m.Lockout, Rules: m.lockoutRules(e), Mount: e.UUID}
+		}},
+		"jwt":  {Login, withKeys},
+		"oidc": {Login, withKeys}, // Vault's second name for it
+		"kubernetes": {Login, func(*mount.Entry, []byte) engine.Engine {
+			return &kubernetes.Engine{Local: kubernetes.Local}
+		}},
+		"cert": {Login, func(*mount.Entry, []byte) engine.Engine { return &cert.Engine{Meshes: &m.meshes} }},
+		"approle": {Login, func(e *mount.Entry, salt []byte) engine.Engine {
+			book := token.Book{Salt: salt}
+			return &approle.Engine{Lockout: &m.Lockout, Rules: m.lockoutRules(e), Mount: e.UUID,
+				Hash: func(id string) string { return book.Hash(e.UUID + id) }}
+		}},
+	}
+}
+
+// Engine makes the engine of a mount.
+func (m *Mounts) Engine(e *mount.Entry, salt []byte) (engine.Engine, error) {
+	kind, ok := m.Kinds[e.Type]
+	if !ok {
+		return nil, errkind.Errorf(errkind.Invalid, "plugin not found in the catalog: %s", e.Type)
+	}
+	return kind.Make(e, salt), nil
+}
+
+// ttls gives the lifetimes of a mount.
+func (m *Mounts) ttls(e *mount.Entry) func() (standard, longest time.Duration) {
+	return func() (time.Duration, time.Duration) {
+		l := m.gate.Limits(e)
+		return l.Default, l.Max
+	}
+}
+
+// cubbyhole is a store of version 1 for each token.
+type cubbyhole struct{ engine.Engine }
+
+// Special implements engine.Engine.
+func (cubbyhole) Special() engine.Special { return engine.Special{Personal: true} }
+
+var errCubbyhole = errkind.New(errkind.Invalid, "cubbyhole operations are only supported by \"service\" type tokens")
+
+// Answer implements task.Handler.
+func (c cubbyhole) Answer(ctx context.Context, t *task.Task, r *secrets.Request) (*secrets.Response, error) {
+	if t.Bearer.Batch {
+		return nil, errCubbyhole
+	}
+	return c.Handle(ctx, t.View, r)
+}
