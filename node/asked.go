@@ -72,10 +72,7 @@ func (p *Process) answerServer(ctx context.Context, target string) (*httpx.Recor
 	if err != nil {
 		return nil, err
 	}
-	answer := httpx.NewRecorder()
-	p.withProfiles(p.api).ServeHTTP(answer, r)
-	answer.WriteHeader(http.StatusOK)
-	return answer, nil
+	return httpx.Answer(p.withProfiles(p.api), r)
 }
 
 // serveAsked implements methodAsk.

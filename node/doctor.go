@@ -14,6 +14,7 @@ import (
 
 	"corbel.dev/corbel/api/consulapi"
 	"corbel.dev/corbel/api/corbelapi"
+	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/core/wire"
@@ -225,48 +226,19 @@ func (d *physician) ask(ctx context.Context, name string, r *http.Request) ([]do
 	there := r.Clone(ctx)
 	there.URL.Path, there.URL.RawPath, there.URL.RawQuery = reachPrefix+name+"/v1/doctor/evidence", "", ""
 	there.Header.Del("Accept-Encoding")
-	var w capture
-	d.p.reach(&w, there)
-	if w.code != http.StatusOK {
-		return nil, errkind.Errorf(errkind.Unavailable, "%s", bytes.TrimSpace(w.body.Bytes()))
+	w := &httpx.Recorder{Head: http.Header{}, Most: maxAnswerBytes}
+	if err := httpx.Whole(func() { d.p.reach(w, there) }); err != nil {
+		return nil, err
+	}
+	if w.Status != http.StatusOK {
+		return nil, errkind.Errorf(errkind.Unavailable, "%s", bytes.TrimSpace(w.Body))
 	}
 	var out []doctor.Evidence
-	return out, json.Unmarshal(w.body.Bytes(), &out)
+	return out, json.Unmarshal(w.Body, &out)
 }
 
 // maxAnswerBytes bounds what one member may answer: its own evidence and that of maxTold agents.
 const maxAnswerBytes = 64 << 20
-
-// capture keeps an answer. It implements http.ResponseWriter.
-type capture struct {
-	header http.Header
-	code   int
-	body   bytes.Buffer
-}
-
-// Header implements http.ResponseWriter.
-func (c *capture) Header() http.Header {
-	if c.header == nil {
-		c.header = http.Header{}
-	}
-	return c.header
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (c *capture) WriteHeader(code int) {
-	if c.code == 0 {
-		c.code = code
-	}
-}
-
-// Write implements http.ResponseWriter.
-func (c *capture) Write(b []byte) (int, error) {
-	c.WriteHeader(http.StatusOK)
-	if c.body.Len()+len(b) > maxAnswerBytes {
-		return 0, errkind.Errorf(errkind.TooLarge, "an answer of more than %d bytes", maxAnswerBytes)
-	}
-	return c.body.Write(b)
-}
 
 // tell hands evidence to report; what is there already is older.
 func (d *physician) tell(e doctor.Evidence) {

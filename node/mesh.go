@@ -100,9 +100,10 @@ func (p *Process) rootsOfServers(ctx context.Context, index uint64) (leaf.Roots,
 		return leaf.Roots{}, err
 	}
 	r.RequestURI, r.RemoteAddr = path, "127.0.0.1:0"
-	answer := httpx.NewRecorder()
-	p.api.ServeHTTP(answer, r)
-	answer.WriteHeader(http.StatusOK)
+	answer, err := httpx.Answer(p.api, r)
+	if err != nil {
+		return leaf.Roots{}, err
+	}
 	if answer.Status != http.StatusOK {
 		return leaf.Roots{}, fmt.Errorf("%d %s", answer.Status, strings.TrimSpace(string(answer.Body)))
 	}

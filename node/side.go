@@ -54,9 +54,10 @@ func (p *Process) askSelf(ctx context.Context, method, path, token string, body 
 	if token != "" {
 		r.Header.Set("X-Consul-Token", token)
 	}
-	w := httpx.NewRecorder()
-	p.api.ServeHTTP(w, r)
-	w.WriteHeader(http.StatusOK)
+	w, err := httpx.Answer(p.api, r)
+	if err != nil {
+		return 0, "", nil, err
+	}
 	return w.Status, w.Head.Get("X-Consul-Index"), w.Body, ctx.Err()
 }
 

@@ -339,9 +339,10 @@ func (s *Watches) ask(ctx context.Context, w *Watch, seen string) (body []byte, 
 	if token != "" {
 		r.Header.Set("X-Consul-Token", token)
 	}
-	answer := httpx.NewRecorder()
-	s.cfg.API.ServeHTTP(answer, r)
-	answer.WriteHeader(http.StatusOK)
+	answer, err := httpx.Answer(s.cfg.API, r)
+	if err != nil {
+		return nil, "", err
+	}
 	next = answer.Head.Get(header) // absent: the row does not block
 	switch {
 	case answer.Status == http.StatusNotFound && len(answer.Body) == 0:
