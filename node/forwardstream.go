@@ -229,8 +229,7 @@ func copyStream(w http.ResponseWriter, stream *rpc.Stream) error {
 func serveStreamed(api http.Handler, u *spool.Bodies) rpc.StreamHandler {
 	return func(ctx context.Context, p []byte, send func([]byte) error) error {
 		rd := pack.Read(p)
-		id := rd.String()
-		req := rd.Bytes()
+		id, req := rd.String(), rd.Bytes()
 		if rd.Err() != nil {
 			return errkind.E(errkind.Invalid, "forwarded request", rd.Err())
 		}
@@ -247,8 +246,9 @@ func serveStreamed(api http.Handler, u *spool.Bodies) rpc.StreamHandler {
 			r.Body, r.ContentLength = body, size
 		}
 		w := &streamWriter{header: http.Header{}, send: send}
-		api.ServeHTTP(w, r)
-		w.WriteHeader(http.StatusOK)
+		if err := httpx.ServeWhole(api, w, r); err != nil {
+			return err
+		}
 		w.Flush()
 		return w.err
 	}

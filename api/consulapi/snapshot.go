@@ -42,8 +42,9 @@ func snapshotSave(q *request) error {
 	defer archive.Close()
 	q.readHeaders(contact, index)
 	q.w.Header()["Content-Type"] = []string{"application/x-gzip"}
-	if _, err := io.Copy(q.w, archive); err != nil {
+	if _, err := io.Copy(q.w, q.standing().Reader(archive)); err != nil {
 		q.api.cfg.Logger.Warn("a snapshot did not reach its reader whole", "err", err)
+		answer.Cut()
 	}
 	return nil
 }
@@ -60,11 +61,10 @@ func snapshotRestore(q *request) error {
 	if _, err := q.api.cfg.Registry.Read(q.r.Context(), registry.Consistent); err != nil {
 		return err
 	}
-	err := q.api.cfg.Snapshots.Restore(q.r.Context(), q.r.Body)
-	if errkind.Is(err, errkind.Corrupt) {
+	switch err := q.api.cfg.Snapshots.Restore(q.r.Context(), q.standing().Reader(q.r.Body)); {
+	case errkind.Is(err, errkind.Corrupt):
 		return errkind.E(errkind.Invalid, "failed to restore", err)
-	}
-	if err != nil {
+	case err != nil:
 		return err
 	}
 	return q.replyEmpty()

@@ -55,7 +55,7 @@ func (a *API) keys(w http.ResponseWriter, r *http.Request, path string) bool {
 	if !open || row.must {
 		q, err := a.request(r, path)
 		if err == nil {
-			err = a.cfg.Keeper.Authorise(r.Context(), q)
+			_, err = a.cfg.Keeper.Authorise(r.Context(), q)
 		}
 		if err != nil {
 			fail(w, err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/standing"
 	"corbel.dev/corbel/secrets/barrier"
 	"corbel.dev/corbel/secrets/cluster"
 )
@@ -65,7 +66,8 @@ func (a *API) bootstrap(ctx context.Context, rest string, body []byte) (any, err
 }
 
 func (a *API) saveSnapshot(w http.ResponseWriter, r *http.Request, path string) {
-	if !a.mayStream(w, r, path) {
+	right := a.mayStream(w, r, path)
+	if right == nil {
 		return
 	}
 	ctx, cancel := longer(r)
@@ -79,33 +81,41 @@ func (a *API) saveSnapshot(w http.ResponseWriter, r *http.Request, path string) 
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", "application/gzip")
 	w.Header().Set("Content-Disposition", `attachment; filename="snapshot"`)
-	if _, err := io.Copy(w, in); err != nil {
+	if _, err := io.Copy(w, right.Reader(in)); err != nil {
 		panic(http.ErrAbortHandler) // a cut archive must not look like a whole one
 	}
 }
 
 func (a *API) restoreSnapshot(w http.ResponseWriter, r *http.Request, path string, force bool) {
-	if !method(w, r, http.MethodPut, http.MethodPost) || !a.mayStream(w, r, path) {
+	if !method(w, r, http.MethodPut, http.MethodPost) {
+		return
+	}
+	right := a.mayStream(w, r, path)
+	if right == nil {
 		return
 	}
 	ctx, cancel := longer(r)
 	defer cancel()
-	if err := a.cfg.Cluster.Restore(ctx, r.Body, force); err != nil {
+	if err := a.cfg.Cluster.Restore(ctx, right.Reader(r.Body), force); err != nil {
 		fail(w, err)
 		return
 	}
 	write(w, http.StatusNoContent, nil, nil)
 }
 
-func (a *API) mayStream(w http.ResponseWriter, r *http.Request, path string) bool {
+// mayStream is the right to what is streamed from or to the client, which is judged again while that lasts; nil when
+// there is none, and the client was told.
+func (a *API) mayStream(w http.ResponseWriter, r *http.Request, path string) *standing.Standing {
+	var holds func() error
 	q, err := a.request(r, path)
 	if err == nil {
-		err = a.cfg.Keeper.Authorise(r.Context(), q)
+		holds, err = a.cfg.Keeper.Authorise(r.Context(), q)
 	}
 	if err != nil {
 		fail(w, err)
+		return nil
 	}
-	return err == nil
+	return standing.New(nil, holds)
 }
 
 // longer is the request's context, which ends when the client leaves, with a bound.

@@ -9,6 +9,7 @@ package standing
 
 import (
 	"context"
+	"io"
 	"sync"
 	"time"
 
@@ -49,6 +50,28 @@ func (s *Standing) Err() error {
 		s.next = s.clock.Now().Add(Every)
 	}
 	return s.err
+}
+
+// Reader reads r for as long as the right holds: then its error is the reason.
+func (s *Standing) Reader(r io.Reader) io.Reader { return &reader{s, r} }
+
+type reader struct {
+	*Standing
+	r io.Reader
+}
+
+// Read implements io.Reader.
+func (r *reader) Read(p []byte) (int, error) {
+	if err := r.Err(); err != nil {
+		return 0, err
+	}
+	n, err := r.r.Read(p)
+	if n > 0 { // it may have waited for long
+		if ended := r.Err(); ended != nil {
+			return 0, ended
+		}
+	}
+	return n, err
 }
 
 // Hold returns a context that ends with the right, whose error is then its cause, and otherwise with ctx or release,

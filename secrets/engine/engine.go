@@ -67,6 +67,9 @@ type Special struct {
 	Personal  bool     // each token has records of its own, below its hash, and sees no others
 }
 
+// Sudo are paths that all need sudo.
+var Sudo = Special{Protected: []string{"*"}}
+
 // Leaser is an Engine whose answers have leases. Both calls may come again for what was done
 // already (after a crash, a lost commit): doing it twice must be no error. Their
 // operations are committed with the lease's own change; nothing else of the response counts.

@@ -11,8 +11,9 @@ import (
 )
 
 // holds judges again whether whoever reads a stream may. A token's uses are not counted. Its error is that the right
-// has ended: what cannot be known at the moment, without an active server for instance, ends nothing.
-func (k *Keeper) holds(ctx context.Context, t *task.Task) error {
+// has ended: what cannot be known at the moment, without an active server for instance, ends nothing. Paths below the
+// mount that are protected need sudo.
+func (k *Keeper) holds(ctx context.Context, t *task.Task, protected ...string) error {
 	defer k.gate.Hold()()
 	st := k.gate.Load()
 	if st == nil && k.Standby() && k.replica.at.Load() == k.replica.gen.Load() {
@@ -30,7 +31,7 @@ func (k *Keeper) holds(ctx context.Context, t *task.Task) error {
 	again.Entry, r.Rest = st.Mounts.Route(r.Path)
 	h, err := k.rights.Known(ctx, again.Tables, again.Token, again.Now, again.Remote)
 	if err == nil {
-		q := policy.Request{Path: r.Path, Need: r.Op.Need(), Protected: engine.Matches(t.Engine.Special().Protected, r.Rest)}
+		q := policy.Request{Path: r.Path, Need: r.Op.Need(), Protected: engine.Matches(protected, r.Rest)}
 		if h.ACL.AsksParameters() {
 			if f, err := t.Fields(); err == nil {
 				q.Data = f.Plain()

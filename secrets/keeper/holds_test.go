@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/kit/standing"
 	"corbel.dev/corbel/secrets"
 )
 
@@ -65,4 +66,50 @@ func (c counted) Write(p []byte) (int, error) {
 	default:
 	}
 	return len(p), nil
+}
+
+// TestStreamedSnapshotRightsEnd: what is streamed after Authorise, as a snapshot is, ends with the right.
+func TestStreamedSnapshotRightsEnd(t *testing.T) {
+	const path = "sys/storage/raft/snapshot"
+	for name, take := range map[string]func(h *house, token string){
+		"the token is revoked": func(h *house, token string) {
+			h.ok(secrets.Update, "auth/token/revoke", `{"token":"`+token+`"}`)
+		},
+		"without sudo":       func(h *house, _ string) { h.policy("snap", `path "`+path+`" { capabilities = ["read"] }`) },
+		"no policy any more": func(h *house, _ string) { h.ok(secrets.Delete, "sys/policies/acl/snap", "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t)
+			h.policy("snap", `path "`+path+`" { capabilities = ["read", "sudo"] }`)
+			h.users("ann")
+			ann := h.loginAs("ann")
+			h.ok(secrets.Update, "identity/group/name/savers", `{"policies":["snap"],"member_entity_ids":["`+ann.Entity+`"]}`)
+			holds, err := h.Authorise(t.Context(), &secrets.Request{Op: secrets.Read, Path: path, Token: ann.ID})
+			if err != nil {
+				t.Fatal(err)
+			}
+			archive, w := io.Pipe()
+			defer archive.Close()
+			go func() {
+				for tick := time.NewTicker(10 * time.Millisecond); ; <-tick.C {
+					if _, err := w.Write([]byte("part")); err != nil {
+						return
+					}
+				}
+			}()
+			parts, ended := make(chan int, 10_000), make(chan error, 1)
+			go func() {
+				_, err := io.Copy(counted(parts), standing.New(nil, holds).Reader(archive))
+				ended <- err
+			}()
+			for range 150 { // it was judged again, and holds
+				polltest.Get(t, parts, "a part")
+			}
+			take(h, ann.ID)
+			if err := polltest.Get(t, ended, "the end of the archive"); err == nil {
+				t.Error("it ended as if it were whole")
+			}
+		})
+	}
 }

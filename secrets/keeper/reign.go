@@ -25,17 +25,17 @@ func (k *Keeper) SetRecord(ctx context.Context, key string, value []byte) error 
 	return k.records.Commit(ctx, []storage.Op{{Key: key, Value: value}})
 }
 
-// Authorise judges a request as Handle would, at a path that needs the sudo capability, and does nothing else: for
-// answers that are streams. A use of a token with a limited number is counted.
-func (k *Keeper) Authorise(ctx context.Context, r *secrets.Request) error {
+// Authorise judges a request as Handle would, at a path that needs the sudo capability, and does nothing else; holds
+// judges again, while something is streamed. A use of a token with a limited number is counted.
+func (k *Keeper) Authorise(ctx context.Context, r *secrets.Request) (holds func() error, err error) {
 	leave, err := k.gate.Enter(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer leave()
 	st := k.gate.Load()
 	if st == nil {
-		return k.gate.Idle()
+		return nil, k.gate.Idle()
 	}
 	if r.Now.IsZero() {
 		r.Now = k.cfg.Now()
@@ -43,14 +43,14 @@ func (k *Keeper) Authorise(ctx context.Context, r *secrets.Request) error {
 	t := &task.Task{Request: r, Tables: st}
 	t.Entry, r.Rest = st.Mounts.Route(r.Path)
 	if err := k.admit(ctx, t); err != nil {
-		return err
+		return nil, err
 	}
 	if t.Entry == nil {
-		return k.audited(ctx, t, k.noRoute(ctx, t))
+		return nil, k.audited(ctx, t, k.noRoute(ctx, t))
 	}
 	r.Mount = t.Entry.Path
 	t.Engine, t.View = st.Engines[t.Entry.Accessor], k.records.At(t.Entry.Prefix())
-	return k.audited(ctx, t, k.authorise(ctx, t, engine.Special{Protected: []string{"*"}}))
+	return func() error { return k.holds(ctx, t, "*") }, k.audited(ctx, t, k.authorise(ctx, t, engine.Sudo))
 }
 
 // Derive makes a key for a purpose of the root key.

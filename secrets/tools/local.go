@@ -87,7 +87,8 @@ func (o *Tools) monitor(c *system.Call) (any, error) {
 		return nil, errkind.Errorf(errkind.Invalid, "field \"log_format\": %q must be standard or json", format)
 	}
 	return &secrets.Response{Raw: &secrets.Raw{ContentType: "text/plain", Stream: func(w io.Writer, flush func()) error {
-		held, release := standing.New(nil, func() error { return o.Holds(c, c.Task) }).Hold(c)
+		protected := c.Engine.Special().Protected
+		held, release := standing.New(nil, func() error { return o.Holds(c, c.Task, protected...) }).Hold(c)
 		defer release()
 		return follow(held, level, format == "json", w, flush)
 	}}}, nil

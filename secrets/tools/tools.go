@@ -32,8 +32,8 @@ type Tools struct {
 	Flying  *flight.List
 	Now     func() time.Time
 	Local   Local
-	// holds judges again whether whoever reads a stream may; its error is that the right has ended.
-	Holds func(ctx context.Context, t *task.Task) error
+	// Holds judges again whether whoever reads a stream may; its error is that the right has ended.
+	Holds func(ctx context.Context, t *task.Task, protected ...string) error
 	noted atomic.Pointer[string] // the version that is in the store's history
 }
 

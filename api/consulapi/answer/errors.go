@@ -78,3 +78,6 @@ func StatusOf(err error, writes bool) (code int, text string, retry bool) {
 func Invalidf(format string, args ...any) error {
 	return errkind.New(errkind.Invalid, fmt.Sprintf(format, args...))
 }
+
+// Cut ends an answer whose beginning was written, so that nobody takes the part for the whole.
+func Cut() { panic(http.ErrAbortHandler) }
