@@ -35,6 +35,8 @@ func TestStalledStoreHandsOn(t *testing.T) {
 	arrived := func(executed int64) {
 		t.Helper()
 		polltest.Until(t, func() bool {
+			mu.Lock() // who owns it takes no records
+			defer mu.Unlock()
 			replica.Own(shard) // only owners tell
 			defer replica.Leave(shard)
 			got, err := replica.Get("default", "e", "c")
