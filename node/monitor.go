@@ -106,7 +106,7 @@ func (p *Process) buildMonitor() error {
 	p.rpcSrv.HandleStream(wire.Servers, tail.MethodFollow, m.tail.Serve)
 	var err error
 	if m.agents, err = sensuapi.NewAgents(sensuapi.AgentsConfig{Resources: m.resources, Users: m.users, Hub: m.hub, Events: m.spread, Backend: p.cfg.Node.Name,
-		Limits: ws.Limits{MessageBytes: int64(p.cfg.Monitor.MessageMax), Write: p.cfg.Monitor.AgentWrite}, Ready: m.takesAgents, Log: p.log}); err != nil {
+		Limits: ws.Limits{MessageBytes: int64(p.cfg.Monitor.MessageMax), Write: p.cfg.Monitor.AgentWrite, Bytes: p.bytes}, Ready: m.takesAgents, Log: p.log}); err != nil {
 		return fmt.Errorf("monitor: agents: %w", err)
 	}
 	if m.revoked != nil {

@@ -37,6 +37,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -127,6 +128,8 @@ type Config struct {
 	ConnLimit int
 	// ConnIdle is how long a TCP connection may take for its next question, and for one; 0 means 10 s.
 	ConnIdle time.Duration
+	// Bytes is the budget of what TCP connections hold beyond a few kB each; nil has no end.
+	Bytes *limit.Bytes
 }
 
 // zone is a domain that we answer for, in both its forms.

@@ -1,15 +1,22 @@
 package dnsapi
 
 import (
+	"errors"
+	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
 	"golang.org/x/net/ipv4"
+
+	"corbel.dev/corbel/kit/limit"
+	"corbel.dev/corbel/kit/polltest"
 )
 
 func exchange(t testing.TB, network, address string, m *dns.Msg) *dns.Msg {
@@ -52,6 +59,36 @@ func TestServesUDPAndTCP(t *testing.T) {
 		if got, err := conn.ReadMsg(); err != nil || len(got.Answer) != 2 {
 			t.Errorf("%v, %v", got, err)
 		}
+	}
+}
+
+// TestLargeRepliesTakeRoom: a reply over TCP that is longer than questions are has its place in the budget while it is
+// written; where there is none its connection ends, and small ones pass.
+func TestLargeRepliesTakeRoom(t *testing.T) {
+	budget := limit.NewBytes(1<<20, nil)
+	s, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Source: sample(t), Bytes: budget})
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := serve(t, s)
+	if got := exchange(t, "tcp", address, query("big.service.consul.", dns.TypeSRV)); len(got.Answer) != 200 {
+		t.Errorf("%d answers", len(got.Answer))
+	}
+	if budget.Stats().High == 0 {
+		t.Error("a large reply held nothing")
+	}
+	polltest.Until(t, func() bool { return budget.Stats().Used == 0 }, "what was held to be given back")
+	rest := budget.Hold(netip.Addr{})
+	if err := rest.Add(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	client := dns.Client{Net: "tcp", Timeout: polltest.Deadline}
+	_, _, err = client.Exchange(query("big.service.consul.", dns.TypeSRV), address)
+	if !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("without room: %v", err)
+	}
+	if got := exchange(t, "tcp", address, query("web.service.consul.", dns.TypeA)); len(got.Answer) != 2 {
+		t.Errorf("a small one without room: %v", got)
 	}
 }
 

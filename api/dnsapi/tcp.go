@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"corbel.dev/corbel/kit/limit"
 )
 
 // overloaded is the reply to a question for which there is no slot.
@@ -88,11 +90,26 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 		if len(reply) == 0 || len(reply) >= maxTCPSize {
 			return
 		}
-		framed := binary.BigEndian.AppendUint16(make([]byte, 0, len(reply)+2), uint16(len(reply)))
-		if _, err := conn.Write(append(framed, reply...)); err != nil {
+		if !s.write(conn, reply) {
 			return
 		}
 	}
+}
+
+// write sends a reply with its length. One that is more than a question may be has its place in the budget until the
+// client has taken it; where there is none the connection ends.
+func (s *Server) write(conn net.Conn, reply []byte) bool {
+	if len(reply) > queryLimit {
+		room := s.cfg.Bytes.Hold(limit.AddrOf(conn.RemoteAddr()))
+		if room.Add(2*int64(len(reply))) != nil { // the reply, and the frame
+			s.metrics.shed.Add(1)
+			return false
+		}
+		defer room.End()
+	}
+	framed := binary.BigEndian.AppendUint16(make([]byte, 0, len(reply)+2), uint16(len(reply)))
+	_, err := conn.Write(append(framed, reply...))
+	return err == nil
 }
 
 // resolveWithin is resolve, if there is a slot for it.

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -106,6 +107,28 @@ func (h *Hold) Add(n int64) error {
 
 // Grow has the Hold be of n bytes, if it is smaller.
 func (h *Hold) Grow(n int64) error { return h.Add(n - h.n) }
+
+// gatherTimes is how many bytes of the budget one of a message takes that grows as it comes: its buffer doubles, which
+// leaves the smaller one to the collector, and what is made of it is as large again.
+const gatherTimes = 3
+
+// Gather has the Hold cover a message of which n bytes are there or are made room for. Up to FreeBytes it costs
+// nothing, beyond that it takes steps of as many.
+func (h *Hold) Gather(n int) error {
+	if n <= FreeBytes {
+		return nil
+	}
+	steps := (int64(n) + FreeBytes - 1) / FreeBytes
+	return h.Grow(gatherTimes * FreeBytes * steps)
+}
+
+// AddrOf is where a connection comes from, for Hold; the zero address where that is no TCP.
+func AddrOf(a net.Addr) netip.Addr {
+	if tcp, ok := a.(*net.TCPAddr); ok {
+		return tcp.AddrPort().Addr().Unmap()
+	}
+	return netip.Addr{}
+}
 
 // End gives all back. The Hold may be used again.
 func (h *Hold) End() {

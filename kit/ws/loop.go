@@ -94,6 +94,7 @@ func (l *Loop) Serve(c *Conn, h Handler) {
 	l.all[c] = struct{}{}
 	l.readers.Go(func() {
 		err := l.read(c, h)
+		c.giveBack()
 		_ = c.Close()
 		l.mu.Lock()
 		delete(l.all, c)

@@ -3,6 +3,7 @@ package ws
 import (
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"sync"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"corbel.dev/corbel/kit/limit"
 )
 
 // The bits of a peer's state.
@@ -29,10 +32,10 @@ type peer struct {
 	heard atomic.Uint32 // the poller's second in which something came
 
 	// The worker's own.
-	begun   bool
-	within  bool   // a message came in part: its frames so far are in message
-	part    []byte // the beginning of a frame
-	message []byte
+	begun  bool
+	within bool       // a message came in part: its frames so far are in large
+	part   []byte     // the beginning of a frame
+	large  *gathering // nil as long as nothing large is in part, and no message came in part
 
 	mu     sync.Mutex // comes before the poller's blockedMu, never before its mu
 	fd     int32      // -1 is closed
@@ -93,7 +96,15 @@ func (p *peer) serve(b []byte, patience **patience) (again bool) {
 func (p *peer) fill(b []byte, patience **patience) (n int, full bool, err error) {
 	held := len(p.part)
 	if held > 0 { // a large message is gathered in its own buffer, which doubles: a length that is claimed costs nothing
-		p.part = slices.Grow(p.part, max(held, 4<<10))
+		whole := limit.FreeBytes // a frame that is not known as large has no more
+		if g := p.large; g != nil && g.want > 0 {
+			whole = g.want
+		}
+		more := min(max(held, 4<<10), whole-held)
+		if err := p.admit(held + more); err != nil {
+			return 0, false, p.refuse(err)
+		}
+		p.part = slices.Grow(p.part, more)
 		b = p.part[held:cap(p.part)]
 	}
 	for {
@@ -125,9 +136,14 @@ func (p *peer) fill(b []byte, patience **patience) (n int, full bool, err error)
 // rest takes the frames of part.
 func (p *peer) rest(patience **patience) error {
 	left, err := p.frames(p.part, patience)
-	if len(left) == 0 {
+	switch g := p.large; {
+	case len(left) == 0:
 		p.part = nil
-	} else {
+		p.settle()
+	case g != nil && g.want == 0: // the little that is left does not keep a large buffer
+		p.part = append([]byte(nil), left...)
+		p.settle()
+	default:
 		p.part = p.part[:copy(p.part, left)]
 	}
 	return err
@@ -147,11 +163,12 @@ func (p *peer) frames(b []byte, patience **patience) (left []byte, err error) {
 			if err := h.follows(p.within); err != nil {
 				return b, p.refuse(err)
 			}
-			if int64(len(p.message))+h.length > p.l.cfg.Limits.MessageBytes {
+			if int64(p.framed())+h.length > p.l.cfg.Limits.MessageBytes {
 				return b, p.refuse(tooBig(&p.l.cfg.Limits))
 			}
 		}
 		if int64(len(b)-size) < h.length {
+			p.expect(size + int(h.length))
 			return b, nil
 		}
 		payload := b[size : size+int(h.length)]
@@ -171,15 +188,79 @@ func (p *peer) frames(b []byte, patience **patience) (left []byte, err error) {
 // data takes a frame of a message.
 func (p *peer) data(h header, payload []byte, patience **patience) error {
 	if p.within = !h.fin; p.within || h.op == opContinue {
-		p.message = append(p.message, payload...)
+		if err := p.admit(p.framed() + len(payload)); err != nil {
+			return p.refuse(err)
+		}
+		g := p.gather()
+		g.frames = append(g.frames, payload...)
 		if !h.fin {
 			return nil
 		}
-		payload, p.message = p.message, nil
+		payload, g.frames = g.frames, nil
 	}
 	err := p.h.Message(*patience, payload)
 	*patience = (*patience).after()
+	if len(p.part) == 0 {
+		p.settle()
+	}
 	return err
+}
+
+// gather is what is known of a message that does not come at once.
+func (p *peer) gather() *gathering {
+	if p.large == nil {
+		p.large = &gathering{}
+	}
+	return p.large
+}
+
+// expect notes how long the frame is that comes, where it is large.
+func (p *peer) expect(n int) {
+	switch {
+	case n > limit.FreeBytes:
+		p.gather().want = n
+	case p.large != nil:
+		p.large.want = 0
+	}
+}
+
+// framed is how many bytes came of a message in parts.
+func (p *peer) framed() int {
+	if p.large == nil {
+		return 0
+	}
+	return len(p.large.frames)
+}
+
+// admit finds room for n bytes of a message. Small ones cost nothing.
+func (p *peer) admit(n int) error {
+	if n <= limit.FreeBytes {
+		return nil
+	}
+	return p.gather().admit(n, &p.l.cfg.Limits, p.address)
+}
+
+// settle gives back what a large message held, once nothing of one is here.
+func (p *peer) settle() {
+	if g := p.large; g != nil && !p.within {
+		g.hold.End()
+		p.large = nil
+	}
+}
+
+// address is where the peer is; the zero address where that cannot be told.
+func (p *peer) address() netip.Addr {
+	at, err := unix.Getpeername(int(p.fd))
+	if err != nil {
+		return netip.Addr{}
+	}
+	switch at := at.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrFrom4(at.Addr)
+	case *unix.SockaddrInet6:
+		return netip.AddrFrom16(at.Addr).Unmap()
+	}
+	return netip.Addr{}
 }
 
 func (p *peer) control(op byte, b []byte) error {
@@ -217,7 +298,8 @@ func (p *peer) end(err error) {
 	p.mu.Unlock()
 	p.l.drop(p)
 	_ = unix.Close(int(fd))
-	p.part, p.message = nil, nil
+	p.part, p.within = nil, false
+	p.settle()
 	p.h.Ended(ended(err))
 }
 

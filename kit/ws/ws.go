@@ -16,11 +16,13 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"syscall"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/limit"
 )
 
 // Status codes of closing.
@@ -29,7 +31,9 @@ const (
 	CloseGoingAway   = 1001
 	CloseProtocol    = 1002
 	CloseInvalid     = 1007
+	ClosePolicy      = 1008
 	CloseTooBig      = 1009
+	CloseTryAgain    = 1013
 	closeNoneGiven   = 1005
 	closeUnannounced = 1006
 )
@@ -58,6 +62,9 @@ type Limits struct {
 	Write time.Duration
 	// Queue is how many messages may wait for a socket that takes nothing (128).
 	Queue int
+	// Bytes is the budget of what a server reads beyond limit.FreeBytes of a message: where it has no room the
+	// connection ends with CloseTryAgain. Nil is none.
+	Bytes *limit.Bytes
 }
 
 func (given *Limits) orDefaults() Limits {
@@ -96,6 +103,7 @@ type Conn struct {
 	between bool      // nothing of a frame has come
 	first   [2]byte   // its beginning, over TLS
 	onPong  func(payload []byte)
+	large   *gathering // nil unless a large message is on its way, or was just read
 
 	out out
 }
@@ -297,6 +305,7 @@ func (c *Conn) header() (h header, err error) {
 // Read appends the next message to buf, and answers pings and the peer's end meanwhile. The error is
 // a *CloseError when the connection ended by the protocol; whatever it is, Close is still to be called.
 func (c *Conn) Read(buf []byte) ([]byte, error) {
+	c.giveBack() // what the last message held is gone
 	start, begun := len(buf), false
 	for {
 		h, err := c.header()
@@ -333,6 +342,11 @@ func (c *Conn) payload(buf []byte, h header) ([]byte, error) {
 			return buf, err
 		}
 		n := min(left, int64(len(c.in)))
+		if total := len(buf) + int(n); total > limit.FreeBytes && c.limits.Bytes != nil {
+			if err := c.admit(total); err != nil {
+				return buf, c.refuse(err)
+			}
+		}
 		buf = append(buf, c.in[:n]...)
 		c.in, left = c.in[n:], left-n
 	}
@@ -343,6 +357,22 @@ func (c *Conn) payload(buf []byte, h header) ([]byte, error) {
 		c.release()
 	}
 	return buf, nil
+}
+
+// admit finds room for a large message that has come as far as n bytes.
+func (c *Conn) admit(n int) error {
+	if c.large == nil {
+		c.large = &gathering{}
+	}
+	return c.large.admit(n, c.limits, func() netip.Addr { return limit.AddrOf(c.nc.RemoteAddr()) })
+}
+
+// giveBack forgets a large message.
+func (c *Conn) giveBack() {
+	if c.large != nil {
+		c.large.hold.End()
+		c.large = nil
+	}
 }
 
 func unmask(b []byte, mask [4]byte) {

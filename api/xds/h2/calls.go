@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/limit"
 )
 
 // Method answers one request with one response or, by send, with as many as it
@@ -70,11 +71,17 @@ func (m *method) Message(b []byte, _ time.Time) *Status {
 		m.calls.running.Add(-1)
 		return &Status{ResourceExhausted, "the server has too many calls at work: try again later"}
 	}
+	room := m.stream.conn.server.cfg.Bytes.Hold(limit.AddrOf(m.stream.Remote()))
+	if err := room.Gather(len(b)); err != nil {
+		m.calls.running.Add(-1)
+		return StatusOf(errkind.E(errkind.Overloaded, "", err))
+	}
 	request := append([]byte(nil), b...)
 	ctx, cancel := context.WithCancel(context.WithValue(m.calls.Context, remoteKey{}, m.stream.Remote().String()))
 	m.cancel, m.taken = cancel, make(chan struct{}, 1)
 	m.calls.all.Go(func() {
 		defer m.calls.running.Add(-1)
+		defer room.End()
 		defer cancel()
 		err := m.run(ctx, m.md, request, func(answer []byte) error { return m.send(ctx, answer) })
 		m.stream.Do(func() { m.stream.finish(StatusOf(err)) })

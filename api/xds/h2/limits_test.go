@@ -7,10 +7,13 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"net/netip"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/kit/polltest"
 	"golang.org/x/net/http2"
 )
@@ -125,6 +128,52 @@ func TestHalfReceivedMessagesAreBounded(t *testing.T) {
 	if got := r.answer(); got != "status 8 the server holds too many half-received requests: try again later" {
 		t.Error(got)
 	}
+}
+
+// sink is a call that ends once it has a message.
+type sink struct {
+	refused
+	stream *Stream
+}
+
+func (c *sink) Message([]byte, time.Time) *Status {
+	c.stream.Finish(OK, "")
+	return nil
+}
+
+// TestLargeRequestsTakeRoom: a request beyond limit.FreeBytes is gathered where the budget has room, and gives it
+// back; small ones pass whatever is held.
+func TestLargeRequestsTakeRoom(t *testing.T) {
+	budget := limit.NewBytes(4<<20, nil)
+	s, address := serve(t, Config{Bytes: budget, Start: func(s *Stream, _ string, _ Metadata) (Call, *Status) {
+		return &sink{stream: s}, nil
+	}})
+	ask := func(n int) string {
+		r := connect(t, address).greet()
+		r.open(1)
+		if refused := r.send(n); refused != "" {
+			return refused
+		}
+		return r.answer()
+	}
+	if got := ask(60_000); got != "status 0" || budget.Stats().High != 0 {
+		t.Errorf("a small request: %s, %+v", got, budget.Stats())
+	}
+	if got := ask(200_000); got != "status 0" || budget.Stats().High < 600_000 {
+		t.Errorf("a large request: %s, %+v", got, budget.Stats())
+	}
+	polltest.Within(t, patience, func() bool { return budget.Stats().Used == 0 }, "what was held is given back")
+	rest := budget.Hold(netip.Addr{})
+	if err := rest.Add(4 << 20); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(200_000); got != "status 8 "+errkind.Text(limit.ErrBytes) {
+		t.Errorf("without room: %s", got)
+	}
+	if got := ask(60_000); got != "status 0" {
+		t.Errorf("a small request without room: %s", got)
+	}
+	polltest.Within(t, patience, func() bool { return s.partial.Load() == 0 }, "nothing is left")
 }
 
 func TestConnectionsAreBounded(t *testing.T) {

@@ -160,14 +160,7 @@ func (r *raw) answer() string {
 		}
 		switch f := f.(type) {
 		case *http2.HeadersFrame:
-			fields, err := r.dec.DecodeFull(f.HeaderBlockFragment())
-			if err != nil {
-				r.t.Fatal(err)
-			}
-			got := map[string]string{}
-			for _, h := range fields {
-				got[h.Name] = h.Value
-			}
+			got := r.fields(f)
 			switch code, ok := got["grpc-status"]; {
 			case ok:
 				return strings.Join(append(said, strings.TrimSpace("status "+code+" "+got["grpc-message"])), ", ")
@@ -189,4 +182,48 @@ func (r *raw) answer() string {
 			said = append(said, "ping")
 		}
 	}
+}
+
+func (r *raw) fields(f *http2.HeadersFrame) map[string]string {
+	r.t.Helper()
+	fields, err := r.dec.DecodeFull(f.HeaderBlockFragment())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, h := range fields {
+		got[h.Name] = h.Value
+	}
+	return got
+}
+
+// send sends a message of n zeros on stream 1 as fast as the server's windows let it, and ends the client's side. The
+// server's status, where it ends the stream before, else "".
+func (r *raw) send(n int) string {
+	r.t.Helper()
+	left := streamWindow
+	for b := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(n)), make([]byte, n)...); len(b) > 0; {
+		piece := b[:min(len(b), 8000)]
+		for left < len(piece) {
+			f, err := r.fr.ReadFrame()
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			switch f := f.(type) {
+			case *http2.WindowUpdateFrame:
+				if f.StreamID == 1 {
+					left += int(f.Increment)
+				}
+			case *http2.HeadersFrame:
+				if got := r.fields(f); got["grpc-status"] != "" {
+					return "status " + got["grpc-status"] + " " + got["grpc-message"]
+				}
+			}
+		}
+		b, left = b[len(piece):], left-len(piece)
+		if err := r.fr.WriteData(1, len(b) == 0, piece); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return ""
 }

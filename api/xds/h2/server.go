@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -32,6 +33,8 @@ type Config struct {
 	MaxStreamsPerConn int // 1,024
 	MaxMessage        int // bytes of a request; 4 MiB
 	MaxPartial        int // bytes of half-received requests on all connections; 256 MiB
+	// Bytes is the budget of requests beyond limit.FreeBytes, of all ports of the process; nil has no end.
+	Bytes *limit.Bytes
 
 	HandshakeTimeout time.Duration // for TLS and the connection's preface; 10 s
 	RequestTimeout   time.Duration // for a stream's first message, and for the rest of one that began; 30 s

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/limit"
 )
 
 // Call is what a stream is for. All methods run under the connection's lock, one
@@ -46,10 +49,11 @@ type Stream struct {
 
 // rare is what a stream has at its beginning, at its end and now and then.
 type rare struct {
-	in       []byte // a half-received message
-	began    int64  // when the stream, or the message in in, began
-	deadline int64  // of the client's, 0 for none
-	heard    bool   // a message came
+	in       []byte     // a half-received message
+	began    int64      // when the stream, or the message in in, began
+	deadline int64      // of the client's, 0 for none
+	heard    bool       // a message came
+	room     limit.Hold // what in has of the budget
 	// status is what the stream ends with, once everything before is written.
 	status *Status
 }
@@ -143,7 +147,26 @@ func (s *Stream) hold(b []byte) {
 		return
 	}
 	s.conn.server.partial.Add(int64(n))
-	s.seldom().in = b
+	if s.seldom().in = b; len(b) <= limit.FreeBytes {
+		s.rare.room.End()
+	}
+}
+
+// admit finds room for a half-received message of n bytes, or ends the stream. Small ones cost nothing.
+func (s *Stream) admit(n int) bool {
+	bytes := s.conn.server.cfg.Bytes
+	if n <= limit.FreeBytes || bytes == nil {
+		return true
+	}
+	r := s.seldom()
+	if r.room == (limit.Hold{}) {
+		r.room = bytes.Hold(limit.AddrOf(s.Remote()))
+	}
+	if err := r.room.Gather(n); err != nil {
+		s.Finish(ResourceExhausted, errkind.Text(err))
+		return false
+	}
+	return true
 }
 
 // receive takes a piece of the requests' bytes.
@@ -153,6 +176,9 @@ func (s *Stream) receive(data []byte, now time.Time) {
 	}
 	limits := &s.conn.server.cfg
 	if held := s.partial(); len(held) > 0 {
+		if !s.admit(len(held) + len(data)) {
+			return
+		}
 		s.hold(append(held, data...))
 		data = s.rare.in
 	}
