@@ -19,7 +19,7 @@ func (p *Process) answerRPC(servers *catalogServers) {
 	if !p.cfg.Server { // an agent is asked by servers alone, and answers for itself
 		return
 	}
-	p.rpcSrv.Handle(wire.Federation, methodHTTP, rpc.Held(p.bytes, serveForwarded(p.api, p.parting, &p.ending)))
+	p.rpcSrv.Handle(wire.Federation, methodHTTP, rpc.Held(p.ports.Bytes, serveForwarded(p.api, p.parting, &p.ending)))
 	p.rpcSrv.HandleStream(wire.Federation, methodHTTPStream, serveStreamed(p.withProfiles(p.api), p.uploads))
 	p.rpcSrv.Handle(wire.Federation, methodHTTPOffer, serveOffer(p.api, p.uploads))
 	p.rpcSrv.Handle(wire.Federation, methodHTTPUpload, p.uploads.Piece)

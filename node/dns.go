@@ -20,7 +20,8 @@ var errNoServers = errkind.New(errkind.Unavailable, "No known Consul servers")
 func (p *Process) buildDNS() (err error) {
 	cfg := dnsapi.Config{
 		Addresses: p.cfg.Listen.DNS, Datacenter: p.cfg.Node.Datacenter, NodeName: p.cfg.Node.Name, Settings: dnsSettings(p.cfg),
-		Forward: dnsForwarder{p}, Bytes: p.bytes, Metrics: p.metrics, Logger: p.log, Token: p.dnsToken, Access: p.dnsAccess(),
+		Forward: dnsForwarder{p}, Bytes: p.ports.Bytes, Conns: p.ports.DNS,
+		Metrics: p.metrics, Logger: p.log, Token: p.dnsToken, Access: p.dnsAccess(),
 	}
 	if p.wan != nil {
 		cfg.Remote = p.wan

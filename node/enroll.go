@@ -82,7 +82,7 @@ func (p *Process) welcome() {
 
 // enrolment is what strangers may ask, on a protocol of its own.
 func enrolment(p *Process) *rpc.Server {
-	srv := rpc.NewServer(rpc.ServerConfig{Log: p.log, MaxMessageBytes: 128 << 10})
+	srv := rpc.NewServer(rpc.ServerConfig{Log: p.log, MaxMessageBytes: 64 << 10, MaxStreams: 4})
 	srv.Handle(wire.Anyone, methodTrustDomain, p.serveTrustDomain)
 	if p.cfg.AutoEncrypt.AllowTLS {
 		srv.Handle(wire.Anyone, issue.Method, func(ctx context.Context, req []byte) ([]byte, error) {
@@ -176,7 +176,7 @@ func (p *Process) enrol(ctx context.Context) error {
 }
 
 func enrolClient(w *wire.Wire) *rpc.Client {
-	return rpc.NewClient(rpc.ClientConfig{Timeout: enrolTimeout, Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+	return rpc.NewClient(rpc.ClientConfig{Timeout: enrolTimeout, IdleTimeout: enrolTimeout, Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 		return w.Dial(ctx, addr, wire.ProtoEnroll, 0)
 	}})
 }

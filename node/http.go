@@ -5,16 +5,7 @@ import (
 
 	"corbel.dev/corbel/api/hothttp"
 	"corbel.dev/corbel/api/httpx"
-	"corbel.dev/corbel/node/config"
 )
-
-// maxConns is the limit as httpx takes it: 0 in the configuration is none.
-func maxConns(cfg *config.Config) int {
-	if cfg.Limits.HTTPMaxConns == 0 {
-		return -1
-	}
-	return cfg.Limits.HTTPMaxConns
-}
 
 func (p *Process) buildHTTP() (err error) {
 	cfg := p.cfg
@@ -43,8 +34,8 @@ func (p *Process) buildHTTP() (err error) {
 		hot = p.hot
 	}
 	p.http, err = httpx.NewServer(httpx.ServerConfig{
-		Name: "catalog", Hot: hot, Listen: listen, Handler: p.withProfiles(p.api), MaxConnsPerClient: maxConns(cfg), ExemptLoopback: cfg.Dev,
-		MaxHeaderBytes: cfg.HTTP.MaxHeaderBytes, Bytes: p.bytes, Logger: p.log, Metrics: p.metrics,
+		Name: "catalog", Hot: hot, Listen: listen, Handler: p.withProfiles(p.api), Conns: p.ports.HTTP, ExemptLoopback: cfg.Dev,
+		MaxHeaderBytes: cfg.HTTP.MaxHeaderBytes, Bytes: p.ports.Bytes, Logger: p.log, Metrics: p.metrics,
 		Unix: httpx.UnixMode{User: cfg.Addresses.SocketUser, Group: cfg.Addresses.SocketGroup, Mode: cfg.Addresses.SocketMode},
 	})
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 
 	"corbel.dev/corbel/api/consulapi"
 	"corbel.dev/corbel/api/xds"
-	"corbel.dev/corbel/api/xds/h2"
 	"corbel.dev/corbel/api/xds/side"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
@@ -83,8 +82,7 @@ func (p *Process) buildMesh() (err error) {
 	if len(p.cfg.Listen.GRPC) == 0 && len(p.cfg.Listen.GRPCTLS) == 0 {
 		return nil
 	}
-	m.xds = xds.New(xds.Config{Plane: xdsPlane{m.host}, Methods: p.sideMethods(), Services: side.Services, MaxCalls: maxSideCalls,
-		Transport: h2.Config{Bytes: p.bytes}, Log: p.log, Metrics: p.metrics})
+	m.xds = xds.New(xds.Config{Plane: xdsPlane{m.host}, Methods: p.sideMethods(), Services: side.Services, MaxCalls: maxSideCalls, Bytes: p.ports.Bytes, Log: p.log, Metrics: p.metrics})
 	m.xds.SetServing(false) // until the process is warm
 	return m.ports.bind(p)
 }

@@ -106,7 +106,7 @@ func (p *Process) buildMonitor() error {
 	p.rpcSrv.HandleStream(wire.Servers, tail.MethodFollow, m.tail.Serve)
 	var err error
 	if m.agents, err = sensuapi.NewAgents(sensuapi.AgentsConfig{Resources: m.resources, Users: m.users, Hub: m.hub, Events: m.spread, Backend: p.cfg.Node.Name,
-		Limits: ws.Limits{MessageBytes: int64(p.cfg.Monitor.MessageMax), Write: p.cfg.Monitor.AgentWrite, Bytes: p.bytes}, Ready: m.takesAgents, Log: p.log}); err != nil {
+		Limits: ws.Limits{MessageBytes: int64(p.cfg.Monitor.MessageMax), Write: p.cfg.Monitor.AgentWrite, Bytes: p.ports.Bytes}, Ready: m.takesAgents, Log: p.log}); err != nil {
 		return fmt.Errorf("monitor: agents: %w", err)
 	}
 	if m.revoked != nil {
@@ -287,9 +287,8 @@ func (m *monitorPlane) seed(ctx context.Context) error {
 	return nil
 }
 
-// agentsPort serves agents. Their sessions take over their connections, so it is a server of its own: without a limit
-// of connections for each client, since agents come through proxies, and with sockets that can be waited on without a
-// buffer.
+// agentsPort serves agents. Their sessions take over their connections, so it is a server of its own, with
+// sockets that can be waited on without a buffer.
 type agentsPort struct {
 	http   *http.Server
 	agents *sensuapi.Agents

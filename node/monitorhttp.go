@@ -78,8 +78,8 @@ func (m *monitorPlane) openPorts() error {
 		for i, addr := range addrs {
 			listen[i] = httpx.Listen{Address: addr, TLS: secure}
 		}
-		if m.api, err = httpx.NewServer(httpx.ServerConfig{Name: "monitor", Listen: listen, Handler: mux, MaxConnsPerClient: maxConns(cfg), ExemptLoopback: cfg.Dev,
-			MaxHeaderBytes: cfg.HTTP.MaxHeaderBytes, Bytes: m.p.bytes, Logger: m.log, Metrics: m.p.metrics}); err != nil {
+		if m.api, err = httpx.NewServer(httpx.ServerConfig{Name: "monitor", Listen: listen, Handler: mux, Conns: m.p.ports.Monitor, ExemptLoopback: cfg.Dev,
+			MaxHeaderBytes: cfg.HTTP.MaxHeaderBytes, Bytes: m.p.ports.Bytes, Logger: m.log, Metrics: m.p.metrics}); err != nil {
 			return err
 		}
 		return m.api.Bind()
@@ -123,6 +123,7 @@ func (m *monitorPlane) openAgents(addrs []string, secure *tls.Config) error {
 			}
 			return err
 		}
+		l = m.p.ports.Agents.Listener(l)
 		if secure != nil {
 			l = tls.NewListener(l, secure)
 		}

@@ -19,9 +19,9 @@ import (
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/fault"
 	"corbel.dev/corbel/kit/life"
-	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/monitor/script"
+	"corbel.dev/corbel/node/admission"
 	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/node/logs"
 	"corbel.dev/corbel/node/memory"
@@ -50,7 +50,7 @@ type base struct {
 	enrolled enrolled
 	guests   atomic.Pointer[func(tls.ConnectionState) error]
 	metrics  *telemetry.Registry
-	bytes    *limit.Bytes // of large requests and answers, on all ports
+	ports    *admission.Ports // what each port lets in
 	sinks    *sink.Set
 	wire     *wire.Wire
 	rpcSrv   *rpc.Server
@@ -108,7 +108,7 @@ func newBase(cfg *config.Config) (*base, error) {
 	}
 	b.metrics = telemetry.New(telemetry.Config{Settings: telemetrySettings(cfg), Clock: b.clock, Logger: b.log,
 		Host: cfg.Node.Name, DataDir: cfg.DataDir})
-	b.bytes = memory.NewBudget(cfg.Limits.RequestMemory, b.metrics)
+	b.ports = admission.New(&cfg.Limits, b.metrics)
 	if err := gometrics.Install(b.metrics, in.Inline()); err != nil {
 		return nil, err
 	}
@@ -130,7 +130,8 @@ func (b *base) openNetwork() error {
 	if id == nil {
 		source = plainSource(cfg.Listen.RPC)
 	}
-	if b.wire, err = wire.New(wire.Config{Bind: cfg.Listen.RPC, Source: source, TLS: id, HeaderTimeout: cfg.Limits.RPCHandshake, Faults: b.faults.Net(), Log: b.log, Metrics: b.metrics}); err != nil {
+	if b.wire, err = wire.New(wire.Config{Bind: cfg.Listen.RPC, Source: source, TLS: id, HeaderTimeout: cfg.Limits.RPCHandshake, Conns: b.ports.RPC,
+		Faults: b.faults.Net(), Log: b.log, Metrics: b.metrics}); err != nil {
 		return fmt.Errorf("ports.server: %w", err)
 	}
 	b.rpcSrv = rpc.NewServer(rpc.ServerConfig{Log: b.log})

@@ -337,7 +337,7 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 	}
 	p.api.SetForwardRate(cfg.Limits.RPCRate, cfg.Limits.RPCMaxBurst)
 	p.secrets, err = secretsplane.New(cfg, secretsplane.Doors{
-		Clock: p.clock, Log: p.log, Logs: p.logs, Metrics: p.metrics, Bytes: p.bytes, Faults: p.faults,
+		Clock: p.clock, Log: p.log, Logs: p.logs, Metrics: p.metrics, Ports: p.ports, Faults: p.faults,
 	})
 	if err != nil {
 		return err
@@ -536,9 +536,7 @@ func (p *Process) Reload(cfg *config.Config) error {
 	if monitorPorts != nil {
 		p.monitor.tls.Store(monitorPorts)
 	}
-	if p.http != nil {
-		p.http.SetMaxConnsPerClient(maxConns(cfg))
-	}
+	p.ports.Reload(&cfg.Limits)
 	p.api.SetRequestLimits(requestLimitsOf(cfg))
 	p.api.SetDiscoveryMaxStale(cfg.Queries.DiscoveryMaxStale)
 	p.local.SetDiscardOutput(cfg.Checks.DiscardOutput)

@@ -35,7 +35,7 @@ func (x *xdsPorts) bind(p *Process) (err error) {
 		if err != nil {
 			return fmt.Errorf("ports.grpc: listen on %s: %w", addr, err)
 		}
-		x.listeners = append(x.listeners, l)
+		x.listeners = append(x.listeners, p.ports.GRPC.Listener(l))
 		x.plain = max(x.plain, portOf(l))
 	}
 	if len(p.cfg.Listen.GRPCTLS) == 0 {
@@ -52,7 +52,7 @@ func (x *xdsPorts) bind(p *Process) (err error) {
 			return fmt.Errorf("ports.grpc_tls: listen on %s: %w", addr, err)
 		}
 		x.secure = max(x.secure, portOf(l))
-		x.listeners = append(x.listeners, tls.NewListener(l, &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"},
+		x.listeners = append(x.listeners, tls.NewListener(p.ports.GRPC.Listener(l), &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"},
 			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return x.tls.Load(), nil }}))
 	}
 	return nil

@@ -126,6 +126,8 @@ type Config struct {
 	NetworkLimit int
 	// ConnLimit bounds TCP connections; 0 means 1,024.
 	ConnLimit int
+	// Conns bounds them by address, too; nil does not.
+	Conns *limit.Conns
 	// ConnIdle is how long a TCP connection may take for its next question, and for one; 0 means 10 s.
 	ConnIdle time.Duration
 	// Bytes is the budget of what TCP connections hold beyond a few kB each; nil has no end.

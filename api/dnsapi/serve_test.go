@@ -62,6 +62,36 @@ func TestServesUDPAndTCP(t *testing.T) {
 	}
 }
 
+// TestTCPConnectionsAreBoundedByAddress closes one that its address may not have, and takes it once another one ended.
+func TestTCPConnectionsAreBoundedByAddress(t *testing.T) {
+	conns := limit.NewConns(1, 0, nil)
+	s, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Source: sample(t), Conns: conns})
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := serve(t, s)
+	here := netip.MustParseAddr("127.0.0.1")
+	held, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	polltest.Until(t, func() bool { n, _ := conns.Open(here); return n == 1 }, "the connection to be counted")
+	client := dns.Client{Net: "tcp", Timeout: polltest.Deadline}
+	if _, _, err := client.Exchange(query("web.service.consul.", dns.TypeA), address); err == nil || isTimeout(err) {
+		t.Errorf("one too many: %v", err)
+	}
+	from2 := dns.Client{Net: "tcp", Dialer: &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}}
+	if got, _, err := from2.Exchange(query("web.service.consul.", dns.TypeA), address); err != nil || len(got.Answer) != 2 {
+		t.Errorf("another address: %v", err)
+	}
+	_ = held.Close()
+	polltest.Until(t, func() bool { n, _ := conns.Open(here); return n == 0 }, "its end to be noticed")
+	if got := exchange(t, "tcp", address, query("web.service.consul.", dns.TypeA)); len(got.Answer) != 2 {
+		t.Errorf("afterwards: %v", got)
+	}
+}
+
 // TestLargeRepliesTakeRoom: a reply over TCP that is longer than questions are has its place in the budget while it is
 // written; where there is none its connection ends, and small ones pass.
 func TestLargeRepliesTakeRoom(t *testing.T) {

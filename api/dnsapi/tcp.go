@@ -22,7 +22,8 @@ func (s *Server) overloaded(d *deferred) []byte {
 }
 
 // serveTCP accepts connections, up to ConnLimit at once; one more is closed and counted.
-func (s *Server) serveTCP(ctx context.Context, listener *net.TCPListener, wg *sync.WaitGroup) error {
+func (s *Server) serveTCP(ctx context.Context, port *net.TCPListener, wg *sync.WaitGroup) error {
+	listener := s.cfg.Conns.Listener(port)
 	slots := make(chan struct{}, s.cfg.ConnLimit)
 	for {
 		conn, err := listener.Accept()

@@ -22,7 +22,7 @@ import (
 // serveBounded runs a server of a handler; its address.
 func serveBounded(t *testing.T, cfg ServerConfig) string {
 	t.Helper()
-	cfg.Listen, cfg.MaxConnsPerClient = []Listen{{Address: "127.0.0.1:0"}}, -1
+	cfg.Listen = []Listen{{Address: "127.0.0.1:0"}}
 	s, err := NewServer(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/limit"
 )
 
 // FuzzQuery compares with net/url, which drops the pairs that are malformed.
@@ -205,7 +206,7 @@ func serve(t *testing.T, cfg ServerConfig) (*Server, context.CancelFunc, <-chan 
 }
 
 func TestConnectionsPerClientAreLimited(t *testing.T) {
-	s, _, _ := serve(t, ServerConfig{Listen: []Listen{{Address: "127.0.0.1:0"}}, MaxConnsPerClient: 2,
+	s, _, _ := serve(t, ServerConfig{Listen: []Listen{{Address: "127.0.0.1:0"}}, Conns: limit.NewConns(2, 0, nil),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })})
 	addr := s.Addrs()[0].String()
 	status := func(c net.Conn) string {

@@ -41,7 +41,7 @@ func TestProxied(t *testing.T) {
 		"allowed":            {Proxied{From: here, Deny: true}, one, "192.0.2.7"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := NewServer(ServerConfig{Name: "test", Listen: []Listen{{Address: "127.0.0.1:0", Proxied: &test.who}}, MaxConnsPerClient: -1,
+			s, err := NewServer(ServerConfig{Name: "test", Listen: []Listen{{Address: "127.0.0.1:0", Proxied: &test.who}},
 				Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.RemoteAddr) })})
 			if err != nil {
 				t.Fatal(err)

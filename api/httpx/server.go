@@ -48,7 +48,7 @@ type ServerConfig struct {
 	// HTTP2 offers HTTP/2 to clients with TLS, up to 100 requests of a connection at once.
 	HTTP2 bool
 
-	MaxConnsPerClient int           // [200]; negative: no limit
+	Conns             *limit.Conns  // of each address; nil has no limit
 	ExemptLoopback    bool          // loopback clients are not counted
 	ReadHeaderTimeout time.Duration // [10 s]
 	IdleTimeout       time.Duration // [2 min]
@@ -96,7 +96,6 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	if len(cfg.Listen) == 0 {
 		return nil, errors.New("httpx: Listen is empty")
 	}
-	setDefault(&cfg.MaxConnsPerClient, 200)
 	setDefault(&cfg.ReadHeaderTimeout, 10*time.Second)
 	setDefault(&cfg.IdleTimeout, 2*time.Minute)
 	setDefault(&cfg.BodyGrace, 30*time.Second)
@@ -121,7 +120,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		Handler: http.HandlerFunc(refuseConn), ErrorLog: quiet,
 		ReadHeaderTimeout: refuseTimeout, ReadTimeout: refuseTimeout, WriteTimeout: refuseTimeout, MaxHeaderBytes: cfg.MaxHeaderBytes,
 	}
-	s.limit = newConnLimit(cfg.MaxConnsPerClient, cfg.ExemptLoopback, cfg.Metrics, cfg.Bytes)
+	s.limit = newConnLimit(&cfg)
 	return s, nil
 }
 
@@ -130,9 +129,6 @@ func setDefault[T int | time.Duration](v *T, d T) {
 		*v = d
 	}
 }
-
-// SetMaxConnsPerClient changes the limit for connections to come; negative: no limit.
-func (s *Server) SetMaxConnsPerClient(most int) { s.limit.max.Store(int64(most)) }
 
 // Bind opens the listeners; on an error none stays open.
 func (s *Server) Bind() error {

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/kit/ws"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/hub"
@@ -166,11 +167,13 @@ func (a *Agents) connect(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
+	s.place = limit.Claim(link.NetConn())
 	s.wanted = words(r.Header.Get("Sensu-Subscriptions"))
 	a.mu.Lock()
 	if a.closed {
 		a.mu.Unlock()
 		_ = link.CloseWith(ws.CloseGoingAway, errStopping.Error())
+		s.place.Release()
 		return
 	}
 	a.sessions.Add(1)

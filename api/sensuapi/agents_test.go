@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +22,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/leaktest"
+	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/kit/vfs"
@@ -40,6 +43,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 type backend struct {
 	*Agents
 	url       string
+	conns     *limit.Conns
 	resources *resources.Resources
 	ingest    *ingest.Ingest
 	ready     atomic.Bool
@@ -96,7 +100,10 @@ func newBackend(t testing.TB) *backend {
 		}
 	})
 	b.resources.Watch(b.Agents.Changed)
-	s := httptest.NewServer(b.Agents)
+	b.conns = limit.NewConns(0, 0, nil)
+	s := httptest.NewUnstartedServer(b.Agents)
+	s.Listener = b.conns.Listener(s.Listener)
+	s.Start()
 	b.url = "ws" + strings.TrimPrefix(s.URL, "http")
 	t.Cleanup(func() {
 		b.Close()
@@ -390,4 +397,47 @@ func TestAFleetConnectsAtOnce(t *testing.T) {
 	if n := b.cfg.Hub.Counts()["default"]; n != agents {
 		t.Fatalf("%d sessions", n)
 	}
+}
+
+// TestAgentsAreCountedByAddress: a session is no stranger, and has its place until it ends; who says nothing keeps
+// strangers of its address out, and no agents that are connected.
+func TestAgentsAreCountedByAddress(t *testing.T) {
+	b := newBackend(t)
+	b.conns.Set(3, 1)
+	here := netip.MustParseAddr("127.0.0.1")
+	counted := func(open, strangers int) {
+		t.Helper()
+		polltest.Until(t, func() bool {
+			n, s := b.conns.Open(here)
+			return n == open && s == strangers
+		}, "%d connections, %d strangers", open, strangers)
+	}
+	first, _ := b.dial(t, header("web-1", "agent", users.AgentPassword))
+	counted(1, 0)
+	silent, err := net.Dial("tcp", strings.TrimPrefix(b.url, "ws://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	counted(2, 1)
+	refused := func(name string) {
+		t.Helper()
+		h := header(name, "agent", users.AgentPassword)
+		if c, _, err := websocket.DefaultDialer.DialContext(t.Context(), b.url, h); err == nil {
+			_ = c.Close()
+			t.Error("a connection beyond the bound was taken")
+		}
+	}
+	refused("web-2")
+	_ = silent.Close()
+	counted(1, 0)
+	for i, name := range []string{"web-2", "web-3"} {
+		b.dial(t, header(name, "agent", users.AgentPassword))
+		counted(2+i, 0)
+	}
+	refused("web-4")
+	_ = first.Close()
+	counted(2, 0)
+	b.dial(t, header("web-4", "agent", users.AgentPassword))
+	counted(3, 0)
 }

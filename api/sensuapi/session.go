@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/kit/ws"
 	"corbel.dev/corbel/monitor"
@@ -25,6 +26,7 @@ type session struct {
 	cert   *x509.Certificate // nil where a password said so
 	// managed is set once the agent's own configuration was taken over, if it sends one: the first keepalive's.
 	managed bool
+	place   limit.Place // among those of its address, until it ends
 }
 
 var errStopping = errkind.New(errkind.Unavailable, "the backend is stopping")
@@ -74,6 +76,7 @@ func (s *session) Ended(err error) {
 	a.mu.Lock()
 	delete(a.links, s)
 	a.mu.Unlock()
+	s.place.Release()
 	a.ended(s, err)
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/api/xds/h2"
+	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -21,6 +22,8 @@ type Config struct {
 	// Services are the names that the health service knows beside "" and the discovery service.
 	Services []string
 
+	// Bytes is the budget of large requests, of all ports of the process; nil has no end.
+	Bytes *limit.Bytes
 	// OpenWorkers bounds how many streams wait in Plane.Open at once (default 256);
 	// the others wait for their turn. OpenTimeout ends one (default 30 s).
 	OpenWorkers int
@@ -78,6 +81,7 @@ func New(cfg Config) *Server {
 	s.opener = &opener{workers: cfg.OpenWorkers}
 	s.health.init(append([]string{"", service, "grpc.health.v1.Health"}, cfg.Services...))
 	transport := cfg.Transport
+	transport.Bytes = cfg.Bytes
 	transport.Start, transport.Log, transport.Metrics, transport.Prefix = s.start, cfg.Log, cfg.Metrics, "xds.grpc"
 	s.meters = newMeters(cfg.Metrics)
 	transport.Written = s.meters.wrote

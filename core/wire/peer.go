@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/kit/sockets"
 )
 
@@ -275,6 +276,18 @@ type admitted struct {
 	peer *Peer
 	ask  func() *Peer // of a connection that was dialled: worked out when somebody asks
 	once sync.Once
+
+	place limit.Place // of a connection that was accepted, among those of its address
+	left  sync.Once
+}
+
+// leave gives the place back.
+func (c *admitted) leave() { c.left.Do(c.place.Release) }
+
+// Close implements net.Conn.
+func (c *admitted) Close() error {
+	c.leave()
+	return c.Conn.Close()
 }
 
 // Peer is what PeerOf returns.

@@ -194,6 +194,7 @@ func (w *Wire) Reload(t *TLS) error {
 
 var (
 	errSpeaksPlain = errors.New("the peer speaks plain TCP but TLS is demanded here")
+	errTooMany     = errors.New("its address has as many connections as limits.max_conns_per_client allows")
 	errSpeaksTLS   = errors.New("the peer speaks TLS but this listener is plain")
 )
 
@@ -228,6 +229,8 @@ func reason(err error) string {
 		return "plain"
 	case errors.Is(err, errSpeaksTLS):
 		return "tls"
+	case errors.Is(err, errTooMany):
+		return "conns"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return "eof"
 	}

@@ -34,6 +34,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -88,6 +89,8 @@ type Config struct {
 	HeaderTimeout time.Duration
 	// DialTimeout bounds Dial where its context has no earlier deadline; 5 s.
 	DialTimeout time.Duration
+	// Conns bounds the connections of RPC, Raft and enrolment by address, guests as strangers; nil does not.
+	Conns *limit.Conns
 	// MaxPending bounds the connections that wait for their header; 1024.
 	MaxPending int
 	// Backlog bounds the accepted connections of one virtual listener; 256.
@@ -326,6 +329,9 @@ func (w *Wire) sort(ctx context.Context, raw net.Conn) {
 	if !l.offer(conn) {
 		w.stats.shedBacklog.Add(1)
 		w.notes.warn("backlog", "a listener does not accept in time, closing new connections", "proto", l.proto, "group", l.group)
+		if c, ok := conn.(*admitted); ok {
+			c.leave()
+		}
 		raw.Close()
 		return
 	}
@@ -375,7 +381,16 @@ func (w *Wire) greet(ctx context.Context, raw net.Conn) (net.Conn, *listener, er
 	if !peer.may(l.roles, proto) {
 		return nil, nil, fmt.Errorf("%s is for %s, and the peer is %s: %s", proto, l.roles, peer.Role(), peer.Why)
 	}
-	return w.admit(conn, proto, peer, nil), l, raw.SetDeadline(time.Time{})
+	if err := raw.SetDeadline(time.Time{}); err != nil {
+		return nil, nil, err
+	}
+	conn = w.admit(conn, proto, peer, nil)
+	if c, ok := conn.(*admitted); ok {
+		if c.place, ok = w.cfg.Conns.Take(limit.AddrOf(raw.RemoteAddr()), peer.Role() == Stranger); !ok {
+			return nil, nil, errTooMany
+		}
+	}
+	return conn, l, nil
 }
 
 // Dial connects to addr, secures the connection and sends the header. ctx bounds

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/leaktest"
+	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/kit/polltest"
 )
 
@@ -450,4 +452,32 @@ func FuzzHeader(f *testing.F) {
 			t.Fatalf("%v became %d %d with %d left", b, proto, group, r.Len())
 		}
 	})
+}
+
+// TestConnectionsOfAnAddressAreBounded closes one beyond the bound, and takes one again when another has ended.
+func TestConnectionsOfAnAddressAreBounded(t *testing.T) {
+	conns := limit.NewConns(2, 0, nil)
+	server, _ := runWire(t, Config{Conns: conns})
+	echo(t, server.Listen(ProtoRPC, 0, Anyone), "rpc")
+	client, _ := runWire(t, Config{})
+	addr := server.Addr().String()
+	open := func() int { n, _ := conns.Open(netip.MustParseAddr("127.0.0.1")); return n }
+	var held []net.Conn
+	for range 2 {
+		conn, err := client.Dial(t.Context(), addr, ProtoRPC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		held = append(held, conn)
+	}
+	polltest.Until(t, func() bool { return open() == 2 }, "both to be counted")
+	if err := say(t.Context(), client, addr, ProtoRPC, 0, "rpc"); err == nil {
+		t.Error("a third connection was taken")
+	}
+	_ = held[0].Close()
+	polltest.Until(t, func() bool { return open() == 1 }, "its end to be noticed")
+	if err := say(t.Context(), client, addr, ProtoRPC, 0, "rpc"); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
 }

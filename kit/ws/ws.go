@@ -387,6 +387,9 @@ func unmask(b []byte, mask [4]byte) {
 	}
 }
 
+// NetConn is the connection below.
+func (c *Conn) NetConn() net.Conn { return c.nc }
+
 // OnPong says what to do with pongs, in the reader's goroutine; payload is gone when fn returns. Call it before the
 // first Read.
 func (c *Conn) OnPong(fn func(payload []byte)) { c.onPong = fn }

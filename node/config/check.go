@@ -175,9 +175,14 @@ func (l *loader) numbers() {
 		v   int
 		low int
 	}{
-		{"retry_max", c.Gossip.RetryMax, 0}, {"retry_max_wan", c.Gossip.RetryMaxWAN, 0}, {"raft_snapshot_threshold", c.Raft.SnapshotThreshold, 1}, {"raft_trailing_logs", c.Raft.TrailingLogs, 1},
+		{"retry_max", c.Gossip.RetryMax, 0}, {"retry_max_wan", c.Gossip.RetryMaxWAN, 0},
+		{"raft_snapshot_threshold", c.Raft.SnapshotThreshold, 1}, {"raft_trailing_logs", c.Raft.TrailingLogs, 1},
 		{"limits.http_max_conns_per_client", c.Limits.HTTPMaxConns, 0},
-		{"limits.rpc_max_burst", c.Limits.RPCMaxBurst, 1}, {"limits.request_memory", c.Limits.RequestMemory, -1}, {"limits.kv_max_value_size", c.Limits.KVMaxValueBytes, 1}, {"limits.txn_max_req_len", c.Limits.TxnMaxBytes, 1},
+		{"limits.max_conns_per_client", c.Limits.MaxConns, 0},
+		{"limits.max_strangers_per_client", c.Limits.MaxStrangers, 0},
+		{"limits.dns_max_conns_per_client", c.Limits.DNSMaxConns, 0},
+		{"limits.rpc_max_burst", c.Limits.RPCMaxBurst, 1}, {"limits.request_memory", c.Limits.RequestMemory, -1},
+		{"limits.kv_max_value_size", c.Limits.KVMaxValueBytes, 1}, {"limits.txn_max_req_len", c.Limits.TxnMaxBytes, 1},
 		{"check_output_max_size", c.Checks.OutputMaxBytes, 1}, {"http_config.max_header_bytes", c.HTTP.MaxHeaderBytes, 4096},
 		{"dns_config.udp_answer_limit", c.DNS.UDPAnswerLimit, 0}, {"dns_config.a_record_limit", c.DNS.ARecordLimit, 0},
 		{"autopilot.max_trailing_logs", c.Autopilot.MaxTrailingLogs, 1}, {"autopilot.min_quorum", c.Autopilot.MinQuorum, 0},

@@ -242,6 +242,9 @@ type HTTP struct {
 type Limits struct {
 	AllowUnprintable bool          `key:"disable_http_unprintable_char_filter" doc:"take request paths with characters that cannot be printed"`
 	HTTPMaxConns     int           `key:"limits.http_max_conns_per_client" def:"200" opt:"reload" doc:"HTTP connections per source address; 0 is no limit"`
+	MaxConns         int           `key:"limits.max_conns_per_client" def:"50000" opt:"reload" doc:"connections per source address on each of the ports for secrets, monitor_agents, gRPC and RPC; 0 is no limit"`
+	MaxStrangers     int           `key:"limits.max_strangers_per_client" def:"10000" opt:"reload" doc:"of these, on the ports for agents, gRPC and for enrolment, those that have not shown who they are; 0 is no limit"`
+	DNSMaxConns      int           `key:"limits.dns_max_conns_per_client" def:"256" opt:"reload" doc:"DNS connections over TCP per source address, of 1,024 in all; 0 is no limit"`
 	RPCHandshake     time.Duration `key:"limits.rpc_handshake_timeout" def:"5s" doc:"time for a TLS handshake on RPC"`
 	RPCClient        time.Duration `key:"limits.rpc_client_timeout" def:"60s" doc:"time for an RPC that does not block"`
 	RPCRate          float64       `key:"limits.rpc_rate" def:"-1" opt:"reload" doc:"RPCs per second an agent may send; -1 is no limit"`

@@ -53,7 +53,7 @@ var ignoredKeys = map[string]string{
 	"disable_keyring_file":             "the keyring follows the configuration",
 	"disable_coordinates":              "coordinates are always kept",
 	"limits.https_handshake_timeout":   "a TLS handshake on HTTPS may take 10 s",
-	"limits.rpc_max_conns_per_client":  "agents and servers share few connections, which are bounded together",
+	"limits.rpc_max_conns_per_client":  "limits.max_conns_per_client bounds the connections of an address",
 	"ports.expose_min_port":            "checks are not exposed through proxies yet",
 	"ports.expose_max_port":            "checks are not exposed through proxies yet",
 	"raft_protocol":                    "servers speak Raft protocol 3",

@@ -43,7 +43,7 @@ func (r *reader) top(k *Keys) {
 		k.Fail("default_lease_ttl", "is greater than max_lease_ttl")
 	}
 	c.MaxRequestDuration = k.Duration("default_max_request_duration", 90*time.Second)
-	c.RequestMemory = k.Int("request_memory", 0)
+	c.Limits.RequestMemory, c.Limits.MaxConns = k.Int("request_memory", 0), k.Int("max_conns_per_client", 50_000)
 	c.DisableCache, c.DisableMlock = k.Bool("disable_cache", false), k.Bool("disable_mlock", false)
 	// OpenBao's word for the contrary counts where it is said: without either, standbys hand reads on as Vault's do.
 	c.StandbyReads = k.Bool("standby_reads", k.Has("disable_standby_reads") && !k.Bool("disable_standby_reads", false))

@@ -54,9 +54,8 @@ type Config struct {
 	DefaultLeaseTTL    time.Duration // 768 h
 	MaxLeaseTTL        time.Duration // 768 h
 	MaxRequestDuration time.Duration // 90 s
-	// RequestMemory is what large requests and answers may hold at a time, in bytes; 0 is by the memory of the machine,
-	// below 0 no limit.
-	RequestMemory      int
+	// Limits hold where the server is a process of its own: request_memory and max_conns_per_client are read.
+	Limits             config.Limits
 	DisableCache       bool
 	DisableMlock       bool // memory may be swapped
 	StandbyReads       bool

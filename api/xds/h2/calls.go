@@ -84,6 +84,9 @@ func (m *method) Message(b []byte, _ time.Time) *Status {
 		defer room.End()
 		defer cancel()
 		err := m.run(ctx, m.md, request, func(answer []byte) error { return m.send(ctx, answer) })
+		if err == nil {
+			limit.Known(m.stream.conn.nc) // its token was good
+		}
 		m.stream.Do(func() { m.stream.finish(StatusOf(err)) })
 	})
 	return nil

@@ -67,7 +67,7 @@ type Conn struct {
 	name                 string       // of the client, for the doctor; "" is its address
 }
 
-// setName says who the client is, once it has said so itself.
+// setName says who the client is, once it has said so itself and is believed.
 func (c *Conn) setName(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -130,6 +130,32 @@ func TestHalfReceivedMessagesAreBounded(t *testing.T) {
 	}
 }
 
+// TestStrangersAreBounded: who has not said who it is keeps others of its address out, and who has does not.
+func TestStrangersAreBounded(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conns := limit.NewConns(0, 1, nil)
+	serveOn(t, Config{Start: func(s *Stream, method string, _ Metadata) (Call, *Status) {
+		if method == "/test.Echo/Echo" {
+			go s.Name("somebody") // whoever judges a token does that beside the connection
+		}
+		return &sink{stream: s}, nil
+	}}, conns.Listener(l))
+	here := netip.MustParseAddr("127.0.0.1")
+	for range 3 {
+		r := connect(t, l.Addr().String()).greet()
+		r.open(1)
+		polltest.Within(t, patience, func() bool { _, strangers := conns.Open(here); return strangers == 0 }, "it is known")
+	}
+	connect(t, l.Addr().String()).greet()
+	polltest.Within(t, patience, func() bool { _, strangers := conns.Open(here); return strangers == 1 }, "a stranger")
+	if got := connect(t, l.Addr().String()).greet().answer(); got != "closed" {
+		t.Errorf("a second stranger: %s", got)
+	}
+}
+
 // sink is a call that ends once it has a message.
 type sink struct {
 	refused

@@ -71,6 +71,12 @@ func serve(t testing.TB, cfg Config) (*Server, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return serveOn(t, cfg, listener), listener.Addr().String()
+}
+
+// serveOn is serve on a listener of the test's.
+func serveOn(t testing.TB, cfg Config, listener net.Listener) *Server {
+	t.Helper()
 	if cfg.Start == nil {
 		cfg.Start = startEcho
 	}
@@ -89,7 +95,7 @@ func serve(t testing.TB, cfg Config) (*Server, string) {
 			t.Error("Run did not return")
 		}
 	})
-	return s, listener.Addr().String()
+	return s
 }
 
 // raw is a client that says what the test wants it to.

@@ -137,8 +137,11 @@ func (s *Stream) finish(status *Status) {
 // Remote is the peer's address.
 func (s *Stream) Remote() net.Addr { return s.conn.nc.RemoteAddr() }
 
-// Name says who the client at the other end of the connection is, for metrics.
-func (s *Stream) Name(name string) { s.conn.setName(name) }
+// Name says who the client at the other end of the connection is, for metrics. It is no stranger any more.
+func (s *Stream) Name(name string) {
+	s.conn.setName(name)
+	limit.Known(s.conn.nc)
+}
 
 // hold keeps b as the half-received message and accounts for it.
 func (s *Stream) hold(b []byte) {

@@ -21,7 +21,7 @@ func TestBodiesHandedOnAreRefusedAsTheirOwn(t *testing.T) {
 	if code, text, _ := b.raw("PUT", "secret/x", root, large); code != 204 {
 		t.Fatalf("with room: %d %s", code, text)
 	}
-	give := limittest.TakeAll(t, a.srv.bytes, 1000)
+	give := limittest.TakeAll(t, a.srv.admits.Bytes, 1000)
 	for range 20 {
 		code, text, head := b.raw("PUT", "secret/x", root, large)
 		if code != 503 || head.Get("Retry-After") == "" || !strings.Contains(string(text), "try again") {

@@ -10,6 +10,7 @@ import (
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/node/admission"
 	"corbel.dev/corbel/node/logs"
 	"corbel.dev/corbel/secrets/keeper"
 )
@@ -58,7 +59,8 @@ func NewDevServer(cfg DevConfig) (*DevServer, error) {
 		}
 	}
 	plane, first, err := newDevSecrets(secretsConfig{ports: []secretsPort{{listen: port}}, clock: clock.Real{},
-		log: lines.Logger(), keeper: keeper.Config{Local: keeper.Local{Follow: lines.Follow}}}, cfg.RootToken, kvVersion)
+		admits: &admission.Ports{}, log: lines.Logger(),
+		keeper: keeper.Config{Local: keeper.Local{Follow: lines.Follow}}}, cfg.RootToken, kvVersion)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 	"corbel.dev/corbel/doctor"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/fault"
-	"corbel.dev/corbel/kit/limit"
+	"corbel.dev/corbel/node/admission"
 	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/node/logs"
 	"corbel.dev/corbel/node/vaultconf"
@@ -33,7 +33,7 @@ type Doors struct {
 	Log     *slog.Logger
 	Logs    *logs.Logs
 	Metrics *telemetry.Registry
-	Bytes   *limit.Bytes
+	Ports   *admission.Ports
 	Faults  *fault.Injector
 }
 
@@ -51,7 +51,7 @@ func New(cfg *config.Config, d Doors) (*Part, error) {
 		if err != nil {
 			return nil, err
 		}
-		s, err := newServer(own, os.Stderr, nil, d.Faults, d.Bytes)
+		s, err := newServer(own, os.Stderr, nil, d.Faults, d.Ports)
 		if err != nil {
 			return nil, err
 		}
@@ -63,7 +63,7 @@ func New(cfg *config.Config, d Doors) (*Part, error) {
 	for _, addr := range []string{cfg.Listen.Secrets, "127.0.0.1:0"} {
 		dev, _, err := newDevSecrets(secretsConfig{
 			ports: []secretsPort{{listen: httpx.Listen{Address: addr}}}, headerBytes: cfg.HTTP.MaxHeaderBytes,
-			clock: d.Clock, log: d.Log, metrics: d.Metrics, bytes: d.Bytes,
+			clock: d.Clock, log: d.Log, metrics: d.Metrics, admits: d.Ports,
 			keeper: keeper.Config{Local: keeper.Local{Follow: d.Logs.Follow}},
 		}, devToken, "2")
 		if err != nil {

@@ -13,8 +13,8 @@ import (
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/clock"
-	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/kit/version"
+	"corbel.dev/corbel/node/admission"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/cluster"
 	"corbel.dev/corbel/secrets/keeper"
@@ -47,7 +47,7 @@ type secretsConfig struct {
 	clock       clock.Clock
 	log         *slog.Logger
 	metrics     *telemetry.Registry
-	bytes       *limit.Bytes
+	admits      *admission.Ports
 	ports       []secretsPort
 	headerBytes int
 }
@@ -87,7 +87,7 @@ func newSecretsPlane(c secretsConfig) (*secretsPlane, error) {
 	c.api.Traces = c.keeper.Metrics.Traces()
 	p.api = vaultapi.New(c.api)
 	if p.cluster != nil {
-		p.cluster.Attach(p.keeper, httpx.Budgeted(p.api, c.bytes))
+		p.cluster.Attach(p.keeper, httpx.Budgeted(p.api, c.admits.Bytes))
 	}
 	p.http, err = newSecretsPorts(p.api, &c)
 	return p, err

@@ -22,8 +22,8 @@ import (
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/fault"
 	"corbel.dev/corbel/kit/life"
-	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/kit/version"
+	"corbel.dev/corbel/node/admission"
 	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/node/logs"
 	"corbel.dev/corbel/node/memory"
@@ -44,7 +44,7 @@ type Server struct {
 	log     *slog.Logger
 	faults  *fault.Injector
 	metrics *telemetry.Registry
-	bytes   *limit.Bytes
+	admits  *admission.Ports
 	sinks   *sink.Set
 	wire    *wire.Wire
 	plane   *secretsPlane
@@ -69,17 +69,17 @@ func NewServer(cfg *vaultconf.Config, out io.Writer) (*Server, error) {
 	return s, err
 }
 
-// newServer makes one; where d is nil it is part of a process, which runs the faults, and whose budget of bytes
-// it shares.
-func newServer(cfg *vaultconf.Config, out io.Writer, d *vaultDoctor, faults *fault.Injector, shared *limit.Bytes) (s *Server, err error) {
+// newServer makes one; where d is nil it is part of a process, which runs the faults, and whose budgets it shares.
+func newServer(cfg *vaultconf.Config, out io.Writer, d *vaultDoctor, faults *fault.Injector,
+	shared *admission.Ports) (s *Server, err error) {
 	s = &Server{cfg: cfg, doctor: d, faults: faults}
 	if err := s.openLogs(out); err != nil {
 		return nil, err
 	}
 	settings := vaultTelemetry(&cfg.Telemetry)
 	s.metrics = telemetry.New(telemetry.Config{Settings: settings, Clock: s.faults.Clock(), Logger: s.log, Host: hostname()})
-	if s.bytes = shared; d != nil {
-		s.bytes = memory.NewBudget(cfg.RequestMemory, s.metrics)
+	if s.admits = shared; d != nil {
+		s.admits = admission.New(&cfg.Limits, s.metrics)
 	}
 	if err := gometrics.Install(s.metrics, s.faults.Inline()); err != nil {
 		return nil, err
@@ -176,7 +176,8 @@ func (s *Server) open() (err error) {
 		_ = store.backend.Close()
 		return err
 	}
-	c := secretsConfig{store: store, clock: s.faults.Clock(), log: s.log, metrics: s.metrics, bytes: s.bytes, wire: s.wire, encrypted: true, standbys: s.cfg.StandbyReads, ports: ports,
+	c := secretsConfig{store: store, clock: s.faults.Clock(), log: s.log, metrics: s.metrics, admits: s.admits,
+		wire: s.wire, encrypted: true, standbys: s.cfg.StandbyReads, ports: ports,
 		keeper: keeper.Config{DefaultTTL: s.cfg.DefaultLeaseTTL, MaxTTL: s.cfg.MaxLeaseTTL, ClusterName: s.cfg.ClusterName, Seal: seals.now, OldSeal: seals.old, Metrics: s.metrics, Repeat: s.faults.Repeat,
 			Audit: audit.Rules{Folder: s.cfg.AuditDir, Unsafe: s.cfg.AuditAnywhere, Prefix: s.cfg.AuditPrefix}, Local: keeper.Local{Follow: s.logs.Follow, Settings: s.sanitized}},
 		self: cluster.Server{ID: id, Hostname: hostname(), APIAddr: s.apiAddr, ClusterAddr: s.peer, Version: version.VaultContract},
@@ -267,7 +268,8 @@ func (s *Server) openWire() error {
 		}
 	}
 	var err error
-	if s.wire, err = wire.New(wire.Config{Bind: bind, TLS: cluster.Nobody(), Faults: s.faults.Net(), Log: s.log, Metrics: s.metrics}); err != nil {
+	if s.wire, err = wire.New(wire.Config{Bind: bind, TLS: cluster.Nobody(), Conns: s.admits.RPC,
+		Faults: s.faults.Net(), Log: s.log, Metrics: s.metrics}); err != nil {
 		return fmt.Errorf("listener.cluster_address: %w", err)
 	}
 	host, port, err := net.SplitHostPort(s.wire.Addr().String())
@@ -395,7 +397,9 @@ func (s *Server) Reload(cfg *vaultconf.Config) error {
 	for i, l := range s.tls {
 		l.now.Store(fresh[i])
 	}
-	s.logs.SetLevel(level)
+	if s.logs.SetLevel(level); s.doctor != nil {
+		s.admits.Reload(&cfg.Limits)
+	}
 	if err := s.plane.keeper.ReopenAudits(); err != nil {
 		s.log.Error("an audit device could not be opened again", "error", err)
 	}
