@@ -198,7 +198,7 @@ func (b *base) rpcPort() int { return b.wire.Addr().(*net.TCPAddr).Port }
 // addCommon adds the parts that everything else stands on.
 func (b *base) addCommon() {
 	b.parts.Add("faults", b.faults.Run)
-	b.parts.Add("collector", memory.KeepHeadroom)
+	b.parts.Add("collector", func(ctx context.Context) error { return memory.KeepHeadroom(ctx, b.ports.Bytes) })
 	b.parts.Add("logs", b.logs.Run)
 	b.parts.Add("telemetry", b.metrics.Run)
 	b.parts.Add("sinks", b.sinks.Run)

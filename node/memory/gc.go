@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
+
+	"corbel.dev/corbel/kit/limit"
 )
 
 // The collector's default doubles the live heap before it runs: a server with
@@ -30,9 +32,9 @@ const (
 	headroomStep = 10
 )
 
-// gcPercent is the collector's setting for a live heap of which a part may have pointers, and the garbage that is
-// made in a second.
-func gcPercent(liveBytes, scanBytes, perSecond uint64) int {
+// gcPercent is the collector's setting for a live heap of which a part may have pointers, the garbage that is made in
+// a second, and what large requests hold: of that most is, or soon will be, garbage too, so it takes from the room.
+func gcPercent(liveBytes, scanBytes, perSecond, heldBytes uint64) int {
 	const least = 4 << 20
 	liveBytes = max(liveBytes, least)
 	scanBytes = min(scanBytes, liveBytes)
@@ -41,6 +43,9 @@ func gcPercent(liveBytes, scanBytes, perSecond uint64) int {
 	garbage := most
 	if wanted < float64(most) {
 		garbage = max(leastBytes, uint64(wanted))
+	}
+	if garbage > leastBytes {
+		garbage -= min(heldBytes, garbage-leastBytes)
 	}
 	return int((garbage*100 + liveBytes/2) / liveBytes)
 }
@@ -66,7 +71,7 @@ func (g *garbage) add(total uint64, period time.Duration) {
 
 // KeepHeadroom sets the collector by the live heap until ctx ends, then back to
 // what it was. A GOGC in the environment is the operator's word and stays.
-func KeepHeadroom(ctx context.Context) error {
+func KeepHeadroom(ctx context.Context, budget *limit.Bytes) error {
 	if os.Getenv("GOGC") != "" {
 		<-ctx.Done()
 		return nil
@@ -76,7 +81,7 @@ func KeepHeadroom(ctx context.Context) error {
 	read := func() int {
 		metrics.Read(sample)
 		made.add(sample[2].Value.Uint64(), headroomPeriod)
-		return gcPercent(sample[0].Value.Uint64(), sample[1].Value.Uint64(), uint64(made.perSecond))
+		return gcPercent(sample[0].Value.Uint64(), sample[1].Value.Uint64(), uint64(made.perSecond), uint64(budget.Stats().Used))
 	}
 	now := read()
 	before := debug.SetGCPercent(now)

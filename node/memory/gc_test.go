@@ -13,7 +13,7 @@ func TestHeadroomShrinksWithTheLiveHeap(t *testing.T) {
 		{0, 0, 2400}, {4, 4, 2400}, {24, 24, 400}, {24, 1, 400}, {96, 96, 100}, {112, 112, 86}, {1024, 1024, 80},
 		{300, 20, 32}, {1024, 128, 23}, {1024, 512, 47}, {8, 1024, 1200},
 	} {
-		if got := gcPercent(c.liveMiB<<20, c.scanMiB<<20, 1<<40); got != c.want {
+		if got := gcPercent(c.liveMiB<<20, c.scanMiB<<20, 1<<40, 0); got != c.want {
 			t.Errorf("%d MiB live, %d of them to be looked through: %d %%, want %d", c.liveMiB, c.scanMiB, got, c.want)
 		}
 	}
@@ -26,8 +26,16 @@ func TestHeadroomIsWhatTheGarbageNeeds(t *testing.T) {
 	}{
 		{24, 24, 0, 50}, {60, 40, 2 << 20, 20}, {60, 40, 20 << 20, 67}, {60, 40, 1 << 30, 160}, {1024, 512, 1 << 20, 2}, {1024, 512, 1 << 30, 47}, {0, 0, 0, 300},
 	} {
-		if got := gcPercent(c.liveMiB<<20, c.scanMiB<<20, c.perSecond); got != c.want {
+		if got := gcPercent(c.liveMiB<<20, c.scanMiB<<20, c.perSecond, 0); got != c.want {
 			t.Errorf("%d MiB live, %d of them to be looked through, %d bytes a second: %d %%, want %d", c.liveMiB, c.scanMiB, c.perSecond, got, c.want)
+		}
+	}
+}
+
+func TestHeadroomShrinksWithWhatRequestsHold(t *testing.T) {
+	for held, want := range map[uint64]int{0: 100, 48 << 20: 50, 84 << 20: 13, 1 << 30: 13} {
+		if got := gcPercent(96<<20, 96<<20, 1<<40, held); got != want {
+			t.Errorf("%d bytes are held: %d %%, want %d", held, got, want)
 		}
 	}
 }

@@ -19,7 +19,7 @@ const (
 )
 
 // firstTimeOnly are packages whose failures stand at once.
-var firstTimeOnly = []string{"test/fault", "test/regress", "kit/fault/history"}
+var firstTimeOnly = []string{"test/fault", "test/fault/flood", "test/regress", "kit/fault/history"}
 
 // failure is one failed test of one package.
 type failure struct{ pkg, test, detail string }

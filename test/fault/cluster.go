@@ -1,6 +1,7 @@
 package faultrun
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,6 +31,8 @@ type Shape struct {
 	Each func(server int) string
 	// Mesh opens a port for Envoys on each server, Monitor the monitor plane.
 	Mesh, Monitor bool
+	// DNS is a port for DNS; "" is none.
+	DNS string
 	// Power gives the servers disks that lose their power (Server.Crash).
 	Power bool
 	// Net, when set, puts each server into its own network namespace; HTTP is then
@@ -138,7 +141,7 @@ func (l *Lab) arguments(shape Shape, s *Server) []string {
 	host, rpc, _ := net.SplitHostPort(s.RPC)
 	_, serf, _ := net.SplitHostPort(s.Serf)
 	args := []string{"server", "-node", s.Name, "-data-dir", s.Dir, "-bind", host, "-bootstrap-expect", strconv.Itoa(shape.Servers),
-		"-log-level", "warn", "-dns-port", "-1", "-server-port", rpc, "-serf-lan-port", serf, "-hcl", baseHCL}
+		"-log-level", "warn", "-dns-port", cmp.Or(shape.DNS, "-1"), "-server-port", rpc, "-serf-lan-port", serf, "-hcl", baseHCL}
 	if path, ok := strings.CutPrefix(s.HTTP, "unix:"); ok {
 		args = append(args, "-hcl", fmt.Sprintf("addresses { http = \"unix://%s\" }\ntls { disabled = true }\nallow_unencrypted_gossip = true", path))
 	} else {

@@ -134,7 +134,7 @@ func (l *Lab) RunSlowStreams(ctx context.Context, proxies, slow, changes int) (r
 	defer f.Close()
 	report = SlowReport{Proxies: proxies, Slow: slow}
 	s := f.Servers[0]
-	report.RSSBefore = s.rssBytes()
+	report.RSSBefore = s.RSS()
 	f.judge(func(p *adsProxy, r *adsResponse) string {
 		p.mark = max(p.mark, markOf(r))
 		return ""
@@ -185,7 +185,7 @@ func (l *Lab) RunSlowStreams(ctx context.Context, proxies, slow, changes int) (r
 		if err := f.everyone(ctx, "to get a change beside slow ones", func(p *adsProxy) bool { return p.mark >= n }); err != nil {
 			return report, err
 		}
-		report.RSSMost = max(report.RSSMost, s.rssBytes())
+		report.RSSMost = max(report.RSSMost, s.RSS())
 		if changes == 0 {
 			_ = wait(ctx, time.Second)
 		}

@@ -174,7 +174,7 @@ func (r *faultsRun) rubbish(ctx context.Context, s *Server) error {
 		return err
 	}
 	defer c.Close()
-	base, lines := s.rssBytes(), strings.Count(s.Log(), "agent=rubbish")
+	base, lines := s.RSS(), strings.Count(s.Log(), "agent=rubbish")
 	huge := strings.Repeat("x", 4<<20)
 	for i := range r.cfg.Rubbish {
 		text := []string{"no newline", "strange\nbody", "event\nrubbish", "keepalive\n\xff\xff", "\n", "event\n", "event\n\x0a\xff\xff\xff\xff\x0f"}[i%7]
@@ -188,7 +188,7 @@ func (r *faultsRun) rubbish(ctx context.Context, s *Server) error {
 	if err := answers(ctx, c); err != nil {
 		return fmt.Errorf("after broken messages: %w", err)
 	}
-	r.report.GrewBytes = max(r.report.GrewBytes, s.rssBytes()-base)
+	r.report.GrewBytes = max(r.report.GrewBytes, s.RSS()-base)
 	if r.report.GrewBytes > 192<<20 {
 		return fmt.Errorf("broken messages made the server grow by %d bytes", r.report.GrewBytes)
 	}

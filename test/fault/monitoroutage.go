@@ -78,7 +78,7 @@ func (r *outageRun) outage(ctx context.Context, cfg MonitorOutage, report *Monit
 	}
 	rss := func() (sum int64) {
 		for _, s := range r.Servers {
-			sum += s.rssBytes()
+			sum += s.RSS()
 		}
 		return sum
 	}

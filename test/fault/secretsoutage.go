@@ -85,7 +85,7 @@ func (r *secretsRun) outage(ctx context.Context, cfg Outage, rng *rand.Rand) (*O
 	report := &OutageReport{}
 	rss := func() (sum int64) {
 		for _, s := range r.servers {
-			sum += s.rssBytes()
+			sum += s.RSS()
 		}
 		return sum
 	}

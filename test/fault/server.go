@@ -155,8 +155,8 @@ func (s *Server) damage() error {
 	return nil
 }
 
-// rssBytes is the resident size of the process; zero where the system does not tell.
-func (s *Server) rssBytes() int64 { return rssOf(fmt.Sprint(s.Control.PID())) }
+// RSS is the resident size of the process in bytes; zero where the system does not tell.
+func (s *Server) RSS() int64 { return rssOf(fmt.Sprint(s.Control.PID())) }
 
 func rssOf(pid string) int64 {
 	data, err := os.ReadFile(filepath.Join("/proc", pid, "status"))

@@ -52,7 +52,7 @@ func (l *Lab) RunTenants(ctx context.Context, lasts time.Duration) (report Tenan
 	if err := t.prepare(ctx); err != nil {
 		return report, err
 	}
-	report.RSSBefore = s.rssBytes()
+	report.RSSBefore = s.RSS()
 	for n, end := 0, time.Now().Add(lasts); time.Now().Before(end); n++ {
 		if err := t.round(ctx, n); err != nil {
 			return report, err
@@ -142,7 +142,7 @@ func (t *tenants) round(ctx context.Context, n int) error {
 
 // look notes how much memory the server and its children have.
 func (t *tenants) look() {
-	t.report.RSSMost = max(t.report.RSSMost, t.Servers[0].rssBytes())
+	t.report.RSSMost = max(t.report.RSSMost, t.Servers[0].RSS())
 	lists, _ := filepath.Glob(filepath.Join("/proc", fmt.Sprint(t.Servers[0].Control.PID()), "task", "*", "children")) // the pattern is well-formed
 	for _, list := range lists {
 		b, _ := os.ReadFile(list) // a thread that has ended

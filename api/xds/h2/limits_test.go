@@ -144,13 +144,19 @@ func TestStrangersAreBounded(t *testing.T) {
 		return &sink{stream: s}, nil
 	}}, conns.Listener(l))
 	here := netip.MustParseAddr("127.0.0.1")
-	for range 3 {
-		r := connect(t, l.Addr().String()).greet()
-		r.open(1)
-		polltest.Within(t, patience, func() bool { _, strangers := conns.Open(here); return strangers == 0 }, "it is known")
+	counted := func(open, strangers int) {
+		t.Helper()
+		polltest.Within(t, patience, func() bool {
+			n, s := conns.Open(here)
+			return n == open && s == strangers
+		}, "%d connections, %d strangers", open, strangers)
+	}
+	for n := range 3 {
+		connect(t, l.Addr().String()).greet().open(1)
+		counted(n+1, 0)
 	}
 	connect(t, l.Addr().String()).greet()
-	polltest.Within(t, patience, func() bool { _, strangers := conns.Open(here); return strangers == 1 }, "a stranger")
+	counted(4, 1)
 	if got := connect(t, l.Addr().String()).greet().answer(); got != "closed" {
 		t.Errorf("a second stranger: %s", got)
 	}

@@ -220,7 +220,7 @@ func declaredAudits(cfg *vaultconf.Config) (list []audit.Config) {
 }
 
 func (s *Server) addParts() {
-	s.parts.Add("collector", memory.KeepHeadroom)
+	s.parts.Add("collector", func(ctx context.Context) error { return memory.KeepHeadroom(ctx, s.admits.Bytes) })
 	s.parts.Add("logs", s.logs.Run)
 	s.parts.Add("telemetry", s.metrics.Run)
 	s.parts.Add("sinks", s.sinks.Run)
