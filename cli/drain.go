@@ -16,9 +16,9 @@ func (e *env) servicesDrain() *cobra.Command {
 	var wait, quiet time.Duration
 	var reason string
 	var undo bool
-	c := &cobra.Command{Use: "drain ID", Short: "Take an instance of this agent out of traffic and wait until its work has ended",
+	c := &cobra.Command{Use: "drain ID", Short: "Take an instance of this agent out of traffic and wait for its work to finish",
 		Args: command.Between(1, 1, "the id of one service")}
-	c.Long = `Take an instance of this agent out of traffic and wait until its work has ended.
+	c.Long = `Take an instance of this agent out of traffic and wait for its work to finish.
 
 The instance leaves DNS and passing results, and proxies choose it no more. Then the
 command waits until every proxy has acknowledged that, and no connection to the instance

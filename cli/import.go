@@ -30,7 +30,7 @@ type importFlags struct {
 func (e *env) importConsul() *cobra.Command {
 	var d command.Dial
 	var o importFlags
-	c := &cobra.Command{Use: "consul --from URL | --snapshot FILE", Short: "Bring the state of a Consul over, by its API or from a snapshot", Args: command.Between(0, 0, "flags only")}
+	c := &cobra.Command{Use: "consul --from URL | --snapshot FILE", Short: "Import the state of a Consul, from its API or a snapshot", Args: command.Between(0, 0, "flags only")}
 	c.Long = `Bring the state of a Consul over: policies, roles, auth methods, binding rules and
 tokens (with their secrets), config entries, intentions, keys, nodes and services
 that have no agent, and prepared queries. It is read from a running Consul by its

@@ -61,7 +61,7 @@ func (p *raftPlane) pilotConfig(st *catalog.State) consulapi.AutopilotConfig {
 		if err == nil {
 			return c
 		}
-		p.b.log.Error("cannot read autopilot's configuration in the catalog; the one of the file holds", "error", err)
+		p.b.log.Error("cannot read autopilot's configuration in the catalog; using the one in the file", "error", err)
 	}
 	return pilotFromFile(&p.b.current().Autopilot)
 }
@@ -83,7 +83,7 @@ func (p *raftPlane) followPilot(ctx context.Context) error {
 		quiet := index(st) == seen
 		seen = index(st)
 		if err := p.autopilot.Load().SetConfig(groupPilot(p.pilotConfig(st))); err != nil {
-			p.b.log.Error("autopilot's configuration is wrong; the one before holds", "error", err)
+			p.b.log.Error("autopilot's configuration is invalid; keeping the previous one", "error", err)
 		}
 		if quiet { // the minute is over, a snapshot came, or the registry has stopped and never waits again
 			select {

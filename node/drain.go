@@ -36,7 +36,7 @@ func (p *Process) drainServices(ctx context.Context, wait time.Duration) {
 	begin := time.Now()
 	within, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	p.log.Info("draining this host's services; the next signal ends that", "drain_wait", wait)
+	p.log.Info("draining this host's services; the next signal cuts it short", "drain_wait", wait)
 	left, err := p.api.DrainAll(within, "the agent ends", func(id, waiting string) {
 		if waiting == "" {
 			p.log.Info("a service is drained", "service", id)
@@ -49,7 +49,7 @@ func (p *Process) drainServices(ctx context.Context, wait time.Duration) {
 	case err != nil:
 		p.log.Warn("the services are not drained", "error", err, "services", left, "took", took)
 	case len(left) == 0:
-		p.log.Info("no service of this host has work left", "took", took)
+		p.log.Info("all services of this host are drained", "took", took)
 	case ctx.Err() != nil:
 		p.log.Warn("draining was cut short: services still have work", "services", left, "took", took)
 	default:
@@ -62,7 +62,7 @@ func (p *Process) drainServer(ctx context.Context) {
 	defer cancel()
 	p.log.Info("this server takes no new work")
 	if err := p.addTag(ctx, tagAway, "drains"); err != nil {
-		p.log.Warn("cannot tell the pool that this server drains", "error", err)
+		p.log.Warn("cannot announce that this server is draining", "error", err)
 	}
 	if g := p.raft.group.Load(); g != nil && g.IsLeader() {
 		if err := g.TransferLeadership(ctx, ""); err != nil {
@@ -77,7 +77,7 @@ func (p *Process) drainServer(ctx context.Context) {
 		return
 	}
 	if left := p.mesh.server.Drain(ctx); left > 0 {
-		p.log.Warn("agents still have their stream here", "agents", left)
+		p.log.Warn("agents are still connected", "agents", left)
 	}
 }
 
@@ -152,7 +152,7 @@ func (p *Process) warm(ctx context.Context) error {
 	}
 	if p.raft != nil && !p.cfg.Dev {
 		if err := p.addTag(ctx, tagAway, ""); err != nil && ctx.Err() == nil {
-			p.log.Warn("cannot tell the pool that this server is ready", "error", err)
+			p.log.Warn("cannot announce that this server is ready", "error", err)
 		}
 	}
 	<-ctx.Done()

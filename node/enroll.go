@@ -161,7 +161,7 @@ func (p *Process) enrol(ctx context.Context) error {
 				continue
 			}
 			if wait = pause.Next(); pause.Tries()%8 == 0 {
-				p.log.Warn("no server gives this agent a certificate ("+key+")", "error", err)
+				p.log.Warn("no server has issued this agent a certificate ("+key+")", "error", err)
 			}
 		}
 		t := p.clock.NewTimer(min(wait, time.Minute)) // timers stand still while a machine sleeps, certificates do not

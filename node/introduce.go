@@ -163,7 +163,7 @@ func Introduce(ctx context.Context, cfg *config.Config, log *slog.Logger) error 
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		log.Warn("no server introduces this agent (auto_config)", "error", err)
+		log.Warn("no server has introduced this agent yet (auto_config)", "error", err)
 		t := time.NewTimer(pause.Next())
 		select {
 		case <-t.C:

@@ -24,7 +24,7 @@ func (p *Process) Leave(ctx context.Context) error {
 	}
 	if p.wan != nil {
 		if err := p.wan.pool.Leave(ctx); err != nil {
-			p.log.Warn("cannot tell the other datacenters of the leave", "error", err)
+			p.log.Warn("cannot announce the leave to the other datacenters", "error", err)
 		}
 	}
 	if err := p.pool.Leave(ctx); err != nil {

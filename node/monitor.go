@@ -205,7 +205,7 @@ func (m *monitorPlane) run(ctx context.Context) error {
 		group.Add("api", m.guarded(life.Part{Name: "api", Run: m.api.Run}))
 	}
 	if err := group.Run(ctx); err != nil {
-		m.log.Error("the monitor plane did not end in order", "error", err)
+		m.log.Error("the monitor plane did not shut down cleanly", "error", err)
 	}
 	return nil
 }
@@ -219,7 +219,7 @@ func (m *monitorPlane) guarded(part life.Part) func(context.Context) error {
 		}
 		err = fmt.Errorf("%s: %w", part.Name, err)
 		m.failed.CompareAndSwap(nil, &err)
-		m.log.Error("the monitor plane serves nothing any more; the other planes go on", "error", err)
+		m.log.Error("the monitor plane has stopped; the other planes continue", "error", err)
 		<-ctx.Done()
 		return nil
 	}
@@ -275,7 +275,7 @@ func (m *monitorPlane) seed(ctx context.Context) error {
 		if m.raft.IsLeader() {
 			err := m.initialize(ctx, name, password, cfg.AdminKey)
 			if err != nil && !errors.Is(err, errInitialized) && ctx.Err() == nil {
-				m.log.Warn("the monitor plane could not be initialized yet", "error", err)
+				m.log.Warn("cannot initialize the monitor plane yet", "error", err)
 			}
 		}
 		select {

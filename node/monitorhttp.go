@@ -97,7 +97,7 @@ func (m *monitorPlane) open(key string, addrs []string, bind func([]string) erro
 	}
 	err := bind(addrs)
 	if errors.Is(err, syscall.EADDRINUSE) && m.p.cfg.Dev && !m.p.cfg.Given(key) {
-		m.log.Warn("a port of the monitor plane is in use: another one is taken", "key", key, "wanted", addrs)
+		m.log.Warn("a port of the monitor plane is in use; using another one", "key", key, "wanted", addrs)
 		err = bind([]string{"127.0.0.1:0"})
 	}
 	if err != nil {

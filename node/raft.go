@@ -176,12 +176,12 @@ func (p *raftPlane) noteJoined(ctx context.Context) {
 	if p.b.cfg.DataDir != "" && !p.joined() {
 		path := filepath.Join(p.b.cfg.DataDir, "raft", p.joinedFile)
 		if err := vfs.WriteFileAtomic(p.b.fs, path, []byte("member of a cluster\n"), 0o600); err != nil {
-			p.b.log.Warn("cannot note that this server is a member", "error", err)
+			p.b.log.Warn("cannot record that this server is a member", "error", err)
 			return
 		}
 	}
 	if err := p.b.addTag(ctx, p.joinedTag, "1"); err != nil && ctx.Err() == nil {
-		p.b.log.Warn("cannot tell the pool that this server is a member", "error", err)
+		p.b.log.Warn("cannot announce that this server is a member", "error", err)
 	}
 }
 

@@ -53,7 +53,7 @@ func (p *raftPlane) states(ctx context.Context, id, addr string) bool {
 		err = fmt.Errorf("it states the id %s", said.ID)
 	}
 	if err != nil && ctx.Err() == nil {
-		p.b.log.Info("a server that gossip names is not counted: it does not state its id", "server", id, "address", addr, "reason", err)
+		p.b.log.Info("ignoring a server that gossip reported: it did not confirm its id", "server", id, "address", addr, "reason", err)
 	}
 	return err == nil
 }

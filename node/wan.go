@@ -143,7 +143,7 @@ func (w *wan) gather(ctx context.Context) error {
 	}
 	_, port := w.pool.Addr()
 	if err := w.b.addTag(ctx, tagWANPort, strconv.Itoa(port)); err != nil && ctx.Err() == nil {
-		w.b.log.Warn("cannot tell the servers of this datacenter where the gossip between datacenters listens", "error", err)
+		w.b.log.Warn("cannot announce this server's WAN gossip address", "error", err)
 	}
 	t := time.NewTimer(0)
 	defer t.Stop()

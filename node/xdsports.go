@@ -70,7 +70,7 @@ func openGRPC(p *Process, addr string) (net.Listener, error) {
 		return nil, err
 	}
 	if l, err = net.Listen("tcp", net.JoinHostPort(host, "0")); err == nil {
-		p.log.Warn("the gRPC port is in use: another one was taken", "wanted", addr, "addr", l.Addr().String())
+		p.log.Warn("the gRPC port is in use; using another one", "wanted", addr, "addr", l.Addr().String())
 	}
 	return l, err
 }

@@ -89,7 +89,7 @@ func (a *API) exceeded(l *limiter, c class, name, remote string) error {
 	}
 	a.cfg.Metrics.Counter("rpc.rate_limit.exceeded", "limit_type", kind, "op", name, "mode", mode).Add(1)
 	if a.limits.lines.Take(a.cfg.Clock.Since(a.limits.started)) {
-		a.cfg.Logger.Warn("a request is over the rate limit", "op", name, "source_addr", remote, "limit_type", kind, "limit_enforced", l.enforcing)
+		a.cfg.Logger.Warn("a request exceeds the rate limit", "op", name, "source_addr", remote, "limit_type", kind, "limit_enforced", l.enforcing)
 	} else {
 		a.logDropped.Add(1)
 	}

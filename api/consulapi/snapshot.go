@@ -43,7 +43,7 @@ func snapshotSave(q *request) error {
 	q.readHeaders(contact, index)
 	q.w.Header()["Content-Type"] = []string{"application/x-gzip"}
 	if _, err := io.Copy(q.w, q.standing().Reader(archive)); err != nil {
-		q.api.cfg.Logger.Warn("a snapshot did not reach its reader whole", "err", err)
+		q.api.cfg.Logger.Warn("a snapshot was not sent completely", "err", err)
 		answer.Cut()
 	}
 	return nil

@@ -45,7 +45,7 @@ func (a *Agents) identify(r *http.Request) (who monitor.Caller, certified bool, 
 func (a *Agents) uncertified(r *http.Request, c *x509.Certificate, why string) string {
 	a.refused.strangers.Add(1)
 	if ok, _ := a.refused.lines.Allow(address(r.RemoteAddr)); ok {
-		a.cfg.Log.Warn("an agent's certificate does not log it in", "common_name", c.Subject.CommonName, "serial", c.SerialNumber.String(), "from", r.RemoteAddr, "error", why)
+		a.cfg.Log.Warn("rejected an agent's certificate", "common_name", c.Subject.CommonName, "serial", c.SerialNumber.String(), "from", r.RemoteAddr, "error", why)
 	}
 	return why
 }

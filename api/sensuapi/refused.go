@@ -43,7 +43,7 @@ func (a *Agents) Refused() Refused {
 func (a *Agents) stranger(user, from string) {
 	a.refused.strangers.Add(1)
 	if ok, _ := a.refused.lines.Allow(address(from)); ok {
-		a.cfg.Log.Warn("an agent brought wrong credentials", "user", user, "from", from)
+		a.cfg.Log.Warn("an agent sent wrong credentials", "user", user, "from", from)
 	}
 }
 
@@ -57,7 +57,7 @@ func (a *Agents) dropped(s *session, err error) {
 	if errkind.Is(err, errkind.Invalid) {
 		log.Warn("a message of an agent is dropped", "error", err)
 	} else {
-		log.Error("a message of an agent could not be taken", "error", err)
+		log.Error("cannot process a message of an agent", "error", err)
 	}
 }
 

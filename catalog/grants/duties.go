@@ -49,7 +49,7 @@ func (k *Keeper) lead(ctx context.Context, changes <-chan struct{}) {
 				return err
 			})
 			if err != nil && ctx.Err() == nil {
-				k.cfg.Logger.Warn("expired tokens are not removed yet; they are refused all the same", "err", err)
+				k.cfg.Logger.Warn("cannot remove expired tokens yet; they are rejected all the same", "err", err)
 			}
 			if err == nil && !next.IsZero() {
 				wait = min(sweepEvery, max(sweepSoon, next.Sub(k.now())))

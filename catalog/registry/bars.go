@@ -18,9 +18,9 @@ func (r *Registry) expireBars(ctx context.Context) {
 		err := r.duty(ctx, &catalog.Records{Ops: []catalog.RecordOp{{Verb: catalog.RecordDeleteCAS, Record: *rec}}})
 		switch {
 		case err == nil:
-			r.cfg.Logger.Info("the bar of a node that was removed by force is over", "node", rec.Key)
+			r.cfg.Logger.Info("a removed node may register again: its bar has expired", "node", rec.Key)
 		case ctx.Err() == nil:
-			r.cfg.Logger.Warn("the bar of a node is over; lifting it failed, trying again", "node", rec.Key, "err", err)
+			r.cfg.Logger.Warn("cannot lift the expired bar of a node; trying again", "node", rec.Key, "err", err)
 		}
 	}
 }

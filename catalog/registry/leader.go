@@ -107,7 +107,7 @@ func (r *Registry) passOutdone(ctx context.Context) {
 				err = r.duty(ctx, &catalog.Horizon{Index: index})
 			}
 			if err != nil && ctx.Err() == nil {
-				r.cfg.Logger.Warn("the index has not passed those of before the restore; trying again", "index", index, "err", err)
+				r.cfg.Logger.Warn("the index has not passed the one before the restore; trying again", "index", index, "err", err)
 				if !r.pause(ctx, reconcileRetry) {
 					return
 				}

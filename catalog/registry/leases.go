@@ -119,9 +119,9 @@ func (r *Registry) expireLeases(ctx context.Context) {
 			if n := r.State().Node(name); n != nil && LeaseOf(n) > 0 {
 				err := r.duty(ctx, &catalog.Deregister{Node: n.Name})
 				if done = err == nil; done {
-					r.cfg.Logger.Info("a node's lease ran out: deregistered", "node", n.Name, "lease", LeaseOf(n))
+					r.cfg.Logger.Info("a node's lease expired; deregistered it", "node", n.Name, "lease", LeaseOf(n))
 				} else if ctx.Err() == nil {
-					r.cfg.Logger.Warn("a node's lease ran out; deregistering it failed, trying again", "node", n.Name, "err", err)
+					r.cfg.Logger.Warn("cannot deregister a node whose lease expired; trying again", "node", n.Name, "err", err)
 				}
 			}
 			r.leases.ended(name, done)

@@ -23,7 +23,7 @@ func (r *Registry) ApplyBatch(raw [][]byte) []any {
 	for i, b := range raw {
 		c, err := catalog.DecodeCommand(b)
 		if err != nil {
-			r.cfg.Logger.Error("a committed command cannot be read; it changes nothing", "err", err)
+			r.cfg.Logger.Error("cannot decode a committed command; ignoring it", "err", err)
 			out[i] = &catalog.Result{Index: r.State().Index(), Err: err}
 			continue
 		}

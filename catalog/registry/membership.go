@@ -142,7 +142,7 @@ func (r *Registry) dutyBatch(ctx context.Context, batch *catalog.RegisterBatch) 
 			r.cfg.Logger.Warn("more members were refused", "count", len(result.TxnErrors)-i)
 			break
 		}
-		r.cfg.Logger.Warn("the catalog refuses a member", "node", batch.Registrations[e.OpIndex].Node.Name, "reason", e.What)
+		r.cfg.Logger.Warn("the catalog rejected a member", "node", batch.Registrations[e.OpIndex].Node.Name, "reason", e.What)
 	}
 	return result.Err
 }

@@ -66,7 +66,7 @@ func caCreate(e *command.Env) *cobra.Command {
 	var domain, common, cluster string
 	var constrain bool
 	var names []string
-	c := &cobra.Command{Use: "create", Short: "Make an authority: DOMAIN-agent-ca.pem and its key", Args: command.Between(0, 0, "flags only")}
+	c := &cobra.Command{Use: "create", Short: "Create a certificate authority: DOMAIN-agent-ca.pem and its key", Args: command.Between(0, 0, "flags only")}
 	f := c.Flags()
 	f.IntVar(&days, "days", 1825, "how long it is good")
 	f.StringVar(&domain, "domain", "consul", "domain of the names in its certificates")
@@ -121,7 +121,7 @@ type certFlags struct {
 
 func certCreate(e *command.Env) *cobra.Command {
 	var o certFlags
-	c := &cobra.Command{Use: "create", Short: "Make a certificate: DC-server-DOMAIN-0.pem and its key", Args: command.Between(0, 0, "flags only")}
+	c := &cobra.Command{Use: "create", Short: "Create a certificate: DC-server-DOMAIN-0.pem and its key", Args: command.Between(0, 0, "flags only")}
 	f := c.Flags()
 	f.StringVar(&o.ca, "ca", "#DOMAIN#-agent-ca.pem", "the authority")
 	f.StringVar(&o.key, "key", "#DOMAIN#-agent-ca-key.pem", "its key")

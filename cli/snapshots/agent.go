@@ -33,7 +33,7 @@ type keeper struct {
 func agent(e *command.Env, hold Hold) *cobra.Command {
 	var o agentOptions
 	var d command.Dial
-	c := &cobra.Command{Use: "agent", Short: "Take snapshots again and again, keep the newest and delete the older ones",
+	c := &cobra.Command{Use: "agent", Short: "Take snapshots on a schedule and delete old ones",
 		Args: command.Between(0, 0, "no arguments")}
 	c.Long = `Take a snapshot every --interval, check it, keep it in a folder or a bucket, and
 delete all but the --retain newest. Of several agents with the same --lock-key one

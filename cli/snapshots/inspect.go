@@ -118,7 +118,7 @@ func inspect(e *command.Env) *cobra.Command {
 	var reading command.Reading
 	var details bool
 	groups := keyGroups{found: map[string]*node.Tally{}}
-	c := &cobra.Command{Use: "inspect FILE", Short: "Check a file of save and say what is in it", Args: command.Between(1, 1, "the name of a file")}
+	c := &cobra.Command{Use: "inspect FILE", Short: "Verify a snapshot file and show its contents", Args: command.Between(1, 1, "the name of a file")}
 	f := c.Flags()
 	f.BoolVar(&reading.JSON, "json", false, "print JSON")
 	reading.FormatFlag(c)

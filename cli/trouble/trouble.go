@@ -31,7 +31,7 @@ const wellKnown = "8600,8500,8501,8502,8503,8301,8302,8300"
 
 func ports(e *command.Env) *cobra.Command {
 	var host, list string
-	c := &cobra.Command{Use: "ports", Short: "Try which ports of a server this host reaches by TCP", Args: command.Between(0, 0, "flags only")}
+	c := &cobra.Command{Use: "ports", Short: "Check which TCP ports of a server this host can reach", Args: command.Between(0, 0, "flags only")}
 	c.Flags().StringVar(&host, "host", "", "the server (default that of CONSUL_HTTP_ADDR, or localhost)")
 	c.Flags().StringVar(&list, "ports", wellKnown, "ports, with commas between")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -146,7 +146,7 @@ type verdict struct {
 
 func proxy(e *command.Env) *cobra.Command {
 	var addr, upstream, ip string
-	c := &cobra.Command{Use: "proxy", Short: "Judge a proxy: certificates, refused configuration, the upstream's endpoints", Args: command.Between(0, 0, "flags only")}
+	c := &cobra.Command{Use: "proxy", Short: "Check a proxy: certificates, rejected configuration, the upstream's endpoints", Args: command.Between(0, 0, "flags only")}
 	adminFlag(c, &addr)
 	c.Flags().StringVar(&upstream, "upstream-envoy-id", "", "the upstream, as `troubleshoot upstreams` names it")
 	c.Flags().StringVar(&ip, "upstream-ip", "", "virtual addresses are not kept: use --upstream-envoy-id")

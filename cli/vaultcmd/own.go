@@ -48,7 +48,7 @@ func Own(e *command.Env, cmd *cobra.Command) {
 		finish(&call{Env: e, own: true}, one, child.low, child.high, run)
 		children = append(children, one)
 	}
-	leases := &cobra.Command{Use: "leases", Short: "Whose leases there are, and how their revocation goes"}
+	leases := &cobra.Command{Use: "leases", Short: "Show who holds leases, and the progress of their revocation"}
 	ownLeases(e, leases)
 	command.Group(cmd, append(children, leases)...)
 }

@@ -310,7 +310,7 @@ func (c *Client) turnLocked(now time.Time) {
 }
 
 func (c *Client) adoptLocked(generation uint64) {
-	c.cfg.Log.Info("servers have another state than before, taking it", "node", c.cfg.Node, "generation", generation)
+	c.cfg.Log.Info("the servers have a different state than before; loading it", "node", c.cfg.Node, "generation", generation)
 	c.past = slices.DeleteFunc(c.past, func(g uint64) bool { return g == generation })
 	c.past = append(c.past, c.generation)
 	if len(c.past) > maxPast {

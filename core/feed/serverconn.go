@@ -334,7 +334,7 @@ func (c *serverConn) tick(now time.Time, beat heartbeat) {
 	case !c.began.IsZero() && now.Sub(c.began) > c.s.cfg.WriteTimeout:
 		c.s.meters.cutStalled.Add(1)
 		c.s.meters.late.Cut(c.who.Node)
-		c.s.cfg.Log.Warn("cut a feed connection that takes nothing", "node", c.who.Node, "remote", c.conn.RemoteAddr(), "for", now.Sub(c.began))
+		c.s.cfg.Log.Warn("cut a feed connection that stopped reading", "node", c.who.Node, "remote", c.conn.RemoteAddr(), "for", now.Sub(c.began))
 		c.closeLocked()
 	case !c.greeted:
 		if now.Sub(c.opened) > c.s.cfg.HelloTimeout {

@@ -59,7 +59,7 @@ func TestInstallationThatWasCutOff(t *testing.T) {
 			damagedDisk(t, from, func(t *testing.T, disks []*vfs.Mem) {
 				copyFolder(t, disks[0], disks[2], "/data/snapshots")
 			}, func(t *testing.T, victim *simNode) {
-				if !strings.Contains(victim.log.String(), "whose installation was cut off") {
+				if !strings.Contains(victim.log.String(), "whose installation was interrupted") {
 					t.Error("the installation was not completed by the start")
 				}
 			})

@@ -120,7 +120,7 @@ func (g *Group) lives(ctx context.Context) {
 			retry.Reset()
 		}
 		wait := retry.Next()
-		g.cfg.Log.Error("raft group is out of service; reads that may be stale go on", "err", err, "retry_in", wait)
+		g.cfg.Log.Error("raft group is out of service; stale reads continue", "err", err, "retry_in", wait)
 		timer := g.cfg.Clock.NewTimer(wait)
 		select {
 		case <-timer.C:

@@ -372,7 +372,7 @@ func (in *instance) shutdown() {
 	case <-done:
 	case <-timer.C:
 		_ = in.streams.Close() // the others shall see that this member is gone
-		g.cfg.Log.Error("raft does not stop because a disk operation does not return; it is left behind")
+		g.cfg.Log.Error("raft cannot stop because a disk operation hangs; abandoning it")
 	}
 	close(in.ended)
 	g.batch.abandonAll()
@@ -467,11 +467,11 @@ func (in *instance) liftMute() {
 		return
 	}
 	if err := in.g.rebuilt(); err != nil {
-		in.g.cfg.Log.Error("cannot note that the log is complete again", "err", err)
+		in.g.cfg.Log.Error("cannot record that the log is complete again", "err", err)
 		return
 	}
 	in.mute.active.Store(false)
-	in.g.cfg.Log.Info("the rebuilt log has everything back; this server votes again", "applied_index", in.raft.AppliedIndex())
+	in.g.cfg.Log.Info("the rebuilt log is complete; this server votes again", "applied_index", in.raft.AppliedIndex())
 }
 
 // saveMembers keeps the committed members beside the log.

@@ -223,7 +223,7 @@ func (m *Membership) decide(ctx context.Context, s Suggestion, list []Suggestion
 		if servers[former].ID == m.g.cfg.LocalID || m.elsewhere(ctx, servers[former].ID, s.Address, list) {
 			return errkind.Errorf(errkind.Conflict, "the servers %s and %s have the same address %s: give each its own", s.ID, servers[former].ID, s.Address)
 		}
-		m.g.cfg.Log.Warn("another server answers at a member's address; the member that was there is removed", "server", servers[former].ID,
+		m.g.cfg.Log.Warn("another server answers at a member's address; removing the old member", "server", servers[former].ID,
 			"address", s.Address, "now", s.ID)
 		m.changed[s.Address] = m.g.cfg.Clock.Now()
 		if err := m.g.RemoveServer(ctx, servers[former].ID); err != nil {
@@ -285,5 +285,5 @@ func (m *Membership) warn(s Suggestion, err error) {
 		return
 	}
 	m.said[key] = now
-	m.g.cfg.Log.Warn("a change of the group's members that gossip suggests is not made", "server", s.ID, "address", s.Address, "gone", s.Gone, "reason", err)
+	m.g.cfg.Log.Warn("rejected a membership change that gossip suggested", "server", s.ID, "address", s.Address, "gone", s.Gone, "reason", err)
 }

@@ -80,7 +80,7 @@ func (r *reach) look() {
 		})
 		if n > 0 {
 			r.in.g.metrics.reconnects.Add(1)
-			r.in.g.cfg.Log.Warn("a peer does not answer; connections to it are given up", "peer", id, "connections", n)
+			r.in.g.cfg.Log.Warn("a peer does not answer; dropping its connections", "peer", id, "connections", n)
 		}
 	}
 }

@@ -113,7 +113,7 @@ func (g *Group) fitLog(s *stores, disk *logstore.Store, lost bool) error {
 			return nil
 		}
 	}
-	g.cfg.Log.Warn("the log gives way to the newest snapshot, whose installation was cut off", "first_index", first, "last_index", last, "snapshot_index", snap.index)
+	g.cfg.Log.Warn("dropping the log in favor of the newest snapshot, whose installation was interrupted", "first_index", first, "last_index", last, "snapshot_index", snap.index)
 	return disk.DeleteRange(first, last)
 }
 

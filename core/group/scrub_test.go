@@ -83,7 +83,7 @@ func TestScrubReplacesARottenSnapshot(t *testing.T) {
 	rot(t, filepath.Join(n.dir, "snapshots", "*.state"), 30)
 	polltest.Until(t, func() bool {
 		fresh, _ := filepath.Glob(filepath.Join(n.dir, "snapshots", "*.meta"))
-		return strings.Contains(n.log.String(), "does not verify") && len(fresh) == 1
+		return strings.Contains(n.log.String(), "a snapshot is corrupt") && len(fresh) == 1
 	}, "another snapshot")
 	n.stop()
 	n.start()

@@ -165,7 +165,7 @@ func (s *snapStore) load(id string) (*raft.SnapshotMeta, error) {
 
 func (s *snapStore) setAside(id string, cause error) {
 	s.broken = true
-	s.log.Error("a snapshot does not verify; it is set aside and an older one is used", "file", s.path(id+".state"), "err", cause)
+	s.log.Error("a snapshot is corrupt; setting it aside and using an older one", "file", s.path(id+".state"), "err", cause)
 	for _, end := range []string{".meta", ".state"} {
 		if err := s.fs.Rename(s.path(id+end), s.path(id+end+".damaged")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			s.log.Error("cannot set a damaged snapshot aside", "file", s.path(id+end), "err", err)

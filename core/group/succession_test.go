@@ -33,7 +33,7 @@ func TestSilentLeader(t *testing.T) {
 		t.Fatal("nobody else leads")
 	}
 	// What it was sent meanwhile is lost; connections that lead nowhere have to be noticed.
-	polltest.Until(t, func() bool { return strings.Contains(next.log.String(), "connections to it are given up") }, "the dead connections to be given up")
+	polltest.Until(t, func() bool { return strings.Contains(next.log.String(), "dropping its connections") }, "the dead connections to be given up")
 	l.silent.Store(false)
 	began = time.Now()
 	polltest.Until(t, func() bool { return l.machine.has("meanwhile") }, "the member to catch up")

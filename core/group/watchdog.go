@@ -119,7 +119,7 @@ func (w *watchdog) standstill() {
 			}
 			n := in.streams.drop(func(c *trackedConn) bool { return c.target == string(server.Address) })
 			in.g.metrics.reconnects.Add(1)
-			in.g.cfg.Log.Warn("a peer answers heartbeats but its log stands still; its connections are dropped",
+			in.g.cfg.Log.Warn("a peer answers heartbeats but its log does not advance; dropping its connections",
 				"peer", id, "match_index", s.match, "last_index", last, "connections", n)
 		}
 	}

@@ -32,7 +32,7 @@ func (s *Store) recover() error {
 		return s.located(err)
 	}
 	if s.stable.repaired {
-		s.cfg.Log.Warn("one of the two copies of term and vote did not verify and was written anew", "group", s.cfg.Group)
+		s.cfg.Log.Warn("one of the two copies of term and vote was corrupt; rewrote it", "group", s.cfg.Group)
 	}
 	s.man = man
 	if !found { // written last: its presence says that the other files are there

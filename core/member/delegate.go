@@ -51,7 +51,7 @@ func (d delegate) LocalState(bool) []byte { return encodeHearsay(d.p.roster.tell
 func (d delegate) MergeRemoteState(b []byte, _ bool) {
 	list, err := decodeHearsay(b)
 	if err != nil {
-		d.p.cfg.Log.Warn("a member sent a state that cannot be read", "error", err)
+		d.p.cfg.Log.Warn("cannot decode a member's state", "error", err)
 		return
 	}
 	d.p.start(ActHearsay, func() {

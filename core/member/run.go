@@ -48,7 +48,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	wg.Go(func() {
 		every(ctx, reapInterval, func() {
 			for _, name := range p.roster.reap() {
-				p.cfg.Log.Info("forgot a member that was gone for long", "member", name)
+				p.cfg.Log.Info("forgot a member that has been gone for too long", "member", name)
 			}
 		})
 	})
@@ -178,7 +178,7 @@ func (p *Pool) Leave(ctx context.Context) error {
 		select {
 		case <-sent:
 		case <-ctx.Done():
-			p.cfg.Log.Warn("the departure was not told to all in time")
+			p.cfg.Log.Warn("not all members heard of the departure in time")
 		case <-p.stopped:
 			return errStopped
 		}

@@ -94,14 +94,14 @@ func (p *Pool) refute(ctx context.Context) {
 		case <-p.self.denied:
 		}
 		if p.self.told.due(time.Now()) {
-			p.cfg.Log.Warn("somebody said by gossip that this member leaves, which it does not: who has the gossip key?")
+			p.cfg.Log.Warn("gossip falsely reported that this member leaves: check who has the gossip key")
 		}
 		renewed, err := p.self.renew()
 		if renewed {
 			err = p.list.UpdateNode(updateTimeout)
 		}
 		if err != nil && ctx.Err() == nil {
-			p.cfg.Log.Warn("cannot tell the pool that this member stays", "error", err)
+			p.cfg.Log.Warn("cannot announce that this member stays", "error", err)
 		}
 	}
 }

@@ -222,7 +222,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	select {
 	case <-drained:
 	case <-late.C:
-		s.cfg.Log.Warn("calls did not end in time, cutting them", "after", s.cfg.Drain)
+		s.cfg.Log.Warn("calls did not finish in time; cutting them", "after", s.cfg.Drain)
 		server.Stop()
 		<-drained
 	}

@@ -120,7 +120,7 @@ func (s *Server) stream(stream grpc.ServerStream) error {
 		case stuck >= s.cfg.SendTimeout:
 			err := errkind.New(errkind.Overloaded, "rpc: the consumer of the stream is too slow")
 			cancel(err)
-			s.cfg.Log.Warn("cut a stream whose consumer takes nothing", "method", req.method, "peer", Peer(ctx), "for", stuck)
+			s.cfg.Log.Warn("cut a stream whose consumer stopped reading", "method", req.method, "peer", Peer(ctx), "for", stuck)
 			return s.end(stream, err)
 		case stuck > 0:
 			next = min(next, s.cfg.SendTimeout-stuck)

@@ -74,7 +74,7 @@ func (p *Probe) judge() {
 		p.cfg.Log.Warn("doctor: "+f.Title, "code", f.Code, "culprit", f.Culprit)
 	}
 	for _, f := range ended {
-		p.cfg.Log.Info("doctor: it is over: "+f.Title, "code", f.Code, "lasted", f.Until.Sub(f.From).Round(time.Second))
+		p.cfg.Log.Info("doctor: resolved: "+f.Title, "code", f.Code, "lasted", f.Until.Sub(f.From).Round(time.Second))
 	}
 	for _, code := range doctor.Codes() {
 		n := 0

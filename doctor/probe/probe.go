@@ -151,7 +151,7 @@ func (p *Probe) keep(turns <-chan struct{}) {
 	for more := true; more; {
 		_, more = <-turns
 		if err := p.save(); err != nil {
-			p.cfg.Log.Warn("doctor: what is usual could not be kept", "error", err)
+			p.cfg.Log.Warn("doctor: cannot store the learned baselines", "error", err)
 		}
 	}
 }
@@ -311,7 +311,7 @@ func (p *Probe) load() error {
 		err = errors.New("it is too large")
 	}
 	if err != nil {
-		p.cfg.Log.Warn("doctor: what is usual is learned anew", "file", p.file(), "error", err)
+		p.cfg.Log.Warn("doctor: learning the baselines again", "file", p.file(), "error", err)
 		p.known = map[string]doctor.Usual{}
 	}
 	return nil

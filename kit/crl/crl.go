@@ -90,7 +90,7 @@ func (l *Lists) Run(ctx context.Context) error {
 		for i := range l.sources {
 			s := &l.sources[i]
 			if err := l.load(ctx, s); err != nil && ctx.Err() == nil {
-				l.cfg.Log.Warn("a list of revoked certificates could not be read", "source", s.at, "refuses_everybody", s.read.Load() == nil, "error", err)
+				l.cfg.Log.Warn("cannot read a certificate revocation list", "source", s.at, "refuses_everybody", s.read.Load() == nil, "error", err)
 			}
 			if s.read.Load() == nil {
 				wait = retryIn
@@ -145,7 +145,7 @@ func (l *Lists) load(ctx context.Context, s *source) error {
 		return signed
 	}
 	if !list.NextUpdate.IsZero() && list.NextUpdate.Before(time.Now()) {
-		l.cfg.Log.Warn("a list of revoked certificates is older than it should be", "source", s.at, "next_update", list.NextUpdate)
+		l.cfg.Log.Warn("a certificate revocation list is overdue", "source", s.at, "next_update", list.NextUpdate)
 	}
 	out := make(map[key]struct{}, len(list.RevokedCertificateEntries))
 	for _, e := range list.RevokedCertificateEntries {

@@ -49,7 +49,7 @@ func (j *Journal) read(before uint64, last bool, replay func(uint64, []byte) err
 		return err
 	}
 	if torn {
-		j.cfg.Log.Warn("the journal has a torn end, of a frame that nobody was told of; it is cut", "file", path, "offset", end, "bytes", len(rest))
+		j.cfg.Log.Warn("the journal ends in an incomplete, unacknowledged frame; cutting it", "file", path, "offset", end, "bytes", len(rest))
 	}
 	if err := j.settle(data[newest:end], int64(newest)); err != nil {
 		return errors.Join(err, j.file.Close())

@@ -203,7 +203,7 @@ func (b *Board) complain(c *cell, m *made) {
 		m.trouble = "it cannot be made, the one before goes on to hold: " + m.err.Error()
 	}
 	if m.trouble != c.trouble && m.trouble != "" {
-		b.cfg.Logger.Warn("a value of the mesh is not whole", "subject", c.subject.String(), "problem", m.trouble)
+		b.cfg.Logger.Warn("a value of the mesh is incomplete", "subject", c.subject.String(), "problem", m.trouble)
 	}
 	c.trouble = m.trouble
 }

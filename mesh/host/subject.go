@@ -152,7 +152,7 @@ func (h *Host) set(s *subject, v feed.Value) {
 func (h *Host) setLeaf(s *subject, l leaf.Leaf) {
 	r, err := envoy.Certificate(proxy.LeafSecret(s.key.text), l.CertPEM, l.PrivateKeyPEM)
 	if err != nil {
-		h.cfg.Logger.Error("a leaf certificate cannot be given to proxies", "service", s.key.service, "err", err)
+		h.cfg.Logger.Error("cannot hand a leaf certificate to proxies", "service", s.key.service, "err", err)
 		return
 	}
 	h.give(s, r, nil)
@@ -161,7 +161,7 @@ func (h *Host) setLeaf(s *subject, l leaf.Leaf) {
 // failed is told why a subject has no value. A proxy that lives on keeps its own settings and certificate;
 // upstreams that it may not read are taken from it.
 func (h *Host) failed(s *subject, err error) {
-	h.cfg.Logger.Warn("a subject of the mesh cannot be followed", "subject", s.key.text, "service", s.key.service, "err", err)
+	h.cfg.Logger.Warn("cannot follow a subject of the mesh", "subject", s.key.text, "service", s.key.service, "err", err)
 	h.give(s, nil, err)
 }
 

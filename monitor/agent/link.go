@@ -207,14 +207,14 @@ func (a *Agent) read(l *link, configured chan struct{}) error {
 		l.heard.Add(1)
 		kind, body, ok := bytes.Cut(in, []byte{'\n'})
 		if !ok {
-			a.cfg.Log.Warn("a message without a type is dropped")
+			a.cfg.Log.Warn("dropped a message without a type")
 			continue
 		}
 		switch string(kind) {
 		case kindEntityConfig:
 			c := new(monitor.EntityConfig)
 			if err := l.decode(body, c); err != nil {
-				a.cfg.Log.Error("an entity's configuration cannot be read", "error", err)
+				a.cfg.Log.Error("cannot decode an entity's configuration", "error", err)
 				continue
 			}
 			a.entity.configure(c)
@@ -225,14 +225,14 @@ func (a *Agent) read(l *link, configured chan struct{}) error {
 		case kindCheckRequest:
 			r := new(monitor.CheckRequest)
 			if err := l.decode(body, r); err != nil || r.Config == nil {
-				a.cfg.Log.Error("a request of a check cannot be read", "error", err)
+				a.cfg.Log.Error("cannot decode a check request", "error", err)
 				continue
 			}
 			if l.ready.Load() {
 				a.runner.take(r)
 			}
 		default:
-			a.cfg.Log.Warn("a message of an unknown type is dropped", "type", string(kind[:min(len(kind), 64)]))
+			a.cfg.Log.Warn("dropped a message of an unknown type", "type", string(kind[:min(len(kind), 64)]))
 		}
 	}
 }
@@ -251,7 +251,7 @@ func (a *Agent) beat(ctx context.Context, l *link, configured <-chan struct{}) s
 	select {
 	case <-configured:
 	case <-settle.C:
-		a.cfg.Log.Warn("the backend sent no configuration of the entity; going on without", "waited", a.cfg.Timing.Settle)
+		a.cfg.Log.Warn("the backend sent no entity configuration; continuing without it", "waited", a.cfg.Timing.Settle)
 	case <-l.done:
 		return ""
 	case <-ctx.Done():
@@ -286,7 +286,7 @@ func (a *Agent) beat(ctx context.Context, l *link, configured <-chan struct{}) s
 			return whyStop
 		}
 	}
-	a.cfg.Log.Warn("a keepalive cannot be sent", "error", err)
+	a.cfg.Log.Warn("cannot send a keepalive", "error", err)
 	return ""
 }
 

@@ -61,7 +61,7 @@ func newOutbox(a *Agent, name string, durable bool, pace *pace) (*outbox, error)
 	err := o.open(dir)
 	if errkind.Is(err, errkind.Corrupt) {
 		aside := dir + ".damaged-" + a.cfg.Now().UTC().Format("20060102T150405")
-		a.cfg.Log.Error("the spool is damaged and put aside; the events in it were not sent", "spool", dir, "aside", aside, "error", err)
+		a.cfg.Log.Error("the spool is damaged; setting it aside, its events were not sent", "spool", dir, "aside", aside, "error", err)
 		if err := a.cfg.FS.Rename(dir, aside); err != nil {
 			return nil, fmt.Errorf("cache-dir: %w", err)
 		}
@@ -71,7 +71,7 @@ func newOutbox(a *Agent, name string, durable bool, pace *pace) (*outbox, error)
 		return nil, fmt.Errorf("cache-dir: %w", err)
 	}
 	if n := o.depth.Load(); n > 0 {
-		a.cfg.Log.Info("events of a former run are waiting to be sent", "spool", dir, "events", n)
+		a.cfg.Log.Info("events of an earlier run are waiting to be sent", "spool", dir, "events", n)
 	}
 	return o, nil
 }
@@ -293,7 +293,7 @@ func (o *outbox) makeRoom(more int64) {
 		}
 		gone := segments[1].Before
 		if err := o.journal.Drop(gone); err != nil {
-			o.agent.cfg.Log.Error("an old part of the spool cannot be removed", "spool", o.name, "error", err)
+			o.agent.cfg.Log.Error("cannot remove an old part of the spool", "spool", o.name, "error", err)
 			return
 		}
 		if n := o.forget(gone); n > 0 {
@@ -357,7 +357,7 @@ func (o *outbox) drain(ctx context.Context, l *link) error {
 	}
 	o.forget(upTo)
 	if _, err := o.journal.Append(binary.BigEndian.AppendUint64([]byte{frameSent}, upTo)); err != nil {
-		o.agent.cfg.Log.Warn("what was sent is not noted, and will be sent again after a restart", "spool", o.name, "error", err)
+		o.agent.cfg.Log.Warn("cannot record which events were sent; they will be sent again after a restart", "spool", o.name, "error", err)
 	}
 	return o.journal.Drop(upTo)
 }

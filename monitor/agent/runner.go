@@ -95,7 +95,7 @@ func (r *runner) take(request *monitor.CheckRequest) {
 	ctx, err := r.admit(request)
 	if err != nil {
 		r.agent.counts.refused.Add(1)
-		r.agent.cfg.Log.Warn("a request of a check is passed over", "check", request.Config.Name, "error", err)
+		r.agent.cfg.Log.Warn("skipped a check request", "check", request.Config.Name, "error", err)
 		return
 	}
 	r.work.Go(func() {
@@ -280,7 +280,7 @@ func (x *execution) command(ctx context.Context, c commandOf) (shell.Result, err
 		ended.Output = append([]byte(timedOut), ended.Output...)
 	}
 	if ended.Dropped > 0 {
-		cfg.Log.Warn("a command wrote more than is kept", "check", x.check.Name, "kept_bytes", len(ended.Output), "dropped_bytes", ended.Dropped)
+		cfg.Log.Warn("truncated the output of a command", "check", x.check.Name, "kept_bytes", len(ended.Output), "dropped_bytes", ended.Dropped)
 	}
 	return ended, nil
 }

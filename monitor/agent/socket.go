@@ -29,7 +29,7 @@ const (
 func (a *Agent) sockets(ctx context.Context) error {
 	tcp, err := net.Listen("tcp", a.cfg.Sockets)
 	if err != nil {
-		a.cfg.Log.Error("the sockets cannot be opened", "address", a.cfg.Sockets, "error", err)
+		a.cfg.Log.Error("cannot open the sockets", "address", a.cfg.Sockets, "error", err)
 		<-ctx.Done()
 		return nil
 	}

@@ -90,7 +90,7 @@ func (f *Fleet) event(ctx context.Context, at failing) (sent, over bool) {
 		f.failed.Add(1)
 		return true, true
 	case err != nil:
-		f.cfg.Log.Warn("a failure of the catalog is no event yet", "node", at.node, "check", at.id, "error", err)
+		f.cfg.Log.Warn("cannot create an event for a catalog failure yet", "node", at.node, "check", at.id, "error", err)
 		f.failed.Add(1)
 		return true, false // it counts, so that errors are bounded as well
 	}

@@ -206,7 +206,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 			continue
 		}
 		if err := f.mend(ctx); err != nil && ctx.Err() == nil {
-			f.cfg.Log.Warn("the catalog does not have yet what monitoring checks say of services and nodes", "error", err)
+			f.cfg.Log.Warn("the catalog does not have the status of monitoring checks yet", "error", err)
 			if !sleep(ctx, pause.Next()) {
 				return nil
 			}

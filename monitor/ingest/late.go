@@ -35,7 +35,7 @@ func (in *Ingest) late(ctx context.Context, fill func(eventstore.Loaded) error) 
 		a, b := in.restore(s, l.sequences[s.number], entities[s.number], results[s.number])
 		taken, newer = taken+a, newer+b
 	}
-	in.cfg.Log.Info("events of before the start were taken over", "checks", taken, "heard_of_since", newer)
+	in.cfg.Log.Info("loaded the events from before the start", "checks", taken, "heard_of_since", newer)
 	return nil
 }
 

@@ -51,7 +51,7 @@ func (in *Ingest) write(ctx context.Context, all []taken, batches []eventstore.B
 	}
 	began := time.Now().Add(-in.cfg.StallAfter)
 	in.hangs.Store(true)
-	in.cfg.Log.Error("the event store does not answer; other servers are to take over", "for", in.cfg.StallAfter)
+	in.cfg.Log.Error("the event store does not answer; handing over to other servers", "for", in.cfg.StallAfter)
 	defer func() {
 		in.wary.Store(int64(time.Since(in.born) + calm*in.cfg.StallAfter))
 		in.hangs.Store(false)
@@ -82,7 +82,7 @@ func (in *Ingest) insist(ctx context.Context, batches []eventstore.Batch, until 
 		if err == nil || errkind.Of(err) != errkind.Unavailable || ctx.Err() != nil {
 			return err
 		}
-		in.cfg.Log.Error("events could not be stored; trying again", "error", err, "waiting_bytes", in.pending.Load())
+		in.cfg.Log.Error("cannot store events; trying again", "error", err, "waiting_bytes", in.pending.Load())
 		select {
 		case <-ctx.Done():
 		case <-time.After(retryPause):

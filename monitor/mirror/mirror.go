@@ -99,7 +99,7 @@ func (m *Mirror) Run(ctx context.Context) error {
 			continue
 		}
 		if err := m.release(ctx); err != nil && ctx.Err() == nil {
-			m.cfg.Log.Warn("records of replicators that are gone could not be removed; trying again", "error", err)
+			m.cfg.Log.Warn("cannot remove the records of deleted replicators; trying again", "error", err)
 		}
 		for _, item := range m.due() {
 			all.Go(func() { m.round(ctx, item) })
@@ -169,7 +169,7 @@ func (m *Mirror) round(ctx context.Context, item *objects.Item) {
 		err = nil // the process ends
 	}
 	if err != nil {
-		m.cfg.Log.Warn("a replicator's round failed; it is tried again", "replicator", r.Name, "url", r.URL, "resource", r.Resource, "refused", out.refused, "error", err)
+		m.cfg.Log.Warn("a replicator's round failed; trying again", "replicator", r.Name, "url", r.URL, "resource", r.Resource, "refused", out.refused, "error", err)
 	}
 	if out.written+out.deleted > 0 {
 		m.cfg.Log.Info("objects were replicated", "replicator", r.Name, "resource", r.Resource, "written", out.written, "deleted", out.deleted)

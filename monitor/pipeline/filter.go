@@ -68,7 +68,7 @@ func (p *Pipelines) compileFilter(i *objects.Item, assets []*objects.Item) *filt
 		} else if program, err := script.NewProgram(source); err == nil {
 			c.program = program
 		} else {
-			p.cfg.Log.Warn("an expression of a filter counts for nothing", "namespace", i.Namespace, "filter", i.Name, "expression", n+1, "error", err)
+			p.cfg.Log.Warn("ignoring a filter expression", "namespace", i.Namespace, "filter", i.Name, "expression", n+1, "error", err)
 		}
 		f.exprs = append(f.exprs, c)
 	}

@@ -29,7 +29,7 @@ func (r *Resources) Reap(ctx context.Context, leads func() bool, now func() time
 			continue
 		}
 		if err := r.reap(ctx, now().Unix()); err != nil && ctx.Err() == nil {
-			r.log.Warn("silences and logins that are over could not be removed; trying again", "error", err)
+			r.log.Warn("cannot remove expired silences and logins; trying again", "error", err)
 		}
 	}
 }

@@ -114,7 +114,7 @@ func (r *Resources) ApplyBatch(cmds [][]byte) []any {
 		}
 		if err != nil {
 			if errkind.Of(err) == errkind.Corrupt {
-				r.log.Error("a committed command of the monitor cannot be read; it changes nothing", "error", err)
+				r.log.Error("cannot decode a committed command of the monitor; ignoring it", "error", err)
 			}
 			out[i] = err
 			continue

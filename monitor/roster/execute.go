@@ -38,7 +38,7 @@ func (r *Roster) Execute(ctx context.Context, namespace, name string, subscripti
 	r.mu.Lock()
 	issued = r.next(key)
 	r.mu.Unlock()
-	r.cfg.Log.Info("a check is executed on request", "namespace", namespace, "check", name, "subscriptions", subscriptions, "creator", creator, "reason", reason)
+	r.cfg.Log.Info("executing a check on request", "namespace", namespace, "check", name, "subscriptions", subscriptions, "creator", creator, "reason", reason)
 	if err := r.execute(ctx, key, item, subscriptions, issued); err != nil {
 		return 0, err
 	}

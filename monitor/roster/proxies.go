@@ -190,7 +190,7 @@ func (r *Roster) holds(ctx context.Context, c *check, e *monitor.EntityConfig) b
 		r.failed.Add(1)
 		if !c.targets.told {
 			c.targets.told = true
-			r.cfg.Log.Warn("an expression of proxy_requests failed: the entity is left out", "namespace", c.key.namespace, "check", c.key.name, "entity", e.Name, "error", err)
+			r.cfg.Log.Warn("a proxy_requests expression failed; skipping the entity", "namespace", c.key.namespace, "check", c.key.name, "entity", e.Name, "error", err)
 		}
 	}
 	return err == nil
@@ -253,7 +253,7 @@ func (r *Roster) proxied(s *spread, one proxyRun) {
 	filled, err := fill(c.shown, one.entity)
 	if err != nil {
 		r.failed.Add(1)
-		r.cfg.Log.Warn("a proxy request could not be made", "namespace", c.key.namespace, "check", c.key.name, "entity", one.entity.Name, "error", err)
+		r.cfg.Log.Warn("cannot create a proxy request", "namespace", c.key.namespace, "check", c.key.name, "entity", one.entity.Name, "error", err)
 		return
 	}
 	r.sendProxied(s, filled, one.agent)

@@ -321,7 +321,7 @@ func (r *Roster) parts(c *check) *parts {
 		c.request = newParts(r.cfg.View(), c.config)
 		if len(c.config.Secrets) > 0 && r.cfg.Secrets == nil && !c.warned {
 			c.warned = true
-			r.cfg.Log.Warn("secrets are not sent to agents: none is known by a certificate (monitor.agent_auth_trusted_ca_file)", "namespace", c.key.namespace, "check", c.key.name)
+			r.cfg.Log.Warn("not sending secrets to agents: none has logged in with a certificate (monitor.agent_auth_trusted_ca_file)", "namespace", c.key.namespace, "check", c.key.name)
 		}
 	}
 	return c.request

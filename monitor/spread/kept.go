@@ -66,7 +66,7 @@ func (s *Spread) watchKeepers(t *shards.Table, servers []shards.Server, whole fu
 		if m, err := s.member(id); err == nil {
 			name = m.Name
 		}
-		s.cfg.Log.Warn("a server that is to give its shards to others still has them", "server", name, "shards", all[id].shards,
+		s.cfg.Log.Warn("a server has not handed over its shards", "server", name, "shards", all[id].shards,
 			"replicas_behind", all[id].behind, "for", s.cfg.Now().Sub(all[id].since).Round(time.Second), "error", w.refused[id])
 	}
 }

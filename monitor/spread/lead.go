@@ -288,7 +288,7 @@ func (s *Spread) write(ctx context.Context, index uint64, t *shards.Table) {
 		op.Verb = objects.Create
 	}
 	if err := s.cfg.Resources.Write(ctx, op); err != nil && ctx.Err() == nil && !errkind.Is(err, errkind.Conflict) {
-		s.cfg.Log.Warn("the table of shards could not be written yet", "error", err)
+		s.cfg.Log.Warn("cannot write the shard table yet", "error", err)
 	}
 }
 

@@ -173,7 +173,7 @@ func (s *Spread) become(item *objects.Item) {
 	in, self := s.cfg.Ingest, s.cfg.Self
 	if old == nil && in.Blank() && !s.voids.founding {
 		if had := s.voids.begin(&next, self); had > 0 {
-			s.cfg.Log.Error("the event store is empty, though this server had events: other servers go on with what they have of them", "shards", had)
+			s.cfg.Log.Error("the event store is empty although this server had events; other servers continue with their replicas", "shards", had)
 		}
 	}
 	s.table.Store(&next) // what owners send is taken from now on

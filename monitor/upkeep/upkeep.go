@@ -171,6 +171,6 @@ func (u *Upkeep) deregister(ctx context.Context, o order) {
 
 func (u *Upkeep) announce(e *monitor.Event) {
 	if err := u.cfg.Events.Announce(e); err != nil {
-		u.cfg.Log.Warn("an event of an entity that goes could not be told", "entity", e.Entity.Name, "error", err)
+		u.cfg.Log.Warn("cannot report an event of a removed entity", "entity", e.Entity.Name, "error", err)
 	}
 }

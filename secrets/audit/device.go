@@ -235,7 +235,7 @@ func (d *Device) stuck() {
 	d.mu.Unlock()
 	d.fail(&given, 0)
 	d.fail(&lost, 0)
-	d.log.Error("secrets: an audit device takes no entries: it is passed by until its write ends", "device", d.Config.Path)
+	d.log.Error("secrets: an audit device hangs; skipping it until its write ends", "device", d.Config.Path)
 }
 
 // fail tells those whose entries come after the first took.
@@ -276,9 +276,9 @@ func (d *Device) finish(b *batch, took int, err error) {
 	d.fail(&lost, 0)
 	switch {
 	case err != nil && !wasDown:
-		d.log.Error("secrets: an audit device failed: it is passed by, and tried again each second", "device", d.Config.Path, "error", err)
+		d.log.Error("secrets: an audit device failed; skipping it and trying again every second", "device", d.Config.Path, "error", err)
 	case err == nil && wasDown:
-		d.log.Warn("secrets: an audit device takes entries again; those since it failed are not in it", "device", d.Config.Path)
+		d.log.Warn("secrets: an audit device works again; it lacks the entries since it failed", "device", d.Config.Path)
 	}
 	d.reuse(b)
 }
@@ -306,6 +306,6 @@ func (d *Device) Close() {
 	select {
 	case <-d.ended:
 	case <-timer.C:
-		d.log.Error("secrets: an audit device was left with a write that does not end", "device", d.Config.Path)
+		d.log.Error("secrets: abandoned an audit device whose write hangs", "device", d.Config.Path)
 	}
 }

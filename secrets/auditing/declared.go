@@ -65,12 +65,12 @@ func (b *Broker) Declare(ctx context.Context) error {
 			return err
 		}
 		ops = append(ops, op)
-		b.Config.Log.Info("secrets: an audit device is as the configuration declares it", "path", want.Path, "type", want.Type)
+		b.Config.Log.Info("secrets: set up an audit device from the configuration", "path", want.Path, "type", want.Type)
 	}
 	for _, path := range slices.Sorted(maps.Keys(have)) {
 		if old := have[path]; old.Declared {
 			ops = append(ops, storage.Delete(auditPrefix+old.UUID))
-			b.Config.Log.Info("secrets: an audit device is gone that the configuration declares no more", "path", path)
+			b.Config.Log.Info("secrets: removed an audit device that the configuration no longer declares", "path", path)
 		}
 	}
 	return b.records.Commit(ctx, ops)

@@ -111,7 +111,7 @@ func (o *Census) Measure(ctx context.Context) (int, error) {
 	took := o.now().Sub(now)
 	o.next = now.Add(took + max(o.rules.Every-took, usageShare*took))
 	if err != nil {
-		o.log.Warn("secrets: tokens, leases and secrets could not be counted for the gauges, which keep their values", "again", o.next, "error", err)
+		o.log.Warn("secrets: cannot count tokens, leases and secrets; the gauges keep their values", "again", o.next, "error", err)
 		return 0, nil
 	}
 	o.publish(c)

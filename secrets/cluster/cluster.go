@@ -164,7 +164,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			c.cfg.Log.Warn("secrets: this server could not become the active one; it tries again", "error", err)
+			c.cfg.Log.Warn("secrets: this server cannot become active; trying again", "error", err)
 			c.sleep(ctx, pause.Next())
 		case stepped:
 			c.sleep(ctx, stepDownPause)
@@ -312,20 +312,20 @@ func (c *Cluster) rule(ctx context.Context, r storage.Reign) (stepped bool, err 
 		}
 		return false, err
 	}
-	c.cfg.Log.Info("secrets: this server is the active one", "epoch", uint64(r.Epoch()))
+	c.cfg.Log.Info("secrets: this server is active", "epoch", uint64(r.Epoch()))
 	background, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { k.Run(background) })
 	select {
 	case <-ctx.Done():
 	case <-r.Done():
-		c.cfg.Log.Warn("secrets: this server is not the active one any more")
+		c.cfg.Log.Warn("secrets: this server is no longer active")
 	case <-c.anew:
-		c.cfg.Log.Info("secrets: this server reads everything anew")
+		c.cfg.Log.Info("secrets: this server reloads everything")
 	case <-c.step:
 		stepped = true
 		defer c.meters.steppedDown(c.cfg.Clock)()
-		c.cfg.Log.Info("secrets: this server gives way to another")
+		c.cfg.Log.Info("secrets: this server steps down")
 	}
 	k.Deactivate()
 	c.meters.lost.Observe(c.cfg.Clock.Since(self.Since))
@@ -386,7 +386,7 @@ func (c *Cluster) stale(err error) bool {
 	if !errors.Is(err, sealing.ErrStale) {
 		return false
 	}
-	c.cfg.Log.Error("secrets: the storage is under other keys than this server has: it is sealed", "error", err)
+	c.cfg.Log.Error("secrets: the storage uses other keys than this server; sealing", "error", err)
 	c.keeper.Seal()
 	return true
 }

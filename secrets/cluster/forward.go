@@ -323,7 +323,7 @@ func (c *Cluster) serve(ctx context.Context) {
 	go func() {
 		defer close(done)
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) && ctx.Err() == nil {
-			c.cfg.Log.Error("secrets: other servers are not answered any more", "error", err)
+			c.cfg.Log.Error("secrets: no longer answering other servers", "error", err)
 		}
 	}()
 	<-ctx.Done()

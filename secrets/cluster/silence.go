@@ -95,7 +95,7 @@ func (c *Cluster) watchSilence(ctx context.Context) {
 		case ctx.Err() != nil:
 		case err == nil && doubted.ID != "":
 			c.silent.set(Server{})
-			c.cfg.Log.Info("secrets: the server that was silent answers again", "server", server.ClusterAddr)
+			c.cfg.Log.Info("secrets: the silent server answers again", "server", server.ClusterAddr)
 		case err == nil:
 			c.handed.answered(server.ID, last)
 		case doubted.ID != "":
@@ -105,7 +105,7 @@ func (c *Cluster) watchSilence(ctx context.Context) {
 		case last.Sub(now) <= askTimeout+2*silenceStep && c.handed.cut(server.ID, now):
 			c.silent.set(server)
 			c.known.Store(nil)
-			c.cfg.Log.Warn("secrets: the active server is silent, it gets no requests until it answers again", "server", server.ClusterAddr, "error", err)
+			c.cfg.Log.Warn("secrets: the active server is silent; sending it no requests until it answers", "server", server.ClusterAddr, "error", err)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func (k *Keeper) every(ctx context.Context, sweep func(context.Context) (int, er
 	defer tick.Stop()
 	for {
 		if _, err := sweep(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, barrier.ErrSealed) {
-			k.cfg.Log.Warn("secrets: what has ended could not be taken away: it is tried again", "error", err)
+			k.cfg.Log.Warn("secrets: cannot remove expired tokens and leases; trying again", "error", err)
 		}
 		select {
 		case <-ctx.Done():

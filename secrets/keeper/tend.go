@@ -56,7 +56,7 @@ func (k *Keeper) tendOne(ctx context.Context, st *tables.Tables, e *mount.Entry,
 			return done, err
 		}
 		if err != nil {
-			k.cfg.Log.Warn("secrets: the work of a mount could not be done: it is tried again", "mount", e.Path, "error", err)
+			k.cfg.Log.Warn("secrets: a mount's periodic work failed; trying again", "mount", e.Path, "error", err)
 		}
 		ok = err == nil && n > 0
 	}

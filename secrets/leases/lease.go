@@ -291,7 +291,7 @@ func (o *Leases) putOff(ctx context.Context, st *tables.Tables, id string, now t
 	}
 	l.Error = shortError(cause)
 	if l.irrevocable() {
-		o.log.Error("secrets: a lease cannot be revoked: it is kept, and tried again once a day", "lease", l.ID, "error", l.Error)
+		o.log.Error("secrets: cannot revoke a lease; keeping it and trying once a day", "lease", l.ID, "error", l.Error)
 	}
 	ops, err := l.store(st.Book, now.Add(wait))
 	if err != nil {

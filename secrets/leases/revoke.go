@@ -159,7 +159,7 @@ func (o *Leases) Start(ctx context.Context, group *sync.WaitGroup) []string {
 		group.Go(func() {
 			defer o.jobsRun.Store(false)
 			if _, err := o.RunJobs(ctx); err != nil && ctx.Err() == nil && o.gate.Load() != nil {
-				o.log.Warn("secrets: a prefix could not be revoked: it is tried again", "error", err)
+				o.log.Warn("secrets: cannot revoke a prefix; trying again", "error", err)
 			}
 		})
 	}
@@ -185,7 +185,7 @@ func (o *Leases) Start(ctx context.Context, group *sync.WaitGroup) []string {
 					o.targets.mu.Unlock()
 				}()
 				if _, err := o.revokeDue(ctx, name, t); err != nil && ctx.Err() == nil && o.gate.Load() != nil {
-					o.log.Warn("secrets: leases that are due could not be revoked: it is tried again", "mount", name, "error", err)
+					o.log.Warn("secrets: cannot revoke due leases; trying again", "mount", name, "error", err)
 				}
 			})
 		}

@@ -191,7 +191,7 @@ func (r *faultsRun) slowDisk(ctx context.Context) error {
 func (r *faultsRun) fullDisk(ctx context.Context) error {
 	return r.onDisk(ctx, fault.Command{Ops: "write,preallocate,open", Error: "ENOSPC"}, func(s *Server) error {
 		return errors.Join(r.catalogWrites(s), until(ctx, 30*time.Second, "the full disk in the log of "+s.Name, func() error {
-			if !strings.Contains(s.Log(), "events could not be stored") {
+			if !strings.Contains(s.Log(), "cannot store events") {
 				return errors.New("it is not there")
 			}
 			return nil

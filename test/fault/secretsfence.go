@@ -171,7 +171,7 @@ func (r *secretsRun) wakeRead(ctx context.Context, old *Server, key string, acke
 // lastReign is what a server said when it last became the active one.
 func lastReign(s *Server) string {
 	log := s.Log()
-	at := strings.LastIndex(log, "this server is the active one")
+	at := strings.LastIndex(log, "this server is active")
 	if at < 0 {
 		return ""
 	}

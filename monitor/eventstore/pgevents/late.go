@@ -38,13 +38,13 @@ func (s *Store) reread(ctx context.Context) bool {
 	err := s.late(ctx, func(l eventstore.Loaded) error { return s.open(ctx, l) })
 	if err == nil {
 		s.late = nil
-		s.cfg.Log.Info("PostgreSQL is back, and what it holds was taken over")
+		s.cfg.Log.Info("PostgreSQL is back; loaded its events")
 		return true
 	}
 	s.turn = 0
 	if now := time.Now(); now.Sub(s.loggedAt) > logEvery {
 		s.loggedAt = now
-		s.cfg.Log.Error("PostgreSQL answers, and cannot be read; trying again", "error", err)
+		s.cfg.Log.Error("PostgreSQL answers but cannot be read; trying again", "error", err)
 	}
 	return false
 }

@@ -174,7 +174,7 @@ func Open(ctx context.Context, cfg Config, l eventstore.Loaded) (*Store, error) 
 	s := &Store{cfg: cfg, pool: pool, jobs: make(chan *job, 1), ended: make(chan struct{}), days: map[int64]bool{}, shards: map[uint16]*shard{}}
 	if err := s.open(ctx, l); err != nil && l.Late != nil && away(err) {
 		s.late, s.down, s.durability = l.Late, errkind.E(errkind.Unavailable, "postgresql", err), "not known yet: PostgreSQL was away at the start"
-		cfg.Log.Error("PostgreSQL is away: this server begins without the events that it holds, and takes them over once it is back", "error", err)
+		cfg.Log.Error("PostgreSQL is down: starting without its events, loading them once it is back", "error", err)
 	} else if err != nil {
 		pool.Close()
 		if errkind.Of(err) == errkind.Internal {
@@ -333,7 +333,7 @@ func (s *Store) Close() error {
 		s.stop()
 		<-s.ended
 		if st := s.Stats(); st.Dirty > 0 || st.Waiting > 0 {
-			s.cfg.Log.Error("the server ends before PostgreSQL has everything", "checks_and_entities", st.Dirty, "history_entries", st.Waiting)
+			s.cfg.Log.Error("stopping before PostgreSQL has everything", "checks_and_entities", st.Dirty, "history_entries", st.Waiting)
 		}
 		s.pool.Close()
 	})

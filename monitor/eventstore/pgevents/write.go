@@ -196,7 +196,7 @@ func (s *Store) write(ctx context.Context) {
 			quick, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 			if s.Healthy() == nil {
 				if err := s.retain(quick); err != nil {
-					s.cfg.Log.Warn("days of the history that are over could not be dropped", "error", err)
+					s.cfg.Log.Warn("cannot drop expired days of the history", "error", err)
 				}
 			}
 			cancel()

@@ -71,7 +71,7 @@ func New(cfg *config.Config, d Doors) (*Part, error) {
 		}
 		err = dev.http.Bind()
 		if errors.Is(err, syscall.EADDRINUSE) && !cfg.Given("ports.secrets") && addr == cfg.Listen.Secrets {
-			d.Log.Warn("the port of the secrets plane is in use: another one is taken", "wanted", addr)
+			d.Log.Warn("the port of the secrets plane is in use; using another one", "wanted", addr)
 			continue
 		}
 		if err != nil {

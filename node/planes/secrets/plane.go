@@ -143,7 +143,7 @@ func (p *secretsPlane) began(ctx context.Context, tries int) bool {
 	st, err := p.keeper.SealStatus(ctx)
 	if err == nil {
 		if st.Migration {
-			p.log.Warn("secrets: the configuration asks for another seal than the storage has: unseal with -migrate to go over", "storage", st.Config.Type)
+			p.log.Warn("secrets: the configuration names another seal than the storage uses: unseal with -migrate to change it", "storage", st.Config.Type)
 			return true
 		}
 		err = p.keeper.AutoUnseal(ctx)

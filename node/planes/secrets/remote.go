@@ -47,7 +47,7 @@ func openRemote(ctx context.Context, h *secretsHost, b vaultconf.Block, configur
 	switch {
 	case err == nil:
 	case h.wait && ctx.Err() == nil && isAway(err):
-		h.log.Warn("secrets: the storage cannot be reached: this server starts without it, answers 503 and tries again", "type", b.Type, "error", err)
+		h.log.Warn("secrets: cannot reach the storage; starting without it, answering 503 and trying again", "type", b.Type, "error", err)
 		late := latestore.New(latestore.Config{Name: b.Type, Open: r.open, Clock: h.clock, Log: h.log})
 		s.backend, s.lock, s.late = late, late.Locker(), true
 		s.parts = []life.Part{{Name: "secrets storage", Run: late.Run}}

@@ -154,7 +154,7 @@ func (s *Store) commit(batches []records.Batch) []error {
 		if errkind.Is(err, errkind.Unknown) {
 			why := errkind.E(errkind.Unavailable, "the file storage refuses everything until it is opened again", err)
 			s.broken.Store(&why)
-			s.cfg.Log.Error("the disk did not take a commit of the secrets, and nobody knows what it has of it; restart the server when the disk is well", "err", err)
+			s.cfg.Log.Error("a commit of the secrets failed on disk, and its outcome is unknown; repair the disk and restart the server", "err", err)
 		}
 		for i := range outcomes { // also those refused: the epoch they lost to may be in what failed
 			outcomes[i] = err
@@ -186,7 +186,7 @@ func (s *Store) turn() {
 			s.broken.Store(&why)
 		}
 		s.nextAt = s.journal.end + s.cfg.JournalBytes
-		s.cfg.Log.Warn("a new journal of the secrets could not be begun; the old one grows on", "err", err)
+		s.cfg.Log.Warn("cannot start a new secrets journal; the old one keeps growing", "err", err)
 		return
 	}
 	if err := s.journal.file.Close(); err != nil {
@@ -198,7 +198,7 @@ func (s *Store) turn() {
 	s.checkpoints.Go(func() {
 		defer s.writing.Store(false)
 		if err := s.checkpoint(records.Image{State: state, Sequence: sequence}); err != nil {
-			s.cfg.Log.Warn("a checkpoint of the secrets could not be written; the journals stay until the next", "err", err)
+			s.cfg.Log.Warn("cannot write a checkpoint of the secrets; keeping the journals until the next one", "err", err)
 		}
 	})
 }

@@ -239,7 +239,7 @@ func (s *Store) goOn(path string, sequence uint64, data []byte, newest, end int)
 	}
 	s.journal = journal{fs: s.cfg.FS, file: f, end: int64(end), sequence: sequence}
 	if end < len(data) {
-		s.cfg.Log.Warn("a journal of the secrets has a torn end, of a commit that nobody was told of; it is cut", "file", path, "offset", end, "bytes", len(data)-end)
+		s.cfg.Log.Warn("a secrets journal ends in an incomplete, unacknowledged commit; cutting it", "file", path, "offset", end, "bytes", len(data)-end)
 	}
 	_, err = f.WriteAt(data[newest:end], int64(newest))
 	if err == nil {

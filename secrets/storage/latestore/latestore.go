@@ -90,7 +90,7 @@ func (s *Store) try(ctx context.Context, tries int) bool {
 	backend, lock, err := s.cfg.Open(ctx)
 	if err != nil {
 		if tries%10 == 0 && ctx.Err() == nil {
-			s.cfg.Log.Warn("secrets: the storage cannot be reached yet: it is tried again", "type", s.cfg.Name, "error", err)
+			s.cfg.Log.Warn("secrets: cannot reach the storage yet; trying again", "type", s.cfg.Name, "error", err)
 		}
 		return false
 	}
@@ -102,7 +102,7 @@ func (s *Store) try(ctx context.Context, tries int) bool {
 	}
 	s.has.Store(&opened{backend, lock})
 	close(s.open)
-	s.cfg.Log.Info("secrets: the storage can be reached now", "type", s.cfg.Name, "durability", backend.Info().Durability)
+	s.cfg.Log.Info("secrets: reached the storage", "type", s.cfg.Name, "durability", backend.Info().Durability)
 	return true
 }
 

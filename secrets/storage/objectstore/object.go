@@ -115,7 +115,7 @@ func (s *Store) checkpoint(image records.Image) {
 			err = s.sweep(ctx, image.Sequence)
 		}
 		if err != nil && s.ctx.Err() == nil {
-			s.cfg.Log.Warn("a checkpoint of the secrets could not be written, or what it covers not be removed; the next one will", "error", err)
+			s.cfg.Log.Warn("cannot write a checkpoint of the secrets, or remove what it covers; the next one will", "error", err)
 		}
 	})
 }

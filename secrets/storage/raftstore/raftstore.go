@@ -192,7 +192,7 @@ func (s *Store) ApplyBatch(cmds [][]byte) []any {
 	for i, cmd := range cmds {
 		b, err := records.DecodeBatch(cmd)
 		if err != nil {
-			s.log.Error("a committed batch of the secrets' storage cannot be read; it changes nothing", "err", err)
+			s.log.Error("cannot decode a committed batch of the secrets storage; ignoring it", "err", err)
 			out[i] = err
 			continue
 		}

@@ -54,7 +54,7 @@ func (d *delivery) recovered() {
 		d.failing = false
 		d.deaf.Set(0)
 		d.registry.Publish(telemetry.SinkRecovered{Sink: d.sink})
-		d.log.Info("telemetry sink delivers again", "sink", d.sink)
+		d.log.Info("telemetry sink is delivering again", "sink", d.sink)
 	}
 }
 
@@ -70,6 +70,6 @@ func (d *delivery) failed(ctx context.Context, err error, n int) {
 		d.failing = true
 		d.deaf.Set(1)
 		d.registry.Publish(telemetry.SinkFailing{Sink: d.sink, Reason: err.Error()})
-		d.log.Warn("telemetry sink does not take its data; "+d.what+" are dropped and counted", "sink", d.sink, "error", err)
+		d.log.Warn("telemetry sink is not accepting data; "+d.what+" are dropped and counted", "sink", d.sink, "error", err)
 	}
 }

@@ -239,7 +239,7 @@ func (w *writer) deliver(ctx context.Context, p packet) {
 		w.failing = false
 		w.o.deaf.Set(0)
 		w.o.cfg.Registry.Publish(telemetry.SinkRecovered{Sink: w.o.cfg.Sink})
-		w.o.cfg.Logger.Info("telemetry sink delivers again", "sink", w.o.cfg.Sink)
+		w.o.cfg.Logger.Info("telemetry sink is delivering again", "sink", w.o.cfg.Sink)
 	}
 }
 
@@ -316,7 +316,7 @@ func (w *writer) fail(ctx context.Context, p packet, err error) {
 		w.failing = true
 		w.o.deaf.Set(1)
 		w.o.cfg.Registry.Publish(telemetry.SinkFailing{Sink: w.o.cfg.Sink, Reason: err.Error()})
-		w.o.cfg.Logger.Warn("telemetry sink does not take its data; metrics are dropped and counted",
+		w.o.cfg.Logger.Warn("telemetry sink is not accepting data; metrics are dropped and counted",
 			"sink", w.o.cfg.Sink, "error", err)
 	}
 }
