@@ -176,6 +176,14 @@ func Answered(r *task.Reply) *audit.Response {
 	return out
 }
 
+// Load is Open on the active server: stored devices are first made to fit those that the configuration declares.
+func (b *Broker) Load(ctx context.Context, st *tables.Tables) error {
+	if err := b.declare(ctx); err != nil {
+		return err
+	}
+	return b.Open(ctx, st)
+}
+
 // Open starts the devices that are stored. They are opened when the first entry comes:
 // one that cannot be is as one that fails.
 func (b *Broker) Open(ctx context.Context, st *tables.Tables) error {

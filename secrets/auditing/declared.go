@@ -30,10 +30,10 @@ func CheckDeclared(list []audit.Config) error {
 	return nil
 }
 
-// Declare makes the stored audit devices fit those of the configuration, before any of them is opened: what is new
+// declare makes the stored audit devices fit those of the configuration, before any of them is opened: what is new
 // comes, what changed is changed (its hashes stay the same), what was declared once and is not any more goes. Devices
 // that were made over the API stay, unless the configuration has one at their path.
-func (b *Broker) Declare(ctx context.Context) error {
+func (b *Broker) declare(ctx context.Context) error {
 	records, err := b.records.Scan(ctx, auditPrefix, storage.After(auditPrefix), 0)
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (b *Broker) Redeclare(ctx context.Context, list []audit.Config) error {
 	}
 	var gone []*audit.Device
 	err := b.gate.Change(ctx, func(st tables.Tables) (_ *tables.Tables, _ []storage.Op, err error) {
-		if err := b.Declare(ctx); err != nil {
+		if err := b.declare(ctx); err != nil {
 			return nil, nil, err
 		}
 		fresh := &tables.Tables{}

@@ -16,8 +16,8 @@ import (
 func (k *Keeper) holds(ctx context.Context, t *task.Task, protected ...string) error {
 	defer k.gate.Hold()()
 	st := k.gate.Load()
-	if st == nil && k.Standby() && k.replica.at.Load() == k.replica.gen.Load() {
-		st = k.replica.state.Load()
+	if st == nil {
+		st = k.replica.table()
 	}
 	if st == nil {
 		if k.Sealed() {
@@ -27,8 +27,7 @@ func (k *Keeper) holds(ctx context.Context, t *task.Task, protected ...string) e
 	}
 	r := *t.Request
 	r.Now = k.cfg.Now()
-	again := &task.Task{Request: &r, Tables: st}
-	again.Entry, r.Rest = st.Mounts.Route(r.Path)
+	again := k.newTask(st, &r)
 	h, err := k.rights.Known(ctx, again.Tables, again.Token, again.Now, again.Remote)
 	if err == nil {
 		q := policy.Request{Path: r.Path, Need: r.Op.Need(), Protected: engine.Matches(protected, r.Rest)}

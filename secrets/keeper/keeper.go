@@ -1,9 +1,8 @@
 package keeper
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -116,16 +115,15 @@ type Keeper struct {
 	*sealing.Rekeys
 	*sealing.Roots
 
-	rights  *rights.Rights
-	tokens  *tokens.Tokens
-	leases  *leases.Leases
-	audits  *auditing.Broker
-	owners  owners
-	system  *system.System
-	serial  serial.Names // what a request must have to itself, by its engine's word
-	meters  *meters
-	flying  flight.List
-	replica replica // what a standby reads by
+	rights *rights.Rights
+	tokens *tokens.Tokens
+	leases *leases.Leases
+	audits *auditing.Broker
+	owners owners
+	serial serial.Names // what a request must have to itself, by its engine's word
+	meters *meters
+	flying flight.List
+	*replica
 }
 
 // owners are those that the line passes seldom.
@@ -137,6 +135,7 @@ type owners struct {
 	wrapping   *wrapping.Wrapping
 	census     *census.Census
 	tools      *tools.Tools
+	system     *system.System
 }
 
 // New makes a sealed keeper.
@@ -146,6 +145,7 @@ func New(cfg Config) (*Keeper, error) {
 	}
 	cfg.Storage = newMetered(cfg.Storage, cfg.Metrics, cfg.Repeat)
 	k := &Keeper{cfg: cfg, meters: newMeters(cfg.Metrics)}
+	k.replica = &replica{k: k}
 	k.records = sealed.New(sealed.Config{Under: cfg.Storage, Now: cfg.Now, CacheBytes: cfg.CacheBytes, Log: cfg.Log,
 		Metrics: cfg.Metrics, Committed: k.committed})
 	k.gate = &tables.Gate{Store: k.records, Reigns: cfg.Reigns, TTLs: token.Limits{Default: cfg.DefaultTTL, Max: cfg.MaxTTL}}
@@ -174,12 +174,12 @@ func (k *Keeper) appoint() {
 	o.tools = &tools.Tools{Gate: k.gate, Records: k.records, Flying: &k.flying, Now: cfg.Now, Local: cfg.Local, Holds: k.holds}
 	o.mounts = mounting.New(mounting.Config{Now: cfg.Now, Metrics: cfg.Metrics, Version: version, Lockouts: cfg.Lockouts, NoLockout: cfg.NoLockout,
 		Password: o.policies.Password}, k.gate, k.records)
-	k.system = &system.System{Elsewhere: cfg.System, Rows: slices.Concat(o.mounts.Rows(), o.policies.Rows(), k.leases.Rows(), o.census.Rows(),
+	o.system = &system.System{Elsewhere: cfg.System, Rows: slices.Concat(o.mounts.Rows(), o.policies.Rows(), k.leases.Rows(), o.census.Rows(),
 		o.wrapping.Rows(), k.Sealing.Rows(), k.audits.Rows(), o.quotas.Rows(), o.tools.Rows())}
 	fixed := func(make func(e *mount.Entry, salt []byte) engine.Engine) mounting.Kind {
 		return mounting.Kind{Side: mounting.Fixed, Make: make}
 	}
-	o.mounts.Kinds["system"] = fixed(func(*mount.Entry, []byte) engine.Engine { return k.system })
+	o.mounts.Kinds["system"] = fixed(func(*mount.Entry, []byte) engine.Engine { return o.system })
 	o.mounts.Kinds["token"] = fixed(func(*mount.Entry, []byte) engine.Engine { return k.tokens.Engine() })
 	o.mounts.Kinds["identity"] = fixed(func(_ *mount.Entry, salt []byte) engine.Engine {
 		return o.identities.Engine(cfg.APIAddr, salt, k.gate)
@@ -190,51 +190,48 @@ func (k *Keeper) appoint() {
 
 // committed drops from the caches what a commit changed.
 func (k *Keeper) committed(ops []storage.Op) {
-	st := k.gate.Load()
-	if st == nil {
-		st = k.replica.state.Load()
-	}
-	k.rights.Committed(st, ops)
+	k.rights.Committed(cmp.Or(k.gate.Load(), k.replica.state.Load()), ops)
 }
 
 // load reads what every request needs.
 func (k *Keeper) load(ctx context.Context) (*tables.Tables, error) {
-	st := &tables.Tables{Mounts: &mount.Table{}, Engines: map[string]engine.Engine{}, Policies: map[string]*policy.Policy{}, ACLs: tables.NewACLs()}
-	salt, ok, err := k.records.Get(ctx, token.SaltKey)
-	if err != nil || !ok {
-		return nil, sealed.OrMissing(err, token.SaltKey)
-	}
-	st.Book = &token.Book{Reader: k.records, Salt: salt}
 	k.tokens.Begin()
 	if err := k.leases.Load(ctx); err != nil {
 		return nil, err
 	}
-	if err := k.loadTables(ctx, st, k.owners.mounts.Engine); err != nil {
+	st, err := k.read(ctx, k.owners.mounts.Engine)
+	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(k.owners.quotas.Load(ctx, st), k.owners.tools.LoadCORS(ctx, st)); err != nil {
-		return nil, err
+	for _, part := range []func(context.Context, *tables.Tables) error{k.owners.quotas.Load, k.owners.tools.LoadCORS,
+		k.audits.Load} { // last: what it starts is ended with the state
+		if err := part(ctx, st); err != nil {
+			return nil, err
+		}
 	}
-	if err := k.audits.Declare(ctx); err != nil {
-		return nil, err
-	}
-	return st, k.audits.Open(ctx, st) // last: what it starts is ended with the state
+	return st, nil
 }
 
-// loadTables reads mounts, with engines as made makes them, and policies.
-func (k *Keeper) loadTables(ctx context.Context, st *tables.Tables, made func(*mount.Entry, []byte) (engine.Engine, error)) error {
+// read reads mounts, with engines as made makes them, and policies.
+func (k *Keeper) read(ctx context.Context, made func(*mount.Entry, []byte) (engine.Engine, error)) (*tables.Tables, error) {
+	salt, ok, err := k.records.Get(ctx, token.SaltKey)
+	if err != nil || !ok {
+		return nil, sealed.OrMissing(err, token.SaltKey)
+	}
+	st := &tables.Tables{Mounts: &mount.Table{}, Engines: map[string]engine.Engine{}, Policies: map[string]*policy.Policy{}, ACLs: tables.NewACLs()}
+	st.Book = &token.Book{Reader: k.records, Salt: salt}
 	records, err := k.records.Scan(ctx, tables.MountPrefix, storage.After(tables.MountPrefix), 0)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, r := range records {
 		e := &mount.Entry{}
-		if err := json.Unmarshal(r.Value, e); err != nil {
-			return errkind.Errorf(errkind.Corrupt, "%s is not what was stored", r.Key)
+		if err := sealed.ReadJSON(r.Key, r.Value, e); err != nil {
+			return nil, err
 		}
 		own, err := made(e, st.Book.Salt)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		st.Mounts, st.Engines[e.Accessor] = st.Mounts.With(e), own
 	}
@@ -244,15 +241,15 @@ func (k *Keeper) loadTables(ctx context.Context, st *tables.Tables, made func(*m
 	}
 	records, err = k.records.Scan(ctx, tables.PolicyPrefix, storage.After(tables.PolicyPrefix), 0)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, r := range records {
 		name := r.Key[len(tables.PolicyPrefix):]
 		p, err := policy.Parse(name, string(r.Value))
 		if err != nil {
-			return errkind.Errorf(errkind.Corrupt, "the policy %s cannot be read: %w", name, err)
+			return nil, errkind.Errorf(errkind.Corrupt, "the policy %s cannot be read: %w", name, err)
 		}
 		st.Policies[name] = p
 	}
-	return nil
+	return st, nil
 }

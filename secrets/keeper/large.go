@@ -7,7 +7,6 @@ import (
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/rights"
-	"corbel.dev/corbel/secrets/task"
 )
 
 // errLargeOpen refuses a large body where nobody's rights are asked for.
@@ -31,16 +30,13 @@ func (k *Keeper) MayBeLarge(ctx context.Context, r *secrets.Request, bytes, open
 	if st == nil {
 		return nil // sealed meanwhile, which Handle says
 	}
-	r.Now = k.cfg.Now()
-	t := &task.Task{Request: r, Tables: st}
-	t.Entry, r.Rest = st.Mounts.Route(r.Path)
+	t := k.newTask(st, r)
 	_, err = k.rights.Known(ctx, t.Tables, t.Token, t.Now, t.Remote)
 	if err == nil || !errkind.Is(err, errkind.Denied) {
 		return err
 	}
 	if t.Entry != nil {
-		r.Mount = t.Entry.Path
-		if open := engine.Matches(st.Engines[t.Entry.Accessor].Special().Open, r.Rest); open && bytes > openBytes {
+		if open := engine.Matches(t.Engine.Special().Open, r.Rest); open && bytes > openBytes {
 			return errLargeOpen
 		} else if open {
 			return nil

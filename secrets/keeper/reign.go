@@ -8,7 +8,6 @@ import (
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/tables"
-	"corbel.dev/corbel/secrets/task"
 )
 
 // Record reads one of the plane's own records, on a standby too, where it may be old.
@@ -37,19 +36,13 @@ func (k *Keeper) Authorise(ctx context.Context, r *secrets.Request) (holds func(
 	if st == nil {
 		return nil, k.gate.Idle()
 	}
-	if r.Now.IsZero() {
-		r.Now = k.cfg.Now()
-	}
-	t := &task.Task{Request: r, Tables: st}
-	t.Entry, r.Rest = st.Mounts.Route(r.Path)
+	t := k.newTask(st, r)
 	if err := k.admit(ctx, t); err != nil {
 		return nil, err
 	}
 	if t.Entry == nil {
 		return nil, k.audited(ctx, t, k.noRoute(ctx, t))
 	}
-	r.Mount = t.Entry.Path
-	t.Engine, t.View = st.Engines[t.Entry.Accessor], k.records.At(t.Entry.Prefix())
 	return func() error { return k.holds(ctx, t, "*") }, k.audited(ctx, t, k.authorise(ctx, t, engine.Sudo))
 }
 

@@ -12,6 +12,7 @@ import (
 	"corbel.dev/corbel/secrets/flight"
 	"corbel.dev/corbel/secrets/policy"
 	"corbel.dev/corbel/secrets/rights"
+	"corbel.dev/corbel/secrets/tables"
 	"corbel.dev/corbel/secrets/task"
 	"corbel.dev/corbel/telemetry"
 )
@@ -27,21 +28,15 @@ func (k *Keeper) Handle(ctx context.Context, r *secrets.Request) (*task.Reply, e
 	if st == nil {
 		return nil, k.gate.Idle()
 	}
-	if r.Now.IsZero() {
-		r.Now = k.cfg.Now()
-	}
 	begin := time.Now()
-	t := &task.Task{Request: r, Tables: st, Flight: flight.Entry{Request: r, Method: r.Op.String()}}
+	t := k.newTask(st, r)
 	defer k.flying.Begin(&t.Flight).End(&t.Flight)
-	t.Entry, r.Rest = st.Mounts.Route(r.Path)
 	if err := k.admit(ctx, t); err != nil {
 		return nil, err
 	}
 	if t.Entry == nil {
 		return nil, k.audited(ctx, t, k.noRoute(ctx, t))
 	}
-	r.Mount = t.Entry.Path
-	t.Engine, t.View = st.Engines[t.Entry.Accessor], k.records.At(t.Entry.Prefix())
 	ctx = telemetry.WithAccount(ctx, &t.Account)
 	defer k.serial.Take(t.Name())()
 	special := t.Engine.Special()
@@ -63,6 +58,19 @@ func (k *Keeper) Handle(ctx context.Context, r *secrets.Request) (*task.Reply, e
 		k.tokens.EndLast(ctx, t)
 	}
 	return reply, err
+}
+
+// newTask routes a request.
+func (k *Keeper) newTask(st *tables.Tables, r *secrets.Request) *task.Task {
+	if r.Now.IsZero() {
+		r.Now = k.cfg.Now()
+	}
+	t := &task.Task{Request: r, Tables: st, Flight: flight.Entry{Request: r, Method: r.Op.String()}}
+	if t.Entry, r.Rest = st.Mounts.Route(r.Path); t.Entry != nil {
+		r.Mount = t.Entry.Path
+		t.Engine, t.View = st.Engines[t.Entry.Accessor], k.records.At(t.Entry.Prefix())
+	}
+	return t
 }
 
 // audited has the request recorded before anything is done, with why it is refused, where it is. It returns the

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"sync/atomic"
@@ -10,10 +11,8 @@ import (
 	"corbel.dev/corbel/secrets/audit"
 	"corbel.dev/corbel/secrets/auditing"
 	"corbel.dev/corbel/secrets/engine"
-	"corbel.dev/corbel/secrets/flight"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/policy"
-	"corbel.dev/corbel/secrets/sealed"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/tables"
 	"corbel.dev/corbel/secrets/task"
@@ -28,6 +27,7 @@ import (
 
 // replica is what a standby reads by.
 type replica struct {
+	k     *Keeper
 	state atomic.Pointer[tables.Tables]
 	// gen counts changes of what state was made of, at is the count that it is of: it is good while they are the same.
 	gen, at atomic.Uint64
@@ -43,24 +43,24 @@ func ofTables(key string) bool {
 }
 
 // Replicated is told what was applied to this server's copy, or that all of it was replaced. It does not wait.
-func (k *Keeper) Replicated(ops []storage.Op, all bool) {
-	if k.gate.Load() != nil && !all {
+func (s *replica) Replicated(ops []storage.Op, all bool) {
+	if s.k.gate.Load() != nil && !all {
 		return // the active server's own commits: its caches know of them, and are emptied when its reign ends
 	}
 	if all {
-		k.forget()
+		s.k.forget()
 	}
 	tables := all
 	for _, op := range ops {
-		k.records.Drop(op.Key)
+		s.k.records.Drop(op.Key)
 		tables = tables || ofTables(op.Key)
 	}
-	k.committed(ops)
+	s.k.committed(ops)
 	if !tables {
 		return
 	}
-	k.replica.gen.Add(1)
-	if c := k.replica.nudge.Load(); c != nil {
+	s.gen.Add(1)
+	if c := s.nudge.Load(); c != nil {
 		select {
 		case *c <- struct{}{}:
 		default:
@@ -72,15 +72,15 @@ func (k *Keeper) Replicated(ops []storage.Op, all bool) {
 const followEvery = 250 * time.Millisecond
 
 // Follow keeps what a standby reads by, until ctx ends.
-func (k *Keeper) Follow(ctx context.Context) {
+func (s *replica) Follow(ctx context.Context) {
 	nudge := make(chan struct{}, 1)
-	k.replica.nudge.Store(&nudge)
-	defer k.replace(nil, 0)
+	s.nudge.Store(&nudge)
+	defer s.replace(nil, 0)
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	for {
-		if err := k.follow(ctx); err != nil && ctx.Err() == nil {
-			k.cfg.Log.Debug("secrets: this standby cannot answer reads at the moment", "error", err)
+		if err := s.follow(ctx); err != nil && ctx.Err() == nil {
+			s.k.cfg.Log.Debug("secrets: this standby cannot answer reads at the moment", "error", err)
 		}
 		select {
 		case <-nudge:
@@ -91,105 +91,141 @@ func (k *Keeper) Follow(ctx context.Context) {
 	}
 }
 
-func (k *Keeper) follow(ctx context.Context) error {
-	gen, have := k.replica.gen.Load(), k.replica.state.Load()
-	if !k.Standby() {
-		k.replace(nil, 0)
+func (s *replica) follow(ctx context.Context) error {
+	gen, have := s.gen.Load(), s.state.Load()
+	if !s.k.Standby() {
+		s.replace(nil, 0)
 		return nil
 	}
-	if have != nil && k.replica.at.Load() == gen {
+	if have != nil && s.at.Load() == gen {
 		return nil
 	}
-	st, err := k.loadReplica(ctx)
+	st, err := s.load(ctx)
 	if err != nil {
 		return err
 	}
-	k.replace(st, gen)
+	s.replace(st, gen)
 	return nil
 }
 
 // replace puts another state in the place of the one that reads go by. Follow's goroutine alone.
-func (k *Keeper) replace(st *tables.Tables, gen uint64) {
-	old := k.replica.state.Swap(nil)
-	k.replica.at.Store(gen)
-	k.replica.state.Store(st)
+func (s *replica) replace(st *tables.Tables, gen uint64) {
+	old := s.state.Swap(nil)
+	s.at.Store(gen)
+	s.state.Store(st)
 	if old != nil {
 		auditing.Close(old.Audits)
 	}
 }
 
-// loadReplica reads the tables. The keyring first: another server may have begun a term.
-func (k *Keeper) loadReplica(ctx context.Context) (st *tables.Tables, err error) {
-	err = k.Refreshed(ctx, func() error {
-		st, err = k.readReplica(ctx)
+// load reads the tables. The keyring first: another server may have begun a term.
+func (s *replica) load(ctx context.Context) (st *tables.Tables, err error) {
+	k := s.k
+	err = k.Refreshed(ctx, func() (err error) {
+		k.forget()
+		st, err = k.read(ctx, func(e *mount.Entry, salt []byte) (engine.Engine, error) {
+			if !readHere[e.Type] {
+				return nil, nil
+			}
+			return k.owners.mounts.Engine(e, salt)
+		})
+		if err == nil {
+			err = k.owners.quotas.LoadRates(ctx, st)
+		}
+		if err == nil {
+			err = k.audits.Open(ctx, st)
+		}
 		return err
 	})
 	return st, err
 }
 
-func (k *Keeper) readReplica(ctx context.Context) (*tables.Tables, error) {
-	k.forget()
-	st := &tables.Tables{Mounts: &mount.Table{}, Engines: map[string]engine.Engine{}, Policies: map[string]*policy.Policy{}, ACLs: tables.NewACLs()}
-	salt, ok, err := k.records.Get(ctx, token.SaltKey)
-	if err != nil || !ok {
-		return nil, sealed.OrMissing(err, token.SaltKey)
+// table is what a read goes by now; nil where it is the active server's to answer.
+func (s *replica) table() *tables.Tables {
+	st := s.state.Load()
+	if s.at.Load() != s.gen.Load() || !s.k.Standby() {
+		return nil
 	}
-	st.Book = &token.Book{Reader: k.records, Salt: salt}
-	if err := k.loadTables(ctx, st, func(e *mount.Entry, salt []byte) (engine.Engine, error) {
-		if !readHere[e.Type] {
-			return nil, nil
-		}
-		return k.owners.mounts.Engine(e, salt)
-	}); err != nil {
-		return nil, err
-	}
-	if err := k.owners.quotas.LoadRates(ctx, st); err != nil {
-		return nil, err
-	}
-	return st, k.audits.Open(ctx, st)
+	return st
 }
 
 // ReadHere answers a read of a secret on a standby from this server's copy. False: it is the active server's to answer,
 // and nothing was done or recorded here.
-func (k *Keeper) ReadHere(ctx context.Context, r *secrets.Request) (*task.Reply, bool) {
+func (s *replica) ReadHere(ctx context.Context, r *secrets.Request) (*task.Reply, bool) {
 	if (r.Op != secrets.Read && r.Op != secrets.List) || r.Wrap != 0 || r.Token == "" {
 		return nil, false
 	}
-	defer k.gate.Hold()() // nothing of a copy is read, and cached, in a reign of this server's own
-	st := k.replica.state.Load()
-	if st == nil || k.replica.at.Load() != k.replica.gen.Load() || !k.Standby() {
+	defer s.k.gate.Hold()() // nothing of a copy is read, and cached, in a reign of this server's own
+	t := s.judged(ctx, r)
+	if t == nil || t.Engine == nil || !s.allowed(ctx, t) {
 		return nil, false
 	}
-	if r.Now.IsZero() {
-		r.Now = k.cfg.Now()
+	return s.answer(ctx, t, func(resp *secrets.Response) bool {
+		return !resp.Missing && resp.Then == nil && resp.Auth == nil && resp.Lease == nil && len(resp.Ops) == 0
+	})
+}
+
+// IsLocal is whether a path tells of the server that it is asked of, and not of the cluster.
+func IsLocal(path string) bool {
+	switch path {
+	case "sys/host-info", "sys/in-flight-req", "sys/monitor", "sys/metrics", "sys/config/state/sanitized", "sys/pprof":
+		return true
 	}
+	return strings.HasPrefix(path, "sys/pprof/")
+}
+
+// LocalHere answers a path that tells of this server, on a standby that can judge who asks by its copy. False: it
+// cannot, and nothing was done or recorded.
+func (s *replica) LocalHere(ctx context.Context, r *secrets.Request) (*task.Reply, bool) {
+	if r.Op != secrets.Read || r.Wrap != 0 || r.Token == "" || !IsLocal(r.Path) {
+		return nil, false
+	}
+	release := s.k.gate.Hold()
+	t := s.judged(ctx, r)
+	ok := t != nil && t.Entry.Type == "system"
+	if ok {
+		t.Engine = s.k.owners.system
+		ok = s.allowed(ctx, t)
+	}
+	release() // no lock is held while it answers: a profile takes its time
+	if !ok {
+		return nil, false
+	}
+	return s.answer(ctx, t, func(*secrets.Response) bool { return true })
+}
+
+// judged is the task of a request that has a mount here and is within the rate limits; nil of others.
+func (s *replica) judged(ctx context.Context, r *secrets.Request) *task.Task {
+	st := s.table()
+	if st == nil {
+		return nil
+	}
+	t := s.k.newTask(st, r)
+	if t.Entry == nil || s.k.admit(ctx, t) != nil {
+		return nil
+	}
+	return t
+}
+
+// answer gives an answer that is one to give here, once it is recorded.
+func (s *replica) answer(ctx context.Context, t *task.Task, plain func(*secrets.Response) bool) (*task.Reply, bool) {
 	begin := time.Now()
-	t := &task.Task{Request: r, Tables: st, Flight: flight.Entry{Request: r, Method: r.Op.String()}}
-	defer k.flying.Begin(&t.Flight).End(&t.Flight)
-	t.Entry, r.Rest = st.Mounts.Route(r.Path)
-	if t.Entry == nil || st.Engines[t.Entry.Accessor] == nil || k.admit(ctx, t) != nil {
-		return nil, false
-	}
-	r.Mount = t.Entry.Path
-	t.Engine, t.View = st.Engines[t.Entry.Accessor], k.records.At(t.Entry.Prefix())
-	if !k.allowedHere(ctx, t) {
-		return nil, false
-	}
-	resp, err := t.Handle(ctx, r)
-	if err != nil || resp.Missing || resp.Then != nil || resp.Auth != nil || resp.Lease != nil || len(resp.Ops) > 0 {
+	defer s.k.flying.Begin(&t.Flight).End(&t.Flight)
+	resp, err := t.Handle(ctx, t.Request)
+	if err != nil || !plain(resp) {
 		return nil, false
 	}
 	reply := &task.Reply{Response: resp, Mount: t.Entry}
-	if !k.recordedHere(ctx, t, reply) {
+	if !s.recorded(ctx, t, reply) {
 		return nil, false
 	}
-	k.meters.done(ctx, t, begin, reply)
+	s.k.meters.done(ctx, t, begin, reply)
 	return reply, true
 }
 
-// allowedHere is whether the token and its policies surely allow a read.
-func (k *Keeper) allowedHere(ctx context.Context, t *task.Task) bool {
-	h, err := k.rights.Known(ctx, t.Tables, t.Token, t.Now, t.Remote)
+// allowed is whether the token and its policies surely allow a read.
+func (s *replica) allowed(ctx context.Context, t *task.Task) bool {
+	h, err := s.k.rights.Known(ctx, t.Tables, t.Token, t.Now, t.Remote)
 	if err != nil || h.Uses != 0 {
 		return false
 	}
@@ -207,36 +243,31 @@ func (k *Keeper) allowedHere(ctx context.Context, t *task.Task) bool {
 	return verdict.Allowed
 }
 
-// recordedHere records request and answer on this server's audit devices. A read has no effect, so both go before the
+// recorded records request and answer on this server's audit devices. A read has no effect, so both go before the
 // answer.
-func (k *Keeper) recordedHere(ctx context.Context, t *task.Task, reply *task.Reply) bool {
+func (s *replica) recorded(ctx context.Context, t *task.Task, reply *task.Reply) bool {
 	if len(t.Tables.Audits) == 0 {
 		return true
 	}
-	e := k.audits.Entry(t, nil)
+	e := s.k.audits.Entry(t, nil)
 	if audit.Record(ctx, t.Tables.Audits, e) != nil {
 		return false
 	}
-	e.Answer, e.Time, e.Response = true, k.cfg.Now(), auditing.Answered(reply)
+	e.Answer, e.Time, e.Response = true, s.k.cfg.Now(), auditing.Answered(reply)
 	return audit.Record(context.WithoutCancel(ctx), t.Tables.Audits, e) == nil
 }
 
 // AuditedHeaders calls take with the name of each header that is recorded, in lower case. None while nothing records.
-func (k *Keeper) AuditedHeaders(take func(name string)) {
-	st := k.gate.Load()
-	if st == nil {
-		st = k.replica.state.Load()
-	}
-	if st == nil || len(st.Audits) == 0 {
-		return
-	}
-	for name := range st.Headers {
-		take(name)
+func (s *replica) AuditedHeaders(take func(name string)) {
+	if st := cmp.Or(s.k.gate.Load(), s.state.Load()); st != nil && len(st.Audits) > 0 {
+		for name := range st.Headers {
+			take(name)
+		}
 	}
 }
 
 // AuditsHeaders reports whether any is recorded.
-func (k *Keeper) AuditsHeaders() bool {
-	st := k.gate.Load()
+func (s *replica) AuditsHeaders() bool {
+	st := s.k.gate.Load()
 	return st != nil && len(st.Audits) > 0 && len(st.Headers) > 0
 }
