@@ -45,11 +45,15 @@ func TestUserpass(t *testing.T) {
 	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/mounts/up", `{"type":"userpass"}`)
 	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/auth/up", `{"type":"kv"}`)
 	h.ok(secrets.Update, "sys/auth/userpass", `{"type":"userpass"}`)
-	h.ok(secrets.Update, "auth/userpass/users/Ann", `{"password":"s3cret","token_policies":"app,App","token_ttl":"10m","token_max_ttl":"1h"}`)
+	h.ok(secrets.Update, "auth/userpass/users/Ann",
+		`{"password":"s3cret","token_policies":"app,App","token_ttl":"10m","token_max_ttl":"1h"}`)
 	h.refused(errkind.Invalid, h.root, secrets.Update, "auth/userpass/users/bob", `{}`)
-	h.refused(errkind.Invalid, h.root, secrets.Update, "auth/userpass/users/bob", `{"password":"x","token_type":"batch","token_period":"1h"}`)
-	h.refused(errkind.Invalid, h.root, secrets.Update, "auth/userpass/users/bob", `{"password":"x","token_bound_cidrs":"nowhere"}`)
-	if r := h.ok(secrets.Read, "auth/userpass/users/ann", ""); field(t, r, "token_ttl") != 600.0 || fmt.Sprint(field(t, r, "token_policies")) != "[app]" || strings.Contains(string(r.Data), "password") {
+	h.refused(errkind.Invalid, h.root, secrets.Update, "auth/userpass/users/bob",
+		`{"password":"x","token_type":"batch","token_period":"1h"}`)
+	h.refused(errkind.Invalid, h.root, secrets.Update, "auth/userpass/users/bob",
+		`{"password":"x","token_bound_cidrs":"nowhere"}`)
+	if r := h.ok(secrets.Read, "auth/userpass/users/ann", ""); field(t, r, "token_ttl") != 600.0 || fmt.Sprint(field(t, r,
+		"token_policies")) != "[app]" || strings.Contains(string(r.Data), "password") {
 		t.Errorf("the user reads %s", r.Data)
 	}
 	if r := h.ok(secrets.List, "auth/userpass/users/", ""); string(r.Data) != `{"keys":["ann"]}` {
@@ -59,7 +63,8 @@ func TestUserpass(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if tok := r.Token; tok.DisplayName != "userpass-ann" || tok.Meta["username"] != "ann" || tok.Left != 10*time.Minute || fmt.Sprint(tok.Policies) != "[app default]" || tok.Parent != "" || !tok.Renewable {
+	if tok := r.Token; tok.DisplayName != "userpass-ann" || tok.Meta["username"] != "ann" || tok.Left != 10*time.Minute ||
+		fmt.Sprint(tok.Policies) != "[app default]" || tok.Parent != "" || !tok.Renewable {
 		t.Errorf("the login gave %+v", tok.Token)
 	}
 	if _, err := h.as(r.Token.ID, secrets.Read, "auth/token/lookup-self", ""); err != nil {
@@ -93,7 +98,8 @@ func TestBruteForceIsLockedOut(t *testing.T) {
 		wg.Go(func() {
 			for range 5 {
 				name := []string{"ann", "ANN", "Ann"}[i%3]
-				_, err := h.Handle(context.Background(), &secrets.Request{Op: secrets.Update, Path: "auth/userpass/login/" + name, Body: []byte(`{"password":"guess"}`)})
+				_, err := h.Handle(context.Background(), &secrets.Request{Op: secrets.Update, Path: "auth/userpass/login/" + name,
+					Body: []byte(`{"password":"guess"}`)})
 				switch {
 				case errkind.Is(err, errkind.Invalid):
 					answered.Add(1)
@@ -121,8 +127,9 @@ func (h *house) role(body string) (roleID string) {
 }
 
 func (h *house) login(role, secret string) (*task.Reply, error) {
-	return h.Handle(context.Background(), &secrets.Request{Op: secrets.Update, Path: "auth/approle/login", Remote: netip.MustParseAddr("10.1.2.3"),
-		Body: []byte(`{"role_id":"` + role + `","secret_id":"` + secret + `"}`)})
+	return h.Handle(context.Background(), &secrets.Request{Op: secrets.Update, Path: "auth/approle/login",
+		Remote: netip.MustParseAddr("10.1.2.3"),
+		Body:   []byte(`{"role_id":"` + role + `","secret_id":"` + secret + `"}`)})
 }
 
 func TestApprole(t *testing.T) {
@@ -140,7 +147,8 @@ func TestApprole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Token.Meta["role_name"] != "app" || r.Token.Meta["k"] != "v" || r.Token.Period != time.Hour || fmt.Sprint(r.Token.Policies) != "[app default]" {
+	if r.Token.Meta["role_name"] != "app" || r.Token.Meta["k"] != "v" || r.Token.Period != time.Hour ||
+		fmt.Sprint(r.Token.Policies) != "[app default]" {
 		t.Errorf("the login gave %+v", r.Token.Token)
 	}
 	if _, err := h.login(id, "x"); !errkind.Is(err, errkind.Invalid) {
@@ -149,16 +157,20 @@ func TestApprole(t *testing.T) {
 	if _, err := h.login("x", secret); !errkind.Is(err, errkind.Invalid) {
 		t.Errorf("with a wrong role id: %v", err)
 	}
-	if r := h.ok(secrets.List, "auth/approle/role/app/secret-id/", ""); fmt.Sprint(field(t, r, "keys")) != "["+accessor+"]" {
+	if r := h.ok(secrets.List, "auth/approle/role/app/secret-id/", ""); fmt.Sprint(field(t, r,
+		"keys")) != "["+accessor+"]" {
 		t.Errorf("the accessors are %s", r.Data)
 	}
-	for path, name := range map[string]string{"secret-id/lookup": "secret_id", "secret-id-accessor/lookup": "secret_id_accessor"} {
+	for path, name := range map[string]string{"secret-id/lookup": "secret_id",
+		"secret-id-accessor/lookup": "secret_id_accessor"} {
 		value := map[string]string{"secret_id": secret, "secret_id_accessor": accessor}[name]
-		if r := h.ok(secrets.Update, "auth/approle/role/app/"+path, text(t, map[string]string{name: value})); field(t, r, "secret_id_ttl") != 7200.0 {
+		if r := h.ok(secrets.Update, "auth/approle/role/app/"+path, text(t, map[string]string{name: value})); field(t, r,
+			"secret_id_ttl") != 7200.0 {
 			t.Errorf("%s: %s", path, r.Data)
 		}
 	}
-	h.refused(errkind.NotFound, h.root, secrets.Update, "auth/approle/role/app/secret-id-accessor/lookup", `{"secret_id_accessor":"x"}`)
+	h.refused(errkind.NotFound, h.root, secrets.Update, "auth/approle/role/app/secret-id-accessor/lookup",
+		`{"secret_id_accessor":"x"}`)
 	h.ok(secrets.Update, "auth/approle/role/app/secret-id-ttl", `{"secret_id_ttl":"5h"}`)
 	if r := h.ok(secrets.Read, "auth/approle/role/app/secret-id-ttl", ""); field(t, r, "secret_id_ttl") != 18000.0 {
 		t.Errorf("one parameter: %s", r.Data)
@@ -172,7 +184,8 @@ func TestApprole(t *testing.T) {
 	if r := h.ok(secrets.Update, "auth/approle/tidy/secret-id", ""); r.Status != 202 || len(r.Warnings) != 1 {
 		t.Errorf("tidy: %+v", r)
 	}
-	h.ok(secrets.Update, "auth/approle/role/app/secret-id-accessor/destroy", text(t, map[string]string{"secret_id_accessor": accessor}))
+	h.ok(secrets.Update, "auth/approle/role/app/secret-id-accessor/destroy", text(t,
+		map[string]string{"secret_id_accessor": accessor}))
 	if _, err := h.login(id, secret); !errkind.Is(err, errkind.Invalid) {
 		t.Errorf("with one that was destroyed: %v", err)
 	}

@@ -33,7 +33,8 @@ type responder struct {
 }
 
 func newResponder(h *house, ca *signer) *responder {
-	r := &responder{t: h.t.(*testing.T), status: 200, issuer: ca.cert, by: ca.cert, key: ca.key, answer: ocsp.Response{Status: ocsp.Good, ThisUpdate: h.now, NextUpdate: h.now.Add(time.Hour)}}
+	r := &responder{t: h.t.(*testing.T), status: 200, issuer: ca.cert, by: ca.cert, key: ca.key,
+		answer: ocsp.Response{Status: ocsp.Good, ThisUpdate: h.now, NextUpdate: h.now.Add(time.Hour)}}
 	r.Server = httptest.NewServer(r)
 	h.t.Cleanup(r.Close)
 	return r
@@ -71,7 +72,8 @@ func ocspHouse(t *testing.T, more map[string]any) (*house, *signer) {
 	h := newHouse(t)
 	ca := newSigner(t, h.now)
 	h.ok(secrets.Update, "sys/auth/cert", `{"type":"cert"}`)
-	role := map[string]any{"certificate": pemOf(ca.cert.Raw), "token_policies": "app", "token_ttl": "1h", "ocsp_enabled": true}
+	role := map[string]any{"certificate": pemOf(ca.cert.Raw), "token_policies": "app", "token_ttl": "1h",
+		"ocsp_enabled": true}
 	for name, v := range more {
 		role[name] = v
 	}
@@ -129,7 +131,8 @@ func TestCertOCSP(t *testing.T) {
 		t.Errorf("with ocsp_fail_open a revoked one: %v", err)
 	}
 	role := string(h.ok(secrets.Read, "auth/cert/certs/web", "").Data)
-	if !strings.Contains(role, `"ocsp_enabled":true`) || !strings.Contains(role, `"ocsp_fail_open":true`) || !strings.Contains(role, `"ocsp_max_retries":1`) {
+	if !strings.Contains(role, `"ocsp_enabled":true`) || !strings.Contains(role, `"ocsp_fail_open":true`) ||
+		!strings.Contains(role, `"ocsp_max_retries":1`) {
 		t.Errorf("the role reads %s", role)
 	}
 }
@@ -149,7 +152,10 @@ func TestCVE_2024_2660_AnswersOfRespondersAreChecked(t *testing.T) {
 		"of the future": func(r *responder) {
 			r.answer.ThisUpdate, r.answer.NextUpdate = h.now.Add(time.Hour), h.now.Add(2*time.Hour)
 		},
-		"old and without next": func(r *responder) { r.answer.ThisUpdate, r.answer.NextUpdate = h.now.Add(-48*time.Hour), time.Time{} },
+		"old and without next": func(r *responder) {
+			r.answer.ThisUpdate, r.answer.NextUpdate = h.now.Add(-48*time.Hour),
+				time.Time{}
+		},
 		"of a plain certificate of the authority": func(r *responder) {
 			r.key = ca.newKey()
 			r.by = ca.leafOf(r.key, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth})
@@ -173,16 +179,20 @@ func TestCVE_2024_2660_AnswersOfRespondersAreChecked(t *testing.T) {
 		for what, c := range map[string]struct {
 			servers []string
 			in      bool
-		}{"good, revoked": {[]string{good.URL, revoked.URL}, !all}, "revoked, good": {[]string{revoked.URL, good.URL}, false}, "broken, revoked": {[]string{broken.URL, revoked.URL}, false},
-			"broken, good": {[]string{broken.URL, good.URL}, !all}, "good, good": {[]string{good.URL, good.URL + "/2"}, true}, "broken": {[]string{broken.URL}, false}} {
-			h.ok(secrets.Update, "auth/cert/certs/web", text(t, map[string]any{"ocsp_servers_override": c.servers, "ocsp_query_all_servers": all}))
+		}{"good, revoked": {[]string{good.URL, revoked.URL}, !all}, "revoked, good": {[]string{revoked.URL, good.URL}, false},
+			"broken, revoked": {[]string{broken.URL, revoked.URL}, false},
+			"broken, good":    {[]string{broken.URL, good.URL}, !all}, "good, good": {[]string{good.URL, good.URL + "/2"}, true},
+			"broken": {[]string{broken.URL}, false}} {
+			h.ok(secrets.Update, "auth/cert/certs/web", text(t, map[string]any{"ocsp_servers_override": c.servers,
+				"ocsp_query_all_servers": all}))
 			if err := h.certLogin(ca.leaf(nil)); (err == nil) != c.in {
 				t.Errorf("%s, all=%t: %v", what, all, err)
 			}
 		}
 	}
 	foreign := newResponder(h, evil)
-	h.ok(secrets.Update, "auth/cert/certs/web", text(t, map[string]any{"ocsp_servers_override": foreign.URL, "ocsp_ca_certificates": pemOf(evil.cert.Raw)}))
+	h.ok(secrets.Update, "auth/cert/certs/web", text(t, map[string]any{"ocsp_servers_override": foreign.URL,
+		"ocsp_ca_certificates": pemOf(evil.cert.Raw)}))
 	if err := h.certLogin(ca.leaf(nil)); err != nil {
 		t.Errorf("a responder of the role's own authority: %v", err)
 	}
@@ -191,7 +201,8 @@ func TestCVE_2024_2660_AnswersOfRespondersAreChecked(t *testing.T) {
 // leafOf makes a certificate of a key of one's own.
 func (s *signer) leafOf(key *ecdsa.PrivateKey, uses []x509.ExtKeyUsage) *x509.Certificate {
 	s.last++
-	c := &x509.Certificate{SerialNumber: big.NewInt(100 + s.last), Subject: s.cert.Subject, NotBefore: s.cert.NotBefore, NotAfter: s.cert.NotAfter, ExtKeyUsage: uses}
+	c := &x509.Certificate{SerialNumber: big.NewInt(100 + s.last), Subject: s.cert.Subject, NotBefore: s.cert.NotBefore,
+		NotAfter: s.cert.NotAfter, ExtKeyUsage: uses}
 	der, err := x509.CreateCertificate(rand.Reader, c, s.cert, &key.PublicKey, s.key)
 	if err == nil {
 		c, err = x509.ParseCertificate(der)
@@ -220,9 +231,11 @@ func TestCertListsAreFetched(t *testing.T) {
 	defer srv.Close()
 	serve := func(by *signer, revoked ...*x509.Certificate) {
 		t.Helper()
-		l := &x509.RevocationList{Number: big.NewInt(h.now.Unix()), ThisUpdate: h.now, NextUpdate: h.now.Add(10 * time.Minute)}
+		l := &x509.RevocationList{Number: big.NewInt(h.now.Unix()), ThisUpdate: h.now,
+			NextUpdate: h.now.Add(10 * time.Minute)}
 		for _, c := range revoked {
-			l.RevokedCertificateEntries = append(l.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: c.SerialNumber, RevocationTime: h.now})
+			l.RevokedCertificateEntries = append(l.RevokedCertificateEntries,
+				x509.RevocationListEntry{SerialNumber: c.SerialNumber, RevocationTime: h.now})
 		}
 		der, err := x509.CreateRevocationList(rand.Reader, l, by.cert, by.key)
 		if err != nil {

@@ -21,7 +21,8 @@ func TestCVE_2026_63131_ListsAreDeniedByTheNarrowerRule(t *testing.T) {
 	h := newHouse(t)
 	h.ok(secrets.Update, "secret/team/private/a", `{"x":"1"}`)
 	h.ok(secrets.Update, "secret/team/open/a", `{"x":"1"}`)
-	for i, deny := range []string{"secret/team/private/*", "secret/team/private*", "secret/team/private/", "secret/team/+/*"} {
+	for i, deny := range []string{"secret/team/private/*", "secret/team/private*", "secret/team/private/",
+		"secret/team/+/*"} {
 		name := fmt.Sprint("lister-", i)
 		h.policy(name, `path "secret/*" { capabilities = ["list", "read"] } path "`+deny+`" { capabilities = ["deny"] }`)
 		token := h.token(`{"policies":["` + name + `"],"no_default_policy":true}`)
@@ -54,11 +55,13 @@ func TestCVE_2026_115362_SecretIDsEndByThemselves(t *testing.T) {
 func TestCVE_2026_55776_ImpossibleKeysAreRefused(t *testing.T) {
 	h := newHouse(t)
 	h.ok(secrets.Update, "sys/mounts/transit", `{"type":"transit"}`)
-	for _, kind := range []string{"rsa-2048", "rsa-3072", "rsa-4096", "ecdsa-p256", "ecdsa-p384", "ecdsa-p521", "hmac", "none"} {
+	for _, kind := range []string{"rsa-2048", "rsa-3072", "rsa-4096", "ecdsa-p256", "ecdsa-p384", "ecdsa-p521", "hmac",
+		"none"} {
 		for _, more := range []string{`"derived":true`, `"derived":"true","convergent_encryption":true`} {
 			path := "transit/keys/" + kind
 			h.refused(errkind.Invalid, h.root, secrets.Update, path, `{"type":"`+kind+`",`+more+`}`)
-			h.refused(errkind.Invalid, h.root, secrets.Update, path, `{"type":"`+kind+`",`+more+`}`) // a lock that was left behind would show here
+			h.refused(errkind.Invalid, h.root, secrets.Update, path,
+				`{"type":"`+kind+`",`+more+`}`) // a lock that was left behind would show here
 			h.refused(errkind.NotFound, h.root, secrets.Read, path, "")
 		}
 	}
@@ -71,7 +74,8 @@ func TestCVE_2026_115365_NamesOfPoliciesLeadNowhere(t *testing.T) {
 	h.policy("strong", `path "secret/*" { capabilities = ["read", "list"] }`)
 	h.ok(secrets.Update, "secret/a", `{"x":"1"}`)
 	h.token(`{"policies":["strong"]}`) // it is compiled and kept
-	for _, name := range []string{"../strong", "./strong", "ns/../strong", "/strong", "strong/", "root/../strong", "sys/policy/strong", "ns1/strong", "..", "strong\x00", "acl/strong", "../../core/strong", "ns1/../root", "../root"} {
+	for _, name := range []string{"../strong", "./strong", "ns/../strong", "/strong", "strong/", "root/../strong",
+		"sys/policy/strong", "ns1/strong", "..", "strong\x00", "acl/strong", "../../core/strong", "ns1/../root", "../root"} {
 		body := text(t, map[string]any{"policies": []string{name}, "no_default_policy": true})
 		r, err := h.as(h.root, secrets.Update, "auth/token/create", body)
 		if err != nil {
@@ -88,18 +92,22 @@ func TestCVE_2026_115358_MalformedPairsAreNotRecorded(t *testing.T) {
 	t.Cleanup(h.Seal)
 	h.audits.Config.Rules.Folder = t.TempDir()
 	log := filepath.Join(h.audits.Config.Rules.Folder, "log")
-	h.ok(secrets.Update, "sys/audit/file", text(t, map[string]any{"type": "file", "options": map[string]string{"file_path": log}}))
+	h.ok(secrets.Update, "sys/audit/file", text(t, map[string]any{"type": "file",
+		"options": map[string]string{"file_path": log}}))
 	h.ok(secrets.Update, "sys/auth/approle", `{"type":"approle"}`)
 	h.ok(secrets.Update, "sys/auth/jwt", `{"type":"jwt"}`)
 	h.role(`{"token_policies":"app"}`)
 	for path, bodies := range map[string][]string{
-		"identity/entity":                      {`{"metadata":"PLANTED"}`, `{"metadata":["PLANTED"]}`, `{"metadata":{"a":["PLANTED"]}}`, `{"metadata":"{PLANTED"}`},
-		"auth/approle/role/app/secret-id":      {`{"metadata":"PLANTED"}`, `{"metadata":"{\"a\":[\"PLANTED\"]}"}`},
-		"auth/approle/role/app/secret-id-ttl":  {`{"secret_id_ttl":"PLANTED"}`},
-		"auth/jwt/role/r":                      {`{"role_type":"jwt","user_claim":"sub","bound_claims":"PLANTED"}`, `{"role_type":"jwt","user_claim":"sub","claim_mappings":"PLANTED"}`},
-		"kv2/metadata/a":                       {`{"custom_metadata":"PLANTED"}`, `{"custom_metadata":{"a":["PLANTED"]}}`},
-		"sys/mounts/kv2/tune":                  {`{"options":"PLANTED"}`, `{"passthrough_request_headers":{"a":"PLANTED"}}`},
-		"auth/token/create":                    {`{"meta":"PLANTED"}`, `{"meta":{"a":["PLANTED"]}}`, `{"num_uses":"PLANTED"}`},
+		"identity/entity": {`{"metadata":"PLANTED"}`, `{"metadata":["PLANTED"]}`,
+			`{"metadata":{"a":["PLANTED"]}}`, `{"metadata":"{PLANTED"}`},
+		"auth/approle/role/app/secret-id":     {`{"metadata":"PLANTED"}`, `{"metadata":"{\"a\":[\"PLANTED\"]}"}`},
+		"auth/approle/role/app/secret-id-ttl": {`{"secret_id_ttl":"PLANTED"}`},
+		"auth/jwt/role/r": {`{"role_type":"jwt","user_claim":"sub","bound_claims":"PLANTED"}`,
+			`{"role_type":"jwt","user_claim":"sub","claim_mappings":"PLANTED"}`},
+		"kv2/metadata/a":      {`{"custom_metadata":"PLANTED"}`, `{"custom_metadata":{"a":["PLANTED"]}}`},
+		"sys/mounts/kv2/tune": {`{"options":"PLANTED"}`, `{"passthrough_request_headers":{"a":"PLANTED"}}`},
+		"auth/token/create": {`{"meta":"PLANTED"}`, `{"meta":{"a":["PLANTED"]}}`,
+			`{"num_uses":"PLANTED"}`},
 		"auth/approle/role/app/bind-secret-id": {`{"bind_secret_id":"PLANTED"}`},
 	} {
 		for _, body := range bodies {
@@ -109,7 +117,8 @@ func TestCVE_2026_115358_MalformedPairsAreNotRecorded(t *testing.T) {
 		}
 	}
 	h.Seal() // writes what waits
-	if raw, err := os.ReadFile(log); err != nil || strings.Contains(string(raw), "PLANTED") || !strings.Contains(string(raw), "claim_mappings") {
+	if raw, err := os.ReadFile(log); err != nil || strings.Contains(string(raw), "PLANTED") ||
+		!strings.Contains(string(raw), "claim_mappings") {
 		t.Errorf("the audit log repeats what could not be read, or says nothing: %v", err)
 	}
 }
@@ -118,19 +127,23 @@ func TestCVE_2026_115358_MalformedPairsAreNotRecorded(t *testing.T) {
 func TestCVE_2025_64761_GroupsGiveNoRoot(t *testing.T) {
 	h := newHouse(t)
 	h.users("ann")
-	h.policy("operator", `path "identity/*" { capabilities = ["create", "read", "update", "patch", "delete", "list"] } path "sys/policies/acl/*" { capabilities = ["create", "update"] }`)
+	h.policy("operator",
+		`path "identity/*" { capabilities = ["create", "read", "update", "patch", "delete", "list"] } path "sys/policies/acl/*" { capabilities = ["create", "update"] }`)
 	operator := h.token(`{"policies":["operator"]}`)
 	ann := h.loginAs("ann")
 	for _, name := range []string{"root", "ROOT", " root ", "Root\t", "root,default"} {
-		for path, more := range map[string]string{"identity/group": `"member_entity_ids":["` + ann.Entity + `"],`, "identity/group/name/g": `"member_entity_ids":["` + ann.Entity + `"],`,
+		for path, more := range map[string]string{"identity/group": `"member_entity_ids":["` + ann.Entity + `"],`,
+			"identity/group/name/g":            `"member_entity_ids":["` + ann.Entity + `"],`,
 			"identity/entity/id/" + ann.Entity: "", "identity/entity": `"id":"` + ann.Entity + `",`} {
-			for _, form := range []string{`"` + strings.ReplaceAll(name, "\t", `\t`) + `"`, `["` + strings.ReplaceAll(name, "\t", `\t`) + `"]`} {
+			for _, form := range []string{`"` + strings.ReplaceAll(name, "\t", `\t`) + `"`, `["` + strings.ReplaceAll(name, "\t",
+				`\t`) + `"]`} {
 				_, _ = h.as(operator, secrets.Update, path, `{`+more+`"policies":`+form+`}`)
 				h.refused(errkind.Denied, ann.ID, secrets.Read, "sys/mounts", "")
 			}
 		}
 	}
-	h.refused(errkind.Invalid, operator, secrets.Update, "sys/policies/acl/root", `{"policy":"path \"*\" { capabilities = [\"sudo\"] }"}`)
+	h.refused(errkind.Invalid, operator, secrets.Update, "sys/policies/acl/root",
+		`{"policy":"path \"*\" { capabilities = [\"sudo\"] }"}`)
 	h.ok(secrets.Update, "identity/group", `{"name":"ops","policies":["operator"],"member_entity_ids":["`+ann.Entity+`"]}`)
 	if _, err := h.as(ann.ID, secrets.List, "identity/group/name/", ""); errors.Is(err, rights.ErrDenied) {
 		t.Error("a group gives no policy at all, so the test shows nothing")

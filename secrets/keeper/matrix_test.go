@@ -19,13 +19,20 @@ import (
 // openRoutes need no token. A path that joins them has to be written down here, and defended.
 var openRoutes = []string{
 	"sys/wrapping/unwrap", "sys/wrapping/rewrap", "sys/wrapping/lookup", "sys/replication/status",
-	"auth/userpass/login/status", "auth/approle/login", "auth/jwt/login", "auth/oidc/login", "auth/kubernetes/login", "auth/cert/login",
-	"auth/jwt/oidc/auth_url", "auth/jwt/oidc/callback", "auth/oidc/oidc/auth_url", "auth/oidc/oidc/callback", "identity/oidc/.well-known/openid-configuration", "identity/oidc/.well-known/keys",
-	"pki/ca", "pki/ca/pem", "pki/ca_chain", "pki/cert/status", "pki/cert/status/raw", "pki/cert/status/raw/pem", "pki/crl", "pki/crl/pem", "pki/crl/delta", "pki/crl/delta/pem",
-	"pki/issuers/", "pki/ocsp", "pki/ocsp/status", "pki/issuer/status/json", "pki/issuer/status/pem", "pki/issuer/status/der", "pki/issuer/status/crl", "pki/issuer/status/crl/pem",
-	"pki/unified-crl", "pki/unified-crl/pem", "pki/unified-crl/delta", "pki/unified-crl/delta/pem", "pki/unified-ocsp", "pki/unified-ocsp/status", "pki/issuer/status/unified-crl",
-	"pki/issuer/status/unified-crl/pem", "pki/issuer/status/unified-crl/der", "pki/issuer/status/unified-crl/delta", "pki/issuer/status/unified-crl/delta/pem", "pki/issuer/status/unified-crl/delta/der",
-	"pki/issuer/status/crl/der", "pki/issuer/status/crl/delta", "pki/issuer/status/crl/delta/pem", "pki/issuer/status/crl/delta/der",
+	"auth/userpass/login/status", "auth/approle/login", "auth/jwt/login", "auth/oidc/login", "auth/kubernetes/login",
+	"auth/cert/login",
+	"auth/jwt/oidc/auth_url", "auth/jwt/oidc/callback", "auth/oidc/oidc/auth_url", "auth/oidc/oidc/callback",
+	"identity/oidc/.well-known/openid-configuration", "identity/oidc/.well-known/keys",
+	"pki/ca", "pki/ca/pem", "pki/ca_chain", "pki/cert/status", "pki/cert/status/raw", "pki/cert/status/raw/pem", "pki/crl",
+	"pki/crl/pem", "pki/crl/delta", "pki/crl/delta/pem",
+	"pki/issuers/", "pki/ocsp", "pki/ocsp/status", "pki/issuer/status/json", "pki/issuer/status/pem",
+	"pki/issuer/status/der", "pki/issuer/status/crl", "pki/issuer/status/crl/pem",
+	"pki/unified-crl", "pki/unified-crl/pem", "pki/unified-crl/delta", "pki/unified-crl/delta/pem", "pki/unified-ocsp",
+	"pki/unified-ocsp/status", "pki/issuer/status/unified-crl",
+	"pki/issuer/status/unified-crl/pem", "pki/issuer/status/unified-crl/der", "pki/issuer/status/unified-crl/delta",
+	"pki/issuer/status/unified-crl/delta/pem", "pki/issuer/status/unified-crl/delta/der",
+	"pki/issuer/status/crl/der", "pki/issuer/status/crl/delta", "pki/issuer/status/crl/delta/pem",
+	"pki/issuer/status/crl/delta/der",
 }
 
 // ownRoutes need a token and no policy: what they tell depends on the token's rights.
@@ -92,22 +99,29 @@ func TestDefaultDenyMatrix(t *testing.T) {
 		}
 		h.ok(secrets.Update, "sys/policy/only-"+word, text(t, map[string]string{"policy": rules.String()}))
 	}
-	h.ok(secrets.Update, "sys/policy/unrelated", `{"policy":"path \"unrelated/*\" { capabilities = [\"create\", \"read\", \"update\", \"patch\", \"delete\", \"list\", \"sudo\"] }"}`)
+	h.ok(secrets.Update, "sys/policy/unrelated",
+		`{"policy":"path \"unrelated/*\" { capabilities = [\"create\", \"read\", \"update\", \"patch\", \"delete\", \"list\", \"sudo\"] }"}`)
 	token := func(policy string) *task.Issued {
-		return h.ok(secrets.Update, "auth/token/create", `{"policies":["`+policy+`"],"no_default_policy":true,"ttl":"1h"}`).Token
+		return h.ok(secrets.Update, "auth/token/create",
+			`{"policies":["`+policy+`"],"no_default_policy":true,"ttl":"1h"}`).Token
 	}
 	expired := h.ok(secrets.Update, "auth/token/create", `{"policies":["root"],"ttl":"1s"}`).Token.ID
 	revoked := h.ok(secrets.Update, "auth/token/create", `{"policies":["root"]}`).Token.ID
 	h.ok(secrets.Update, "auth/token/revoke", `{"token":"`+revoked+`"}`)
-	batch := h.ok(secrets.Update, "auth/token/create", `{"policies":["unrelated"],"type":"batch","no_default_policy":true,"ttl":"1h"}`).Token.ID
-	wrapping, err := h.Handle(t.Context(), &secrets.Request{Op: secrets.Update, Path: "sys/wrapping/wrap", Body: []byte(`{"a":"b"}`), Token: h.root, Wrap: time.Hour})
+	batch := h.ok(secrets.Update, "auth/token/create",
+		`{"policies":["unrelated"],"type":"batch","no_default_policy":true,"ttl":"1h"}`).Token.ID
+	wrapping, err := h.Handle(t.Context(), &secrets.Request{Op: secrets.Update, Path: "sys/wrapping/wrap",
+		Body: []byte(`{"a":"b"}`), Token: h.root, Wrap: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.wait(2 * time.Second)
-	nobodies := map[string]string{"no token": "", "a wrong token": "hvs.wrong", "a batch token that nobody made": "hvb.AAAAwrong", "an expired root token": expired, "a revoked root token": revoked,
-		"an unrelated policy": token("unrelated").ID, "an unrelated batch token": batch, "an accessor": token("root").Accessor, "the root token's id cut short": h.root[:len(h.root)-1],
-		"the root token in capitals": strings.ToUpper(h.root), "a wrapping token": wrapping.Wrap.Token, "a policy's name": "root", "a space": " "}
+	nobodies := map[string]string{"no token": "", "a wrong token": "hvs.wrong",
+		"a batch token that nobody made": "hvb.AAAAwrong", "an expired root token": expired, "a revoked root token": revoked,
+		"an unrelated policy": token("unrelated").ID, "an unrelated batch token": batch,
+		"an accessor": token("root").Accessor, "the root token's id cut short": h.root[:len(h.root)-1],
+		"the root token in capitals": strings.ToUpper(h.root), "a wrapping token": wrapping.Wrap.Token,
+		"a policy's name": "root", "a space": " "}
 	count := 0
 	judge := func(who, id string, c cell, want bool) {
 		t.Helper()
@@ -138,7 +152,8 @@ func TestDefaultDenyMatrix(t *testing.T) {
 				}
 				continue
 			}
-			if live := who == "an unrelated policy" || who == "an unrelated batch token" || who == "a wrapping token"; own && live {
+			if live := who == "an unrelated policy" || who == "an unrelated batch token" || who == "a wrapping token"; own &&
+				live {
 				continue // it may ask; what it is told is judged elsewhere
 			}
 			if who == "a wrapping token" && c.path == "cubbyhole/response" {
@@ -181,7 +196,8 @@ func TestRightCapabilityIsEnough(t *testing.T) {
 		if engine.Matches(special.Open, rest) || slices.Contains([]string{"sys/seal", "sys/step-down"}, c.path) {
 			continue
 		}
-		acl := policy.Compile([]*policy.Policy{{Name: "p", Paths: []policy.Path{{Pattern: c.path, Capabilities: c.op.Need() | policy.Create | policy.Sudo}}}}, nil)
+		acl := policy.Compile([]*policy.Policy{{Name: "p", Paths: []policy.Path{{Pattern: c.path,
+			Capabilities: c.op.Need() | policy.Create | policy.Sudo}}}}, nil)
 		q := policy.Request{Path: c.path, Need: c.op.Need(), Protected: engine.Matches(special.Protected, rest)}
 		if !acl.Allow(&q).Allowed {
 			t.Errorf("%v %s is denied to who has the capability", c.op, c.path)

@@ -51,15 +51,18 @@ func counts(t *testing.T, reg *telemetry.Registry, when string, want map[string]
 // What a server counts of its own life: unsealing, sealing, and whether it is the active one.
 func TestMetersOfLife(t *testing.T) {
 	h, _, reg := meteredHouse(t)
-	counts(t, reg, "unsealed", map[string]uint64{"core.unseal": 1, "core.post_unseal": 1, "core.pre_seal": 0, "core.seal-internal": 0})
+	counts(t, reg, "unsealed", map[string]uint64{"core.unseal": 1, "core.post_unseal": 1, "core.pre_seal": 0,
+		"core.seal-internal": 0})
 	gauges := func(want string) {
 		t.Helper()
-		if got := fmt.Sprint(gaugesOf(reg, "core.active"), gaugesOf(reg, "core.unsealed"), gaugesOf(reg, "core.performance_standby")); got != want {
+		if got := fmt.Sprint(gaugesOf(reg, "core.active"), gaugesOf(reg, "core.unsealed"), gaugesOf(reg,
+			"core.performance_standby")); got != want {
 			t.Errorf("active, unsealed and standby are %s, want %s", got, want)
 		}
 	}
 	gauges(" 1 1 0")
-	if got := gaugesOf(reg, "core.mount_table.size"); strings.Contains(got, "type=logical,local=false 0") || !strings.Contains(got, "type=auth,local=true 0") {
+	if got := gaugesOf(reg, "core.mount_table.size"); strings.Contains(got, "type=logical,local=false 0") ||
+		!strings.Contains(got, "type=auth,local=true 0") {
 		t.Errorf("the tables of mounts have %s bytes", got)
 	}
 	h.ok(secrets.Update, "secret/a", `{"x":"1"}`)
@@ -79,17 +82,20 @@ func TestMetersOfLeases(t *testing.T) {
 	h, e, reg := meteredHouse(t)
 	h.ok(secrets.Update, "auth/token/create", `{"policies":["root"]}`)
 	h.ok(secrets.Update, "auth/token/create", `{"policies":["app"],"ttl":"30m"}`)
-	counts(t, reg, "two tokens later", map[string]uint64{"token.create_root": 1, "expire.register-auth": 2, "token.creation": 2, "identity.entity.creation": 0})
+	counts(t, reg, "two tokens later", map[string]uint64{"token.create_root": 1, "expire.register-auth": 2,
+		"token.creation": 2, "identity.entity.creation": 0})
 	for range 3 {
 		h.ok(secrets.Read, "db/creds/a", "")
 	}
-	counts(t, reg, "three leases later", map[string]uint64{"expire.register": 3, "secret.lease.creation": 3, "expire.lease_expiration": 0})
+	counts(t, reg, "three leases later", map[string]uint64{"expire.register": 3, "secret.lease.creation": 3,
+		"expire.lease_expiration": 0})
 
 	h.now = h.now.Add(45 * time.Minute)
 	if _, err := h.tokens.Expire(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	counts(t, reg, "after the token's end", map[string]uint64{"expire.lease_expiration": 1, "expire.lease_expiration.time_in_queue": 1, "expire.revoke-by-token": 1, "expire.lease_expiration.error": 0})
+	counts(t, reg, "after the token's end", map[string]uint64{"expire.lease_expiration": 1,
+		"expire.lease_expiration.time_in_queue": 1, "expire.revoke-by-token": 1, "expire.lease_expiration.error": 0})
 	if waited := reg.Timing("expire.lease_expiration.time_in_queue").Sum(); waited != 15*time.Minute {
 		t.Errorf("it waited %v", waited)
 	}
@@ -97,23 +103,28 @@ func TestMetersOfLeases(t *testing.T) {
 	e.set(errors.New("away"))
 	h.now = h.now.Add(time.Hour)
 	h.expireLeases()
-	counts(t, reg, "when the engine is away", map[string]uint64{"expire.lease_expiration": 4, "expire.lease_expiration.error": 3, "expire.revoke-common": 3})
+	counts(t, reg, "when the engine is away", map[string]uint64{"expire.lease_expiration": 4,
+		"expire.lease_expiration.error": 3, "expire.revoke-common": 3})
 	accessor := h.gate.Load().Mounts.Get("db/").Accessor
 	g := newComeAndGo(reg)
 	g.tell([]string{accessor}, func(string) int { return 3 }, h.gate.Load())
-	if queue, all := gaugesOf(reg, "expire.job_manager.queue_length"), gaugesOf(reg, "expire.job_manager.total_jobs"); queue != "queue_id="+accessor+" 3" || all != " 3" {
+	if queue, all := gaugesOf(reg, "expire.job_manager.queue_length"), gaugesOf(reg,
+		"expire.job_manager.total_jobs"); queue != "queue_id="+accessor+" 3" || all != " 3" {
 		t.Errorf("the queues are %s; together %s", queue, all)
 	}
 	e.set(nil)
 	h.now = h.now.Add(24 * time.Hour)
 	h.expireLeases()
-	counts(t, reg, "once it is back", map[string]uint64{"expire.lease_expiration": 7, "expire.lease_expiration.error": 3, "expire.revoke-common": 6})
+	counts(t, reg, "once it is back", map[string]uint64{"expire.lease_expiration": 7, "expire.lease_expiration.error": 3,
+		"expire.revoke-common": 6})
 	g.tell([]string{accessor}, h.leases.DueAt, h.gate.Load())
-	if queue, all := gaugesOf(reg, "expire.job_manager.queue_length"), gaugesOf(reg, "expire.job_manager.total_jobs"); queue != "queue_id="+accessor+" 0" || all != " 0" {
+	if queue, all := gaugesOf(reg, "expire.job_manager.queue_length"), gaugesOf(reg,
+		"expire.job_manager.total_jobs"); queue != "queue_id="+accessor+" 0" || all != " 0" {
 		t.Errorf("nothing is due, and the queues are %s; together %s", queue, all)
 	}
 	g.gone()
-	if queue, all := gaugesOf(reg, "expire.job_manager.queue_length"), gaugesOf(reg, "expire.job_manager.total_jobs"); queue+all != "" {
+	if queue, all := gaugesOf(reg, "expire.job_manager.queue_length"), gaugesOf(reg,
+		"expire.job_manager.total_jobs"); queue+all != "" {
 		t.Errorf("a standby tells of queues: %s; %s", queue, all)
 	}
 }
@@ -122,7 +133,8 @@ func TestMetersOfLeases(t *testing.T) {
 func TestMetersOfEntities(t *testing.T) {
 	h, _, reg := meteredHouse(t)
 	made := func(method, path string) uint64 {
-		return reg.Counter("identity.entity.creation", "cluster", "c1", "namespace", "root", "auth_method", method, "mount_point", path).Value()
+		return reg.Counter("identity.entity.creation", "cluster", "c1", "namespace", "root", "auth_method", method,
+			"mount_point", path).Value()
 	}
 	h.ok(secrets.Update, "sys/auth/userpass", `{"type":"userpass"}`)
 	for _, name := range []string{"ann", "bob"} {
@@ -154,14 +166,16 @@ func TestMetersOfBackground(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	counts(t, reg, "after two rounds", map[string]uint64{"rollback.attempt.keys-": 2, "rollback.attempt.identity-": 2, "route.rollback.keys-": 2, "rollback.waiting": 4, "rollback.attempt.secret-": 0})
+	counts(t, reg, "after two rounds", map[string]uint64{"rollback.attempt.keys-": 2, "rollback.attempt.identity-": 2,
+		"route.rollback.keys-": 2, "rollback.waiting": 4, "rollback.attempt.secret-": 0})
 	if got := gaugesOf(reg, "rollback.inflight") + gaugesOf(reg, "rollback.queued"); got != " 0 0" {
 		t.Errorf("between rounds are under way and wait: %s", got)
 	}
 	h.ok(secrets.Update, "sys/quotas/lease-count/q", `{"max_leases":7,"path":"db/"}`)
 	h.ok(secrets.Read, "db/creds/a", "")
 	newComeAndGo(reg).tell(nil, h.leases.DueAt, h.gate.Load())
-	if count, most := gaugesOf(reg, "quota.lease_count.counter"), gaugesOf(reg, "quota.lease_count.max"); count != "name=q 1" || most != "name=q 7" {
+	if count, most := gaugesOf(reg, "quota.lease_count.counter"), gaugesOf(reg,
+		"quota.lease_count.max"); count != "name=q 1" || most != "name=q 7" {
 		t.Errorf("the quota counts %s of %s", count, most)
 	}
 }

@@ -21,7 +21,8 @@ func (h *house) users(names ...string) (accessor string) {
 	h.t.Helper()
 	h.ok(secrets.Update, "sys/auth/userpass", `{"type":"userpass"}`)
 	for _, name := range names {
-		h.ok(secrets.Update, "auth/userpass/users/"+name, text(h.t, map[string]string{"password_hash": quick(h.t), "token_policies": "app"}))
+		h.ok(secrets.Update, "auth/userpass/users/"+name, text(h.t, map[string]string{"password_hash": quick(h.t),
+			"token_policies": "app"}))
 	}
 	return h.gate.Load().Mounts.Get("auth/userpass/").Accessor
 }
@@ -68,7 +69,8 @@ func TestEntityOfALogin(t *testing.T) {
 		t.Errorf("two users are one entity")
 	}
 	r := h.ok(secrets.Read, "identity/entity/id/"+ann.Entity, "")
-	if !strings.Contains(string(r.Data), `"mount_accessor":"`+mount+`"`) || !strings.Contains(string(r.Data), `"mount_path":"auth/userpass/"`) || !strings.Contains(string(r.Data), `"name":"ann"`) {
+	if !strings.Contains(string(r.Data), `"mount_accessor":"`+mount+`"`) || !strings.Contains(string(r.Data),
+		`"mount_path":"auth/userpass/"`) || !strings.Contains(string(r.Data), `"name":"ann"`) {
 		t.Errorf("the entity reads %s", r.Data)
 	}
 	h.policy("team", `path "secret/team" { capabilities = ["read"] }`)
@@ -88,13 +90,15 @@ path "secret/b/{{identity.entity.aliases.other.name}}" { capabilities = ["read"]
 	can(true, "identity/entity/id/"+ann.Entity) // by the default policy's template
 	can(false, "identity/entity/id/x", "secret/team", "secret/dept")
 	h.ok(secrets.Update, "identity/entity/id/"+ann.Entity, `{"name":"Ann","policies":["own"],"metadata":{"team":"web"}}`)
-	web := h.made("identity/group", `{"name":"web","policies":"team","metadata":{"floor":"3"},"member_entity_ids":["`+ann.Entity+`"]}`)
+	web := h.made("identity/group",
+		`{"name":"web","policies":"team","metadata":{"floor":"3"},"member_entity_ids":["`+ann.Entity+`"]}`)
 	can(true, "secret/team", "secret/a/ann", "secret/Ann/3", "identity/entity/name/Ann")
 	can(false, "secret/dept", "secret/b/ann", "secret/Ann/4")
 	dept := h.made("identity/group", `{"name":"dept","policies":["dept"],"member_group_ids":["`+web+`"]}`)
 	can(true, "secret/dept")
 	h.refused(errkind.Invalid, h.root, secrets.Update, "identity/group/id/"+web, `{"member_group_ids":["`+dept+`"]}`)
-	if r := h.ok(secrets.Update, "auth/token/lookup", `{"token":"`+ann.ID+`"}`); fmt.Sprint(field(t, r, "identity_policies")) != "[dept own team]" || field(t, r, "entity_id") != ann.Entity {
+	if r := h.ok(secrets.Update, "auth/token/lookup", `{"token":"`+ann.ID+`"}`); fmt.Sprint(field(t, r,
+		"identity_policies")) != "[dept own team]" || field(t, r, "entity_id") != ann.Entity {
 		t.Errorf("the token looks like %s", r.Data)
 	}
 	h.ok(secrets.Update, "identity/group/name/web", `{"metadata":{"floor":"../x"}}`)
@@ -124,7 +128,8 @@ func TestFirstLoginsAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range entities {
 		wg.Go(func() {
-			r, err := h.Handle(context.Background(), &secrets.Request{Op: secrets.Update, Path: "auth/userpass/login/ann", Body: []byte(`{"password":"pw"}`)})
+			r, err := h.Handle(context.Background(), &secrets.Request{Op: secrets.Update, Path: "auth/userpass/login/ann",
+				Body: []byte(`{"password":"pw"}`)})
 			if err != nil {
 				t.Errorf("login: %v", err)
 				return
@@ -150,7 +155,8 @@ func TestMerge(t *testing.T) {
 	one := h.made("identity/entity", `{"name":"one","policies":["p"],"metadata":{"k":"v"}}`)
 	group := h.made("identity/group", `{"name":"g","policies":["q"],"member_entity_ids":["`+tok.Entity+`"]}`)
 	other := h.made("identity/entity-alias", `{"name":"x","mount_accessor":"`+mount+`","canonical_id":"`+one+`"}`)
-	h.refused(errkind.Invalid, h.root, secrets.Update, "identity/entity/merge", `{"from_entity_ids":["`+tok.Entity+`"],"to_entity_id":"`+one+`"}`)
+	h.refused(errkind.Invalid, h.root, secrets.Update, "identity/entity/merge",
+		`{"from_entity_ids":["`+tok.Entity+`"],"to_entity_id":"`+one+`"}`)
 	h.ok(secrets.Delete, "identity/entity-alias/id/"+other, "")
 	for _, path := range []string{"secret/p", "secret/q"} {
 		_, err := h.as(tok.ID, secrets.Read, path, "")
@@ -169,7 +175,8 @@ func TestMerge(t *testing.T) {
 	if again := h.loginAs("ann"); again.Entity != one || fmt.Sprint(again.Identity) != "[q]" {
 		t.Errorf("the next login is %+v", again)
 	}
-	if r := h.ok(secrets.Read, "identity/group/id/"+group, ""); fmt.Sprint(field(t, r, "member_entity_ids")) != "["+one+"]" {
+	if r := h.ok(secrets.Read, "identity/group/id/"+group, ""); fmt.Sprint(field(t, r,
+		"member_entity_ids")) != "["+one+"]" {
 		t.Errorf("the group is %s", r.Data)
 	}
 	h.ok(secrets.Update, "identity/entity/batch-delete", `{"entity_ids":["`+one+`"]}`)
@@ -262,13 +269,16 @@ func TestIdentityAgainstTheModel(t *testing.T) {
 		switch rng.IntN(4) {
 		case 0:
 			g.members = some(names)
-			h.ok(secrets.Update, "identity/group/id/"+groups[n], text(t, map[string]any{"member_entity_ids": append([]string{}, ids(g.members, entities)...)}))
+			h.ok(secrets.Update, "identity/group/id/"+groups[n], text(t, map[string]any{"member_entity_ids": append([]string{},
+				ids(g.members, entities)...)}))
 		case 1:
 			g.children = some(groupNames[:at]) // of lesser numbers alone: no circles
-			h.ok(secrets.Update, "identity/group/name/"+n, text(t, map[string]any{"member_group_ids": append([]string{}, ids(g.children, groups)...)}))
+			h.ok(secrets.Update, "identity/group/name/"+n, text(t, map[string]any{"member_group_ids": append([]string{},
+				ids(g.children, groups)...)}))
 		case 2:
 			g.policies = some([]string{"pg0", "pg1", "pg2", "pg3", "pg4"})
-			h.ok(secrets.Update, "identity/group", text(t, map[string]any{"name": n, "policies": append([]string{}, g.policies...)}))
+			h.ok(secrets.Update, "identity/group", text(t, map[string]any{"name": n, "policies": append([]string{},
+				g.policies...)}))
 		default:
 			e := names[rng.IntN(len(names))]
 			own[e] = some([]string{"pg0", "pg1"})
@@ -311,7 +321,8 @@ func TestEntityAlias(t *testing.T) {
 	if a.Entity == "" || a.Entity != b.Entity {
 		t.Errorf("entities %q and %q", a.Entity, b.Entity)
 	}
-	h.policy("maker", `path "auth/token/create" { capabilities = ["update"] } path "auth/token/create-orphan" { capabilities = ["update"] }`)
+	h.policy("maker",
+		`path "auth/token/create" { capabilities = ["update"] } path "auth/token/create-orphan" { capabilities = ["update"] }`)
 	h.ok(secrets.Update, "identity/entity/id/"+a.Entity, `{"policies":["maker"]}`)
 	child, err := h.as(a.ID, secrets.Update, "auth/token/create", `{}`)
 	if err != nil || child.Token.Entity != a.Entity {
