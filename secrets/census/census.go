@@ -228,14 +228,11 @@ func (o *Census) walk(ctx context.Context, b *flight.Bulk, prefix string, open b
 
 // walkSome is one step of walk; next is "" at the end.
 func (o *Census) walkSome(ctx context.Context, b *flight.Bulk, from, end string, open bool, each func(storage.Record)) (next string, err error) {
-	leave, err := o.gate.Enter(ctx)
+	_, leave, err := o.gate.Enter(ctx)
 	if err != nil {
 		return "", err
 	}
 	defer leave()
-	if o.gate.Load() == nil {
-		return "", o.gate.Idle()
-	}
 	asked := o.now()
 	records, err := o.records.Under.Scan(ctx, from, end, b.Size)
 	if err != nil || len(records) == 0 {

@@ -14,15 +14,11 @@ import (
 
 // Help describes a path, or all paths of the mount that it names, to whoever has a token: as text and as OpenAPI.
 func (k *Keeper) Help(ctx context.Context, r *secrets.Request) (map[string]any, error) {
-	leave, err := k.gate.Enter(ctx)
+	st, leave, err := k.gate.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	st := k.gate.Load()
-	if st == nil {
-		return nil, k.gate.Idle()
-	}
 	r.Now = k.cfg.Now()
 	t := &task.Task{Request: r, Tables: st}
 	if _, err := k.rights.Known(ctx, t.Tables, t.Token, t.Now, t.Remote); err != nil {

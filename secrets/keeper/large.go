@@ -17,7 +17,7 @@ var errLargeOpen = errkind.New(errkind.TooLarge, "request body too large: withou
 // recorded. It is no more than that: Handle judges the request itself, and counts its token's use. A standby leaves
 // it to the active server.
 func (k *Keeper) MayBeLarge(ctx context.Context, r *secrets.Request, bytes, openBytes int64) error {
-	leave, err := k.gate.Enter(ctx)
+	st, leave, err := k.gate.Enter(ctx)
 	if errkind.Is(err, errkind.NotLeader) && (r.Token != "" || bytes <= openBytes) {
 		return nil
 	} else if errkind.Is(err, errkind.NotLeader) {
@@ -26,10 +26,6 @@ func (k *Keeper) MayBeLarge(ctx context.Context, r *secrets.Request, bytes, open
 		return err
 	}
 	defer leave()
-	st := k.gate.Load()
-	if st == nil {
-		return nil // sealed meanwhile, which Handle says
-	}
 	t := k.newTask(st, r)
 	_, err = k.rights.Known(ctx, t.Tables, t.Token, t.Now, t.Remote)
 	if err == nil || !errkind.Is(err, errkind.Denied) {

@@ -27,15 +27,11 @@ func (k *Keeper) SetRecord(ctx context.Context, key string, value []byte) error 
 // Authorise judges a request as Handle would, at a path that needs the sudo capability, and does nothing else; holds
 // judges again, while something is streamed. A use of a token with a limited number is counted.
 func (k *Keeper) Authorise(ctx context.Context, r *secrets.Request) (holds func() error, err error) {
-	leave, err := k.gate.Enter(ctx)
+	st, leave, err := k.gate.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	st := k.gate.Load()
-	if st == nil {
-		return nil, k.gate.Idle()
-	}
 	t := k.newTask(st, r)
 	if err := k.admit(ctx, t); err != nil {
 		return nil, err

@@ -19,15 +19,11 @@ import (
 
 // Handle answers one request. Errors have kinds; their text is what clients are told.
 func (k *Keeper) Handle(ctx context.Context, r *secrets.Request) (*task.Reply, error) {
-	leave, err := k.gate.Enter(ctx)
+	st, leave, err := k.gate.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	st := k.gate.Load()
-	if st == nil {
-		return nil, k.gate.Idle()
-	}
 	begin := time.Now()
 	t := k.newTask(st, r)
 	defer k.flying.Begin(&t.Flight).End(&t.Flight)

@@ -34,23 +34,19 @@ func (o *Leases) queuePrefix(ctx context.Context, folder string) error {
 func (o *Leases) RunJobs(ctx context.Context) (done int, err error) {
 	o.jobs.Lock()
 	defer o.jobs.Unlock()
-	leave, err := o.gate.Enter(ctx)
+	st, leave, err := o.gate.Enter(ctx)
 	if err != nil {
 		return 0, nil // sealed, or a standby
 	}
 	defer leave()
-	st := o.gate.Load()
-	if st == nil {
-		return 0, nil
-	}
 	records, damaged, err := o.records.Barrier.Scan(ctx, jobPrefix, storage.After(jobPrefix), 0)
 	for _, d := range damaged {
 		o.records.Skip(d.Key, d.Err)
 	}
 	for _, r := range records {
 		var folder string
-		if json.Unmarshal(r.Value, &folder) != nil {
-			o.records.Skip(r.Key, errkind.New(errkind.Corrupt, "not what was stored"))
+		if err := sealed.ReadJSON(r.Key, r.Value, &folder); err != nil {
+			o.records.Skip(r.Key, err)
 			continue
 		}
 		if err := o.revokePrefix(ctx, st, folder, false, true); err != nil {

@@ -90,36 +90,23 @@ func (r *Rights) Known(ctx context.Context, st *tables.Tables, id string, now ti
 // find returns the holder of an id, or nil where there is no such token.
 func (r *Rights) find(ctx context.Context, st *tables.Tables, id string) (*Holder, error) {
 	hash := st.Book.Hash(id)
-	return r.tokens.byHash(ctx, st, hash, &r.persons, func() (*token.Token, error) {
-		if token.IsBatch(id) {
-			t, err := r.openBatch(id)
-			if t != nil {
-				t.Hash = hash
-			}
-			return t, err
-		}
-		return st.Book.Find(ctx, hash)
-	})
-}
-
-func (r *Rights) openBatch(id string) (*token.Token, error) {
-	return token.ReadBatch(id, func(record []byte) ([]byte, error) {
-		return r.store.Barrier.OpenText(token.BatchName,
-			record)
-	})
+	return r.tokens.byHash(ctx, st, hash, &r.persons, func() (*token.Token, error) { return r.load(ctx, st, id, hash) })
 }
 
 // Token finds a token, also one that is stored nowhere; nil for none. It may have expired.
 func (r *Rights) Token(ctx context.Context, st *tables.Tables, id string) (*token.Token, error) {
+	return r.load(ctx, st, id, st.Book.Hash(id))
+}
+
+func (r *Rights) load(ctx context.Context, st *tables.Tables, id, hash string) (*token.Token, error) {
 	if !token.IsBatch(id) {
-		return st.Book.Find(ctx, st.Book.Hash(id))
+		return st.Book.Find(ctx, hash)
 	}
-	tok, err := r.openBatch(id)
-	if err != nil || tok == nil {
-		return nil, err
+	t, err := token.ReadBatch(id, func(text []byte) ([]byte, error) { return r.store.Barrier.OpenText(token.BatchName, text) })
+	if t != nil {
+		t.Hash = hash
 	}
-	tok.Hash = st.Book.Hash(id)
-	return tok, nil
+	return t, err
 }
 
 // parentLives reports whether what a batch token was made below is there: nobody tells the token when that ends.

@@ -2,7 +2,6 @@ package sealing
 
 import (
 	"context"
-	"encoding/json"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/storage"
@@ -36,29 +35,21 @@ func (o *Rekeys) keepBackup(ctx context.Context, kind RekeyKind, r *rekey, locke
 // Backup gives the encrypted shares of the last rekey that was asked to keep them. The error is of kind NotFound
 // where there are none.
 func (o *Rekeys) Backup(ctx context.Context, kind RekeyKind) (*ShareBackup, error) {
-	o.s.mu.Lock()
-	defer o.s.mu.Unlock()
+	defer o.s.lock()()
 	if !o.s.Active() {
 		return nil, o.s.gate.Idle()
 	}
-	raw, ok, err := o.s.records.Get(ctx, backupKeys[kind])
-	if err != nil {
-		return nil, err
-	}
-	if !ok {
-		return nil, errkind.New(errkind.NotFound, "no backed-up keys found")
-	}
 	out := &ShareBackup{}
-	if json.Unmarshal(raw, out) != nil {
-		return nil, errkind.Errorf(errkind.Corrupt, "%s is not what was stored", backupKeys[kind])
+	ok, err := o.s.records.GetJSON(ctx, backupKeys[kind], out)
+	if err == nil && !ok {
+		err = errkind.New(errkind.NotFound, "no backed-up keys found")
 	}
-	return out, nil
+	return out, err
 }
 
 // ForgetBackup ends it.
 func (o *Rekeys) ForgetBackup(ctx context.Context, kind RekeyKind) error {
-	o.s.mu.Lock()
-	defer o.s.mu.Unlock()
+	defer o.s.lock()()
 	if !o.s.Active() {
 		return o.s.gate.Idle()
 	}

@@ -54,8 +54,7 @@ func (s paths) stepDown(*system.Call) (any, error) {
 
 // RotateRoot gives an automatic seal's storage another root key. With shares, that is a rekey.
 func (s *Sealing) RotateRoot(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	if !s.Active() {
 		return s.gate.Idle()
 	}

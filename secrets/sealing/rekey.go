@@ -123,8 +123,7 @@ func orUninitialized(err error) error {
 
 // Rekey tells of the change of a key that is under way.
 func (o *Rekeys) Rekey(ctx context.Context, kind RekeyKind) (st RekeyStatus, err error) {
-	o.s.mu.Lock()
-	defer o.s.mu.Unlock()
+	defer o.s.lock()()
 	return o.rekeyStatus(ctx, kind)
 }
 
@@ -151,8 +150,7 @@ func (o *Rekeys) rekeyStatus(ctx context.Context, kind RekeyKind) (st RekeyStatu
 
 // StartRekey begins a change. One at a time; nothing changes before enough of the present shares were given.
 func (o *Rekeys) StartRekey(ctx context.Context, kind RekeyKind, want Rekeying) (st RekeyStatus, err error) {
-	o.s.mu.Lock()
-	defer o.s.mu.Unlock()
+	defer o.s.lock()()
 	if _, err := o.rekeyStatus(ctx, kind); err != nil {
 		return st, err
 	}
@@ -175,8 +173,7 @@ func (o *Rekeys) StartRekey(ctx context.Context, kind RekeyKind, want Rekeying) 
 
 // CancelRekey forgets it.
 func (o *Rekeys) CancelRekey(kind RekeyKind) error {
-	o.s.mu.Lock()
-	defer o.s.mu.Unlock()
+	defer o.s.lock()()
 	if !o.s.Active() {
 		return o.s.gate.Idle()
 	}
@@ -188,8 +185,7 @@ func (o *Rekeys) CancelRekey(kind RekeyKind) error {
 // UpdateRekey takes a share of the present key. With enough of them it makes the new key and gives its shares:
 // they hold from then on, or once VerifyRekey had enough of them.
 func (o *Rekeys) UpdateRekey(ctx context.Context, kind RekeyKind, share []byte, nonce string) (st RekeyStatus, err error) {
-	o.s.mu.Lock()
-	defer o.s.mu.Unlock()
+	defer o.s.lock()()
 	if st, err = o.rekeyStatus(ctx, kind); err != nil {
 		return st, err
 	}
@@ -238,8 +234,7 @@ func (o *Rekeys) UpdateRekey(ctx context.Context, kind RekeyKind, share []byte, 
 
 // VerifyRekey takes a share of the new key; with enough of them the new key holds.
 func (o *Rekeys) VerifyRekey(ctx context.Context, kind RekeyKind, share []byte, nonce string) (st RekeyStatus, err error) {
-	o.s.mu.Lock()
-	defer o.s.mu.Unlock()
+	defer o.s.lock()()
 	if st, err = o.rekeyStatus(ctx, kind); err != nil {
 		return st, err
 	}
@@ -270,8 +265,7 @@ func (o *Rekeys) VerifyRekey(ctx context.Context, kind RekeyKind, share []byte, 
 
 // RestartVerification forgets the new shares that were given, under another nonce.
 func (o *Rekeys) RestartVerification(ctx context.Context, kind RekeyKind) (st RekeyStatus, err error) {
-	o.s.mu.Lock()
-	defer o.s.mu.Unlock()
+	defer o.s.lock()()
 	if r := o.under[kind]; r != nil && r.verifying {
 		r.proof.reset()
 		r.proofID = uuid.NewString()

@@ -49,8 +49,7 @@ var ErrNoRootGeneration = errkind.New(errkind.Invalid, "no root generation in pr
 
 // GenerateRoot tells of the attempt that is under way.
 func (o *Roots) GenerateRoot(ctx context.Context) (RootStatus, error) {
-	o.s.mu.Lock()
-	defer o.s.mu.Unlock()
+	defer o.s.lock()()
 	return o.rootStatus(ctx)
 }
 
@@ -75,8 +74,7 @@ func (o *Roots) rootStatus(ctx context.Context) (st RootStatus, err error) {
 // StartGenerateRoot begins an attempt. The token will be covered with the OTP ("" draws one), or encrypted for the
 // PGP key.
 func (o *Roots) StartGenerateRoot(ctx context.Context, otp, pgpKey string) (st RootStatus, err error) {
-	o.s.mu.Lock()
-	defer o.s.mu.Unlock()
+	defer o.s.lock()()
 	if st, err = o.rootStatus(ctx); err != nil {
 		return st, err
 	}
@@ -116,8 +114,7 @@ func NewOTP() string {
 
 // CancelGenerateRoot forgets the attempt.
 func (o *Roots) CancelGenerateRoot() error {
-	o.s.mu.Lock()
-	defer o.s.mu.Unlock()
+	defer o.s.lock()()
 	if !o.s.Active() {
 		return o.s.gate.Idle()
 	}
@@ -134,8 +131,7 @@ func (o *Roots) forget() {
 
 // UpdateGenerateRoot takes a share. With enough of them a root token is made.
 func (o *Roots) UpdateGenerateRoot(ctx context.Context, share []byte, nonce string) (st RootStatus, err error) {
-	o.s.mu.Lock()
-	defer o.s.mu.Unlock()
+	defer o.s.lock()()
 	if st, err = o.rootStatus(ctx); err != nil {
 		return st, err
 	}

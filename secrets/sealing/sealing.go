@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"strings"
@@ -122,8 +121,7 @@ func (s *Sealing) Init(ctx context.Context, shares, threshold int, rootToken str
 // InitWith makes the keyring, the first mounts and policies and a root token, as one commit. The server is sealed
 // afterwards.
 func (s *Sealing) InitWith(ctx context.Context, c *InitConfig) (*Initialized, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	root := random(barrier.KeyBytes)
 	defer clear(root)
 	out := &Initialized{}
@@ -245,8 +243,7 @@ type SealStatus struct {
 
 // SealStatus returns the state of the seal.
 func (s *Sealing) SealStatus(ctx context.Context) (SealStatus, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	return s.sealStatusLocked(ctx)
 }
 
@@ -290,10 +287,7 @@ func (s *Sealing) sealConfig(ctx context.Context, key string) (*SealConfig, erro
 		return nil, err
 	}
 	c := &SealConfig{}
-	if err := json.Unmarshal(raw, c); err != nil {
-		return nil, errkind.Errorf(errkind.Corrupt, "%s is not what was stored", key)
-	}
-	return c, nil
+	return c, sealed.ReadJSON(key, raw, c)
 }
 
 // ParseShare reads a share as people paste it: hexadecimal or base64.
@@ -321,8 +315,7 @@ func (s *Sealing) Migrate(ctx context.Context, share []byte) (SealStatus, error)
 }
 
 func (s *Sealing) unseal(ctx context.Context, share []byte, migrate bool) (SealStatus, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	st, err := s.sealStatusLocked(ctx)
 	switch {
 	case err != nil:
@@ -419,8 +412,7 @@ func (s *Sealing) autoRoot(ctx context.Context, kind string) ([]byte, error) {
 // AutoUnseal unseals with the automatic seal. It does nothing where there is none, where the server is not
 // initialized, and where the storage is sealed with another seal than the configuration asks for.
 func (s *Sealing) AutoUnseal(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	if s.cfg.Auto == nil || !s.Sealed() {
 		return nil
 	}
@@ -438,8 +430,7 @@ func (s *Sealing) AutoUnseal(ctx context.Context) error {
 
 // ResetUnseal forgets the shares that were given so far.
 func (s *Sealing) ResetUnseal(ctx context.Context) (SealStatus, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	s.unsealing.reset()
 	return s.sealStatusLocked(ctx)
 }
@@ -475,8 +466,7 @@ func (s *Sealing) openRootLocked(ctx context.Context, root []byte) error {
 
 // Seal forgets all keys and everything that they opened.
 func (s *Sealing) Seal() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	defer s.timing.seal.Lasting()()
 	if st := s.gate.Set(nil); st != nil {
 		defer s.timing.preSeal.Lasting()()

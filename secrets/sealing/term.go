@@ -29,8 +29,7 @@ func (s *Sealing) Activate(ctx context.Context, epoch storage.Epoch) error {
 		s.cfg.Close(st.Audits)
 	}
 	defer s.gate.Shut()() // before the lock that a request takes which rotates the root key
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	if s.records.Sealed() {
 		return barrier.ErrSealed
 	}
@@ -58,8 +57,7 @@ func (s *Sealing) Activate(ctx context.Context, epoch storage.Epoch) error {
 // Deactivate ends a reign at once: requests that come find a standby, and those under way can write nothing more
 // once the next reign has begun.
 func (s *Sealing) Deactivate() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	st := s.gate.Set(nil)
 	if st == nil {
 		return
@@ -126,18 +124,21 @@ var ErrStale = errkind.New(errkind.Denied, "the root key was changed while this 
 
 // Refresh reads the keyring anew on a standby.
 func (s *Sealing) Refresh(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	if s.gate.Load() != nil || s.records.Sealed() {
 		return nil
 	}
 	return s.refreshLocked(ctx)
 }
 
+func (s *Sealing) lock() (unlock func()) {
+	s.mu.Lock()
+	return s.mu.Unlock
+}
+
 // Alone calls do while the seal does not change, and nobody makes this server the active one.
 func (s *Sealing) Alone(do func() error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	return do()
 }
 

@@ -115,12 +115,9 @@ func (s *System) Routes() []engine.Route {
 		if strings.HasSuffix(r.Path, "/") {
 			route.Path += "{path}"
 		}
-		for _, op := range []struct {
-			is bool
-			op secrets.Operation
-		}{{r.Read != nil, secrets.Read}, {r.Write != nil, secrets.Update}, {r.List != nil, secrets.List}, {r.Del != nil, secrets.Delete}} {
-			if op.is {
-				route.Ops = append(route.Ops, op.op)
+		for _, op := range []secrets.Operation{secrets.Read, secrets.Update, secrets.List, secrets.Delete} {
+			if r.of(op) != nil {
+				route.Ops = append(route.Ops, op)
 			}
 		}
 		out = append(out, route)

@@ -50,26 +50,27 @@ func (g *Gate) Idle() error {
 	return ErrStandby
 }
 
-// Enter lets a request in, where several servers share the storage: only while this one reigns. No
-// request of one reign is under way in the next, so none commits what it read before somebody else wrote.
-// leave is to be called at its end.
-func (g *Gate) Enter(ctx context.Context) (leave func(), err error) {
-	if g.Reigns == nil {
-		return func() {}, nil
+// Enter lets a request in while there are tables, which it is given; where several servers share the storage, only
+// while this one reigns. No request of one reign is under way in the next, so none commits what it read before somebody
+// else wrote. leave is to be called at its end.
+func (g *Gate) Enter(ctx context.Context) (st *Tables, leave func(), err error) {
+	if st = g.Load(); st == nil {
+		return nil, nil, g.Idle() // and does not wait for a reign that begins
 	}
-	if g.Load() == nil {
-		return nil, g.Idle() // and does not wait for a reign that begins
+	if g.Reigns == nil {
+		return st, func() {}, nil
 	}
 	g.reign.RLock()
-	if g.Load() == nil {
-		g.reign.RUnlock()
-		return nil, g.Idle()
+	if st = g.Load(); st == nil {
+		err = g.Idle()
+	} else {
+		err = g.Reigns(ctx)
 	}
-	if err := g.Reigns(ctx); err != nil {
+	if err != nil {
 		g.reign.RUnlock()
-		return nil, err
+		return nil, nil, err
 	}
-	return g.reign.RUnlock, nil
+	return st, g.reign.RUnlock, nil
 }
 
 // Hold keeps the next reign from beginning until release is called, also where there are no tables.

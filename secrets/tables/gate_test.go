@@ -20,7 +20,7 @@ func newGate(t *testing.T) *Gate {
 	t.Helper()
 	s := sealed.New(sealed.Config{Under: memstore.New(), Now: time.Now, Committed: func([]storage.Op) {}})
 	g := &Gate{Store: s, TTLs: token.Limits{Default: time.Hour, Max: 2 * time.Hour}}
-	if _, err := g.Enter(t.Context()); err != nil { // alone, whoever comes looks at the tables
+	if _, _, err := g.Enter(t.Context()); err != barrier.ErrSealed {
 		t.Error(err)
 	}
 	if g.Idle() != barrier.ErrSealed {
@@ -65,7 +65,7 @@ func TestShutWaitsForRequestsThatChange(t *testing.T) {
 	var lost error
 	g.Reigns = func(context.Context) error { return lost }
 	g.Set(&Tables{})
-	leave, err := g.Enter(t.Context())
+	_, leave, err := g.Enter(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestShutWaitsForRequestsThatChange(t *testing.T) {
 	if err != ErrStandby {
 		t.Errorf("a change after the reign: %v", err)
 	}
-	if _, err := g.Enter(t.Context()); err != ErrStandby {
+	if _, _, err := g.Enter(t.Context()); err != ErrStandby {
 		t.Errorf("a request between two reigns: %v", err)
 	}
 	leave()
@@ -95,7 +95,7 @@ func TestShutWaitsForRequestsThatChange(t *testing.T) {
 		t.Error("the next reign did not begin")
 	}
 	lost = errkind.New(errkind.NotLeader, "another one reigns")
-	if _, err := g.Enter(t.Context()); !errors.Is(err, lost) {
+	if _, _, err := g.Enter(t.Context()); !errors.Is(err, lost) {
 		t.Errorf("a server that does not reign any more: %v", err)
 	}
 }

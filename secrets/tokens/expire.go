@@ -30,15 +30,11 @@ func (o *Tokens) Expire(ctx context.Context) (done int, err error) {
 
 // expireSome deals with the entries that are due from a key on, some at a time, and says from where to go on.
 func (o *Tokens) expireSome(ctx context.Context, b *flight.Bulk, from string, now time.Time) (n int, next string, err error) {
-	leave, err := o.gate.Enter(ctx)
+	st, leave, err := o.gate.Enter(ctx)
 	if err != nil {
 		return 0, from, nil // sealed, or a standby
 	}
 	defer leave()
-	st := o.gate.Load()
-	if st == nil {
-		return 0, from, nil
-	}
 	if err := o.finish(ctx, st); err != nil {
 		return 0, from, err
 	}

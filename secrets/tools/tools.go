@@ -198,8 +198,8 @@ func (o *Tools) versionHistory(c *system.Call) (any, error) {
 	keys, info := []string{}, map[string]any{}
 	for _, r := range records {
 		var v versionRecord
-		if json.Unmarshal(r.Value, &v) != nil {
-			return nil, errkind.Errorf(errkind.Corrupt, "%s is not what was stored", r.Key)
+		if err := sealed.ReadJSON(r.Key, r.Value, &v); err != nil {
+			return nil, err
 		}
 		name := r.Key[len(versionPrefix):]
 		keys = append(keys, name)
