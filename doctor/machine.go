@@ -401,6 +401,32 @@ func requestMemoryFull(v *view) []Finding {
 			"If all are wanted, raise limits { request_memory }, and the memory of the machine or container with it."}}}
 }
 
+// refusalsOfNote is how many refused connections a second are more than one client that tries again.
+const refusalsOfNote = 1
+
+// connectionsRefused finds a port at which an address wants more connections than it may have.
+func connectionsRefused(v *view) []Finding {
+	var out []Finding
+	for _, s := range v.all("net.connections_refused") {
+		if s.Now.Rate < refusalsOfNote {
+			continue
+		}
+		port := s.Label("port")
+		key := map[string]string{"http": "http_max_conns_per_client", "monitor": "http_max_conns_per_client",
+			"dns": "dns_max_conns_per_client", "secrets": "max_conns_per_client"}[port]
+		if key == "" {
+			key = "max_conns_per_client, max_strangers_per_client"
+		}
+		out = append(out, Finding{Severity: Warning, layer: layerMachine, Stage: "queue", Since: s.Since,
+			Culprit: "connections to " + port + " of " + v.Member, subject: port,
+			Title:    fmt.Sprintf("%s refuses connections at its port for %s: an address has as many as it may", v.Member, port),
+			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.1f connections a second were refused", s.Now.Rate)}},
+			Do: []string{"Find the address with most connections to that port (ss -tn), and end the client that opens them.",
+				"If a fleet is behind that address (NAT, a proxy), raise limits { " + key + " }: a reload is enough."}})
+	}
+	return out
+}
+
 // memoryShort finds a machine or a limit that has no memory left.
 func memoryShort(v *view) []Finding {
 	s := v.one("host.psi", "resource", "memory", "kind", "full")

@@ -16,6 +16,7 @@ var rules = []rule{
 	{"descriptors-exhausted", descriptorsExhausted},
 	{"memory-short", memoryShort},
 	{"request-memory-full", requestMemoryFull},
+	{"connections-refused", connectionsRefused},
 	{"goroutines-grow", goroutinesGrow},
 	{"garbage-collection", garbageCollection},
 	{"no-leader", noLeader},

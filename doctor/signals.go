@@ -12,7 +12,7 @@ var Signals = []string{
 	"host.net.listen_overflows", "host.nic.dropped", "host.nic.exceeded", "host.nic.queue_packets", "host.softnet.dropped",
 	"host.tcp.peer_resets", "host.tcp.retransmits", "host.tcp.segments",
 	"monitor.stored", "monitor.unreached", "monitor.unreached_by",
-	"net.accept_errors",
+	"net.accept_errors", "net.connections_refused",
 	"peer.clock_offset_ms",
 	"pipeline.merged", "pipeline.oldest_ms", "pipeline.queued",
 	"request.memory.limit", "request.memory.refused", "request.memory.used", "request.shed", "request.stage", "request.storage_ops", "request.total",
