@@ -76,8 +76,7 @@ func (p *Process) welcome() {
 		p.rpcSrv.Handle(wire.Members, methodTrustDomain, p.serveTrustDomain)
 	}
 	p.parts.Add("enrolment", func(ctx context.Context) error { return srv.Run(ctx, p.wire.Listen(wire.ProtoEnroll, 0, wire.Anyone)) })
-	verify := p.verifyAgent
-	p.guests.Store(&verify)
+	p.guests.Store(&wire.Guests{Verify: p.verifyAgent, Epoch: func() uint64 { return ca.Epoch(p.registry.State()) }})
 }
 
 // enrolment is what strangers may ask, on a protocol of its own.

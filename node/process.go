@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -48,7 +47,7 @@ type base struct {
 	certEnd atomic.Int64 // when the certificate of the RPC port ends, in Unix seconds; 0 without one
 	// enrolled is the certificate that a client agent got from a server; guests judges, on a server, agents that show one.
 	enrolled enrolled
-	guests   atomic.Pointer[func(tls.ConnectionState) error]
+	guests   atomic.Pointer[wire.Guests]
 	metrics  *telemetry.Registry
 	ports    *admission.Ports // what each port lets in
 	sinks    *sink.Set

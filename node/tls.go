@@ -60,12 +60,7 @@ func (b *base) identityFor(cfg *config.Config) (*wire.TLS, error) {
 	}
 	id, err := wireTLS(cfg)
 	if id != nil && (cfg.AutoEncrypt.AllowTLS || cfg.AutoConfig.Authorize) {
-		id.Guests = &wire.Guests{Verify: func(s tls.ConnectionState) error {
-			if verify := b.guests.Load(); verify != nil {
-				return (*verify)(s)
-			}
-			return errors.New("this server does not know the mesh's roots yet")
-		}}
+		id.Guests = wire.GuestsOf(&b.guests, errors.New("this server does not know the mesh's roots yet"))
 	}
 	return id, err
 }

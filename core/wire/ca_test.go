@@ -45,6 +45,7 @@ func newCA(t *testing.T, name string) *authority {
 type leaf struct {
 	name            string
 	expired, future bool
+	until           time.Duration // from now; an hour
 }
 
 // identity makes a certificate that serves both directions.
@@ -57,6 +58,9 @@ func (a *authority) identity(t *testing.T, l leaf) *TLS {
 	from, to := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	if l.expired {
 		to = time.Now().Add(-time.Minute)
+	}
+	if l.until != 0 {
+		to = time.Now().Add(l.until)
 	}
 	if l.future {
 		from = time.Now().Add(time.Minute)

@@ -277,6 +277,7 @@ type admitted struct {
 	ask  func() *Peer // of a connection that was dialled: worked out when somebody asks
 	once sync.Once
 
+	grant *grant      // of a connection that was accepted by a certificate
 	place limit.Place // of a connection that was accepted, among those of its address
 	left  sync.Once
 }
@@ -287,6 +288,7 @@ func (c *admitted) leave() { c.left.Do(c.place.Release) }
 // Close implements net.Conn.
 func (c *admitted) Close() error {
 	c.leave()
+	c.grant.end()
 	return c.Conn.Close()
 }
 

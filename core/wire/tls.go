@@ -40,6 +40,23 @@ type TLS struct {
 type Guests struct {
 	// Verify is asked about a peer for whose certificate ClientCAs do not vouch; nil lets it in.
 	Verify func(tls.ConnectionState) error
+	// Epoch changes with what Verify goes by, as its roots do: then guests are verified again. nil: it never changes.
+	Epoch func() uint64
+}
+
+// GuestsOf are those that now holds, once it holds any; until then nobody is let in, for the reason given.
+func GuestsOf(now *atomic.Pointer[Guests], until error) *Guests {
+	return &Guests{Verify: func(s tls.ConnectionState) error {
+		if g := now.Load(); g != nil {
+			return g.Verify(s)
+		}
+		return until
+	}, Epoch: func() uint64 {
+		if g := now.Load(); g != nil {
+			return g.Epoch()
+		}
+		return 0
+	}}
 }
 
 func (t *TLS) check() error {
@@ -120,8 +137,6 @@ func verifyChain(s *tls.ConnectionState, roots *x509.CertPool, usage x509.ExtKey
 	_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{usage}})
 	return err
 }
-
-func (id *identity) server() *tls.Config { return id.now.Load().serverTLS }
 
 // client is the config to dial with. A name replaces the one that is checked, where one is.
 func (id *identity) client(serverName string) *tls.Config {

@@ -153,6 +153,7 @@ type Wire struct {
 	stats  counters
 	notes  notes // rate-limited log lines
 	resets resets
+	held   held
 	// servers is KnowServers' function.
 	servers atomic.Pointer[func(netip.Addr, Protocol) Role]
 
@@ -192,8 +193,8 @@ func (c *count) Add(n uint64) {
 func (c *count) Load() uint64 { return c.n.Load() }
 
 type counters struct {
-	accepted, dialed, rejected, shedPending, shedBacklog, dialErrors count
-	rpc                                                              *telemetry.Counter
+	accepted, dialed, rejected, shedPending, shedBacklog, dialErrors, cut count
+	rpc                                                                   *telemetry.Counter
 }
 
 func (w *Wire) export(m *telemetry.Registry) {
@@ -201,6 +202,7 @@ func (w *Wire) export(m *telemetry.Registry) {
 	c.accepted.out, c.dialed.out = m.Counter("wire.accepted"), m.Counter("wire.dialed")
 	c.rejected.out, c.dialErrors.out = m.Counter("wire.rejected"), m.Counter("wire.dial_errors")
 	c.shedPending.out, c.shedBacklog.out = m.Counter("wire.shed", "queue", "header"), m.Counter("wire.shed", "queue", "accept")
+	c.cut.out = m.Counter("wire.cut")
 	c.rpc = m.Counter("rpc.accept_conn")
 	m.GaugeFunc("wire.pending", func() float64 { return float64(w.pending.count()) })
 }
@@ -266,6 +268,11 @@ func (w *Wire) Run(ctx context.Context) error {
 		w.pending.closeAll()
 	})
 	defer stop()
+	judging, end := context.WithCancel(ctx)
+	defer end()
+	if w.tls != nil {
+		wg.Go(func() { w.judge(judging) })
+	}
 	var err error
 	for pause := time.Duration(0); ; {
 		conn, acceptErr := w.accept.Accept()
@@ -293,6 +300,7 @@ func (w *Wire) Run(ctx context.Context) error {
 		}
 		wg.Go(func() { w.sort(ctx, conn) })
 	}
+	end()
 	w.accept.Close()
 	w.pending.closeAll()
 	w.mu.Lock()
@@ -329,10 +337,8 @@ func (w *Wire) sort(ctx context.Context, raw net.Conn) {
 	if !l.offer(conn) {
 		w.stats.shedBacklog.Add(1)
 		w.notes.warn("backlog", "a listener does not accept in time, closing new connections", "proto", l.proto, "group", l.group)
-		if c, ok := conn.(*admitted); ok {
-			c.leave()
-		}
-		raw.Close()
+		raw.Close() // first, or the connection would wait to say goodbye
+		conn.Close()
 		return
 	}
 	w.stats.accepted.Add(1)
@@ -351,8 +357,11 @@ func (w *Wire) greet(ctx context.Context, raw net.Conn) (net.Conn, *listener, er
 		return nil, nil, err
 	}
 	var state *tls.ConnectionState
+	var by basis
 	if w.tls != nil {
-		secured := tls.Server(conn, w.tls.server())
+		now := w.tls.now.Load()
+		by = now.basis() // before the handshake: what changes meanwhile is looked at again
+		secured := tls.Server(conn, now.serverTLS)
 		if err := secured.HandshakeContext(ctx); err != nil {
 			return nil, nil, explainHandshake(err)
 		}
@@ -384,11 +393,15 @@ func (w *Wire) greet(ctx context.Context, raw net.Conn) (net.Conn, *listener, er
 	if err := raw.SetDeadline(time.Time{}); err != nil {
 		return nil, nil, err
 	}
+	under := conn
 	conn = w.admit(conn, proto, peer, nil)
 	if c, ok := conn.(*admitted); ok {
 		if c.place, ok = w.cfg.Conns.Take(limit.AddrOf(raw.RemoteAddr()), peer.Role() == Stranger); !ok {
 			return nil, nil, errTooMany
 		}
+	}
+	if secure, ok := under.(*tls.Conn); ok {
+		conn = w.held.add(conn, secure, peer, by)
 	}
 	return conn, l, nil
 }

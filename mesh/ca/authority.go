@@ -2,7 +2,10 @@ package ca
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
+	"hash/fnv"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -68,6 +71,16 @@ func Roots(st *catalog.State) ([]Stored, error) {
 		return b.RotatedOutAt.Compare(a.RotatedOutAt)
 	})
 	return roots, nil
+}
+
+// Epoch changes with the roots that peers are verified by.
+func Epoch(st *catalog.State) uint64 {
+	h := fnv.New64a()
+	for r := range st.Records(catalog.RecordCA, rootPrefix) {
+		_, _ = io.WriteString(h, r.Key) // hashes never fail
+		_ = binary.Write(h, binary.BigEndian, r.ModifyIndex)
+	}
+	return h.Sum64()
 }
 
 // active returns the root that signs.
