@@ -13,10 +13,15 @@ import (
 var (
 	hclSample = regexp.MustCompile("(?s)```hcl\n(.*?)```")
 	// notOurs begin what other programs read: policies, the secrets plane's own file, the snapshot agent's.
-	notOurs = regexp.MustCompile(`(?m)^(path "|storage|seal "|snapshot_agent)`)
-	elided  = strings.NewReplacer(`encrypt          = "the key of corbel keygen"`, `encrypt = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="`,
-		`encrypt   = "..."`, `encrypt = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="`)
+	notOurs = regexp.MustCompile(`(?m)^(path "|key_prefix "|storage|seal "|snapshot_agent)`)
+	// hclFile is one that a shell's block writes.
+	hclFile = regexp.MustCompile("(?s)cat > [a-z]+\\.hcl <<END\n(.*?)\nEND\n")
+	elided  = strings.NewReplacer("$(corbel keygen)", gossipKey, "the key of corbel keygen", gossipKey,
+		`encrypt   = "..."`, `encrypt = "`+gossipKey+`"`,
+		`"BIND"`, `"10.0.0.5"`, "$CORBEL_HTTP_TOKEN", "6f9fe2fe-9b8b-4a37-9e0d-7a3a1f1d8f10")
 )
+
+const gossipKey = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 
 // samples are the pieces of configuration in the documentation, by file and number.
 func samples(t *testing.T) map[string]string {
@@ -35,7 +40,8 @@ func samples(t *testing.T) map[string]string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, m := range hclSample.FindAllStringSubmatch(string(text), -1) {
+		found := append(hclFile.FindAllStringSubmatch(string(text), -1), hclSample.FindAllStringSubmatch(string(text), -1)...)
+		for i, m := range found {
 			if piece := elided.Replace(m[1]); !notOurs.MatchString(piece) {
 				out[strings.TrimPrefix(file, "../../")+" "+string(rune('1'+i))] = piece
 			}
@@ -103,7 +109,7 @@ func TestSamplesAreSafe(t *testing.T) {
 			}
 			around := base
 			if !server {
-				around = `encrypt = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="`
+				around = `encrypt = "` + gossipKey + `"`
 			}
 			if c, err = load(server, around, piece); err != nil || unsafe(c) != "" {
 				t.Errorf("%s within docs/cluster.md's: %v, %s\n%s", name, err, unsafeOf(c), piece)
