@@ -162,7 +162,7 @@ func (e *env) snapshot(c *cobra.Command) { snapshots.Command(e.Env, c, whileHold
 var own = commandLine{
 	use:   "corbel",
 	short: "The control plane of a fleet in one binary",
-	long:  "Corbel is the control plane of a fleet in one binary: it knows which services run\nwhere and whether they are healthy. Begin with `corbel dev`.",
+	long:  "Corbel is the control plane of a fleet in one binary: service\ndiscovery, service mesh, secrets and monitoring. Begin with `corbel dev`.",
 	entries: []entry{
 		{"dev", "Run server and agent in one process, with nothing to configure", groupRun, (*env).dev},
 		{"server", "Run a member of the control-plane cluster", groupRun, (*env).server},

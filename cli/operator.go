@@ -13,8 +13,8 @@ import (
 func (e *env) operator(c *cobra.Command) {
 	command.Group(c,
 		command.Named("raft", "The servers' Raft group", e.raftList(), e.raftRemove(), e.raftTransfer()),
-		command.Named("autopilot", "The servers' self-care", e.autopilotGet(), e.autopilotSet(), e.autopilotState()),
-		command.Named("usage", "How much there is of everything", e.usageInstances()))
+		command.Named("autopilot", "Manage autopilot: the servers' health and clean-up", e.autopilotGet(), e.autopilotSet(), e.autopilotState()),
+		command.Named("usage", "Count the instances of everything", e.usageInstances()))
 }
 
 func (e *env) raftList() *cobra.Command {
@@ -145,7 +145,7 @@ func (e *env) autopilotGet() *cobra.Command {
 func (e *env) autopilotSet() *cobra.Command {
 	var d command.Dial
 	var want client.Autopilot
-	c := &cobra.Command{Use: "set-config", Short: "Change settings; those not named stay", Args: command.Between(0, 0, "no arguments")}
+	c := &cobra.Command{Use: "set-config", Short: "Change the given settings", Args: command.Between(0, 0, "no arguments")}
 	d.Flags(e.Env, c)
 	f := c.Flags()
 	f.BoolVar(&want.CleanupDeadServers, "cleanup-dead-servers", true, "remove failed servers once others replaced them")

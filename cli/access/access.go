@@ -26,8 +26,8 @@ func ACL(e *command.Env, c *cobra.Command) {
 		command.Named("token", "What callers present", tokenCreate(e), tokenClone(e), tokenRead(e), tokenUpdate(e), tokenDelete(e), tokenList(e)),
 		command.Named("policy", "Named sets of rules", policyCreate(e), policyRead(e), policyUpdate(e), policyDelete(e), policyList(e)),
 		command.Named("role", "Named sets of policies", roleCreate(e), roleRead(e), roleUpdate(e), roleDelete(e), roleList(e)),
-		command.Named("auth-method", "Proofs of identity that become tokens", methodCreate(e), methodRead(e), methodUpdate(e), methodDelete(e), methodList(e)),
-		command.Named("binding-rule", "What a login may do", bindingCreate(e), bindingRead(e), bindingUpdate(e), bindingDelete(e), bindingList(e)),
+		command.Named("auth-method", "Manage auth methods: proofs of identity to log in with", methodCreate(e), methodRead(e), methodUpdate(e), methodDelete(e), methodList(e)),
+		command.Named("binding-rule", "Manage binding rules: what a login may do", bindingCreate(e), bindingRead(e), bindingUpdate(e), bindingDelete(e), bindingList(e)),
 		command.Named("templated-policy", "Built-in policies with variables", templatedList(e), templatedRead(e), templatedPreview(e)),
 		setAgentToken(e))
 }
@@ -114,7 +114,7 @@ func idOf(ctx context.Context, cl *client.Client, d *command.Dial, path, what, g
 }
 
 func bootstrap(e *command.Env) *cobra.Command {
-	return command.Read(e, "bootstrap [FILE]", "Make the first management token; FILE (- is stdin) holds the secret that it shall have", command.Between(0, 1, "at most one file"),
+	return command.Read(e, "bootstrap [FILE]", "Create the first management token; FILE (- is stdin) may hold its secret", command.Between(0, 1, "at most one file"),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, args []string) error {
 			var body any
 			if len(args) == 1 {

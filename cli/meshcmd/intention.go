@@ -58,7 +58,7 @@ func intentionCreate(e *command.Env) *cobra.Command {
 	var allow, deny, file, replace bool
 	var metaArgs []string
 	var description string
-	c := command.Act(e, "create SOURCE DESTINATION", "Say that a service may, or may not, talk to another", command.Between(1, -1, "a source and a destination, or files with --file"),
+	c := command.Act(e, "create SOURCE DESTINATION", "Allow or deny a service to talk to another", command.Between(1, -1, "a source and a destination, or files with --file"),
 		func(ctx context.Context, d *command.Dial, cl *client.Client, args []string) error {
 			if allow && deny {
 				return command.Usagef("--allow and --deny exclude each other")
@@ -139,7 +139,7 @@ func putIntention(ctx context.Context, cl *client.Client, q client.Query, one *i
 }
 
 func intentionCheck(e *command.Env) *cobra.Command {
-	return command.Read(e, "check SOURCE DESTINATION", "Ask whether a service may talk to another; ends with 2 when not", command.Between(2, 2, "a source and a destination"),
+	return command.Read(e, "check SOURCE DESTINATION", "Check whether a service may talk to another; exit code 2 if not", command.Between(2, 2, "a source and a destination"),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, args []string) error {
 			var out struct{ Allowed bool }
 			query := exact(r.Q, args[0], args[1])
@@ -164,7 +164,7 @@ func intentionCheck(e *command.Env) *cobra.Command {
 
 func intentionMatch(e *command.Env) *cobra.Command {
 	var source, destination bool
-	c := command.Read(e, "match NAME", "List the intentions that decide about a service, the strongest first", command.Between(1, 1, "the name of a service"),
+	c := command.Read(e, "match NAME", "List the intentions that apply to a service, by precedence", command.Between(1, 1, "the name of a service"),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, args []string) error {
 			if source && destination {
 				return command.Usagef("--source and --destination exclude each other")

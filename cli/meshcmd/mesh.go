@@ -61,7 +61,7 @@ type statusAnswer struct {
 
 func meshStatus(e *command.Env) *cobra.Command {
 	var all bool
-	c := command.Read(e, "status", "How many proxies have what they shall have, and which have not", command.Between(0, 0, "flags only"),
+	c := command.Read(e, "status", "Show how many proxies are up to date, and which are not", command.Between(0, 0, "flags only"),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
 			path := "/v1/internal/mesh/status"
 			if all {
@@ -126,7 +126,7 @@ func lag(millis int64) string {
 }
 
 func meshProxy(e *command.Env) *cobra.Command {
-	return command.Read(e, "proxy NAME", "What the proxies of an ID or a service shall have, have, and refused", command.Between(1, 1, "the proxy's ID, or its service"),
+	return command.Read(e, "proxy NAME", "Show what a proxy should have, has, and refused", command.Between(1, 1, "the proxy's ID, or its service"),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, args []string) error {
 			var raw json.RawMessage
 			if _, err := cl.Get(ctx, "/v1/internal/mesh/find/"+client.Escape(args[0]), r.Q, &raw); err != nil {
@@ -217,7 +217,7 @@ func (p *proxyStatus) write(w io.Writer) error {
 }
 
 func meshTopology(e *command.Env) *cobra.Command {
-	return command.Read(e, "topology", "Which services call which, and whether intentions let them", command.Between(0, 0, "flags only"),
+	return command.Read(e, "topology", "Show which services call which, and whether intentions allow it", command.Between(0, 0, "flags only"),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
 			var raw json.RawMessage
 			if _, err := cl.Get(ctx, "/v1/internal/mesh/topology", r.Q, &raw); err != nil {

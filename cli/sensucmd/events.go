@@ -164,7 +164,7 @@ func watchEvents(ctx context.Context, d *dial, cl *sensu.Client, changes bool) e
 
 // resolveEvent makes `resolve`: the event as it is, passing.
 func resolveEvent(e *command.Env) *cobra.Command {
-	return act(e, "resolve ENTITY CHECK", "Say that an incident is over", command.Between(2, 2, "ENTITY CHECK"), nil, func(ctx context.Context, d *dial, cl *sensu.Client, args []string) error {
+	return act(e, "resolve ENTITY CHECK", "Resolve an event", command.Between(2, 2, "ENTITY CHECK"), nil, func(ctx context.Context, d *dial, cl *sensu.Client, args []string) error {
 		path := d.path("events", joined(args))
 		raw, _, err := cl.Do(ctx, "GET", path, nil, nil)
 		if err != nil {

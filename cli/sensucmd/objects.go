@@ -63,7 +63,7 @@ func Checks(e *command.Env, c *cobra.Command) {
 func execute(e *command.Env) *cobra.Command {
 	var subscriptions []string
 	var reason string
-	return act(e, "execute NAME", "Have agents run a check now", command.Between(1, 1, "NAME"), func(c *cobra.Command, _ *dial) {
+	return act(e, "execute NAME", "Run a check on its agents now", command.Between(1, 1, "NAME"), func(c *cobra.Command, _ *dial) {
 		c.Flags().StringSliceVar(&subscriptions, "subscriptions", nil, "whose agents; default the check's own subscriptions")
 		c.Flags().StringVar(&reason, "reason", "", "why, for the log")
 	}, func(ctx context.Context, d *dial, cl *sensu.Client, args []string) error {

@@ -121,7 +121,7 @@ func (b *beginning) Write(p []byte) (int, error) {
 }
 
 func restore(e *command.Env) *cobra.Command {
-	return command.Act(e, "restore FILE", "Replace the whole state of the servers by that of a file", command.Between(1, 1, "the name of a file"),
+	return command.Act(e, "restore FILE", "Replace the whole state of the servers with a snapshot", command.Between(1, 1, "the name of a file"),
 		func(ctx context.Context, d *command.Dial, cl *client.Client, args []string) error {
 			if err := verify(args[0]); err != nil {
 				return fmt.Errorf("%s: nothing was sent: %w", args[0], err)

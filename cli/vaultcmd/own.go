@@ -25,7 +25,7 @@ func Own(e *command.Env, cmd *cobra.Command) {
 			}
 			return k.list(k.path("metadata"))
 		}},
-		{"delete PATH", "Delete a secret; a store with versions can take that back", 1, 1, func(c *call, args []string) error {
+		{"delete PATH", "Delete a secret; a versioned store can undo that", 1, 1, func(c *call, args []string) error {
 			k, err := c.key("", args[0])
 			if err != nil {
 				return err

@@ -18,9 +18,9 @@ func ownLeases(e *command.Env, cmd *cobra.Command) {
 		run        func(c *call, args []string) error
 	}{
 		{"top", "Show which roles have the most live tokens and leases", 0, leasesTop},
-		{"status", "Show what is to be revoked at each mount, how fast that goes and for how long yet", 0, leasesStatus},
-		{"pause [MOUNT]", "Revoke nothing at a mount, or at all; what ends waits", 1, func(c *call, args []string) error { return leasesHold(c, args, "pause", "Paused") }},
-		{"resume [MOUNT]", "Go on with revocation at a mount, or at all", 1, func(c *call, args []string) error { return leasesHold(c, args, "resume", "Resumed") }},
+		{"status", "Show the progress of revocation at each mount", 0, leasesStatus},
+		{"pause [MOUNT]", "Pause revocation at a mount, or everywhere", 1, func(c *call, args []string) error { return leasesHold(c, args, "pause", "Paused") }},
+		{"resume [MOUNT]", "Resume revocation at a mount, or everywhere", 1, func(c *call, args []string) error { return leasesHold(c, args, "resume", "Resumed") }},
 	} {
 		one := &cobra.Command{Use: child.use, Short: child.short}
 		run := child.run
