@@ -12,7 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/api/dnsapi"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
@@ -42,7 +42,7 @@ func defaultPolicy(cfg *config.Config) string {
 
 // access is what decides who may do what.
 type access struct {
-	tokens   consulapi.Authorizer
+	tokens   rows.Authorizer
 	resolver *grants.Resolver // nil on client agents and while ACLs are off
 	keeper   *grants.Keeper   // the same
 	agent    *grants.Agent    // on client agents alone
@@ -113,7 +113,7 @@ func visible(g *acl.Grant, list []*catalog.Register) (out []*catalog.Register) {
 func (p *Process) buildAccess() {
 	c := &p.cfg.ACL
 	if !c.Enabled {
-		p.access.tokens = consulapi.AllowAll{}
+		p.access.tokens = rows.AllowAll{}
 		return
 	}
 	recovery := func() string { return p.tokens.get(tokenRecovery) }
@@ -192,7 +192,7 @@ func serveResolve(r *grants.Resolver) rpc.Handler {
 
 // dnsAccess is what a token may read over DNS. nil allows everything.
 func (p *Process) dnsAccess() func(token string) dnsapi.Access {
-	if _, open := p.access.tokens.(consulapi.AllowAll); open {
+	if _, open := p.access.tokens.(rows.AllowAll); open {
 		return nil
 	}
 	var last atomic.Pointer[dnsRights]

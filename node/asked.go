@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"strings"
 
-	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/kit/errkind"
@@ -56,7 +56,7 @@ func answerable(path string) bool {
 
 // judged is a question of a server as a request to this process's own API. Its address is nobody's.
 func judged(ctx context.Context, target string) (*http.Request, error) {
-	r, err := http.NewRequestWithContext(consulapi.Judged(ctx), http.MethodGet, target, nil)
+	r, err := http.NewRequestWithContext(rows.Judged(ctx), http.MethodGet, target, nil)
 	if err != nil || !strings.HasPrefix(target, "/") {
 		return nil, errkind.New(errkind.Invalid, "a server's question has no path")
 	}

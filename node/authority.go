@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/api/consulapi/meshrows"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/mesh/ca"
@@ -20,12 +20,12 @@ import (
 // meshCA is the mesh's certificate authority as the API sees it.
 type meshCA struct{ *ca.Authority }
 
-// Roots implements consulapi.CA.
-func (meshCA) Roots(st *catalog.State) ([]consulapi.CARoot, error) {
+// Roots implements meshrows.CA.
+func (meshCA) Roots(st *catalog.State) ([]meshrows.CARoot, error) {
 	roots, err := ca.Roots(st)
-	var out []consulapi.CARoot
+	var out []meshrows.CARoot
 	for _, r := range roots {
-		out = append(out, consulapi.CARoot{ID: r.ID, Name: r.Name, SerialNumber: r.SerialNumber, SigningKeyID: r.SigningKeyID,
+		out = append(out, meshrows.CARoot{ID: r.ID, Name: r.Name, SerialNumber: r.SerialNumber, SigningKeyID: r.SigningKeyID,
 			ExternalTrustDomain: r.ExternalTrustDomain, NotBefore: r.NotBefore, NotAfter: r.NotAfter, RootCert: r.RootCert,
 			IntermediateCerts: r.IntermediateCerts, Active: r.Active, PrivateKeyType: r.PrivateKeyType, PrivateKeyBits: r.PrivateKeyBits,
 			CreateIndex: r.CreateIndex, ModifyIndex: r.ModifyIndex})
@@ -33,17 +33,17 @@ func (meshCA) Roots(st *catalog.State) ([]consulapi.CARoot, error) {
 	return out, err
 }
 
-// Configuration implements consulapi.CA.
-func (meshCA) Configuration(st *catalog.State) (consulapi.CAConfiguration, error) {
+// Configuration implements meshrows.CA.
+func (meshCA) Configuration(st *catalog.State) (meshrows.CAConfiguration, error) {
 	c, create, modify, err := ca.Configuration(st)
 	if err != nil {
-		return consulapi.CAConfiguration{}, err
+		return meshrows.CAConfiguration{}, err
 	}
-	return consulapi.CAConfiguration{Provider: ca.Provider, Config: c.Raw, State: c.State,
+	return meshrows.CAConfiguration{Provider: ca.Provider, Config: c.Raw, State: c.State,
 		ForceWithoutCrossSigning: c.ForceWithoutCrossSigning, CreateIndex: create, ModifyIndex: modify}, nil
 }
 
-// SetConfiguration implements consulapi.CA.
+// SetConfiguration implements meshrows.CA.
 func (m meshCA) SetConfiguration(ctx context.Context, raw []byte) error {
 	return m.Authority.SetConfiguration(ctx, raw)
 }

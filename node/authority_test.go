@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/api/consulapi/meshrows"
 	"corbel.dev/corbel/node/config"
 )
 
 type rootsAnswer struct {
 	ActiveRootID, TrustDomain string
-	Roots                     []consulapi.CARoot
+	Roots                     []meshrows.CARoot
 }
 
 func rootsOf(t *testing.T, m *testMember) (out rootsAnswer) {

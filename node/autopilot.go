@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/api/consulapi/operatorrows"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/core/group"
@@ -20,12 +20,12 @@ import (
 // pilotKey is the key of the one record of its kind.
 const pilotKey = "config"
 
-func pilotFromFile(a *config.Autopilot) consulapi.AutopilotConfig {
-	return consulapi.AutopilotConfig{CleanupDeadServers: a.CleanupDeadServers, LastContactThreshold: max(a.LastContactThreshold, 200*time.Millisecond),
+func pilotFromFile(a *config.Autopilot) operatorrows.AutopilotConfig {
+	return operatorrows.AutopilotConfig{CleanupDeadServers: a.CleanupDeadServers, LastContactThreshold: max(a.LastContactThreshold, 200*time.Millisecond),
 		MaxTrailingLogs: uint64(a.MaxTrailingLogs), MinQuorum: uint(a.MinQuorum), ServerStabilizationTime: a.ServerStabilizationTime}
 }
 
-func encodePilot(c *consulapi.AutopilotConfig) []byte {
+func encodePilot(c *operatorrows.AutopilotConfig) []byte {
 	b, mark := pack.Begin(nil)
 	b = pack.Bool(b, c.CleanupDeadServers)
 	b = pack.Int(b, int64(c.LastContactThreshold))
@@ -38,7 +38,7 @@ func encodePilot(c *consulapi.AutopilotConfig) []byte {
 	return pack.End(b, mark)
 }
 
-func decodePilot(r *catalog.Record) (c consulapi.AutopilotConfig, err error) {
+func decodePilot(r *catalog.Record) (c operatorrows.AutopilotConfig, err error) {
 	outer := pack.Read(r.Value)
 	rd := outer.Record()
 	c.CleanupDeadServers = rd.Bool()
@@ -55,7 +55,7 @@ func decodePilot(r *catalog.Record) (c consulapi.AutopilotConfig, err error) {
 }
 
 // pilotConfig is the configuration in force: the record's, else the file's.
-func (p *raftPlane) pilotConfig(st *catalog.State) consulapi.AutopilotConfig {
+func (p *raftPlane) pilotConfig(st *catalog.State) operatorrows.AutopilotConfig {
 	if r := st.Record(catalog.RecordAutopilot, pilotKey); r != nil {
 		c, err := decodePilot(r)
 		if err == nil {
@@ -66,7 +66,7 @@ func (p *raftPlane) pilotConfig(st *catalog.State) consulapi.AutopilotConfig {
 	return pilotFromFile(&p.b.current().Autopilot)
 }
 
-func groupPilot(c consulapi.AutopilotConfig) group.AutopilotConfig {
+func groupPilot(c operatorrows.AutopilotConfig) group.AutopilotConfig {
 	return group.AutopilotConfig{CleanupDeadServers: c.CleanupDeadServers, LastContactThreshold: c.LastContactThreshold,
 		MaxTrailingLogs: c.MaxTrailingLogs, MinQuorum: c.MinQuorum, ServerStabilizationTime: c.ServerStabilizationTime}
 }
@@ -95,13 +95,13 @@ func (p *raftPlane) followPilot(ctx context.Context) error {
 	}
 }
 
-// Autopilot implements consulapi.Operator.
-func (o operator) Autopilot() consulapi.AutopilotConfig {
+// Autopilot implements operatorrows.Operator.
+func (o operator) Autopilot() operatorrows.AutopilotConfig {
 	return o.raft.pilotConfig(o.raft.registry.State())
 }
 
-// SetAutopilot implements consulapi.Operator.
-func (o operator) SetAutopilot(ctx context.Context, c consulapi.AutopilotConfig, cas bool) (bool, error) {
+// SetAutopilot implements operatorrows.Operator.
+func (o operator) SetAutopilot(ctx context.Context, c operatorrows.AutopilotConfig, cas bool) (bool, error) {
 	if err := groupPilot(c).Check(); err != nil {
 		return false, err
 	}

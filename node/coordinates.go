@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/api/consulapi/operatorrows"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/core/member"
@@ -52,10 +52,10 @@ func newCoordinates(p *Process) *coordinates {
 	return &coordinates{p: p, dropped: p.metrics.Counter("coordinate.dropped"), staged: map[string]vivaldi.Coord{}}
 }
 
-// Own implements consulapi.Coordinates.
+// Own implements operatorrows.Coordinates.
 func (c *coordinates) Own() vivaldi.Coord { return c.p.pool.Coordinate() }
 
-// Stage implements consulapi.Coordinates: the coordinate is written with the next batch.
+// Stage implements operatorrows.Coordinates: the coordinate is written with the next batch.
 func (c *coordinates) Stage(node string, at vivaldi.Coord) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,9 +66,9 @@ func (c *coordinates) Stage(node string, at vivaldi.Coord) {
 	c.staged[node] = at
 }
 
-// Datacenters implements consulapi.Coordinates: where the servers of all datacenters lie, as far as this one knows.
-func (c *coordinates) Datacenters() map[string][]consulapi.NodeCoordinate {
-	out := map[string][]consulapi.NodeCoordinate{}
+// Datacenters implements operatorrows.Coordinates: where the servers of all datacenters lie, as far as this one knows.
+func (c *coordinates) Datacenters() map[string][]operatorrows.NodeCoordinate {
+	out := map[string][]operatorrows.NodeCoordinate{}
 	w := c.p.wan
 	if w == nil {
 		return out
@@ -80,7 +80,7 @@ func (c *coordinates) Datacenters() map[string][]consulapi.NodeCoordinate {
 			at, ok = w.pool.Coordinate(), true
 		}
 		if dc := m.Tags["dc"]; ok && m.Status == member.Alive {
-			out[dc] = append(out[dc], consulapi.NodeCoordinate{Node: strings.TrimSuffix(m.Name, "."+dc), Coord: at})
+			out[dc] = append(out[dc], operatorrows.NodeCoordinate{Node: strings.TrimSuffix(m.Name, "."+dc), Coord: at})
 		}
 	}
 	return out

@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"strings"
 
-	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/api/corbelapi"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/core/member"
@@ -59,10 +59,10 @@ func (p *Process) mayProfile(r *http.Request) bool {
 	if !p.cfg.ACL.Enabled {
 		return false
 	}
-	if consulapi.IsJudged(r.Context()) {
+	if rows.IsJudged(r.Context()) {
 		return true
 	}
-	grant, err := p.access.tokens.Grant(r.Context(), consulapi.Secret(r))
+	grant, err := p.access.tokens.Grant(r.Context(), rows.Secret(r))
 	return err == nil && grant.Allow(acl.Operator, "", acl.Read)
 }
 
@@ -146,7 +146,7 @@ func (p *Process) mayReach(r *http.Request, res acl.Resource, name string) error
 	if !p.cfg.ACL.Enabled {
 		return nil
 	}
-	token := consulapi.Secret(r)
+	token := rows.Secret(r)
 	if token == "" && journeyOf(r.Context()).hops == 0 {
 		token = p.tokens.get(tokenDefault)
 	}

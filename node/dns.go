@@ -27,7 +27,7 @@ func (p *Process) buildDNS() (err error) {
 		cfg.Remote = p.wan
 	}
 	if p.registry != nil {
-		cfg.Source, cfg.Queries = dnsSource{p}, dnsQueries{p.api}
+		cfg.Source, cfg.Queries = dnsSource{p}, dnsQueries{p.api.Queries}
 	}
 	if p.dns, err = dnsapi.New(cfg); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/api/corbelapi"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog/acl"
@@ -151,10 +151,10 @@ func (d *physician) peer(ip string, port int) string {
 }
 
 func (d *physician) allow(r *http.Request) bool {
-	if !d.p.cfg.ACL.Enabled || consulapi.IsJudged(r.Context()) {
+	if !d.p.cfg.ACL.Enabled || rows.IsJudged(r.Context()) {
 		return true
 	}
-	grant, err := d.p.access.tokens.Grant(r.Context(), consulapi.Secret(r))
+	grant, err := d.p.access.tokens.Grant(r.Context(), rows.Secret(r))
 	return err == nil && grant.Allow(acl.Operator, "", acl.Read)
 }
 

@@ -30,14 +30,14 @@ func (p *Process) Drain(ctx context.Context, leaves bool) {
 }
 
 func (p *Process) drainServices(ctx context.Context, wait time.Duration) {
-	if !p.api.HasServices() {
+	if !p.api.Agent.HasServices() {
 		return
 	}
 	begin := time.Now()
 	within, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	p.log.Info("draining this host's services; the next signal cuts it short", "drain_wait", wait)
-	left, err := p.api.DrainAll(within, "the agent ends", func(id, waiting string) {
+	left, err := p.api.Agent.DrainAll(within, "the agent ends", func(id, waiting string) {
 		if waiting == "" {
 			p.log.Info("a service is drained", "service", id)
 			return

@@ -72,7 +72,7 @@ func (w *drainWatch) look(ctx context.Context) {
 				continue
 			}
 			within, cancel := context.WithTimeout(ctx, drainAsk)
-			d.ports, d.told = w.p.api.Told(within, id)
+			d.ports, d.told = w.p.api.Agent.Told(within, id)
 			cancel()
 			d.asked = time.Now()
 			if !d.told {

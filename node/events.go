@@ -1,7 +1,7 @@
 package node
 
 import (
-	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/api/consulapi/agentrows"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/kit/pattern"
 )
@@ -9,18 +9,18 @@ import (
 // poolEvents are the user events of the gossip pool.
 type poolEvents struct{ pool *member.Pool }
 
-// Fire implements consulapi.Events.
-func (p poolEvents) Fire(e consulapi.Event) error {
+// Fire implements agentrows.Events.
+func (p poolEvents) Fire(e agentrows.Event) error {
 	_, err := p.pool.FireEvent(member.Event(e))
 	return err
 }
 
-// Recent implements consulapi.Events.
-func (p poolEvents) Recent() ([]consulapi.Event, <-chan struct{}) {
+// Recent implements agentrows.Events.
+func (p poolEvents) Recent() ([]agentrows.Event, <-chan struct{}) {
 	kept, changed := p.pool.Events()
-	list := make([]consulapi.Event, len(kept))
+	list := make([]agentrows.Event, len(kept))
 	for i, e := range kept {
-		list[i] = consulapi.Event(*e)
+		list[i] = agentrows.Event(*e)
 	}
 	return list, changed
 }

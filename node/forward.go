@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
@@ -69,7 +69,7 @@ type forwarder struct {
 	callTimeout, blockTimeout time.Duration
 }
 
-// Forward implements consulapi.Forwarder. A request that certainly reached no
+// Forward implements rows.Forwarder. A request that certainly reached no
 // server is tried again, elsewhere if there is a choice, until hold is over; one
 // whose outcome is unknown is tried again only when it reads.
 func (f *forwarder) Forward(w http.ResponseWriter, r *http.Request, toLeader bool) error {
@@ -234,7 +234,7 @@ func decodeRequest(ctx context.Context, p []byte) (*http.Request, error) {
 	if rd.Err() != nil {
 		return nil, errkind.E(errkind.Invalid, "forwarded request", rd.Err())
 	}
-	r, err := http.NewRequestWithContext(context.WithValue(consulapi.Forwarded(ctx), journeyKey{}, j), method, "/", bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(context.WithValue(rows.Forwarded(ctx), journeyKey{}, j), method, "/", bytes.NewReader(body))
 	if err != nil {
 		return nil, errkind.E(errkind.Invalid, "forwarded request", err)
 	}

@@ -8,7 +8,7 @@ import (
 	"maps"
 	"net/http"
 
-	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/kit/errkind"
@@ -28,7 +28,7 @@ const (
 // uploadPiece is how much of a body one call carries; a body up to that size goes with the request.
 const uploadPiece = 1 << 20
 
-// ForwardStream implements consulapi.Forwarder: it is Forward for answers of any
+// ForwardStream implements rows.Forwarder: it is Forward for answers of any
 // length and bodies of any size. Nothing is tried twice, because the body is read only once.
 func (f *forwarder) ForwardStream(w http.ResponseWriter, r *http.Request, toLeader bool) error {
 	j := journeyOf(r.Context())
@@ -161,7 +161,7 @@ func (o *offered) Close() error { return nil }
 // ownerOf is whose a body is that was sent ahead: of the connection that began it, and of the request whose head was
 // judged.
 func ownerOf(ctx context.Context, r *http.Request) spool.Owner {
-	return spool.Owner{Conn: rpc.Caller(ctx), Method: r.Method, URI: r.RequestURI, Token: consulapi.Secret(r)}
+	return spool.Owner{Conn: rpc.Caller(ctx), Method: r.Method, URI: r.RequestURI, Token: rows.Secret(r)}
 }
 
 // serveOffer implements methodHTTPOffer: the process's own API handles the head, and when it comes as far as to read

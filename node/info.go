@@ -15,10 +15,10 @@ import (
 // info tells about the process over the API.
 type info struct{ p *Process }
 
-// DebugConfig implements consulapi.AgentInfo.
+// DebugConfig implements agentrows.AgentInfo.
 func (i info) DebugConfig() map[string]any { return i.p.debugConfig() }
 
-// Stats implements consulapi.AgentInfo with the sections and names that tools read.
+// Stats implements agentrows.AgentInfo with the sections and names that tools read.
 func (i info) Stats() map[string]map[string]string {
 	p := i.p
 	view := p.local.View()
@@ -74,7 +74,7 @@ func gossipStats(pool *member.Pool) map[string]string {
 		"encrypted": strconv.FormatBool(pool.Encrypted())}
 }
 
-// Reload implements consulapi.AgentInfo.
+// Reload implements agentrows.AgentInfo.
 func (i info) Reload(ctx context.Context) error {
 	if i.p.reload == nil {
 		return errors.New("this process was not told how to read its configuration again: send it SIGHUP")
@@ -82,7 +82,7 @@ func (i info) Reload(ctx context.Context) error {
 	return i.p.reload(ctx)
 }
 
-// Leave implements consulapi.AgentInfo: the process drains, leaves and ends. Who asked may go away
+// Leave implements agentrows.AgentInfo: the process drains, leaves and ends. Who asked may go away
 // meanwhile: a leave that has begun is finished.
 func (i info) Leave(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)

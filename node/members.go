@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/api/consulapi/agentrows"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/core/group"
 	"corbel.dev/corbel/core/member"
@@ -111,17 +111,17 @@ func (p poolMembers) Members() []registry.Member {
 // apiMembers is the pool as operators see it.
 type apiMembers struct{ *member.Pool }
 
-// Members implements consulapi.Members.
-func (p apiMembers) Members() []consulapi.Member {
+// Members implements agentrows.Members.
+func (p apiMembers) Members() []agentrows.Member {
 	all := p.Pool.Members(member.ActShow)
-	list := make([]consulapi.Member, len(all))
+	list := make([]agentrows.Member, len(all))
 	for i, m := range all {
-		list[i] = consulapi.Member{Name: m.Name, Addr: m.Addr, Port: uint16(m.Port), Tags: m.Tags, Status: int(m.Status)}
+		list[i] = agentrows.Member{Name: m.Name, Addr: m.Addr, Port: uint16(m.Port), Tags: m.Tags, Status: int(m.Status)}
 	}
 	return list
 }
 
-// Join implements consulapi.Members.
+// Join implements agentrows.Members.
 func (p apiMembers) Join(ctx context.Context, addrs []string) (int, error) {
 	return p.Pool.Join(ctx, addrs)
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/api/consulapi/meshrows"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
@@ -29,7 +29,7 @@ const rootsWait = 5 * time.Minute
 // a client agent reaches one.
 func (p *Process) buildLeaves(servers *catalogServers) (err error) {
 	var grant func(context.Context, string) (*acl.Grant, error)
-	if _, open := p.access.tokens.(consulapi.AllowAll); !open {
+	if p.cfg.ACL.Enabled {
 		grant = p.access.tokens.Grant
 	}
 	sign := func(ctx context.Context, r issue.Request) (issue.Certificate, error) {
@@ -118,13 +118,13 @@ func (p *Process) rootsOfServers(ctx context.Context, index uint64) (leaf.Roots,
 // apiLeaves are the leaf certificates as the API sees them.
 type apiLeaves struct{ *leaf.Leaves }
 
-// Leaf implements consulapi.Leaves.
-func (l apiLeaves) Leaf(ctx context.Context, service, token string, index uint64, wait time.Duration) (consulapi.CALeaf, bool, error) {
+// Leaf implements meshrows.Leaves.
+func (l apiLeaves) Leaf(ctx context.Context, service, token string, index uint64, wait time.Duration) (meshrows.CALeaf, bool, error) {
 	c, hit, err := l.Get(ctx, leaf.Query{Subject: leaf.Service(service), Token: token, Index: index, Wait: wait})
 	if err != nil {
-		return consulapi.CALeaf{}, false, err
+		return meshrows.CALeaf{}, false, err
 	}
-	return consulapi.CALeaf{SerialNumber: c.SerialNumber, CertPEM: c.CertPEM, PrivateKeyPEM: c.PrivateKeyPEM, Service: service,
+	return meshrows.CALeaf{SerialNumber: c.SerialNumber, CertPEM: c.CertPEM, PrivateKeyPEM: c.PrivateKeyPEM, Service: service,
 		ServiceURI: c.ID.URI().String(), ValidAfter: c.ValidAfter, ValidBefore: c.ValidBefore,
 		CreateIndex: c.CreateIndex, ModifyIndex: c.ModifyIndex, Received: c.Received}, hit, nil
 }

@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/api/consulapi/meshrows"
 	"corbel.dev/corbel/kit/polltest"
 )
 
 // leafOf asks a member for a service's certificate until it gets one.
-func leafOf(t *testing.T, m *testMember, path string) (leaf consulapi.CALeaf) {
+func leafOf(t *testing.T, m *testMember, path string) (leaf meshrows.CALeaf) {
 	t.Helper()
 	polltest.NoError(t, time.Minute, func() error {
 		status, body := m.ask("GET", "/v1/agent/connect/ca/leaf/"+path, "")
@@ -29,7 +29,7 @@ func leafOf(t *testing.T, m *testMember, path string) (leaf consulapi.CALeaf) {
 }
 
 // verifyLeaf checks a certificate with its key against the roots that somebody was told.
-func verifyLeaf(leaf consulapi.CALeaf, roots rootsAnswer, at time.Time) error {
+func verifyLeaf(leaf meshrows.CALeaf, roots rootsAnswer, at time.Time) error {
 	pair, err := tls.X509KeyPair([]byte(leaf.CertPEM), []byte(leaf.PrivateKeyPEM))
 	if err != nil {
 		return err

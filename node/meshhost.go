@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"corbel.dev/corbel/api/consulapi"
 	"corbel.dev/corbel/api/xds"
 	"corbel.dev/corbel/api/xds/side"
 	"corbel.dev/corbel/catalog"
@@ -63,7 +62,7 @@ func (p *Process) buildMesh() (err error) {
 		follower = m.client
 	}
 	var grant, ask func(context.Context, string) (*acl.Grant, error)
-	if _, open := p.access.tokens.(consulapi.AllowAll); !open {
+	if p.cfg.ACL.Enabled {
 		grant = p.access.tokens.Grant
 		ask = func(ctx context.Context, token string) (*acl.Grant, error) {
 			return p.access.tokens.Grant(grants.Fresh(ctx, doubtedGrant), token)

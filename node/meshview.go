@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/api/consulapi/meshrows"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
@@ -15,26 +15,26 @@ import (
 // meshView is this host's proxies as the API shows them, and the way to other members.
 type meshView struct{ p *Process }
 
-func meshProxyOf(s host.Status) consulapi.MeshProxy {
-	return consulapi.MeshProxy{Node: s.Node, ID: s.ID, Service: s.Service, State: s.State, Status: s}
+func meshProxyOf(s host.Status) meshrows.MeshProxy {
+	return meshrows.MeshProxy{Node: s.Node, ID: s.ID, Service: s.Service, State: s.State, Status: s}
 }
 
-// Proxies implements consulapi.Mesh.
-func (v meshView) Proxies() []consulapi.MeshProxy {
-	var list []consulapi.MeshProxy
+// Proxies implements meshrows.Mesh.
+func (v meshView) Proxies() []meshrows.MeshProxy {
+	var list []meshrows.MeshProxy
 	for _, s := range v.p.mesh.host.Status() {
 		list = append(list, meshProxyOf(s))
 	}
 	return list
 }
 
-// Proxy implements consulapi.Mesh.
-func (v meshView) Proxy(node, id string) (consulapi.MeshProxy, bool) {
+// Proxy implements meshrows.Mesh.
+func (v meshView) Proxy(node, id string) (meshrows.MeshProxy, bool) {
 	s, ok := v.p.mesh.host.Proxy(node, id)
 	return meshProxyOf(s), ok
 }
 
-// Settled implements consulapi.Mesh.
+// Settled implements meshrows.Mesh.
 func (v meshView) Settled(service string, index uint64) (known bool, proxies int, pending []string) {
 	newest := uint64(0)
 	if m := v.p.mesh; m.client != nil {
@@ -46,7 +46,7 @@ func (v meshView) Settled(service string, index uint64) (known bool, proxies int
 	return newest >= index, proxies, pending
 }
 
-// connections implements consulapi.Connections.
+// connections implements agentrows.Connections.
 func connections(ports []uint16, quiet time.Duration) (open, busy int, err error) {
 	list, err := sockets.Established(ports...)
 	for _, c := range list {
@@ -68,10 +68,10 @@ func (v meshView) members(keep func(member.Member) bool) []string {
 	return list
 }
 
-// Alive implements consulapi.Mesh.
+// Alive implements meshrows.Mesh.
 func (v meshView) Alive() []string { return v.members(func(member.Member) bool { return true }) }
 
-// Servers implements consulapi.Mesh.
+// Servers implements meshrows.Mesh.
 func (v meshView) Servers() []string {
 	return v.members(func(m member.Member) bool { return m.Tags["role"] == roleServer })
 }
@@ -79,7 +79,7 @@ func (v meshView) Servers() []string {
 // reachTime bounds one question to a member.
 const reachTime = 3 * time.Second
 
-// Reach implements consulapi.Mesh.
+// Reach implements meshrows.Mesh.
 func (v meshView) Reach(ctx context.Context, node, path string) (int, []byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, reachTime)
 	defer cancel()

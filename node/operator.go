@@ -3,7 +3,7 @@ package node
 import (
 	"context"
 
-	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/api/consulapi/operatorrows"
 	"corbel.dev/corbel/core/group"
 	"corbel.dev/corbel/core/member"
 )
@@ -31,10 +31,10 @@ func (o operator) group() (*group.Group, error) {
 	return nil, errForming
 }
 
-// Leader implements consulapi.Operator.
+// Leader implements operatorrows.Operator.
 func (o operator) Leader() string { return o.raft.leaderAddr() }
 
-// Peers implements consulapi.Operator.
+// Peers implements operatorrows.Operator.
 func (o operator) Peers() []string {
 	g, err := o.group()
 	if err != nil {
@@ -51,8 +51,8 @@ func (o operator) Peers() []string {
 	return list
 }
 
-// Configuration implements consulapi.Operator.
-func (o operator) Configuration() ([]consulapi.RaftServer, uint64, error) {
+// Configuration implements operatorrows.Operator.
+func (o operator) Configuration() ([]operatorrows.RaftServer, uint64, error) {
 	g, err := o.group()
 	if err != nil {
 		return nil, 0, err
@@ -67,9 +67,9 @@ func (o operator) Configuration() ([]consulapi.RaftServer, uint64, error) {
 	for _, m := range o.raft.b.pool.Members(member.ActAskServer) {
 		names[m.Tags["id"]] = m.Name
 	}
-	var list []consulapi.RaftServer
+	var list []operatorrows.RaftServer
 	for _, s := range servers {
-		row := consulapi.RaftServer{ID: s.ID, Node: names[s.ID], Address: s.Address, Leader: s.ID == leader, Voter: s.Voter}
+		row := operatorrows.RaftServer{ID: s.ID, Node: names[s.ID], Address: s.Address, Leader: s.ID == leader, Voter: s.Voter}
 		if row.Node == "" {
 			row.Node = "(unknown)"
 		}
@@ -93,7 +93,7 @@ func (o operator) health() map[string]group.ServerHealth {
 	return nil
 }
 
-// TransferLeader implements consulapi.Operator.
+// TransferLeader implements operatorrows.Operator.
 func (o operator) TransferLeader(ctx context.Context, id string) error {
 	g, err := o.group()
 	if err != nil {
@@ -102,18 +102,18 @@ func (o operator) TransferLeader(ctx context.Context, id string) error {
 	return g.TransferLeadership(ctx, id)
 }
 
-// AutopilotHealth implements consulapi.Operator. Healthy and FailureTolerance are of all groups: who waits for them
+// AutopilotHealth implements operatorrows.Operator. Healthy and FailureTolerance are of all groups: who waits for them
 // before the next server is taken away, or its disk, must not take the quorum of another plane's group.
-func (o operator) AutopilotHealth() consulapi.AutopilotHealth {
+func (o operator) AutopilotHealth() operatorrows.AutopilotHealth {
 	pilot := o.raft.autopilot.Load()
 	if pilot == nil {
-		return consulapi.AutopilotHealth{}
+		return operatorrows.AutopilotHealth{}
 	}
 	state, ok := pilot.State()
 	if !ok {
-		return consulapi.AutopilotHealth{}
+		return operatorrows.AutopilotHealth{}
 	}
-	h := consulapi.AutopilotHealth{Healthy: state.Healthy, FailureTolerance: state.FailureTolerance}
+	h := operatorrows.AutopilotHealth{Healthy: state.Healthy, FailureTolerance: state.FailureTolerance}
 	for _, p := range o.others() {
 		whole, tolerance, known := p.votes()
 		if known {
@@ -121,7 +121,7 @@ func (o operator) AutopilotHealth() consulapi.AutopilotHealth {
 		}
 	}
 	for _, s := range state.Servers {
-		h.Servers = append(h.Servers, consulapi.ServerHealth{ID: s.ID, Name: s.Name, Address: s.Address,
+		h.Servers = append(h.Servers, operatorrows.ServerHealth{ID: s.ID, Name: s.Name, Address: s.Address,
 			SerfStatus: memberStatus(o.raft.b.pool, s.ID), NodeStatus: string(s.Status), Replica: s.Replica, Version: s.Version, Leader: s.Leader, Voter: s.Voter, Healthy: s.Healthy,
 			LastContact: s.LastContact, LastTerm: s.LastTerm, LastIndex: s.LastIndex, StableSince: s.StableSince})
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/api/consulapi/operatorrows"
 	"corbel.dev/corbel/core/group"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/kit/errkind"
@@ -17,10 +17,10 @@ import (
 // removeTimeout bounds the removal from one group.
 const removeTimeout = 10 * time.Second
 
-// RemovePeer implements consulapi.Operator: it takes the server out of the catalog's group and out of the monitor
+// RemovePeer implements operatorrows.Operator: it takes the server out of the catalog's group and out of the monitor
 // plane's, wherever that has its leader. What is half done can be repeated: a group that the server is not in any
 // more is done.
-func (o operator) RemovePeer(ctx context.Context, r consulapi.PeerRemoval) error {
+func (o operator) RemovePeer(ctx context.Context, r operatorrows.PeerRemoval) error {
 	if r.Group != "" {
 		return o.removeFrom(ctx, r)
 	}
@@ -57,14 +57,14 @@ func (o operator) RemovePeer(ctx context.Context, r consulapi.PeerRemoval) error
 // idAt is the id of the member with an address in one of this server's groups; "" where there is none.
 func (o operator) idAt(address string) string {
 	for _, plane := range append([]*raftPlane{o.raft}, o.others()...) {
-		if s, ok := plane.find(consulapi.PeerRemoval{Address: address}); ok {
+		if s, ok := plane.find(operatorrows.PeerRemoval{Address: address}); ok {
 			return s.ID
 		}
 	}
 	return ""
 }
 
-func (p *raftPlane) find(r consulapi.PeerRemoval) (group.Server, bool) {
+func (p *raftPlane) find(r operatorrows.PeerRemoval) (group.Server, bool) {
 	if g := p.group.Load(); g != nil {
 		servers, _, err := g.Configuration()
 		for _, s := range servers {
@@ -77,7 +77,7 @@ func (p *raftPlane) find(r consulapi.PeerRemoval) (group.Server, bool) {
 }
 
 // removePeer removes a server from this group, which this server leads.
-func (p *raftPlane) removePeer(ctx context.Context, r consulapi.PeerRemoval) error {
+func (p *raftPlane) removePeer(ctx context.Context, r operatorrows.PeerRemoval) error {
 	g := p.group.Load()
 	if g == nil {
 		return errForming
@@ -94,7 +94,7 @@ func (p *raftPlane) removePeer(ctx context.Context, r consulapi.PeerRemoval) err
 }
 
 // removeFrom removes a server from the group that the removal names: here, or where its leader is.
-func (o operator) removeFrom(ctx context.Context, r consulapi.PeerRemoval) error {
+func (o operator) removeFrom(ctx context.Context, r operatorrows.PeerRemoval) error {
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
 	var plane *raftPlane

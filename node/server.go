@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"corbel.dev/corbel/api/consulapi"
+	"corbel.dev/corbel/api/consulapi/agentrows"
+	"corbel.dev/corbel/api/consulapi/rows"
+	"corbel.dev/corbel/api/consulapi/short"
 	"corbel.dev/corbel/api/dnsapi"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/api/promapi"
@@ -65,7 +68,7 @@ type Process struct {
 	monitor    *monitorPlane      // nil where it is off
 	watcher    *agent.Agent       // the monitor plane's agent of this host; nil where it is off
 	doctor     *physician
-	hot        *consulapi.Hot             // nil where each request goes through net/http
+	hot        *short.Path                // nil where each request goes through net/http
 	https      atomic.Pointer[tls.Config] // of the HTTPS port; replaced by Reload
 	watches    *watch.Watches
 	serverUp   chan struct{}
@@ -291,54 +294,53 @@ func parseDefinitions(d *config.Definitions) ([]*local.ServiceDefinition, []*loc
 }
 
 func (p *Process) buildAPI(forward *forwarder) (err error) {
-	cfg := p.cfg
-	build := version.Of()
+	cfg, build := p.cfg, version.Of()
 	grpc, secure := p.grpcPorts()
 	c := consulapi.Config{
-		Identity: consulapi.Identity{
-			Datacenter: cfg.Node.Datacenter, PrimaryDatacenter: cfg.Node.PrimaryDatacenter, NodeName: cfg.Node.Name,
-			NodeID: p.id, NodeMeta: p.nodeMeta(), Version: version.Contract, Revision: build.Revision, BuildDate: build.Date,
-			Server: cfg.Server, GRPCPort: grpc, GRPCTLSPort: secure,
-		},
-		Local: p.local, Members: apiMembers{p.pool}, Events: poolEvents{p.pool}, Coordinates: p.places, Info: info{p}, Logs: p.logs, Forward: forward,
-		MetricsHandler: promapi.New(p.metrics), Connections: connections, Lacks: p.lacks,
-		Leaves: apiLeaves{p.leaves}, ConnectOff: !cfg.Connect.Enabled, DefaultIntentionPolicy: cfg.Connect.DefaultIntentionPolicy,
-		Authorizer: p.access.tokens, ACLEnabled: cfg.ACL.Enabled, DefaultACLPolicy: defaultPolicy(cfg),
-		Keeper: p.access.keeper, DownACLPolicy: cfg.ACL.DownPolicy, KeyListPolicy: cfg.ACL.KeyListPolicy,
-		DefaultToken: func() string { return p.tokens.get(tokenDefault) }, SetToken: p.setToken,
-		RequestLimits: requestLimitsOf(cfg),
-		Limits:        consulapi.Limits{KVValueBytes: int64(cfg.Limits.KVMaxValueBytes), TxnBytes: int64(cfg.Limits.TxnMaxBytes)},
-		Wait:          httpx.WaitLimits{Default: cfg.Queries.DefaultTime, Max: cfg.Queries.MaxTime}, DiscoveryMaxStale: cfg.Queries.DiscoveryMaxStale,
-		SessionTTLMin: cfg.Queries.SessionTTLMin, AllowUnprintable: cfg.Limits.AllowUnprintable, BlockEndpoints: cfg.HTTP.BlockEndpoints,
+		Config: rows.Config{
+			Identity: rows.Identity{Datacenter: cfg.Node.Datacenter, PrimaryDatacenter: cfg.Node.PrimaryDatacenter,
+				NodeName: cfg.Node.Name, NodeID: p.id, NodeMeta: p.nodeMeta(), Version: version.Contract, Server: cfg.Server,
+				Revision: build.Revision, BuildDate: build.Date, GRPCPort: grpc, GRPCTLSPort: secure},
+			Forward: forward, Authorizer: p.access.tokens, DefaultACLPolicy: defaultPolicy(cfg),
+			DefaultToken: func() string { return p.tokens.get(tokenDefault) }, RequestLimits: requestLimitsOf(cfg),
+			Limits: rows.Limits{KVValueBytes: int64(cfg.Limits.KVMaxValueBytes), TxnBytes: int64(cfg.Limits.TxnMaxBytes)},
+			Wait:   httpx.WaitLimits{Default: cfg.Queries.DefaultTime, Max: cfg.Queries.MaxTime}, Clock: p.clock,
+			DiscoveryMaxStale: cfg.Queries.DiscoveryMaxStale, NoCache: !cfg.HTTP.UseCache, Pretty: cfg.Dev,
+			TranslateWAN: cfg.Addresses.TranslateWAN, Logger: p.log, Metrics: p.metrics},
+		Agent: agentrows.Config{Local: p.local, Members: apiMembers{p.pool}, Events: poolEvents{p.pool}, Info: info{p},
+			Place: p.places.Own, MetricsHandler: promapi.New(p.metrics), Connections: connections, Lacks: p.lacks, Logs: p.logs},
+		AllowUnprintable: cfg.Limits.AllowUnprintable, BlockEndpoints: cfg.HTTP.BlockEndpoints,
 		AllowWriteFrom: cfg.HTTP.AllowWriteFrom, ResponseHeaders: cfg.HTTP.ResponseHeaders,
-		NoCache: !cfg.HTTP.UseCache, Pretty: cfg.Dev, TranslateWAN: cfg.Addresses.TranslateWAN,
-		Clock: p.clock, Logger: p.log, Metrics: p.metrics,
+	}
+	c.KV.SessionTTLMin, c.KV.KeyListPolicy = cfg.Queries.SessionTTLMin, cfg.ACL.KeyListPolicy
+	c.ACL.Keeper, c.ACL.DownACLPolicy = p.access.keeper, cfg.ACL.DownPolicy
+	c.Entries.DefaultIntentionPolicy, c.Entries.ConnectOff = cfg.Connect.DefaultIntentionPolicy, !cfg.Connect.Enabled
+	c.Entries.TrustDomain, c.Mesh.Leaves, c.Operator.Coordinates = p.leaves.TrustDomain, apiLeaves{p.leaves}, p.places
+	if cfg.ACL.Enabled {
+		c.Agent.SetToken = p.setToken
 	}
 	if p.registry != nil {
-		c.Registry, c.Operator, c.LeaderChanges = p.registry, newOperator(p), p.raft.LeaderChanges
-		c.Snapshots, c.CA = snapshots{p.raft, p.cfg.DataDir}, meshCA{p.ca}
+		c.Registry, c.LeaderChanges = p.registry, p.raft.LeaderChanges
+		c.KV.Sessions, c.Catalog.Leases, c.Mesh.CA = p.registry, p.registry, meshCA{p.ca}
+		c.Operator.Group, c.Operator.Snapshots = newOperator(p), snapshots{p.raft, p.cfg.DataDir}
 	}
 	if p.mesh != nil {
-		c.Mesh = meshView{p}
+		c.Mesh.Proxies = meshView{p}
 	}
+	keys := keyrings{lan: p.pool}
 	if p.wan != nil {
-		c.WAN, c.Remote = apiMembers{p.wan.pool}, p.wan
+		keys.wan, c.Agent.WAN, c.Remote = p.wan.pool, apiMembers{p.wan.pool}, p.wan
 	}
 	if p.cfg.Server && p.pool.Encrypted() {
-		keys := keyrings{lan: p.pool}
-		if p.wan != nil {
-			keys.wan = p.wan.pool
-		}
-		c.Keyring = keys
+		c.Operator.Keyring = keys
 	}
 	p.pool.KeepEvents(p.concerns)
 	if p.api, err = consulapi.New(c); err != nil {
 		return err
 	}
 	p.api.SetForwardRate(cfg.Limits.RPCRate, cfg.Limits.RPCMaxBurst)
-	p.secrets, err = secretsplane.New(cfg, secretsplane.Doors{
-		Clock: p.clock, Log: p.log, Logs: p.logs, Metrics: p.metrics, Ports: p.ports, Faults: p.faults,
-	})
+	p.secrets, err = secretsplane.New(cfg, secretsplane.Doors{Clock: p.clock, Log: p.log, Logs: p.logs,
+		Metrics: p.metrics, Ports: p.ports, Faults: p.faults})
 	if err != nil {
 		return err
 	}
@@ -546,9 +548,9 @@ func (p *Process) Reload(cfg *config.Config) error {
 	return nil
 }
 
-func requestLimitsOf(cfg *config.Config) consulapi.RequestLimits {
+func requestLimitsOf(cfg *config.Config) rows.RequestLimits {
 	l := &cfg.Limits
-	return consulapi.RequestLimits{Mode: l.RequestMode, ReadRate: l.RequestReadRate, WriteRate: l.RequestWriteRate}
+	return rows.RequestLimits{Mode: l.RequestMode, ReadRate: l.RequestReadRate, WriteRate: l.RequestWriteRate}
 }
 
 // OnReload says how to read the configuration again when the API asks for it.

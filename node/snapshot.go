@@ -20,7 +20,7 @@ type snapshots struct {
 	dir  string
 }
 
-// Save implements consulapi.Snapshots.
+// Save implements operatorrows.Snapshots.
 func (s snapshots) Save(ctx context.Context) (io.ReadCloser, uint64, error) {
 	g := s.raft.group.Load()
 	if g == nil {
@@ -74,7 +74,7 @@ func (s snapshots) meta() archive.Meta {
 	return meta
 }
 
-// Restore implements consulapi.Snapshots.
+// Restore implements operatorrows.Snapshots.
 func (s snapshots) Restore(ctx context.Context, in io.Reader) error {
 	g := s.raft.group.Load()
 	if g == nil {

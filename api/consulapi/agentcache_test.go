@@ -58,7 +58,7 @@ func clientAgentWith(t *testing.T, change func(*Config)) (agent, server *rig, li
 	link = &toServer{server: server.api}
 	agent = newRig(t, func(c *Config) {
 		change(c)
-		c.Registry, c.Operator, c.Forward = nil, nil, link
+		c.Registry, c.Operator.Group, c.Forward = nil, nil, link
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -69,9 +69,7 @@ func clientAgentWith(t *testing.T, change func(*Config)) (agent, server *rig, li
 	})
 	until(t, "the cache to run", func() bool {
 		c := agent.api.Cache()
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.ctx != nil
+		return c.Running()
 	})
 	return agent, server, link
 }
@@ -224,7 +222,7 @@ func TestCachedAnswersFollowRights(t *testing.T) {
 		defer mu.Unlock()
 		return now
 	})
-	agent, server, _ := clientAgentWith(t, func(c *Config) { c.Authorizer, c.ACLEnabled = current, true })
+	agent, server, _ := clientAgentWith(t, func(c *Config) { c.Authorizer = current })
 	server.store.register(t, "web", "web-1")
 	for _, path := range []string{"/v1/health/service/web?cached", "/v1/catalog/services?cached"} {
 		if a := agent.want("GET", path, "", 200, "*"); !strings.Contains(a.body, `"web`) {

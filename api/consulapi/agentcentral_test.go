@@ -26,7 +26,7 @@ func (f apiForward) ForwardStream(w http.ResponseWriter, r *http.Request, leader
 func TestAgentCentralConfig(t *testing.T) {
 	server := newRig(t, nil)
 	agent := newRig(t, func(c *Config) {
-		c.Registry, c.Operator, c.Snapshots, c.CA, c.Forward = nil, nil, nil, nil, apiForward{server.api}
+		c.Registry, c.Operator.Group, c.Operator.Snapshots, c.Mesh.CA, c.Forward = nil, nil, nil, nil, apiForward{server.api}
 	})
 	for name, r := range map[string]*rig{"server": server, "agent": agent} {
 		r.want("PUT", "/v1/agent/service/register",

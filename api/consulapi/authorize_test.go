@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"corbel.dev/corbel/api/consulapi/rows"
 )
 
 // What came from another process is judged by the token that it brought: this process's default token is for its own
@@ -24,7 +26,7 @@ func TestForwardedRequestsHaveNoDefaultToken(t *testing.T) {
 			req.Header.Set("X-Consul-Token", c.token)
 		}
 		if c.forwarded {
-			req = req.WithContext(Forwarded(req.Context()))
+			req = req.WithContext(rows.Forwarded(req.Context()))
 		}
 		w := httptest.NewRecorder()
 		r.api.ServeHTTP(w, req)

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/catalog"
 )
 
@@ -30,7 +31,7 @@ func (*body) Close() error { return nil }
 
 func bareAPI(t testing.TB) (*API, *store) {
 	s := newStore()
-	a, err := New(Config{Identity: Identity{Datacenter: "dc1", NodeName: "n1"}, Registry: s})
+	a, err := New(Config{Config: rows.Config{Identity: rows.Identity{Datacenter: "dc1", NodeName: "n1"}, Registry: s}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,7 @@ func TestAllocations(t *testing.T) {
 	b := &body{}
 	set.Body, set.ContentLength = b, 512
 	fixed := &stubRegistry{store: s}
-	a.cfg.Registry = fixed
+	a.Registry = fixed
 	if n := testing.AllocsPerRun(500, func() {
 		b.Reset(value)
 		a.ServeHTTP(w, set)
@@ -77,7 +78,7 @@ func BenchmarkKVGetHandler(b *testing.B) {
 
 func BenchmarkKVPutHandler(b *testing.B) {
 	a, s := bareAPI(b)
-	a.cfg.Registry = &stubRegistry{store: s}
+	a.Registry = &stubRegistry{store: s}
 	r := httptest.NewRequest("PUT", "/v1/kv/a/key", nil)
 	value, in := make([]byte, 512), &body{}
 	r.Body, r.ContentLength = in, 512

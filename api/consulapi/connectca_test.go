@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"corbel.dev/corbel/api/consulapi/meshrows"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -14,9 +15,9 @@ import (
 type keptCA struct{ *store }
 
 // Roots implements CA.
-func (keptCA) Roots(st *catalog.State) (roots []CARoot, err error) {
+func (keptCA) Roots(st *catalog.State) (roots []meshrows.CARoot, err error) {
 	for r := range st.Records(catalog.RecordCA, "root/") {
-		root := CARoot{CreateIndex: r.CreateIndex, ModifyIndex: r.ModifyIndex}
+		root := meshrows.CARoot{CreateIndex: r.CreateIndex, ModifyIndex: r.ModifyIndex}
 		if err := json.Unmarshal(r.Value, &root); err != nil {
 			return nil, err
 		}
@@ -26,10 +27,10 @@ func (keptCA) Roots(st *catalog.State) (roots []CARoot, err error) {
 }
 
 // Configuration implements CA.
-func (keptCA) Configuration(st *catalog.State) (c CAConfiguration, err error) {
+func (keptCA) Configuration(st *catalog.State) (c meshrows.CAConfiguration, err error) {
 	r := st.Record(catalog.RecordCA, "config")
 	if r == nil {
-		return CAConfiguration{Provider: "consul"}, nil
+		return meshrows.CAConfiguration{Provider: "consul"}, nil
 	}
 	err = json.Unmarshal(r.Value, &c)
 	c.CreateIndex, c.ModifyIndex = r.CreateIndex, r.ModifyIndex
@@ -38,7 +39,7 @@ func (keptCA) Configuration(st *catalog.State) (c CAConfiguration, err error) {
 
 // SetConfiguration implements CA.
 func (k keptCA) SetConfiguration(ctx context.Context, raw []byte) error {
-	var c CAConfiguration
+	var c meshrows.CAConfiguration
 	if err := json.Unmarshal(raw, &c); err != nil || c.Provider != "consul" {
 		return errkind.New(errkind.Invalid, "Provider: not this one")
 	}

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/operatorrows"
+	"corbel.dev/corbel/api/consulapi/queryrows"
+	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/kit/vivaldi"
 )
@@ -19,8 +22,9 @@ func (p *places) Own() vivaldi.Coord { return lyingAt(7 * time.Millisecond) }
 
 func (p *places) Stage(node string, c vivaldi.Coord) { p.staged[node] = c }
 
-func (p *places) Datacenters() map[string][]NodeCoordinate {
-	return map[string][]NodeCoordinate{"dc2": {{"s2", lyingAt(80 * time.Millisecond)}}, "dc1": {{"s1", vivaldi.New()}}}
+func (p *places) Datacenters() map[string][]operatorrows.NodeCoordinate {
+	return map[string][]operatorrows.NodeCoordinate{"dc2": {{Node: "s2", Coord: lyingAt(80 * time.Millisecond)}},
+		"dc1": {{Node: "s1", Coord: vivaldi.New()}}}
 }
 
 // lyingAt is that far from the origin.
@@ -56,7 +60,7 @@ func order(body string) string {
 
 func TestCoordinates(t *testing.T) {
 	p := &places{map[string]vivaldi.Coord{}}
-	r := newRig(t, func(c *Config) { c.Coordinates = p })
+	r := newRig(t, func(c *Config) { c.Operator.Coordinates, c.Agent.Place = p, p.Own })
 	r.want("GET", "/v1/coordinate/nodes", "", 200, "[]")
 	r.want("GET", "/v1/coordinate/node/Far", "", 404, "")
 	for _, name := range []string{"Far", "mid", "near", "unknown"} {
@@ -95,7 +99,7 @@ func TestCoordinates(t *testing.T) {
 
 func TestNearSortsByDistance(t *testing.T) {
 	r := newRig(t, nil)
-	me := r.api.cfg.Identity.NodeName
+	me := r.api.Identity.NodeName
 	for _, name := range []string{"a-far", "b-mid", "c-near", "d-lost"} {
 		r.want("PUT", "/v1/catalog/register",
 			`{"Node":"`+name+
@@ -154,7 +158,7 @@ func TestQueriesKnowWhoAsks(t *testing.T) {
 		req := httptest.NewRequest("GET", path, nil)
 		req.RemoteAddr = from
 		if agent != "" {
-			req.URL.RawQuery += "&" + askedParam + "=" + agent
+			req.URL.RawQuery += "&" + rows.AskedParam + "=" + agent
 		}
 		return order(r.send(req).body)
 	}
@@ -174,7 +178,8 @@ func TestQueriesKnowWhoAsks(t *testing.T) {
 			}
 		}
 	}
-	got, err := r.api.ExecuteQuery(t.Context(), QueryCall{Name: "ip", Source: netip.MustParseAddr("10.0.0.3")})
+	got, err := r.api.Queries.ExecuteQuery(t.Context(),
+		queryrows.QueryCall{Name: "ip", Source: netip.MustParseAddr("10.0.0.3")})
 	if err != nil || len(got.Instances) != 3 || got.Instances[0].Node.Name != "c-near" {
 		t.Errorf("%v, %v", got, err)
 	}

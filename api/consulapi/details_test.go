@@ -57,7 +57,7 @@ func TestDiscoveryMaxStale(t *testing.T) {
 func TestKeyListPolicy(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		r := newRig(t, func(c *Config) {
-			c.KeyListPolicy, c.DefaultACLPolicy = on, "deny"
+			c.KV.KeyListPolicy, c.DefaultACLPolicy = on, "deny"
 			c.Authorizer = tokens{"w": rules(acl.GlobalManagementRules), "r": rules(`key_prefix "app/" { policy = "read" }`),
 				"l": rules(`key_prefix "app/" { policy = "list" }`)}
 		})

@@ -13,6 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/agentrows"
+	"corbel.dev/corbel/api/consulapi/catalogrows"
+	"corbel.dev/corbel/api/consulapi/configrows"
+	"corbel.dev/corbel/api/consulapi/kvrows"
+	"corbel.dev/corbel/api/consulapi/meshrows"
+	"corbel.dev/corbel/api/consulapi/operatorrows"
+	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/local"
@@ -215,9 +222,10 @@ func (s servers) NodeInfo(_ context.Context, node string) (*catalog.Node, error)
 // pool is a gossip pool of one.
 type pool struct{}
 
-func (pool) Members() []Member {
-	return []Member{{Name: "n1", Addr: "10.0.0.1", Port: 8301, Status: 1, Tags: map[string]string{"role": "consul",
-		"dc": "dc1"}}}
+func (pool) Members() []agentrows.Member {
+	return []agentrows.Member{{Name: "n1", Addr: "10.0.0.1", Port: 8301, Status: 1,
+		Tags: map[string]string{"role": "consul",
+			"dc": "dc1"}}}
 }
 
 func (pool) Join(context.Context, []string) (int, error) {
@@ -232,28 +240,30 @@ func (pool) ForceLeave(name string, _ bool) error {
 }
 
 // group is a Raft group of one.
-type group struct{ set AutopilotConfig }
+type group struct{ set operatorrows.AutopilotConfig }
 
 func (*group) Leader() string { return "10.0.0.1:8300" }
 
 func (*group) Peers() []string { return []string{"10.0.0.1:8300"} }
 
-func (*group) Configuration() ([]RaftServer, uint64, error) {
-	return []RaftServer{{ID: "id1", Node: "n1", Address: "10.0.0.1:8300", Leader: true, Voter: true, LastIndex: 7}}, 3, nil
+func (*group) Configuration() ([]operatorrows.RaftServer, uint64, error) {
+	return []operatorrows.RaftServer{{ID: "id1", Node: "n1", Address: "10.0.0.1:8300", Leader: true, Voter: true,
+		LastIndex: 7}}, 3, nil
 }
 
-func (*group) RemovePeer(context.Context, PeerRemoval) error { return nil }
+func (*group) RemovePeer(context.Context, operatorrows.PeerRemoval) error { return nil }
 
 func (*group) TransferLeader(context.Context, string) error {
 	return errkind.New(errkind.Unavailable, "there is no peer")
 }
 
-func (g *group) Autopilot() AutopilotConfig {
-	return AutopilotConfig{CleanupDeadServers: true, LastContactThreshold: 200 * time.Millisecond, MaxTrailingLogs: 250,
+func (g *group) Autopilot() operatorrows.AutopilotConfig {
+	return operatorrows.AutopilotConfig{CleanupDeadServers: true, LastContactThreshold: 200 * time.Millisecond,
+		MaxTrailingLogs:         250,
 		ServerStabilizationTime: 10 * time.Second, ModifyIndex: 5}
 }
 
-func (g *group) SetAutopilot(_ context.Context, c AutopilotConfig, cas bool) (bool, error) {
+func (g *group) SetAutopilot(_ context.Context, c operatorrows.AutopilotConfig, cas bool) (bool, error) {
 	if cas && c.ModifyIndex != 5 {
 		return false, nil
 	}
@@ -261,9 +271,10 @@ func (g *group) SetAutopilot(_ context.Context, c AutopilotConfig, cas bool) (bo
 	return true, nil
 }
 
-func (*group) AutopilotHealth() AutopilotHealth {
-	return AutopilotHealth{Healthy: false,
-		Servers: []ServerHealth{{ID: "id1", Name: "n1", Leader: true, Voter: true, LastContact: time.Millisecond}}}
+func (*group) AutopilotHealth() operatorrows.AutopilotHealth {
+	return operatorrows.AutopilotHealth{Healthy: false,
+		Servers: []operatorrows.ServerHealth{{ID: "id1", Name: "n1", Leader: true, Voter: true,
+			LastContact: time.Millisecond}}}
 }
 
 type process struct{ left, reloaded bool }
@@ -305,12 +316,18 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 		cancel()
 		<-done
 	})
-	cfg := Config{Identity: Identity{Datacenter: "dc1", NodeName: "n1", NodeID: "id1", Version: "1.21.4", Server: true,
-		GRPCPort: 8502},
-		Registry: r.store, Operator: r.group, Snapshots: stateArchives{r.store}, CA: keptCA{r.store}, Leaves: &keptLeaves{},
-		Mesh: keptMesh{}, Connections: func([]uint16, time.Duration) (int, int, error) { return 3, 1, nil }, Local: l,
-		Members: pool{}, Events: &firedEvents{list: []Event{{ID: "00000000-0000-0000-0000-000000000001", Name: "deploy"}}},
-		Info: r.proc}
+	leaves := &keptLeaves{}
+	cfg := Config{
+		Config: rows.Config{Identity: rows.Identity{Datacenter: "dc1", NodeName: "n1", NodeID: "id1", Version: "1.21.4",
+			Server: true, GRPCPort: 8502}, Registry: r.store},
+		KV: kvrows.Config{Sessions: r.store}, Catalog: catalogrows.Config{Leases: r.store},
+		Agent: agentrows.Config{Local: l, Members: pool{}, Info: r.proc,
+			Events:      &firedEvents{list: []agentrows.Event{{ID: "00000000-0000-0000-0000-000000000001", Name: "deploy"}}},
+			Connections: func([]uint16, time.Duration) (int, int, error) { return 3, 1, nil }},
+		Operator: operatorrows.Config{Group: r.group, Snapshots: stateArchives{r.store}},
+		Mesh:     meshrows.Config{CA: keptCA{r.store}, Leaves: leaves, Proxies: keptMesh{}},
+		Entries:  configrows.Config{TrustDomain: leaves.TrustDomain},
+	}
 	if change != nil {
 		change(&cfg)
 	}
@@ -441,17 +458,17 @@ func (a stateArchives) Restore(_ context.Context, in io.Reader) error {
 // firedEvents are Events that reach this agent alone.
 type firedEvents struct {
 	mu   sync.Mutex
-	list []Event
+	list []agentrows.Event
 }
 
-func (f *firedEvents) Fire(e Event) error {
+func (f *firedEvents) Fire(e agentrows.Event) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.list = append(f.list, e)
 	return nil
 }
 
-func (f *firedEvents) Recent() ([]Event, <-chan struct{}) {
+func (f *firedEvents) Recent() ([]agentrows.Event, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.list), nil

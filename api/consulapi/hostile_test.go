@@ -1,7 +1,6 @@
 package consulapi
 
 import (
-	"bytes"
 	"encoding/json"
 	"hash/fnv"
 	"net/http"
@@ -11,6 +10,7 @@ import (
 	"testing"
 
 	"corbel.dev/corbel/api/consulapi/bodies"
+	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/catalog/query"
 )
 
@@ -65,27 +65,27 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("%s %.100s %.60q: %d %s", method, target, body, a.status, a.body)
 		}
 	}
-	for _, row := range routes() {
-		prefix := strings.HasSuffix(row.pattern, "/")
-		for m := range strings.FieldsSeq(row.methods) {
+	for _, row := range r.api.table.Rows {
+		prefix := strings.HasSuffix(row.Pattern, "/")
+		for m := range strings.FieldsSeq(row.Methods) {
 			rests := []string{""}
 			if prefix {
 				rests = hostileRests
 			}
 			for i, rest := range rests {
 				for j, query := range hostileQueries {
-					if m == "GET" || (m != "GET" && row.pattern != kvPattern && (i+j)%3 == 0) {
-						try(m, row.pattern+rest+"?"+query, hostileBodies[(i+j)%len(hostileBodies)])
+					if m == "GET" || (m != "GET" && row.Pattern != rows.KVPattern && (i+j)%3 == 0) {
+						try(m, row.Pattern+rest+"?"+query, hostileBodies[(i+j)%len(hostileBodies)])
 					}
 				}
 			}
-			if m == http.MethodGet || row.pattern == kvPattern {
+			if m == http.MethodGet || row.Pattern == rows.KVPattern {
 				continue
 			}
 			for _, body := range hostileBodies {
-				try(m, row.pattern, body)
+				try(m, row.Pattern, body)
 				if prefix {
-					try(m, row.pattern+"none", body)
+					try(m, row.Pattern+"none", body)
 				}
 			}
 		}
@@ -115,46 +115,15 @@ func contract500(body string) bool {
 	return false
 }
 
-func FuzzDecoders(f *testing.F) {
-	for _, b := range hostileBodies {
-		if len(b) < 1000 {
-			f.Add([]byte(b))
-		}
-	}
-	f.Add([]byte(`{"Node":"n","Address":"a","Service":{"Service":"s","Proxy":{"Mode":"direct"}},"Check":{"Definition":{"Interval":"10s","Timeout":5}}}`))
-	f.Add([]byte(`[{"KV":{"Verb":"set","Key":"a","Value":"aGk="}}]`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		var reg bodies.Register
-		if bodies.Decode(b, &reg) == nil {
-			_, _ = reg.Command("dc1")
-		}
-		var ops []wireTxnOp
-		_ = bodies.Decode(b, &ops)
-		var s wireSession
-		if bodies.Decode(b, &s) == nil {
-			_ = s.session("n")
-		}
-		if proxy, _, err := bodies.CanonicalProxy(b); err == nil && proxy != nil {
-			again, _, err := bodies.CanonicalProxy(proxy)
-			if err != nil || !bytes.Equal(again, proxy) {
-				t.Fatalf("canonical form is not stable: %s, %s, %v", proxy, again, err)
-			}
-		}
-	})
-}
-
-// FuzzQueryAndWatchBodies: what decodes and is valid can be rendered, and is still valid when it comes again.
-func FuzzQueryAndWatchBodies(f *testing.F) {
+// FuzzQueryBodies: what decodes and is valid can be rendered, and is still valid when it comes again.
+func FuzzQueryBodies(f *testing.F) {
 	for _, b := range hostileBodies {
 		if len(b) < 1000 {
 			f.Add([]byte(b))
 		}
 	}
 	f.Add([]byte(`{"Name":"geo-","Template":{"Type":"name_prefix_match","Regexp":"^geo-(.*)$"},"Service":{"Service":"${match(1)}","Failover":{"NearestN":3}},"DNS":{"TTL":"10s"}}`))
-	f.Add([]byte(`[{"ID":"1","Path":"/v1/kv/a","Index":5},{"ID":"2","Path":"/v1/health/service/web?passing"}]`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var list []wireWatch
-		_ = bodies.Decode(b, &list)
 		d := &query.Definition{}
 		if bodies.Decode(b, d) != nil || d.Validate() != nil || !d.IsTemplate() {
 			return

@@ -8,16 +8,16 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/rows"
+	"corbel.dev/corbel/api/consulapi/short"
 	"corbel.dev/corbel/api/hothttp"
 	"corbel.dev/corbel/api/hothttp/hottest"
-	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/errkind"
@@ -27,7 +27,7 @@ import (
 type stage struct {
 	testing.TB
 	api   *API
-	hot   *Hot
+	hot   *short.Path
 	store *store
 	addr  string // of the hot front door
 	slow  string
@@ -68,7 +68,8 @@ func newStage(t testing.TB, change func(*Config)) *stage {
 func (s *stage) begin(change func(*Config)) *stage {
 	s.Helper()
 	t := s.TB
-	cfg := Config{Identity: Identity{Datacenter: "dc1", NodeName: "n1", Server: true}, Registry: s.store}
+	cfg := Config{Config: rows.Config{Identity: rows.Identity{Datacenter: "dc1", NodeName: "n1", Server: true},
+		Registry: s.store}}
 	if change != nil {
 		change(&cfg)
 	}
@@ -95,11 +96,7 @@ func (s *stage) begin(change func(*Config)) *stage {
 	wg.Go(func() { _ = srv.Run(ctx) })
 	wg.Go(func() { _ = back.Serve(srv.Fallback()) })
 	wg.Go(func() { _ = back.Serve(slow) })
-	until(t, "the hot path to run", func() bool {
-		s.hot.mu.RLock()
-		defer s.hot.mu.RUnlock()
-		return s.hot.ctx != nil
-	})
+	until(t, "the hot path to run", s.hot.Running)
 	t.Cleanup(func() {
 		stop()
 		cancel()
@@ -129,7 +126,7 @@ func listen(t testing.TB) net.Listener {
 type client struct {
 	testing.TB
 	net.Conn
-	r *bufio.Reader
+	R *bufio.Reader
 }
 
 func dialTo(t testing.TB, addr string) *client {
@@ -161,7 +158,7 @@ func (c *client) send(text string) {
 
 func (c *client) read() response {
 	c.Helper()
-	res, err := http.ReadResponse(c.r, nil)
+	res, err := http.ReadResponse(c.R, nil)
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -315,7 +312,7 @@ func TestHotAnswersAsNetHTTPDoes(t *testing.T) {
 }
 
 // readers is an Authorizer with one token, reader, which may read, but not node03.
-func readers() Authorizer {
+func readers() rows.Authorizer {
 	return tokens{"reader": rules(`key_prefix "" { policy = "read" } service_prefix "" { policy = "read" } node_prefix "" { policy = "read" }
 		node "node03" { policy = "deny" }`), "": rules("")}
 }
@@ -330,37 +327,6 @@ func TestHotIsOnlyForPlainConfigurations(t *testing.T) {
 			t.Errorf("%s: there is a hot path", name)
 		}
 	}
-}
-
-// FuzzHotParams checks that what the hot path understands of a query is what net/http's path does.
-func FuzzHotParams(f *testing.F) {
-	for _, seed := range []string{"", "passing", "passing=1&index=5&wait=10s", "passing=x", "index=%31", "stale&stale=1",
-		"wait=1h&index=0",
-		"passing=0&passing", "a;b&passing", "+passing", "index=5&index=6", "wait=-5s&index=1"} {
-		f.Add(seed)
-	}
-	a, _ := bareAPI(f)
-	f.Fuzz(func(t *testing.T, query string) {
-		if strings.ContainsAny(query, "#\x00") {
-			return
-		}
-		var k ask
-		if !k.params(httpx.Query(query), a.cfg.Wait) {
-			return
-		}
-		q := &request{}
-		q.begin(a, nil, &http.Request{Method: "GET", URL: &url.URL{RawQuery: query}}, &healthRoutes[0], "web")
-		sel, err := q.selection(nil)
-		if err != nil {
-			t.Fatalf("%q: the other path refuses the selection: %v", query, err)
-		}
-		if err := q.readParams(); err != nil {
-			t.Fatalf("%q: the other path refuses the parameters: %v", query, err)
-		}
-		if sel.passing != k.passing || q.block != k.block || (q.mode == registry.Stale) != k.stale {
-			t.Fatalf("%q: hot %+v, slow %+v %+v %v", query, k, sel, q.block, q.mode)
-		}
-	})
 }
 
 func TestHotAllocations(t *testing.T) {

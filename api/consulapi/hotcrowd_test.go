@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/errkind"
@@ -52,7 +50,7 @@ func TestOneChangeAnswersTheCrowd(t *testing.T) {
 	}
 	s.parked(watchers - 100)
 	s.service("n2", "passing")
-	want := s.api.cache
+	want := s.api.Bodies
 	var first response
 	for i, c := range clients[100:] {
 		a := c.read()
@@ -154,26 +152,21 @@ func TestParkedAnswersTellALostLeader(t *testing.T) {
 func TestCrowdsAreBoundedAndEnd(t *testing.T) {
 	s := newStage(t, nil)
 	s.service("n1", "passing")
-	s.hot.crowdLimit = 2
-	crowds := func() int {
-		s.hot.mu.RLock()
-		defer s.hot.mu.RUnlock()
-		return len(s.hot.crowds)
-	}
+	s.hot.CrowdLimit = 2
 	clients := make([]*client, 3)
 	for i, more := range []string{"&passing", "", "&stale"} {
 		clients[i] = dialTo(t, s.addr)
 		clients[i].send(watchText(s.index(), "&wait=60s"+more))
 		s.parked(i + 1)
 	}
-	if n, d := crowds(), s.declined.count(); n != 2 || d != 1 {
+	if n, d := s.hot.Crowds(), s.declined.count(); n != 2 || d != 1 {
 		t.Errorf("%d crowds, %d declined; want 2 and 1", n, d)
 	}
 	s.service("n2", "passing")
 	for _, c := range clients { // also the one that net/http serves
 		c.read()
 	}
-	until(t, "empty crowds to end", func() bool { return crowds() == 0 })
+	until(t, "empty crowds to end", func() bool { return s.hot.Crowds() == 0 })
 }
 
 // TestNoWakeUpIsLost lets watchers join, time out, vanish and follow while the service
@@ -252,7 +245,7 @@ func TestRoundsOfManyWhoAskAgain(t *testing.T) {
 					t.Errorf("watcher %d: %v", i, err)
 					return
 				}
-				res, err := http.ReadResponse(c.r, nil)
+				res, err := http.ReadResponse(c.R, nil)
 				if err != nil {
 					t.Errorf("watcher %d after %d: %v", i, index, err)
 					return
@@ -281,7 +274,7 @@ func TestRoundsOfManyWhoAskAgain(t *testing.T) {
 		t.Fatalf("index %d after the last change, want %d", s.index(), last.Load())
 	}
 	wg.Wait()
-	until(t, "the last round to end", func() bool { return s.hot.round.Load() == nil })
+	until(t, "the last round to end", func() bool { return !s.hot.Answering() })
 }
 
 func TestWatchersOfADyingRegistry(t *testing.T) {
@@ -291,11 +284,7 @@ func TestWatchersOfADyingRegistry(t *testing.T) {
 	if a.status != 200 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	until(t, "the crowd to end", func() bool {
-		s.hot.mu.RLock()
-		defer s.hot.mu.RUnlock()
-		return len(s.hot.crowds) == 0
-	})
+	until(t, "the crowd to end", func() bool { return s.hot.Crowds() == 0 })
 }
 
 // dying is a registry that has shut down: no wait lasts.
@@ -304,60 +293,6 @@ type dying struct{ *store }
 func (d dying) Await(context.Context, registry.Subject, uint64, time.Duration,
 	func(*catalog.State) uint64) *catalog.State {
 	return d.State()
-}
-
-// TestDeadlinesHeap compares the heap with a plain list.
-func TestDeadlinesHeap(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var heap deadlines
-		var all []*parked
-		epoch := time.Unix(0, 0)
-		t.Repeat(map[string]func(*rapid.T){
-			"push": func(t *rapid.T) {
-				m := &parked{deadline: epoch.Add(time.Duration(rapid.IntRange(0, 20).Draw(t, "deadline"))),
-					index: rapid.Uint64Range(0, 3).Draw(t, "index")}
-				heap.push(m)
-				all = append(all, m)
-			},
-			"remove": func(t *rapid.T) {
-				if len(all) == 0 {
-					return
-				}
-				i := rapid.IntRange(0, len(all)-1).Draw(t, "which")
-				heap.remove(all[i])
-				if all[i].place != -1 {
-					t.Fatal("a removed member has a place")
-				}
-				all = append(all[:i:i], all[i+1:]...)
-			},
-			"split": func(t *rapid.T) {
-				index := rapid.Uint64Range(0, 4).Draw(t, "index")
-				due := heap.split(nil, func(m *parked) bool { return m.index < index })
-				var kept []*parked
-				for _, m := range all {
-					if m.index >= index {
-						kept = append(kept, m)
-					} else if m.place != -1 {
-						t.Fatal("a due member has a place")
-					}
-				}
-				if len(due)+len(kept) != len(all) {
-					t.Fatalf("%d due and %d kept of %d", len(due), len(kept), len(all))
-				}
-				all = kept
-			},
-			"": func(t *rapid.T) {
-				if len(heap) != len(all) {
-					t.Fatalf("%d in the heap, %d in the list", len(heap), len(all))
-				}
-				for i, m := range heap {
-					if m.place != i || i > 0 && m.deadline.Before(heap[(i-1)/2].deadline) {
-						t.Fatalf("member %d is out of place", i)
-					}
-				}
-			},
-		})
-	})
 }
 
 // BenchmarkFanOut is one change told to 1,000 watchers on real connections.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/meshrows"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -19,11 +20,12 @@ type keptLeaves struct {
 }
 
 // Leaf implements Leaves.
-func (k *keptLeaves) Leaf(_ context.Context, service, _ string, index uint64, wait time.Duration) (CALeaf, bool,
+func (k *keptLeaves) Leaf(_ context.Context, service, _ string, index uint64, wait time.Duration) (meshrows.CALeaf,
+	bool,
 	error) {
 	k.index, k.wait = index, wait
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	return CALeaf{SerialNumber: "aa:bb", CertPEM: "CERT", PrivateKeyPEM: "KEY", Service: service,
+	return meshrows.CALeaf{SerialNumber: "aa:bb", CertPEM: "CERT", PrivateKeyPEM: "KEY", Service: service,
 			ServiceURI: "spiffe://td/ns/default/dc/dc1/svc/" + service,
 			ValidAfter: at, ValidBefore: at.Add(72 * time.Hour), CreateIndex: 7, ModifyIndex: 7, Received: time.Now()}, k.hit,
 		k.err
@@ -34,7 +36,7 @@ func (k *keptLeaves) TrustDomain() string { return "id.consul" }
 
 func TestAgentLeaf(t *testing.T) {
 	leaves := &keptLeaves{}
-	r := newRig(t, func(c *Config) { c.Leaves = leaves })
+	r := newRig(t, func(c *Config) { c.Mesh.Leaves = leaves })
 	a := r.want("GET", "/v1/agent/connect/ca/leaf/web", "", 200,
 		`{"SerialNumber":"aa:bb","CertPEM":"CERT","PrivateKeyPEM":"KEY","Service":"web",`+
 			`"ServiceURI":"spiffe://td/ns/default/dc/dc1/svc/web","ValidAfter":"2026-01-02T03:04:05Z","ValidBefore":"2026-01-05T03:04:05Z","CreateIndex":7,"ModifyIndex":7}`)
@@ -58,7 +60,7 @@ func TestAgentLeaf(t *testing.T) {
 	}
 	leaves.err = errkind.New(errkind.Unavailable, "no server has signed one")
 	r.want("GET", "/v1/agent/connect/ca/leaf/web", "", 500, "no server has signed one")
-	off := newRig(t, func(c *Config) { c.Leaves, c.ConnectOff = leaves, true })
+	off := newRig(t, func(c *Config) { c.Mesh.Leaves, c.Entries.ConnectOff = leaves, true })
 	for path, method := range map[string]string{"/v1/agent/connect/ca/leaf/web": "GET",
 		"/v1/agent/connect/authorize": "POST", "/v1/agent/connect/ca/roots": "GET",
 		"/v1/connect/ca/roots": "GET", "/v1/connect/ca/configuration": "GET"} {
@@ -127,7 +129,7 @@ func TestAgentAuthorize(t *testing.T) {
 	intended(t, deny)
 	deny.want("POST", "/v1/agent/connect/authorize", authorizeBody("web", "other"), 200,
 		`{"Authorized":false,"Reason":"Default behavior configured by ACLs"}`)
-	own := newRig(t, func(c *Config) { c.DefaultIntentionPolicy = "deny" })
+	own := newRig(t, func(c *Config) { c.Entries.DefaultIntentionPolicy = "deny" })
 	intended(t, own)
 	own.want("POST", "/v1/agent/connect/authorize", authorizeBody("web", "other"), 200,
 		`{"Authorized":false,"Reason":"Default intention policy"}`)

@@ -17,14 +17,14 @@ import (
 
 // cell says how one row of the route table is asked, and what it takes to be answered.
 type cell struct {
-	rest string // after the pattern, with the query
+	Rest string // after the pattern, with the query
 	body string
 	// rights are the rules that suffice, and no more. Each policy in them is needed.
 	rights string
 	// hides is for rows that answer everybody with what they may see: what is seen with the rights alone.
 	hides string
 	// open rows need no right; tokenless ones do not even look at the token.
-	open, tokenless bool
+	Open, tokenless bool
 	// refuses is the status of a refusal, when it is not 403.
 	refuses int
 }
@@ -46,21 +46,21 @@ const someID = "11111111-1111-1111-1111-111111111111"
 
 // matrix has one cell for each method and pattern of the route table.
 var matrix = map[string]cell{
-	"GET /v1/kv/":    {rest: "app/x", rights: `key "app/x" { policy = "read" }`},
-	"PUT /v1/kv/":    {rest: "app/x", body: "v", rights: `key "app/x" { policy = "write" }`},
-	"DELETE /v1/kv/": {rest: "app/?recurse", rights: `key_prefix "app/" { policy = "write" }`},
+	"GET /v1/kv/":    {Rest: "app/x", rights: `key "app/x" { policy = "read" }`},
+	"PUT /v1/kv/":    {Rest: "app/x", body: "v", rights: `key "app/x" { policy = "write" }`},
+	"DELETE /v1/kv/": {Rest: "app/?recurse", rights: `key_prefix "app/" { policy = "write" }`},
 	"PUT /v1/txn": {body: `[{"KV":{"Verb":"set","Key":"app/x","Value":"eA=="}}]`,
 		rights: `key "app/x" { policy = "write" }`, refuses: 409},
 
 	// Each watch asks for its own rights when it is read (TestWatchAsksForRights); these are answered before there is one.
-	"POST /v1/watch":  {body: `{}`, open: true},
-	"POST /v1/watch/": {rest: "x", body: `[`, open: true},
+	"POST /v1/watch":  {body: `{}`, Open: true},
+	"POST /v1/watch/": {Rest: "x", body: `[`, Open: true},
 
 	"PUT /v1/session/create":   {body: `{"Node":"n2","NodeChecks":[]}`, rights: `session "n2" { policy = "write" }`},
-	"PUT /v1/session/destroy/": {rest: "$session", rights: `session "n2" { policy = "write" }`},
-	"PUT /v1/session/renew/":   {rest: "$session", rights: `session "n2" { policy = "write" }`},
-	"GET /v1/session/info/":    {rest: "$session", rights: `session "n2" { policy = "read" }`, hides: "n2"},
-	"GET /v1/session/node/":    {rest: "n2", rights: `session "n2" { policy = "read" }`, hides: "n2"},
+	"PUT /v1/session/destroy/": {Rest: "$session", rights: `session "n2" { policy = "write" }`},
+	"PUT /v1/session/renew/":   {Rest: "$session", rights: `session "n2" { policy = "write" }`},
+	"GET /v1/session/info/":    {Rest: "$session", rights: `session "n2" { policy = "read" }`, hides: "n2"},
+	"GET /v1/session/node/":    {Rest: "n2", rights: `session "n2" { policy = "read" }`, hides: "n2"},
 	"GET /v1/session/list":     {rights: `session "n2" { policy = "read" }`, hides: "n2"},
 
 	"PUT /v1/catalog/register": {body: `{"Node":"n2","Address":"10.0.0.77","Service":{"Service":"web"}}`,
@@ -71,28 +71,28 @@ var matrix = map[string]cell{
 	"GET /v1/agent/health/ready":     {tokenless: true},
 	"GET /v1/catalog/nodes":          {rights: ruleNode, hides: "n2"},
 	"GET /v1/catalog/services":       {rights: ruleWeb, hides: "web"},
-	"GET /v1/catalog/service/":       {rest: "web", rights: ruleWeb + ruleNode, hides: "n2"},
-	"GET /v1/catalog/connect/": {rest: "web", rights: ruleWeb + ruleNode + `service "web-proxy" { policy = "read" }`,
+	"GET /v1/catalog/service/":       {Rest: "web", rights: ruleWeb + ruleNode, hides: "n2"},
+	"GET /v1/catalog/connect/": {Rest: "web", rights: ruleWeb + ruleNode + `service "web-proxy" { policy = "read" }`,
 		hides: "web-proxy"},
-	"GET /v1/catalog/node/":          {rest: "n2", rights: ruleNode, hides: "n2"},
-	"PUT /v1/catalog/node/":          {rest: "n2/renew", rights: ruleNodeW},
-	"DELETE /v1/catalog/node/":       {rest: "n2?force", rights: ruleNodeW},
+	"GET /v1/catalog/node/":          {Rest: "n2", rights: ruleNode, hides: "n2"},
+	"PUT /v1/catalog/node/":          {Rest: "n2/renew", rights: ruleNodeW},
+	"DELETE /v1/catalog/node/":       {Rest: "n2?force", rights: ruleNodeW},
 	"GET /v1/catalog/node-bars":      {rights: `node "gone" { policy = "read" }`, hides: "gone"},
-	"GET /v1/catalog/node-services/": {rest: "n2", rights: ruleNode, hides: "n2"},
+	"GET /v1/catalog/node-services/": {Rest: "n2", rights: ruleNode, hides: "n2"},
 
-	"GET /v1/health/service/": {rest: "web", rights: ruleWeb + ruleNode, hides: "n2"},
-	"GET /v1/health/connect/": {rest: "web", rights: ruleWeb + ruleNode + `service "web-proxy" { policy = "read" }`,
+	"GET /v1/health/service/": {Rest: "web", rights: ruleWeb + ruleNode, hides: "n2"},
+	"GET /v1/health/connect/": {Rest: "web", rights: ruleWeb + ruleNode + `service "web-proxy" { policy = "read" }`,
 		hides: "web-proxy"},
-	"GET /v1/health/ingress/": {rest: "web", rights: ruleWeb + ruleNode + `service "edge" { policy = "read" }`,
+	"GET /v1/health/ingress/": {Rest: "web", rights: ruleWeb + ruleNode + `service "edge" { policy = "read" }`,
 		hides: "edge-1"},
-	"GET /v1/health/node/":   {rest: "n2", rights: ruleNode, hides: "nodecheck"},
-	"GET /v1/health/checks/": {rest: "web", rights: ruleWeb + ruleNode, hides: "webcheck"},
-	"GET /v1/health/state/":  {rest: "any", rights: ruleNode, hides: "nodecheck"},
+	"GET /v1/health/node/":   {Rest: "n2", rights: ruleNode, hides: "nodecheck"},
+	"GET /v1/health/checks/": {Rest: "web", rights: ruleWeb + ruleNode, hides: "webcheck"},
+	"GET /v1/health/state/":  {Rest: "any", rights: ruleNode, hides: "nodecheck"},
 
 	"GET /v1/status/leader":                    {tokenless: true},
 	"GET /v1/status/peers":                     {tokenless: true},
 	"GET /v1/operator/raft/configuration":      {rights: ruleOp},
-	"DELETE /v1/operator/raft/peer":            {rest: "?id=x", rights: ruleOpW},
+	"DELETE /v1/operator/raft/peer":            {Rest: "?id=x", rights: ruleOpW},
 	"POST /v1/operator/raft/transfer-leader":   {rights: ruleOpW},
 	"GET /v1/operator/autopilot/configuration": {rights: ruleOp},
 	"PUT /v1/operator/autopilot/configuration": {body: `{}`, rights: ruleOpW},
@@ -101,9 +101,9 @@ var matrix = map[string]cell{
 	"GET /v1/snapshot":                         {rights: ruleACLW},
 	"PUT /v1/snapshot":                         {body: "x", rights: ruleACLW},
 
-	"GET /v1/coordinate/datacenters": {open: true},
+	"GET /v1/coordinate/datacenters": {Open: true},
 	"GET /v1/coordinate/nodes":       {rights: ruleNode, hides: "n2"},
-	"GET /v1/coordinate/node/":       {rest: "n2", rights: ruleNode},
+	"GET /v1/coordinate/node/":       {Rest: "n2", rights: ruleNode},
 	"PUT /v1/coordinate/update": {body: `{"Node":"n2","Coord":{"Vec":[0,0,0,0,0,0,0,0],"Error":1,"Height":1}}`,
 		rights: ruleNodeW},
 
@@ -113,55 +113,55 @@ var matrix = map[string]cell{
 	"DELETE /v1/operator/keyring": {body: `{"Key":"x"}`, rights: `keyring = "write"`},
 	"GET /v1/operator/usage":      {rights: ruleOp},
 
-	"PUT /v1/event/fire/":               {rest: "deploy", rights: `event "deploy" { policy = "write" }`},
-	"GET /v1/discovery-chain/":          {rest: "web", rights: ruleWeb},
-	"POST /v1/discovery-chain/":         {rest: "web", rights: ruleWeb},
+	"PUT /v1/event/fire/":               {Rest: "deploy", rights: `event "deploy" { policy = "write" }`},
+	"GET /v1/discovery-chain/":          {Rest: "web", rights: ruleWeb},
+	"POST /v1/discovery-chain/":         {Rest: "web", rights: ruleWeb},
 	"GET /v1/internal/mesh/proxies":     {hides: "web-proxy", rights: ruleWeb},
-	"GET /v1/internal/mesh/proxy/":      {rest: "web-proxy", rights: ruleWeb},
+	"GET /v1/internal/mesh/proxy/":      {Rest: "web-proxy", rights: ruleWeb},
 	"GET /v1/internal/mesh/status":      {rights: ruleOp},
-	"GET /v1/internal/mesh/find/":       {rest: "web-proxy", rights: ruleWeb},
+	"GET /v1/internal/mesh/find/":       {Rest: "web-proxy", rights: ruleWeb},
 	"GET /v1/internal/mesh/topology":    {hides: `"web"`, rights: ruleWeb},
-	"POST /v1/internal/mesh/central/":   {rest: "web", body: `{}`, rights: ruleWeb},
-	"GET /v1/catalog/gateway-services/": {rest: "web", rights: ruleWeb},
-	"GET /v1/exported-services":         {open: true},
+	"POST /v1/internal/mesh/central/":   {Rest: "web", body: `{}`, rights: ruleWeb},
+	"GET /v1/catalog/gateway-services/": {Rest: "web", rights: ruleWeb},
+	"GET /v1/exported-services":         {Open: true},
 	"GET /v1/peerings":                  {rights: `peering = "read"`},
 	"GET /v1/event/list":                {rights: `event "deploy" { policy = "read" }`, hides: "deploy"},
 
 	"GET /v1/query": {rights: `query "q-web" { policy = "read" }`, hides: "q-web"},
 	"POST /v1/query": {body: `{"Name":"q2","Service":{"Service":"web"}}`,
 		rights: `query "q2" { policy = "write" }`},
-	"GET /v1/query/": {rest: "$query", rights: `query "q-web" { policy = "read" }`},
-	"PUT /v1/query/": {rest: "$query", body: `{"Name":"q-web","Service":{"Service":"api"}}`,
+	"GET /v1/query/": {Rest: "$query", rights: `query "q-web" { policy = "read" }`},
+	"PUT /v1/query/": {Rest: "$query", body: `{"Name":"q-web","Service":{"Service":"api"}}`,
 		rights: `query "q-web" { policy = "write" }`},
-	"DELETE /v1/query/": {rest: "$query", rights: `query "q-web" { policy = "write" }`},
-	"GET /v1/internal/query/execute": {rest: "?definition=%7B%22Service%22%3A%7B%22Service%22%3A%22web%22%7D%7D",
+	"DELETE /v1/query/": {Rest: "$query", rights: `query "q-web" { policy = "write" }`},
+	"GET /v1/internal/query/execute": {Rest: "?definition=%7B%22Service%22%3A%7B%22Service%22%3A%22web%22%7D%7D",
 		rights: ruleWeb + ruleNode, hides: "n2"},
 
 	"PUT /v1/config":     {body: `{"Kind":"service-defaults","Name":"web"}`, rights: ruleWebW},
-	"GET /v1/config/":    {rest: "service-defaults/web", rights: ruleWeb},
-	"DELETE /v1/config/": {rest: "service-defaults/web", rights: ruleWebW},
+	"GET /v1/config/":    {Rest: "service-defaults/web", rights: ruleWeb},
+	"DELETE /v1/config/": {Rest: "service-defaults/web", rights: ruleWebW},
 
 	"GET /v1/connect/intentions":       {rights: ruleWeb, hides: "web"},
-	"GET /v1/connect/intentions/exact": {rest: "?source=a&destination=web", rights: ruleWeb},
-	"PUT /v1/connect/intentions/exact": {rest: "?source=a&destination=web", body: `{"Action":"allow"}`,
+	"GET /v1/connect/intentions/exact": {Rest: "?source=a&destination=web", rights: ruleWeb},
+	"PUT /v1/connect/intentions/exact": {Rest: "?source=a&destination=web", body: `{"Action":"allow"}`,
 		rights: `service "web" { policy = "read" intentions = "write" }`},
-	"DELETE /v1/connect/intentions/exact": {rest: "?source=a&destination=web",
+	"DELETE /v1/connect/intentions/exact": {Rest: "?source=a&destination=web",
 		rights: `service "web" { policy = "read" intentions = "write" }`},
-	"GET /v1/connect/intentions/match": {rest: "?by=destination&name=web", rights: ruleWeb},
-	"GET /v1/connect/intentions/check": {rest: "?source=a&destination=web", rights: ruleWeb},
+	"GET /v1/connect/intentions/match": {Rest: "?by=destination&name=web", rights: ruleWeb},
+	"GET /v1/connect/intentions/check": {Rest: "?source=a&destination=web", rights: ruleWeb},
 
-	"GET /v1/connect/ca/roots":       {open: true},
-	"GET /v1/agent/connect/ca/roots": {open: true},
+	"GET /v1/connect/ca/roots":       {Open: true},
+	"GET /v1/agent/connect/ca/roots": {Open: true},
 	"POST /v1/connect/intentions": {body: `{"SourceName":"c","DestinationName":"web","Action":"allow"}`,
 		rights: `service "web" { policy = "read" intentions = "write" }`},
-	"GET /v1/connect/intentions/": {rest: "$intention", rights: ruleWeb},
-	"PUT /v1/connect/intentions/": {rest: "$intention",
+	"GET /v1/connect/intentions/": {Rest: "$intention", rights: ruleWeb},
+	"PUT /v1/connect/intentions/": {Rest: "$intention",
 		body:   `{"SourceName":"b","DestinationName":"web","Action":"deny"}`,
 		rights: `service "web" { policy = "read" intentions = "write" }`},
-	"DELETE /v1/connect/intentions/": {rest: "$intention",
+	"DELETE /v1/connect/intentions/": {Rest: "$intention",
 		rights: `service "web" { policy = "read" intentions = "write" }`},
 
-	"GET /v1/agent/connect/ca/leaf/":   {rest: "web", rights: ruleWebW},
+	"GET /v1/agent/connect/ca/leaf/":   {Rest: "web", rights: ruleWebW},
 	"POST /v1/agent/connect/authorize": {body: `{"Target":"web","ClientCertURI":"spiffe://x.consul/ns/default/dc/dc1/svc/a"}`, rights: ruleWebW},
 	"GET /v1/connect/ca/configuration": {rights: ruleOpW},
 	"PUT /v1/connect/ca/configuration": {body: `{"Provider":"consul"}`, rights: ruleOpW},
@@ -170,75 +170,75 @@ var matrix = map[string]cell{
 	"GET /v1/agent/host":                 {rights: ruleOp},
 	"GET /v1/agent/version":              {rights: ruleAgent},
 	"GET /v1/agent/members":              {rights: `node "n1" { policy = "read" }`, hides: "n1"},
-	"PUT /v1/agent/join/":                {rest: "10.0.0.1", rights: ruleAgentW},
+	"PUT /v1/agent/join/":                {Rest: "10.0.0.1", rights: ruleAgentW},
 	"PUT /v1/agent/leave":                {rights: ruleAgentW},
-	"PUT /v1/agent/force-leave/":         {rest: "n1", rights: ruleOpW},
+	"PUT /v1/agent/force-leave/":         {Rest: "n1", rights: ruleOpW},
 	"PUT /v1/agent/reload":               {rights: ruleAgentW},
-	"PUT /v1/agent/maintenance":          {rest: "?enable=true", rights: `node "n1" { policy = "write" }`},
+	"PUT /v1/agent/maintenance":          {Rest: "?enable=true", rights: `node "n1" { policy = "write" }`},
 	"GET /v1/agent/metrics":              {rights: ruleAgent},
 	"GET /v1/agent/metrics/stream":       {rights: ruleAgent},
 	"GET /v1/agent/monitor":              {rights: ruleAgent},
-	"PUT /v1/agent/token/":               {rest: "default", body: `{"Token":"x"}`, rights: ruleAgentW},
+	"PUT /v1/agent/token/":               {Rest: "default", body: `{"Token":"x"}`, rights: ruleAgentW},
 	"GET /v1/agent/services":             {rights: ruleWeb, hides: "web"},
-	"GET /v1/agent/service/":             {rest: "web", rights: ruleWeb},
-	"GET /v1/agent/health/service/id/":   {rest: "web", rights: ruleWeb},
-	"GET /v1/agent/health/service/name/": {rest: "web", rights: ruleWeb},
+	"GET /v1/agent/service/":             {Rest: "web", rights: ruleWeb},
+	"GET /v1/agent/health/service/id/":   {Rest: "web", rights: ruleWeb},
+	"GET /v1/agent/health/service/name/": {Rest: "web", rights: ruleWeb},
 	"PUT /v1/agent/service/register":     {body: `{"Name":"web","Port":9}`, rights: ruleWebW},
 	"PUT /v1/agent/services/register": {body: `[{"Name":"web"},{"Name":"api"}]`,
 		rights: ruleWebW + `service "api" { policy = "write" }`},
-	"PUT /v1/agent/service/deregister/":  {rest: "web", rights: ruleWebW},
-	"PUT /v1/agent/service/drain/":       {rest: "web?wait=0s", rights: ruleWebW},
-	"GET /v1/internal/mesh/settled":      {rest: "?service=web&index=1", rights: ruleWeb},
-	"GET /v1/internal/mesh/settle/":      {rest: "web?node=n1&id=web", rights: ruleWeb},
-	"PUT /v1/agent/service/maintenance/": {rest: "web?enable=true", rights: ruleWebW},
+	"PUT /v1/agent/service/deregister/":  {Rest: "web", rights: ruleWebW},
+	"PUT /v1/agent/service/drain/":       {Rest: "web?wait=0s", rights: ruleWebW},
+	"GET /v1/internal/mesh/settled":      {Rest: "?service=web&index=1", rights: ruleWeb},
+	"GET /v1/internal/mesh/settle/":      {Rest: "web?node=n1&id=web", rights: ruleWeb},
+	"PUT /v1/agent/service/maintenance/": {Rest: "web?enable=true", rights: ruleWebW},
 	"GET /v1/agent/checks":               {rights: `node "n1" { policy = "read" }`, hides: "own"},
 	"PUT /v1/agent/check/register":       {body: `{"Name":"more","TTL":"1m"}`, rights: `node "n1" { policy = "write" }`},
-	"PUT /v1/agent/check/deregister/":    {rest: "own", rights: `node "n1" { policy = "write" }`},
-	"PUT /v1/agent/check/pass/":          {rest: "own", rights: `node "n1" { policy = "write" }`},
-	"PUT /v1/agent/check/warn/":          {rest: "own", rights: `node "n1" { policy = "write" }`},
-	"PUT /v1/agent/check/fail/":          {rest: "own", rights: `node "n1" { policy = "write" }`},
-	"PUT /v1/agent/check/update/": {rest: "own", body: `{"Status":"passing"}`,
+	"PUT /v1/agent/check/deregister/":    {Rest: "own", rights: `node "n1" { policy = "write" }`},
+	"PUT /v1/agent/check/pass/":          {Rest: "own", rights: `node "n1" { policy = "write" }`},
+	"PUT /v1/agent/check/warn/":          {Rest: "own", rights: `node "n1" { policy = "write" }`},
+	"PUT /v1/agent/check/fail/":          {Rest: "own", rights: `node "n1" { policy = "write" }`},
+	"PUT /v1/agent/check/update/": {Rest: "own", body: `{"Status":"passing"}`,
 		rights: `node "n1" { policy = "write" }`},
 
 	"PUT /v1/acl/bootstrap": {tokenless: true, refuses: 403},
 	"POST /v1/acl/login": {body: `{"AuthMethod":"m","BearerToken":"t"}`, tokenless: true,
 		refuses: 403},
-	"POST /v1/acl/logout":         {open: true, refuses: 403},
-	"GET /v1/acl/replication":     {open: true},
+	"POST /v1/acl/logout":         {Open: true, refuses: 403},
+	"GET /v1/acl/replication":     {Open: true},
 	"PUT /v1/acl/token":           {body: `{}`, rights: ruleACLW},
-	"GET /v1/acl/token/self":      {open: true},
-	"GET /v1/acl/token/":          {rest: "$accessor", rights: ruleACL},
-	"PUT /v1/acl/token/":          {rest: "$accessor", body: `{"Description":"d"}`, rights: ruleACLW},
-	"DELETE /v1/acl/token/":       {rest: "$accessor", rights: ruleACLW},
+	"GET /v1/acl/token/self":      {Open: true},
+	"GET /v1/acl/token/":          {Rest: "$accessor", rights: ruleACL},
+	"PUT /v1/acl/token/":          {Rest: "$accessor", body: `{"Description":"d"}`, rights: ruleACLW},
+	"DELETE /v1/acl/token/":       {Rest: "$accessor", rights: ruleACLW},
 	"GET /v1/acl/tokens":          {rights: ruleACL},
 	"PUT /v1/acl/policy":          {body: `{"Name":"new"}`, rights: ruleACLW},
-	"GET /v1/acl/policy/":         {rest: acl.GlobalReadOnlyID, rights: ruleACL},
-	"GET /v1/acl/policy/name/":    {rest: acl.GlobalManagementName, rights: ruleACL},
-	"PUT /v1/acl/policy/":         {rest: "$policy", body: `{"Name":"changed"}`, rights: ruleACLW},
-	"DELETE /v1/acl/policy/":      {rest: "$policy", rights: ruleACLW},
+	"GET /v1/acl/policy/":         {Rest: acl.GlobalReadOnlyID, rights: ruleACL},
+	"GET /v1/acl/policy/name/":    {Rest: acl.GlobalManagementName, rights: ruleACL},
+	"PUT /v1/acl/policy/":         {Rest: "$policy", body: `{"Name":"changed"}`, rights: ruleACLW},
+	"DELETE /v1/acl/policy/":      {Rest: "$policy", rights: ruleACLW},
 	"GET /v1/acl/policies":        {rights: ruleACL},
 	"PUT /v1/acl/role":            {body: `{"Name":"new"}`, rights: ruleACLW},
-	"GET /v1/acl/role/":           {rest: "$role", rights: ruleACL},
-	"GET /v1/acl/role/name/":      {rest: "a-role", rights: ruleACL},
-	"PUT /v1/acl/role/":           {rest: "$role", body: `{"Name":"changed"}`, rights: ruleACLW},
-	"DELETE /v1/acl/role/":        {rest: "$role", rights: ruleACLW},
+	"GET /v1/acl/role/":           {Rest: "$role", rights: ruleACL},
+	"GET /v1/acl/role/name/":      {Rest: "a-role", rights: ruleACL},
+	"PUT /v1/acl/role/":           {Rest: "$role", body: `{"Name":"changed"}`, rights: ruleACLW},
+	"DELETE /v1/acl/role/":        {Rest: "$role", rights: ruleACLW},
 	"GET /v1/acl/roles":           {rights: ruleACL},
 	"PUT /v1/acl/auth-method":     {body: `{"Name":"m2","Type":"jwt"}`, rights: ruleACLW},
-	"GET /v1/acl/auth-method/":    {rest: "m", rights: ruleACL},
-	"PUT /v1/acl/auth-method/":    {rest: "m", body: `{"Type":"jwt"}`, rights: ruleACLW},
-	"DELETE /v1/acl/auth-method/": {rest: "m", rights: ruleACLW},
+	"GET /v1/acl/auth-method/":    {Rest: "m", rights: ruleACL},
+	"PUT /v1/acl/auth-method/":    {Rest: "m", body: `{"Type":"jwt"}`, rights: ruleACLW},
+	"DELETE /v1/acl/auth-method/": {Rest: "m", rights: ruleACLW},
 	"GET /v1/acl/auth-methods":    {rights: ruleACL},
 	"PUT /v1/acl/binding-rule": {body: `{"AuthMethod":"m","BindType":"service","BindName":"b"}`,
 		rights: ruleACLW},
-	"GET /v1/acl/binding-rule/": {rest: "$rule", rights: ruleACL},
-	"PUT /v1/acl/binding-rule/": {rest: "$rule", body: `{"BindType":"service","BindName":"b"}`,
+	"GET /v1/acl/binding-rule/": {Rest: "$rule", rights: ruleACL},
+	"PUT /v1/acl/binding-rule/": {Rest: "$rule", body: `{"BindType":"service","BindName":"b"}`,
 		rights: ruleACLW},
-	"DELETE /v1/acl/binding-rule/":           {rest: "$rule", rights: ruleACLW},
+	"DELETE /v1/acl/binding-rule/":           {Rest: "$rule", rights: ruleACLW},
 	"GET /v1/acl/binding-rules":              {rights: ruleACL},
 	"GET /v1/acl/templated-policies":         {rights: ruleACL},
-	"GET /v1/acl/templated-policy/name/":     {rest: "builtin/dns", rights: ruleACL},
-	"POST /v1/acl/templated-policy/preview/": {rest: "builtin/dns", rights: ruleACL},
-	"POST /v1/internal/acl/authorize":        {body: `[]`, open: true},
+	"GET /v1/acl/templated-policy/name/":     {Rest: "builtin/dns", rights: ruleACL},
+	"POST /v1/acl/templated-policy/preview/": {Rest: "builtin/dns", rights: ruleACL},
+	"POST /v1/internal/acl/authorize":        {body: `[]`, Open: true},
 }
 
 // acceptAll is a Verifier that takes any configuration and no credential.
@@ -267,13 +267,13 @@ func newGuarded(t *testing.T) *guarded {
 	g.rig = newRig(t, func(c *Config) {
 		st := c.Registry.(*store)
 		g.keeper = grants.NewKeeper(grants.KeeperConfig{Store: st, Datacenter: "dc1", Verifier: acceptAll{}})
-		c.Keeper, c.ACLEnabled, c.DefaultACLPolicy = g.keeper, true, "deny"
+		c.ACL.Keeper, c.DefaultACLPolicy = g.keeper, "deny"
 		c.Authorizer = grants.NewResolver(grants.Config{Datacenter: "dc1", NodeName: "n1",
 			Now: func() (uint64, *catalog.State) {
 				gen := st.Generation()
 				return gen, st.State()
 			}})
-		c.SetToken = func(string, string) error { return nil }
+		c.Agent.SetToken = func(string, string) error { return nil }
 	})
 	ctx := t.Context()
 	must := func(err error) {
@@ -410,7 +410,7 @@ func (g *guarded) token(rules, condition string) string {
 
 // target is the cell's request line in this rig.
 func (g *guarded) target(pattern string, c cell) string {
-	rest := c.rest
+	rest := c.Rest
 	for name, value := range g.vars {
 		rest = strings.ReplaceAll(rest, name, value)
 	}
@@ -441,18 +441,19 @@ const unrelated = `event "other" { policy = "write" } key "other" { policy = "wr
 
 // TestDefaultDenyMatrix asks every row of the route table with every kind of token.
 func TestDefaultDenyMatrix(t *testing.T) {
+	a, _ := bareAPI(t)
 	cells := 0
 	seen := map[string]bool{}
-	for _, row := range routes() {
-		for method := range strings.FieldsSeq(row.methods) {
-			name := method + " " + row.pattern
+	for _, row := range a.table.Rows {
+		for method := range strings.FieldsSeq(row.Methods) {
+			name := method + " " + row.Pattern
 			c, ok := matrix[name]
 			if !ok {
 				t.Errorf("the route %s has no cell in the matrix: say what right it needs", name)
 				continue
 			}
 			seen[name] = true
-			t.Run(name, func(t *testing.T) { cells += checkRow(t, method, row.pattern, c) })
+			t.Run(name, func(t *testing.T) { cells += checkRow(t, method, row.Pattern, c) })
 		}
 	}
 	for name := range matrix {
@@ -486,7 +487,7 @@ func checkRow(t *testing.T, method, pattern string, c cell) (cells int) {
 		switch {
 		case c.hides != "":
 			return a.status == 200 && !strings.Contains(a.body, c.hides)
-		case c.refuses > 0 && !c.open && !c.tokenless:
+		case c.refuses > 0 && !c.Open && !c.tokenless:
 			return a.status == c.refuses && strings.Contains(a.body, "Permission denied")
 		}
 		return a.status == http.StatusForbidden && strings.HasPrefix(a.body, "Permission denied: token with AccessorID")
@@ -513,7 +514,7 @@ func checkRow(t *testing.T, method, pattern string, c cell) (cells int) {
 			ask("wrong", secret, unknown)
 		}
 	}
-	if c.open || c.tokenless {
+	if c.Open || c.tokenless {
 		ask("open", g.token(c.rights, ""), answered)
 		return cells
 	}

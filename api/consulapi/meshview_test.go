@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"corbel.dev/corbel/api/consulapi/meshrows"
 )
 
 // keptMesh has one proxy on n1, and says of n3 that it does not answer.
@@ -18,14 +20,14 @@ type keptStatus struct {
 	Streams                  int
 }
 
-func (keptMesh) proxy() MeshProxy {
+func (keptMesh) proxy() meshrows.MeshProxy {
 	s := keptStatus{"n1", "web-proxy", "web", "pending", 1}
-	return MeshProxy{s.Node, s.ID, s.Service, s.State, s}
+	return meshrows.MeshProxy{Node: s.Node, ID: s.ID, Service: s.Service, State: s.State, Status: s}
 }
 
-func (m keptMesh) Proxies() []MeshProxy { return []MeshProxy{m.proxy()} }
+func (m keptMesh) Proxies() []meshrows.MeshProxy { return []meshrows.MeshProxy{m.proxy()} }
 
-func (m keptMesh) Proxy(node, id string) (MeshProxy, bool) {
+func (m keptMesh) Proxy(node, id string) (meshrows.MeshProxy, bool) {
 	return m.proxy(), id == "web-proxy" && (node == "" || node == "n1")
 }
 
@@ -41,7 +43,7 @@ func (m keptMesh) Reach(_ context.Context, node, path string) (int, []byte, erro
 	switch {
 	case node == "n3":
 		return 0, nil, errors.New("dial: no route")
-	case strings.HasPrefix(path, meshProxyPattern):
+	case strings.HasPrefix(path, meshrows.MeshProxyPattern):
 		if node != "n1" {
 			return http.StatusNotFound, nil, nil
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -58,7 +59,7 @@ func TestForceLeaveByForceBarsTheNode(t *testing.T) {
 
 // passed keeps what a follower passes on.
 type passed struct {
-	Forwarder
+	rows.Forwarder
 	lines []string
 }
 

@@ -33,7 +33,7 @@ func (s *stage) notified(endpoint string) (woken, written string) {
 
 func newMeteredStage(t *testing.T) *stage {
 	metrics := telemetry.New(telemetry.Config{Settings: telemetry.Settings{PrometheusRetentionTime: 1}})
-	return newStage(t, func(c *Config) { c.Metrics, c.MetricsHandler = metrics, promapi.New(metrics) })
+	return newStage(t, func(c *Config) { c.Metrics, c.Agent.MetricsHandler = metrics, promapi.New(metrics) })
 }
 
 func TestEachWokenWatcherIsTimedAtItsEndpoint(t *testing.T) {
@@ -69,17 +69,6 @@ func TestEachWokenWatcherIsTimedAtItsEndpoint(t *testing.T) {
 	for _, endpoint := range []string{"catalog/nodes", "catalog/service", "config", "other", "watch"} {
 		if woken, written := s.notified(endpoint); woken != "0" && woken != "absent" || written != woken {
 			t.Errorf("%s: %s %s", endpoint, woken, written)
-		}
-	}
-}
-
-func TestLabelsOfNotificationsAreFew(t *testing.T) {
-	for pattern, want := range map[string]string{
-		kvPattern: "kv", "/v1/catalog/services": "catalog/services", "/v1/health/state/": "health/state",
-		"/v1/config/": "config", "/v1/session/info/": "session", "/v1/query/": "other", "/v1/acl/tokens": "other",
-	} {
-		if got := notifyLabel(pattern); got != want {
-			t.Errorf("%s: %q, want %q", pattern, got, want)
 		}
 	}
 }

@@ -176,7 +176,7 @@ func BenchmarkGetWithACL(b *testing.B) {
 			b.Fatal(err)
 		}
 		secret = tok.SecretID
-		c.Keeper, c.DefaultACLPolicy = k, "deny"
+		c.ACL.Keeper, c.DefaultACLPolicy = k, "deny"
 		c.Authorizer = grants.NewResolver(grants.Config{Now: func() (uint64, *catalog.State) {
 			gen := st.Generation()
 			return gen, st.State()

@@ -60,7 +60,7 @@ func TestQueries(t *testing.T) {
 
 func TestQueriesSortByDistance(t *testing.T) {
 	r := newRig(t, nil)
-	me := r.api.cfg.Identity.NodeName
+	me := r.api.Identity.NodeName
 	for i, name := range []string{"a-far", "b-mid", "c-near", "d-lost"} {
 		r.want("PUT", "/v1/catalog/register", fmt.Sprintf(`{"Node":%q,"Address":"10.0.0.%d","Service":{"Service":"web"}}`,
 			name, i+1), 200, "true")

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/telemetry"
@@ -36,7 +37,7 @@ func TestRequestLimits(t *testing.T) {
 	metrics := telemetry.New(telemetry.Config{})
 	s := newStage(t, func(c *Config) {
 		c.Clock, c.Metrics = clk, metrics
-		c.RequestLimits = RequestLimits{Mode: "enforcing", ReadRate: 1, WriteRate: 2}
+		c.RequestLimits = rows.RequestLimits{Mode: "enforcing", ReadRate: 1, WriteRate: 2}
 	})
 	for _, door := range []struct{ name, addr string }{{"hot", s.addr}, {"net/http", s.slow}} {
 		t.Run(door.name, func(t *testing.T) {
@@ -49,7 +50,7 @@ func TestRequestLimits(t *testing.T) {
 			over := func(method, path string, want int) {
 				t.Helper()
 				code, body, retry := fetch(t, method, door.addr, path)
-				if code != want || !strings.Contains(body, textOverLimit) || retry != "1" {
+				if code != want || !strings.Contains(body, "rate limit exceeded") || retry != "1" {
 					t.Errorf("%s %s over the limit: %d %q Retry-After %q, want %d", method, path, code, body, retry, want)
 				}
 			}
@@ -98,7 +99,7 @@ func TestRequestLimitsPermissiveAndReload(t *testing.T) {
 	metrics := telemetry.New(telemetry.Config{})
 	s := newStage(t, func(c *Config) {
 		c.Clock, c.Metrics = clk, metrics
-		c.RequestLimits = RequestLimits{Mode: "permissive", ReadRate: 1, WriteRate: -1}
+		c.RequestLimits = rows.RequestLimits{Mode: "permissive", ReadRate: 1, WriteRate: -1}
 	})
 	for range 15 {
 		if code, body, _ := fetch(t, "GET", s.slow, "/v1/kv/a"); code != http.StatusNotFound {
@@ -109,7 +110,7 @@ func TestRequestLimitsPermissiveAndReload(t *testing.T) {
 		"permissive").Value(); n != 5 {
 		t.Errorf("%d counted, want 5", n)
 	}
-	s.api.SetRequestLimits(RequestLimits{Mode: "enforcing", ReadRate: 0, WriteRate: -1})
+	s.api.SetRequestLimits(rows.RequestLimits{Mode: "enforcing", ReadRate: 0, WriteRate: -1})
 	if code, _, _ := fetch(t, "GET", s.addr, "/v1/kv/a"); code != http.StatusTooManyRequests {
 		t.Errorf("after the reload: %d", code)
 	}
@@ -118,12 +119,12 @@ func TestRequestLimitsPermissiveAndReload(t *testing.T) {
 			t.Fatalf("writes without a limit: %d %q", code, body)
 		}
 	}
-	s.api.SetRequestLimits(RequestLimits{})
+	s.api.SetRequestLimits(rows.RequestLimits{})
 	if code, _, _ := fetch(t, "GET", s.addr, "/v1/kv/a"); code != http.StatusOK {
 		t.Errorf("after they were disabled: %d", code)
 	}
 	for range 30 {
-		s.api.SetRequestLimits(RequestLimits{Mode: "permissive", ReadRate: 0})
+		s.api.SetRequestLimits(rows.RequestLimits{Mode: "permissive", ReadRate: 0})
 		_ = s.api.AdmitRead("Catalog.NodeServices", "")
 	}
 	if n := metrics.Counter("rpc.rate_limit.log_dropped").Value(); n == 0 {

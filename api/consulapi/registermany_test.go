@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/catalog/registry"
 )
 
@@ -62,11 +63,11 @@ func TestRegisterMany(t *testing.T) {
 		{"PUT", "/v1/catalog/register-batch", `{}`, 400, "*"},
 		{"PUT", "/v1/catalog/register-batch", `[{"Node":"a","Address":"b"},{"Address":"b"}]`, 400,
 			"Must provide node (registration 1)"},
-		{"PUT", "/v1/catalog/register-batch", list(maxRegistrations+1, func(int) string { return "{}" }), 413, "*"},
+		{"PUT", "/v1/catalog/register-batch", list(rows.MaxRegistrations+1, func(int) string { return "{}" }), 413, "*"},
 		{"PUT", "/v1/agent/services/register", `[{"Name":"one","Port":1},{"Name":"two","Port":2}]`, 200, ""},
 		{"PUT", "/v1/agent/services/register", `[{"Name":"three"},{"Name":"four","Port":"x"}]`, 400, "*"},
 	})
-	services := r.api.cfg.Local.View().Services
+	services := r.api.Agent.Local.View().Services
 	if services["one"] == nil || services["two"] == nil || services["three"] != nil {
 		t.Errorf("the agent has %v", services)
 	}

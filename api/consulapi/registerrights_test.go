@@ -45,7 +45,7 @@ func TestRegistrationIsJudgedByWhatItResultsIn(t *testing.T) {
 	if code := put("mine", register, `{"Name":"mine","Connect":{"SidecarService":{"Name":"theirs"}}}`); code != 200 {
 		t.Errorf("a sidecar's name, which is not what it gets: %d", code)
 	}
-	if c := r.api.cfg.Local.View().Checks["theirs-ttl"]; c.Check.ServiceID != "theirs" {
+	if c := r.api.Agent.Local.View().Checks["theirs-ttl"]; c.Check.ServiceID != "theirs" {
 		t.Errorf("the check belongs to %q", c.Check.ServiceID)
 	}
 }

@@ -71,7 +71,7 @@ func TestRestoreRightEnds(t *testing.T) {
 	auth.set("s", rules(`acl = "write"`))
 	begun, restored := make(chan struct{}), make(chan error, 1)
 	r := newRig(t, func(c *Config) {
-		c.Authorizer, c.DefaultACLPolicy, c.Snapshots = auth, "deny", ceaselessSnapshots{begun, restored}
+		c.Authorizer, c.DefaultACLPolicy, c.Operator.Snapshots = auth, "deny", ceaselessSnapshots{begun, restored}
 	})
 	srv := httptest.NewServer(r.api)
 	defer srv.Close()
@@ -129,8 +129,8 @@ func TestRightsEnd(t *testing.T) {
 				auth.set("s", rules(may))
 				auth.set("writer", rules(may))
 				r := newRig(t, func(c *Config) {
-					c.Authorizer, c.DefaultACLPolicy, c.Logs, c.MetricsHandler = auth, "deny", ceaseless{}, ceaseless{}
-					c.Snapshots = ceaselessSnapshots{}
+					c.Authorizer, c.DefaultACLPolicy, c.Agent.Logs, c.Agent.MetricsHandler = auth, "deny", ceaseless{}, ceaseless{}
+					c.Operator.Snapshots = ceaselessSnapshots{}
 				})
 				srv := httptest.NewServer(r.api)
 				defer srv.Close()

@@ -174,7 +174,7 @@ func TestSinceAcrossServersAndRestores(t *testing.T) {
 	leader := []*rig{one, other}
 	turn := 0
 	agent := newRig(t, func(c *Config) {
-		c.Registry, c.Operator = nil, nil
+		c.Registry, c.Operator.Group = nil, nil
 		c.Forward = forwardTo(func() http.Handler { turn++; return leader[turn%2].api })
 	})
 	rng, all := rand.New(rand.NewPCG(7, 7)), mirrors()
@@ -292,7 +292,7 @@ func BenchmarkSince(b *testing.B) {
 			w := &sink{h: http.Header{}}
 			req := httptest.NewRequest("GET", "/v1/kv/app/"+query, nil)
 			for b.Loop() {
-				a.cache.Clear()
+				a.Bodies.Clear()
 				w.n = 0
 				a.ServeHTTP(w, req)
 			}

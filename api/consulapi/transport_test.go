@@ -72,7 +72,7 @@ func (lines) ServeHTTP(http.ResponseWriter, *http.Request) {}
 // TestStreamsAreCompressedFromTheirFirstByte reads a line out of an answer that has not ended.
 func TestStreamsAreCompressedFromTheirFirstByte(t *testing.T) {
 	source := lines{`{"a":1}` + "\n"}
-	r := newRig(t, func(c *Config) { c.Logs, c.MetricsHandler = source, source })
+	r := newRig(t, func(c *Config) { c.Agent.Logs, c.Agent.MetricsHandler = source, source })
 	srv := httptest.NewServer(r.api)
 	defer srv.Close()
 	for _, path := range []string{"/v1/agent/monitor", "/v1/agent/metrics/stream"} {

@@ -251,7 +251,7 @@ func TestNoLeader(t *testing.T) {
 
 func TestClientAgentForwardsAllButItsOwn(t *testing.T) {
 	f := &follower{}
-	r := newRig(t, func(c *Config) { c.Forward, c.Registry, c.Operator = f, nil, nil })
+	r := newRig(t, func(c *Config) { c.Forward, c.Registry, c.Operator.Group = f, nil, nil })
 	r.run([]step{
 		{"GET", "/v1/catalog/nodes", "", 200, "forwarded:"},
 		{"PUT", "/v1/kv/a", "x", 200, "forwarded:x"},
@@ -353,8 +353,8 @@ func (oneLine) Follow(_ context.Context, level slog.Level, asJSON bool, w io.Wri
 
 func TestMonitorAndMetricsReachTheirSources(t *testing.T) {
 	r := newRig(t, func(c *Config) {
-		c.Logs = oneLine{}
-		c.MetricsHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.Agent.Logs = oneLine{}
+		c.Agent.MetricsHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_,
 				_ = io.WriteString(w, r.URL.RawQuery)
 		})

@@ -124,19 +124,18 @@ func TestWatchManyOverOneConnection(t *testing.T) {
 		{"POST", "/v1/watch/nothing", `{}`, 404, "*"},
 	})
 	end()
-	polltest.Until(t, func() bool { return r.api.watches.empty() }, "the watches to end with their stream")
+	polltest.Until(t, func() bool { return r.unwatched() }, "the watches to end with their stream")
 }
 
-func (h *watchHub) empty() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.streams)+len(h.questions)+h.watches == 0
+// watched is how many different things the streams ask for.
+func (r *rig) watched() int {
+	_, _, questions := r.api.watches.Counts()
+	return questions
 }
 
-func (h *watchHub) count() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.questions)
+func (r *rig) unwatched() bool {
+	streams, watches, questions := r.api.watches.Counts()
+	return streams+watches+questions == 0
 }
 
 // Each watch has the rights of the stream's token, and nobody else may change the stream.
@@ -240,20 +239,14 @@ func TestWatchConflatesForSlowReaders(t *testing.T) {
 		r.api.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "POST", "/v1/watch",
 			strings.NewReader(`[{"ID":"a","Path":"/v1/kv/p/a"},{"ID":"since","Path":"/v1/kv/p/?recurse&since=0"}]`)))
 	}()
-	polltest.Until(t, func() bool { return r.api.watches.count() == 2 }, "the watches")
+	polltest.Until(t, func() bool { return r.watched() == 2 }, "the watches")
 	for i := range 50 {
 		r.want("PUT", "/v1/kv/p/a", fmt.Sprint(i), 200, "true")
 		r.want("PUT", fmt.Sprintf("/v1/kv/p/%d", i), "x", 200, "true")
 	}
 	last := r.store.State().KV("p/a").ModifyIndex
-	polltest.Until(t, func() bool {
-		for q := range r.questions() {
-			if a := q.latest.Load(); !q.follow && (a == nil || a.index != last) {
-				return false
-			}
-		}
-		return true
-	}, "the watch to have seen the last change")
+	polltest.Until(t, func() bool { return r.api.watches.Seen("/v1/kv/p/a") == last },
+		"the watch to have seen the last change")
 	close(w.gate)
 	polltest.Until(t, func() bool {
 		return strings.Contains(w.text(), fmt.Sprintf(`{"ID":"a","Index":%d,`, last)) &&
@@ -269,17 +262,6 @@ func TestWatchConflatesForSlowReaders(t *testing.T) {
 			t.Errorf("the change of p/%d was lost", i)
 		}
 	}
-}
-
-func (r *rig) questions() map[*watched]bool {
-	h := &r.api.watches
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	out := map[*watched]bool{}
-	for _, q := range h.questions {
-		out[q] = true
-	}
-	return out
 }
 
 // Ten thousand watches over a hundred connections that ask a hundred different things
@@ -311,22 +293,22 @@ func TestTenThousandWatches(t *testing.T) {
 	}
 	polltest.Until(t, told(`{"ID":"99","Index"`), "all streams to have been told of their watches")
 	polltest.Until(t, func() bool { return r.api.Blocking() == each }, "one parked query for each thing watched")
-	if n := r.api.watches.count(); n != each {
+	if n := r.watched(); n != each {
 		t.Errorf("%d questions, want %d", n, each)
 	}
 	if n := runtime.NumGoroutine() - before; n > streams+each+10 {
 		t.Errorf("%d goroutines for %d streams and %d questions", n, streams, each)
 	}
-	queries := r.api.queries.Value()
+	queries := r.api.Core.Queries.Value()
 	r.want("PUT", "/v1/kv/w/0", "changed", 200, "true")
 	polltest.Until(t, told(`"Y2hhbmdlZA=="`), "all streams to have been told of the change")
 	// A missing key's index is that of the whole store, so the test's registry wakes them too; w/0 itself is asked once.
-	if n := r.api.queries.Value() - queries; n > each {
+	if n := r.api.Core.Queries.Value() - queries; n > each {
 		t.Errorf("%d queries for one change", n)
 	}
 	cancel()
 	wg.Wait()
-	if !r.api.watches.empty() {
+	if !r.unwatched() {
 		t.Error("watches are left")
 	}
 }

@@ -1,0 +1,391 @@
+package meshrows
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/api/consulapi/answer"
+	"corbel.dev/corbel/api/consulapi/rows"
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/kit/errkind"
+)
+
+// MeshProxy is a proxy as its host sees it. Status is written as JSON.
+type MeshProxy struct {
+	Node, ID, Service, State string
+	Status                   any
+}
+
+// Mesh is the proxies of this process, and the way to those of others.
+type Mesh interface {
+	// Proxies are those registered at this host's agent, and others with a stream here.
+	Proxies() []MeshProxy
+	// Proxy is one of them in full; node "" is this one.
+	Proxy(node, id string) (MeshProxy, bool)
+	// Settled tells whether this host has heard of everything up to the index, how many of its proxies have endpoints of
+	// the service, and which of those have not acknowledged them as they are.
+	Settled(service string, index uint64) (known bool, proxies int, pending []string)
+	// Alive are the names of the members that answer, this one included.
+	Alive() []string
+	// Servers are those of them that are servers.
+	Servers() []string
+	// Reach asks a member with GET, as a server: it gets everything, and who asked is judged here. No token travels to a
+	// member.
+	Reach(ctx context.Context, node, path string) (status int, body []byte, err error)
+}
+
+const (
+	meshProxiesPattern = "/v1/internal/mesh/proxies"
+	MeshProxyPattern   = "/v1/internal/mesh/proxy/"
+)
+
+var errNoMesh = answer.Fail(http.StatusInternalServerError, "The mesh is off: connect.enabled is false on this process")
+
+// meshState is the state of a host's or the cluster's proxies.
+type meshState struct {
+	Proxies int            // counted
+	States  map[string]int // how many are in each state
+	// List are the proxies: all with ?all, else those that are not synced.
+	List []json.RawMessage
+}
+
+func (m *meshState) add(o *meshState) {
+	m.Proxies += o.Proxies
+	for state, n := range o.States {
+		m.States[state] += n
+	}
+	m.List = append(m.List, o.List...)
+}
+
+// mayReadProxy is for a proxy of the service: its readers and operators.
+func mayReadProxy(q *rows.Request, service string) bool {
+	return q.Open || q.Grant.Allow(acl.Operator, "", acl.Read) || q.Sees(acl.Service, service)
+}
+
+// meshProxies answers for this host alone.
+func (mr *Rows) meshProxies(q *rows.Request) error {
+	m := mr.Proxies
+	if m == nil {
+		return errNoMesh
+	}
+	out := meshState{States: map[string]int{}, List: []json.RawMessage{}}
+	for _, p := range m.Proxies() {
+		if !mayReadProxy(q, p.Service) {
+			continue
+		}
+		out.Proxies++
+		out.States[p.State]++
+		if p.State == "synced" && !q.Query.Has("all") {
+			continue
+		}
+		raw, err := json.Marshal(p.Status)
+		if err != nil {
+			return err
+		}
+		out.List = append(out.List, raw)
+	}
+	return q.ReplyValue(out)
+}
+
+// meshProxy is one proxy of this host in full.
+func (mr *Rows) meshProxy(q *rows.Request) error {
+	m := mr.Proxies
+	if m == nil {
+		return errNoMesh
+	}
+	p, ok := m.Proxy(q.Query.Value("node"), q.Rest)
+	if !ok {
+		return errkind.Errorf(errkind.NotFound, "no proxy %q is registered here, and none has a stream here", q.Rest)
+	}
+	if !mayReadProxy(q, p.Service) {
+		return q.Allow(acl.Service, p.Service, acl.Read)
+	}
+	return q.ReplyValue(p.Status)
+}
+
+// The bounds of a gathering.
+const (
+	gatherTime    = 5 * time.Second
+	gatherWorkers = 64
+)
+
+// silent is a member that did not answer.
+type silent struct{ Node, Error string }
+
+// gather asks the members and gives each answer to take, one at a time. What they answer is not filtered: the caller
+// sees of it what q may read.
+func (mr *Rows) gather(q *rows.Request, nodes []string, path string, take func(body []byte) error) []silent {
+	ctx, cancel := context.WithTimeout(q.R.Context(), gatherTime)
+	defer cancel()
+	var mu sync.Mutex
+	var lost []silent
+	m := mr.Proxies
+	ask := func(node string) {
+		status, body, err := m.Reach(ctx, node, path)
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil && status == http.StatusOK {
+			err = take(body)
+		} else if err == nil && status != http.StatusNotFound {
+			err = fmt.Errorf("status %d: %.200s", status, strings.TrimSpace(string(body)))
+		}
+		if err != nil {
+			lost = append(lost, silent{node, errkind.Text(err)})
+		}
+	}
+	work := make(chan string)
+	var group sync.WaitGroup
+	for range min(gatherWorkers, len(nodes)) {
+		group.Go(func() {
+			for node := range work {
+				ask(node)
+			}
+		})
+	}
+	for _, node := range nodes {
+		work <- node
+	}
+	close(work)
+	group.Wait()
+	slices.SortFunc(lost, func(a, b silent) int { return cmp.Compare(a.Node, b.Node) })
+	return lost
+}
+
+// isProxy tells whether an instance is one that a proxy program runs for.
+func isProxy(s *catalog.Service) bool { return s.Kind != catalog.KindTypical }
+
+// proxyHosts are the nodes with proxies, of which has is true if it is set; and what is registered on nodes that are
+// no living members.
+func (mr *Rows) proxyHosts(q *rows.Request, st *catalog.State, has func(*catalog.Service) bool) (hosts []string, others []*catalog.Service) {
+	alive := map[string]bool{}
+	for _, name := range mr.Proxies.Alive() {
+		alive[name] = true
+	}
+	ask := map[string]bool{}
+	for _, name := range mr.Proxies.Servers() {
+		ask[name] = true // proxies of nodes without an agent have their streams there
+	}
+	for n := range st.Nodes() {
+		for s := range st.ServicesOfNode(n.Name) {
+			switch {
+			case !isProxy(s) || has != nil && !has(s):
+			case alive[n.Name]:
+				ask[n.Name] = true
+			default:
+				others = append(others, s)
+			}
+		}
+	}
+	for name := range ask {
+		hosts = append(hosts, name)
+	}
+	slices.Sort(hosts)
+	return hosts, others
+}
+
+func servicesIndex(st *catalog.State) uint64 { return st.ServicesIndex() }
+
+// meshServers reads the State on a server that has a mesh.
+func (mr *Rows) meshServers(q *rows.Request) (*catalog.State, error) {
+	st, err := q.Read(registry.Subject{Topic: registry.TopicServices}, servicesIndex)
+	if err == nil && mr.Proxies == nil {
+		err = errNoMesh
+	}
+	return st, err
+}
+
+// meshStatus gathers from all hosts with proxies how they stand.
+func (mr *Rows) meshStatus(q *rows.Request) error {
+	if err := q.Allow(acl.Operator, "", acl.Read); err != nil {
+		return err
+	}
+	st, err := mr.meshServers(q)
+	if err != nil {
+		return err
+	}
+	hosts, others := mr.proxyHosts(q, st, nil)
+	out := struct {
+		meshState
+		Hosts  int      // that were asked
+		Silent []silent // that did not answer: their proxies are not counted
+		// Unattended are proxies registered on nodes that are no living members, unless they have a stream at a server.
+		Unattended []string
+	}{meshState{States: map[string]int{}, List: []json.RawMessage{}}, len(hosts), nil, []string{}}
+	path := meshProxiesPattern + "?all"
+	seen := map[string]bool{}
+	out.Silent = mr.gather(q, hosts, path, func(body []byte) error {
+		var one meshState
+		if err := json.Unmarshal(body, &one); err != nil {
+			return err
+		}
+		kept := one.List[:0]
+		for _, raw := range one.List {
+			var p struct{ Node, ID, State string }
+			if err := json.Unmarshal(raw, &p); err != nil {
+				return err
+			}
+			seen[p.Node+"/"+p.ID] = true
+			if p.State != "synced" || q.Query.Has("all") {
+				kept = append(kept, raw)
+			}
+		}
+		one.List = kept
+		out.add(&one)
+		return nil
+	})
+	for _, s := range others {
+		if !seen[s.Node+"/"+s.ID] {
+			out.Unattended = append(out.Unattended, s.Node+"/"+s.ID)
+		}
+	}
+	if out.Silent == nil {
+		out.Silent = []silent{}
+	}
+	return q.ReplyValue(out)
+}
+
+// meshFind is the proxies of an id, or those that stand for a service of the name, in full, wherever they are.
+func (mr *Rows) meshFind(q *rows.Request) error {
+	if q.Rest == "" {
+		return rows.ErrNoService
+	}
+	st, err := mr.meshServers(q)
+	if err != nil {
+		return err
+	}
+	type place struct{ node, id string }
+	var places []place
+	var refused error
+	named := func(s *catalog.Service) bool {
+		if s.ID != q.Rest && s.ProxyDestination != q.Rest && s.Name != q.Rest {
+			return false
+		}
+		if service := cmp.Or(s.ProxyDestination, s.Name); !mayReadProxy(q, service) {
+			refused = q.Allow(acl.Service, service, acl.Read)
+			return false
+		}
+		places = append(places, place{s.Node, s.ID})
+		return true
+	}
+	hosts, _ := mr.proxyHosts(q, st, named)
+	if len(places) == 0 {
+		return cmp.Or(refused, errkind.Errorf(errkind.NotFound, "no proxy has the ID %q, and none stands for a service of the name", q.Rest))
+	}
+	best := map[place]json.RawMessage{}
+	var lost []silent
+	slices.SortFunc(places, func(a, b place) int { return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.id, b.id)) })
+	for _, at := range places[:min(len(places), maxFound)] {
+		ask := slices.DeleteFunc(slices.Clone(hosts), func(h string) bool { return h != at.node && !slices.Contains(mr.Proxies.Servers(), h) })
+		lost = append(lost, mr.gather(q, ask, MeshProxyPattern+url.PathEscape(at.id)+"?node="+url.QueryEscape(at.node), func(body []byte) error {
+			var p struct {
+				Service string
+				Streams int
+			}
+			if err := json.Unmarshal(body, &p); err != nil {
+				return err
+			}
+			if !mayReadProxy(q, p.Service) { // its host says what it stands for now
+				return nil
+			}
+			if best[at] == nil || p.Streams > 0 { // the one that has its stream knows best
+				best[at] = body
+			}
+			return nil
+		})...)
+	}
+	out := struct {
+		List   []json.RawMessage
+		Silent []silent
+		More   int // proxies that were found and are not in the list
+	}{[]json.RawMessage{}, lost, max(0, len(places)-maxFound)}
+	for _, at := range places {
+		if best[at] != nil {
+			out.List = append(out.List, best[at])
+		}
+	}
+	if out.Silent == nil {
+		out.Silent = []silent{}
+	}
+	return q.ReplyValue(out)
+}
+
+// maxFound bounds the proxies that one request asks for in full.
+const maxFound = 100
+
+// meshEdge is who calls whom.
+type meshEdge struct {
+	Source, Destination string
+	Proxies             int // of the source, that name the destination as an upstream
+	Allowed             bool
+	PerRequest          bool   `json:",omitempty"` // intentions look at each request
+	Reason              string // the intention that decides
+}
+
+// meshTopology is the services of the mesh and who calls whom.
+func (mr *Rows) meshTopology(q *rows.Request) error {
+	st, err := mr.meshServers(q)
+	if err != nil {
+		return err
+	}
+	services, edges := map[string]int{}, map[[2]string]*meshEdge{}
+	for n := range st.Nodes() {
+		for s := range st.ServicesOfNode(n.Name) {
+			from := cmp.Or(s.ProxyDestination, s.Name)
+			if !isProxy(s) || !q.Sees(acl.Service, from) {
+				continue
+			}
+			services[from]++
+			for _, to := range upstreamsOf(s) {
+				if !q.Sees(acl.Service, to) {
+					continue
+				}
+				e := edges[[2]string{from, to}]
+				if e == nil {
+					e = &meshEdge{Source: from, Destination: to}
+					e.Allowed, e.PerRequest, e.Reason = mr.intentions.JudgeEdge(st, from, to)
+					edges[[2]string{from, to}] = e
+				}
+				e.Proxies++
+			}
+		}
+	}
+	out := struct {
+		Services map[string]int // proxies of each service
+		Edges    []*meshEdge
+	}{services, []*meshEdge{}}
+	for _, e := range edges {
+		out.Edges = append(out.Edges, e)
+	}
+	slices.SortFunc(out.Edges, func(a, b *meshEdge) int {
+		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Destination, b.Destination))
+	})
+	return q.ReplyValue(out)
+}
+
+// upstreamsOf are the services that a proxy's registration names.
+func upstreamsOf(s *catalog.Service) []string {
+	var p struct {
+		Upstreams []struct{ DestinationName, DestinationType string }
+	}
+	if len(s.Proxy) == 0 || json.Unmarshal(s.Proxy, &p) != nil {
+		return nil
+	}
+	var list []string
+	for _, u := range p.Upstreams {
+		if u.DestinationType != "prepared_query" && u.DestinationName != "" {
+			list = append(list, u.DestinationName)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}

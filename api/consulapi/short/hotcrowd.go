@@ -1,0 +1,396 @@
+package short
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/api/consulapi/rows"
+	"corbel.dev/corbel/api/hothttp"
+	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/registry"
+)
+
+const (
+	// maxCrowds bounds the questions that are watched at a time, and so the goroutines
+	// that watch. Past it a blocking query is declined and costs a goroutine of net/http.
+	maxCrowds = 10_000
+	// crowdLinger keeps a crowd whose members were all answered: they ask again at once.
+	crowdLinger = time.Second
+)
+
+// crowd is all parked calls that ask the same. One goroutine watches the subject
+// for them; a change costs one wake-up, one encoding and a write for each member.
+//
+// No wake-up is lost: a member is added before its caller looks at the State once
+// more (Hot.park), and the watcher looks at the State before it looks at the members.
+// Whatever comes after the watcher's look ends its Await.
+type crowd struct {
+	hot   *Path
+	asked question
+	grant *acl.Grant // of the first member; its class, which decides what is seen, is everybody's
+
+	mu      sync.Mutex // guards what follows; no call is answered under it
+	members deadlines
+	// entering counts callers who will add themselves: the crowd may not end meanwhile.
+	entering int
+	// until is when the current wait ends by itself; zero while the watcher does not wait.
+	until time.Time
+	// interrupt ends the current wait early; interrupted tells that somebody did.
+	interrupt   context.CancelFunc
+	interrupted bool
+}
+
+// parked is one parked call, a member of a crowd.
+type parked struct {
+	call     *hothttp.Call
+	index    uint64 // what the client has seen
+	deadline time.Time
+	begun    time.Time
+	secret   string // the token, and what it allowed when the call was parked
+	grant    *acl.Grant
+	place    int  // in the crowd's members; -1 when it is not, or no longer, among them
+	gone     bool // the client vanished before it was added
+}
+
+// park makes the call wait in the crowd of its question.
+func (h *Path) park(c *hothttp.Call, k *ask) hothttp.Outcome {
+	if r := h.round.Load(); r != nil {
+		r.help()
+	}
+	cr := h.enter(k)
+	if cr == nil {
+		return hothttp.Decline
+	}
+	m := &parked{call: c, index: k.block.Index, begun: k.begun, secret: k.secret, grant: k.grant, place: -1,
+		deadline: h.api.Clock.Now().Add(httpx.Jitter(k.block.Wait))}
+	c.Park(func() { cr.leave(m) })
+	cr.add(m)
+	if h.api.Registry.State().ServiceIndex(k.name) > m.index && cr.take(m) {
+		// It changed before the watcher could know of this member.
+		generation, st := h.api.Now()
+		cr.answer([]*parked{m}, generation, st)
+	}
+	return hothttp.Parked
+}
+
+// enter finds or begins the crowd of a question; nil when none can be had. The caller must add a member.
+func (h *Path) enter(k *ask) *crowd {
+	h.mu.RLock()
+	cr := h.crowds[k.question]
+	if cr != nil && h.ctx != nil {
+		cr.mu.Lock()
+		cr.entering++
+		cr.mu.Unlock()
+		h.mu.RUnlock()
+		return cr
+	}
+	h.mu.RUnlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ctx == nil {
+		return nil
+	}
+	cr = h.crowds[k.question]
+	if cr == nil {
+		if len(h.crowds) >= h.CrowdLimit {
+			return nil
+		}
+		cr = &crowd{hot: h, asked: k.question, grant: k.grant}
+		h.crowds[k.question] = cr
+		ctx := h.ctx
+		h.wg.Go(func() { cr.watch(ctx) })
+	}
+	cr.mu.Lock()
+	cr.entering++
+	cr.mu.Unlock()
+	return cr
+}
+
+// retire ends the crowd unless it has members or will have.
+func (cr *crowd) retire() bool {
+	h := cr.hot
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	cr.mu.Lock()
+	defer cr.mu.Unlock()
+	if len(cr.members) > 0 || cr.entering > 0 {
+		return false
+	}
+	delete(h.crowds, cr.asked)
+	return true
+}
+
+func (cr *crowd) add(m *parked) {
+	cr.mu.Lock()
+	defer cr.mu.Unlock()
+	cr.entering--
+	if m.gone {
+		return
+	}
+	cr.members.push(m)
+	cr.hot.api.Parked.Add(1)
+	if cr.interrupt != nil && m.deadline.Before(cr.until) {
+		cr.interrupted = true
+		cr.interrupt()
+	}
+}
+
+// take removes m; false when somebody else took it.
+func (cr *crowd) take(m *parked) bool {
+	cr.mu.Lock()
+	defer cr.mu.Unlock()
+	if m.place < 0 {
+		return false
+	}
+	cr.members.remove(m)
+	cr.hot.api.Parked.Add(-1)
+	return true
+}
+
+// leave is told that the client of m vanished.
+func (cr *crowd) leave(m *parked) {
+	cr.mu.Lock()
+	defer cr.mu.Unlock()
+	if m.place < 0 {
+		m.gone = true
+		return
+	}
+	cr.members.remove(m)
+	cr.hot.api.Parked.Add(-1)
+	cr.hot.lists[cr.asked.list].Observe(cr.hot.api.Clock.Since(m.begun))
+}
+
+// watch answers members until the crowd has been without any for a while, or ctx ends.
+func (cr *crowd) watch(ctx context.Context) {
+	h := cr.hot
+	var empty time.Time // since when there are no members
+	all := false        // the wait ended for a reason that concerns everybody
+	last, _ := h.api.Now()
+	for {
+		generation, st := h.api.Now()
+		index := st.ServiceIndex(cr.asked.name)
+		stop := ctx.Err() != nil
+		all = all || stop || generation != last
+		last = generation
+		if due := cr.due(index, h.api.Clock.Now(), all); len(due) > 0 {
+			cr.answer(due, generation, st)
+			empty, all = time.Time{}, false
+			continue // the State may have moved on while that was written
+		}
+		now := h.api.Clock.Now()
+		wait, waiting := cr.plan(ctx, now)
+		switch {
+		case waiting.members:
+			empty = time.Time{}
+		case empty.IsZero():
+			empty = now
+		}
+		if !waiting.members && (stop || all || now.Sub(empty) >= crowdLinger) && cr.retire() {
+			waiting.end()
+			return
+		}
+		h.api.Registry.Await(waiting.ctx, cr.asked.subject(), index, wait, func(s *catalog.State) uint64 {
+			if h.api.Registry.Generation() != generation {
+				return ^uint64(0) // a restore between our look and this wait
+			}
+			return s.ServiceIndex(cr.asked.name)
+		})
+		waiting.end()
+		all = cr.woken(index)
+	}
+}
+
+// wait is one Await of a crowd.
+type wait struct {
+	ctx     context.Context
+	end     context.CancelFunc
+	members bool // there were some when it began
+}
+
+// plan prepares the next wait and says how long it may be.
+func (cr *crowd) plan(ctx context.Context, now time.Time) (time.Duration, wait) {
+	w := wait{}
+	w.ctx, w.end = context.WithCancel(ctx)
+	cr.mu.Lock()
+	defer cr.mu.Unlock()
+	cr.until, w.members = now.Add(crowdLinger), len(cr.members) > 0
+	if w.members {
+		cr.until = cr.members[0].deadline
+	}
+	cr.interrupt, cr.interrupted = w.end, false
+	return max(cr.until.Sub(now), 0), w
+}
+
+// woken ends a wait. It reports whether the registry ended it for a reason of its
+// own (a restore, its end), which concerns all members.
+func (cr *crowd) woken(index uint64) bool {
+	a := cr.hot.api
+	moved := a.Registry.State().ServiceIndex(cr.asked.name) > index
+	now := a.Clock.Now()
+	cr.mu.Lock()
+	defer cr.mu.Unlock()
+	cr.interrupt = nil
+	return !moved && !cr.interrupted && now.Before(cr.until)
+}
+
+// due takes the members that an answer at index concerns: whose index it passes,
+// whose time is over, or all.
+func (cr *crowd) due(index uint64, now time.Time, all bool) []*parked {
+	cr.mu.Lock()
+	defer cr.mu.Unlock()
+	var due []*parked
+	for len(cr.members) > 0 && !cr.members[0].deadline.After(now) {
+		due = append(due, cr.members[0])
+		cr.members.remove(cr.members[0])
+	}
+	due = cr.members.split(due, func(m *parked) bool { return all || m.index < index })
+	cr.hot.api.Parked.Add(-int64(len(due)))
+	return due
+}
+
+// answer gives the same bytes to all of due. It returns when each has been handed to its socket.
+func (cr *crowd) answer(due []*parked, generation uint64, st *catalog.State) {
+	h := cr.hot
+	woken := h.api.Clock.Now()
+	contact, mode, err := h.contact(&cr.asked)
+	if err != nil { // a bounded staleness is what these modes promise; the header tells
+		contact = registry.Contact{LastContact: contact.LastContact}
+	}
+	h.count(len(due))
+	if due = cr.authorize(due, generation, st, contact, mode); len(due) == 0 {
+		return
+	}
+	head, body := h.compose(nil, &cr.asked, cr.grant, generation, st, contact, mode)
+	r := &round{response: hothttp.Render(head, body), due: due, timing: h.lists[cr.asked.list], clock: h.api.Clock,
+		index: st.ServiceIndex(cr.asked.name), notify: h.notify[cr.asked.list]}
+	r.committed = wokenBy(r.notify, h.api, r.index, due, woken)
+	r.chunks.Add((len(due) + soloReplies - 1) / soloReplies)
+	if workers := runtime.GOMAXPROCS(0); len(due) > soloReplies && workers > 1 {
+		h.round.CompareAndSwap(nil, r)
+		defer h.round.CompareAndSwap(r, nil)
+		for range min(workers, len(due)/soloReplies) - 1 {
+			h.wg.Go(r.help)
+		}
+	}
+	r.help()
+	r.chunks.Wait()
+}
+
+// authorize answers the members whose rights are no longer those that they were parked with,
+// each for itself, and returns the others.
+func (cr *crowd) authorize(due []*parked, generation uint64, st *catalog.State, contact registry.Contact,
+	mode registry.Mode) []*parked {
+	h := cr.hot
+	if h.api.Open {
+		return due
+	}
+	kept := due[:0]
+	for _, m := range due {
+		g, err := h.grant(m.secret)
+		if err == nil && crowdClass(g) == cr.asked.class {
+			kept = append(kept, m)
+			continue
+		}
+		var head, body []byte
+		if err != nil {
+			head, body = h.failure(err, rows.ClassRead)
+		} else {
+			head, body = h.compose(nil, &cr.asked, g, generation, st, contact, mode)
+		}
+		_ = m.call.ReplyRendered(hothttp.Render(head, body)) // a client that left is noticed by hothttp
+		h.lists[cr.asked.list].Observe(h.api.Clock.Since(m.begun))
+	}
+	return kept
+}
+
+// crowdClass is equal for grants that get the same bytes: who has no token is not told that
+// something was left out.
+func crowdClass(g *acl.Grant) string {
+	if g.Accessor == acl.AnonymousAccessor {
+		return g.Class() + "\x00"
+	}
+	return g.Class()
+}
+
+// deadlines is a heap of members, the earliest deadline first. Each knows its place.
+type deadlines []*parked
+
+func (d *deadlines) push(m *parked) {
+	m.place = len(*d)
+	*d = append(*d, m)
+	d.up(m.place)
+}
+
+func (d *deadlines) remove(m *parked) {
+	i, last := m.place, len(*d)-1
+	d.swap(i, last)
+	(*d)[last] = nil
+	*d = (*d)[:last]
+	m.place = -1
+	if i < last {
+		d.down(i)
+		d.up(i)
+	}
+}
+
+// split moves the members that pick wants to the end of to.
+func (d *deadlines) split(to []*parked, pick func(*parked) bool) []*parked {
+	kept := (*d)[:0]
+	for _, m := range *d {
+		if pick(m) {
+			m.place = -1
+			if to == nil {
+				to = make([]*parked, 0, len(*d))
+			}
+			to = append(to, m)
+			continue
+		}
+		m.place = len(kept)
+		kept = append(kept, m)
+	}
+	if len(kept) == len(*d) {
+		return to
+	}
+	clear((*d)[len(kept):])
+	*d = kept
+	for i := len(kept)/2 - 1; i >= 0; i-- {
+		d.down(i)
+	}
+	return to
+}
+
+func (d deadlines) swap(i, j int) {
+	d[i], d[j] = d[j], d[i]
+	d[i].place, d[j].place = i, j
+}
+
+func (d deadlines) up(i int) {
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !d[i].deadline.Before(d[parent].deadline) {
+			return
+		}
+		d.swap(i, parent)
+		i = parent
+	}
+}
+
+func (d deadlines) down(i int) {
+	for {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < len(d); child++ {
+			if d[child].deadline.Before(d[least].deadline) {
+				least = child
+			}
+		}
+		if least == i {
+			return
+		}
+		d.swap(i, least)
+		i = least
+	}
+}
