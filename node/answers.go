@@ -1,7 +1,6 @@
 package node
 
 import (
-	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
 )
 
@@ -19,7 +18,7 @@ func (p *Process) answerRPC(servers *catalogServers) {
 	if !p.cfg.Server { // an agent is asked by servers alone, and answers for itself
 		return
 	}
-	p.rpcSrv.Handle(wire.Federation, methodHTTP, rpc.Held(p.ports.Bytes, serveForwarded(p.api, p.parting, &p.ending)))
+	p.rpcSrv.Handle(wire.Federation, methodHTTP, serveForwarded(p.api, p.parting, &p.ending))
 	p.rpcSrv.HandleStream(wire.Federation, methodHTTPStream, serveStreamed(p.withProfiles(p.api), p.uploads))
 	p.rpcSrv.Handle(wire.Federation, methodHTTPOffer, serveOffer(p.api, p.uploads))
 	p.rpcSrv.Handle(wire.Federation, methodHTTPUpload, p.uploads.Piece)

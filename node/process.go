@@ -133,7 +133,7 @@ func (b *base) openNetwork() error {
 		Faults: b.faults.Net(), Log: b.log, Metrics: b.metrics}); err != nil {
 		return fmt.Errorf("ports.server: %w", err)
 	}
-	b.rpcSrv = rpc.NewServer(rpc.ServerConfig{Log: b.log})
+	b.rpcSrv = rpc.NewServer(rpc.ServerConfig{Log: b.log, Bytes: b.ports.Bytes})
 	b.rpc = rpc.NewClient(rpc.ClientConfig{Timeout: cfg.Limits.RPCClient,
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			return b.wire.Dial(ctx, addr, wire.ProtoRPC, 0)

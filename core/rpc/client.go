@@ -226,7 +226,12 @@ func (c *Client) call(ctx context.Context, addr, method string, req []byte, wait
 			}
 		}
 		var reached peer.Peer
-		err = l.cc.Invoke(ctx, pathCall, &in, &out, append(c.options[:len(c.options):len(c.options)], grpc.Peer(&reached))...)
+		options := append(c.options[:len(c.options):len(c.options)], grpc.Peer(&reached))
+		if len(req) > pieceBytes {
+			err = callLarge(ctx, l.cc, &in, &out, options)
+		} else {
+			err = l.cc.Invoke(ctx, pathCall, &in, &out, options...)
+		}
 		done(l)
 		if err == nil {
 			return out.payload, out.err
@@ -283,7 +288,7 @@ func failure(ctx context.Context, addr, method string, err error, sent bool) err
 	return errkind.E(lost, op, errors.New(s.Message()))
 }
 
-var streamDesc = grpc.StreamDesc{StreamName: "stream", ServerStreams: true}
+var streamDesc = grpc.StreamDesc{StreamName: "stream", ServerStreams: true, ClientStreams: true}
 
 // Stream opens a stream to the handler of method at addr. It lives until its
 // handler returns, ctx ends or Close: call Close always. Opening it waits for the
@@ -304,9 +309,7 @@ func (c *Client) Stream(ctx context.Context, addr, method string, req []byte) (*
 		streamCtx, cancel := context.WithCancelCause(ctx)
 		stream, err := l.cc.NewStream(streamCtx, &streamDesc, pathStream, c.options...)
 		if err == nil {
-			if err = stream.SendMsg(&request{method: method, payload: req}); err == nil || errors.Is(err, io.EOF) {
-				err = stream.CloseSend() // EOF: Recv will tell the reason
-			}
+			err = sendRequest(stream, &request{method: method, payload: req})
 		}
 		if err == nil {
 			l.pulse.parked.Add(1) // it has heartbeats of its own

@@ -18,6 +18,7 @@ import (
 //	request: length of method (1 byte), method, payload
 //	reply:   kind (1 byte); data: payload; error: errkind (1 byte), op, text as pack strings
 //
+// What does not fit into one piece of a request follows in messages of its own: see large.go.
 // The reply form serves calls and streams alike. Errors of handlers are ordinary
 // replies: a grpc status would cost a second encoding and knows other kinds.
 const (

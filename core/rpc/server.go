@@ -36,6 +36,7 @@ import (
 
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/telemetry"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -60,6 +61,8 @@ type ServerConfig struct {
 	Heartbeat time.Duration
 	// SendTimeout cuts a stream whose consumer takes nothing for so long; 30 s.
 	SendTimeout time.Duration
+	// Bytes is where requests above limit.FreeBytes take room before they are kept; nil is no bound.
+	Bytes *limit.Bytes
 	// Drain is how long calls in flight may take to end when the server stops; 5 s.
 	Drain time.Duration
 	// KeepAlive is the idle time of a connection before it is probed; 20 s.
@@ -165,15 +168,19 @@ var serviceDesc = grpc.ServiceDesc{
 	}}},
 	Streams: []grpc.StreamDesc{{StreamName: "mux", ServerStreams: true, ClientStreams: true, Handler: func(srv any, stream grpc.ServerStream) error {
 		return srv.(*Server).mux(stream)
-	}}, {StreamName: "stream", ServerStreams: true, Handler: func(srv any, stream grpc.ServerStream) error {
-		return srv.(*Server).stream(stream)
-	}}},
+	}}, {StreamName: "stream", ServerStreams: true, ClientStreams: true, Handler: streamed((*Server).stream)},
+		{StreamName: "large", ClientStreams: true, Handler: streamed((*Server).large)}},
+}
+
+func streamed(serve func(*Server, grpc.ServerStream) error) grpc.StreamHandler {
+	return func(srv any, stream grpc.ServerStream) error { return serve(srv.(*Server), stream) }
 }
 
 const (
 	pathCall   = "/corbel/call"
 	pathStream = "/corbel/stream"
 	pathMux    = "/corbel/mux"
+	pathLarge  = "/corbel/large"
 )
 
 // Run serves the connections of l until ctx ends. Then streams are ended, calls
@@ -184,7 +191,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	server := grpc.NewServer(
 		grpc.Creds(identified{insecure.NewCredentials()}), // the wire below is secured, and knows its peers
 		grpc.ForceServerCodecV2(codec{}),
-		grpc.MaxRecvMsgSize(s.cfg.MaxMessageBytes+frameOverheadBytes),
+		grpc.MaxRecvMsgSize(min(s.cfg.MaxMessageBytes, mostAtOnce)+frameOverheadBytes),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.MaxConcurrentStreams(s.cfg.MaxStreams),
 		grpc.MaxHeaderListSize(maxHeaderBytes),

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -88,6 +89,11 @@ func (s *Server) stream(stream grpc.ServerStream) error {
 	s.requests.Add(1)
 	if from := Caller(stream.Context()); !from.May(m.roles) {
 		return s.end(stream, s.refuse(&m.door, from))
+	}
+	hold := s.cfg.Bytes.Hold(netip.Addr{})
+	defer hold.End()
+	if err := s.gather(stream, &req, &hold); err != nil {
+		return s.end(stream, err)
 	}
 	s.open.Add(1)
 	defer s.open.Add(-1)
