@@ -209,7 +209,8 @@ func (p *Process) buildLocal(servers local.Servers) (err error) {
 		MayRead: p.mayReadLocal, ReadNode: p.readNode, Servers: servers, Tokens: p.tokens.sync, ClusterSize: func() int { return len(p.pool.Members(member.ActShow)) }, ServerUp: p.serverUp,
 		FS: p.fs, DataDir: cfg.DataDir, Clock: p.clock, Log: p.log, Metrics: p.metrics, Checks: check.Config{},
 		EnableScriptChecks: cfg.Checks.EnableScript, EnableLocalScriptChecks: cfg.Checks.EnableLocalScript,
-		CheckUpdateInterval: interval, DiscardCheckOutput: cfg.Checks.DiscardOutput, OutputMaxSizeBytes: cfg.Checks.OutputMaxBytes,
+		CheckUpdateInterval: interval, DiscardCheckOutput: cfg.Checks.DiscardOutput,
+		OutputMaxSizeBytes: cfg.Checks.OutputMaxBytes,
 	})
 	if err != nil {
 		return err

@@ -42,7 +42,8 @@ var differWords = hottest.Words{
 		`{"Node":"n","Address":"10.0.0.9","Service":{"ID":"web","Service":"web","Port":81,"Tags":["x"]}}`,
 		`{"Node":"n","Address":"a","Check":{"CheckID":"c","Status":"passing"}}`,
 		`{"Node":"n","Address":"a","Check":{"CheckID":"c","ServiceID":"none","Status":"passing"}}`,
-		`{"Node":"n","Address":"a","NodeMeta":{"a":"b"}} x`, `{"Node":"n","Node":"m","Address":"a"}`,
+		`{"Node":"n","Address":"a","NodeMeta":{"a":"b"}} x`,
+		`{"Node":"n","Address":"a","NodeMeta":{"corbel-lease-ttl":"soon"}}`, `{"Node":"n","Node":"m","Address":"a"}`,
 		"{\"Node\":\"\xff\",\"Address\":\"a\"}"},
 }
 

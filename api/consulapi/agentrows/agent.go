@@ -1,17 +1,21 @@
 package agentrows
 
 import (
+	"encoding/json"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"corbel.dev/corbel/api/consulapi/answer"
+	"corbel.dev/corbel/api/consulapi/catalogrows"
 	"corbel.dev/corbel/api/consulapi/operatorrows"
 	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/filter"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/hostinfo"
 	"corbel.dev/corbel/kit/vivaldi"
 )
 
@@ -272,4 +276,140 @@ func (ar *Rows) agentToken(q *rows.Request) error {
 		return err
 	}
 	return q.ReplyEmpty()
+}
+
+// agentHost answers with what the operating system says about this host. What it does not
+// say is named in Errors and left out.
+func agentHost(q *rows.Request) error {
+	if err := q.Allow(acl.Operator, "", acl.Read); err != nil {
+		return err
+	}
+	var failures []string
+	note := func(err error) {
+		if err != nil {
+			failures = append(failures, err.Error())
+		}
+	}
+	memory, err := hostinfo.Memory()
+	note(err)
+	disk, err := hostinfo.Disk("/")
+	note(err)
+	cpus, err := hostinfo.CPUs()
+	note(err)
+	host, err := hostinfo.Host(q.Clock.Now())
+	note(err)
+	return q.ReplyValue(map[string]any{
+		"Memory": memory, "CPU": cpus, "Disk": disk, "Host": host,
+		"CollectionTime": q.Clock.Now().UnixNano(), "Errors": failures,
+	})
+}
+
+// agentReady answers 200 while this process is ready for work, else 503 with what it waits for: for load balancers
+// and those that restart one process after the other.
+func (ar *Rows) agentReady(q *rows.Request) error {
+	waiting := []string{}
+	if lacks := ar.Lacks; lacks != nil {
+		waiting = append(waiting, lacks()...)
+	}
+	status := http.StatusOK
+	if len(waiting) > 0 {
+		status = http.StatusServiceUnavailable
+		q.W.Header().Set("Retry-After", "1")
+	}
+	body, err := json.Marshal(map[string]any{"Ready": len(waiting) == 0, "Waiting": waiting})
+	if err != nil {
+		return err
+	}
+	return q.ReplyStatus(status, body)
+}
+
+func (ar *Rows) agentForceLeave(q *rows.Request) error {
+	if err := q.Allow(acl.Operator, "", acl.Write); err != nil {
+		return err
+	}
+	if q.Rest == "" {
+		return answer.Invalidf("Missing node name")
+	}
+	pool, err := ar.somePool(q)
+	if err != nil {
+		return err
+	}
+	prune, force := q.Query.Has("prune"), q.Query.Has("force") && !q.Query.Has("wan")
+	if force {
+		if !prune {
+			return answer.Invalidf("force goes with prune: /v1/agent/force-leave/%s?prune&force", q.Rest)
+		}
+		if err := q.Allow(acl.Node, q.Rest, acl.Write); err != nil {
+			return err
+		}
+		if _, err := catalogrows.Hold(q); err != nil {
+			return err
+		}
+	}
+	server := goneServer(pool, q.Rest)
+	err = pool.ForceLeave(q.Rest, prune)
+	if force && (err == nil || errkind.Is(err, errkind.NotFound)) {
+		return forceLeaveNode(q) // also of one that gossip does not know any more
+	}
+	if errkind.Is(err, errkind.NotFound) {
+		return answer.Fail(http.StatusInternalServerError, "agent: No node found with name '"+q.Rest+"'")
+	}
+	if err != nil {
+		return answer.Fail(http.StatusInternalServerError, errkind.Text(err))
+	}
+	if server != "" && !q.Query.Has("wan") {
+		return ar.forceLeavePeer(q, server)
+	}
+	return q.ReplyEmpty()
+}
+
+// goneServer is the id of a server that does not answer gossip, "" of everybody else.
+func goneServer(pool Members, name string) string {
+	for _, m := range pool.Members() {
+		if m.Name == name && m.Status >= memberLeft && m.Tags["role"] == "consul" {
+			return m.Tags["id"]
+		}
+	}
+	return ""
+}
+
+// memberLeft is the status of members that left; failed ones have the next.
+const memberLeft = 3
+
+// forceLeaveNode does, on the leader, what DELETE /v1/catalog/node/x?force does.
+func forceLeaveNode(q *rows.Request) error {
+	if q.Registry != nil && q.Leads(q.R.Context()) {
+		return catalogrows.RemoveByForce(q, q.Rest)
+	}
+	query := "force"
+	if hold, _ := q.Query.Get("hold"); hold != "" {
+		query += "&hold=" + url.QueryEscape(hold)
+	}
+	return forwardDelete(q, &url.URL{Path: catalogrows.NodePattern + q.Rest, RawQuery: query})
+}
+
+// forceLeavePeer takes a server that is gone out of the Raft groups: gossip alone takes nobody's vote.
+func (ar *Rows) forceLeavePeer(q *rows.Request, id string) error {
+	if q.Registry != nil && q.Leads(q.R.Context()) {
+		op, err := ar.operator.Operator(q, acl.Write)
+		if err != nil {
+			return err
+		}
+		return operatorrows.RemovePeer(q, op, operatorrows.PeerRemoval{ID: id, Token: q.Token()}, true)
+	}
+	query := url.Values{"id": {id}, "if-present": {""}}
+	return forwardDelete(q, &url.URL{Path: "/v1/operator/raft/peer", RawQuery: query.Encode()})
+}
+
+// forwardDelete has the leader do what belongs to the request and is not done here.
+func forwardDelete(q *rows.Request, at *url.URL) error {
+	token := q.Token()
+	q.R = q.R.Clone(q.R.Context())
+	q.R.Method = http.MethodDelete
+	q.R.URL = at
+	q.R.RequestURI = q.R.URL.RequestURI()
+	if token != "" {
+		q.R.Header.Set("X-Consul-Token", token)
+	}
+	return q.PassOn(q.Registry != nil)
 }

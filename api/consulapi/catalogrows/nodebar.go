@@ -80,12 +80,8 @@ func RemoveByForce(q *rows.Request, name string) error {
 	}
 	removed := st.Node(name) != nil
 	for _, c := range []catalog.Command{&catalog.Records{Ops: ops}, cmd} {
-		res, err := q.Registry.Apply(q.R.Context(), c)
-		if err != nil {
+		if _, err := q.Propose(q.R.Context(), c); err != nil {
 			return err
-		}
-		if res.Err != nil {
-			return answer.Refused(res.Err)
 		}
 	}
 	out, err := json.Marshal(struct {

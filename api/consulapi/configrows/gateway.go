@@ -1,12 +1,17 @@
 package configrows
 
 import (
+	"encoding/json"
+	"net/http"
 	"slices"
+	"time"
 
 	"corbel.dev/corbel/api/consulapi/answer"
+	"corbel.dev/corbel/api/consulapi/bodies"
 	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/chain"
 	"corbel.dev/corbel/catalog/entry"
 )
 
@@ -121,4 +126,87 @@ func peerings(q *rows.Request) error {
 		return err
 	}
 	return q.ReplyValue([]struct{}{})
+}
+
+// TrustDomain is the mesh's, made of the cluster's identity.
+func TrustDomain(st *catalog.State) string {
+	if r := st.Record(catalog.RecordSystem, catalog.ClusterIDKey); r != nil {
+		return string(r.Value) + ".consul"
+	}
+	return "unknown.consul" // the first leader is about to write it
+}
+
+func discoveryChain(q *rows.Request) error {
+	name := q.Rest
+	if name == "" {
+		return rows.ErrNoService
+	}
+	var in struct {
+		OverrideMeshGateway    entry.MeshGateway
+		OverrideProtocol       string
+		OverrideConnectTimeout bodies.Span
+	}
+	if q.R.Method == http.MethodPost && q.R.ContentLength != 0 {
+		if err := q.Decode(&in); err != nil {
+			return err
+		}
+	}
+	if err := q.Allow(acl.Service, name, acl.Read); err != nil {
+		return err
+	}
+	dc := q.Query.Value("compile-dc")
+	if dc == "" {
+		dc = q.Identity.Datacenter
+	}
+	st, err := q.ReadRecords(catalog.RecordConfigEntry)
+	if err != nil {
+		return err
+	}
+	c, err := chain.Compile(chain.Request{Service: name, Datacenter: dc, TrustDomain: TrustDomain(st), Protocol: in.OverrideProtocol,
+		ConnectTimeout: entry.Duration(time.Duration(in.OverrideConnectTimeout)), MeshGateway: in.OverrideMeshGateway.Mode,
+		Get: func(kind, name string) entry.Entry { return entry.Stored(st, kind, name) }})
+	if err != nil {
+		return answer.Fail(http.StatusInternalServerError, err.Error())
+	}
+	return q.ReplyValue(struct{ Chain *chain.Chain }{c})
+}
+
+// CentralPattern is where agents ask for what config entries lay under a proxy.
+const CentralPattern = "/v1/internal/mesh/central/"
+
+// meshCentral lays the config entries of the destination under the proxy's registration in the body.
+func meshCentral(q *rows.Request) error {
+	if q.Rest == "" {
+		return rows.ErrNoService
+	}
+	var proxy json.RawMessage
+	if err := q.Decode(&proxy); err != nil {
+		return err
+	}
+	if err := q.Allow(acl.Service, q.Rest, acl.Read); err != nil {
+		return err
+	}
+	st, err := q.ReadRecords(catalog.RecordConfigEntry)
+	if err != nil {
+		return err
+	}
+	merged, err := CentralProxy(st, q.Rest, proxy)
+	if err != nil {
+		return answer.Invalidf("Request decode failed: %v", err)
+	}
+	return q.ReplyValue(json.RawMessage(merged))
+}
+
+// CentralProxy is the merged Proxy, or the registered one where there is no entry that says anything.
+func CentralProxy(st *catalog.State, destination string, proxy []byte) ([]byte, error) {
+	found := false
+	merged, err := entry.Merge(func(kind, name string) entry.Entry {
+		e := entry.Stored(st, kind, name)
+		found = found || e != nil
+		return e
+	}, destination, proxy)
+	if err != nil || !found {
+		return proxy, err
+	}
+	return merged, nil
 }

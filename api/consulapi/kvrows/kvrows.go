@@ -8,6 +8,7 @@ import (
 
 	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
 )
 
 // Config is what the rows of keys and sessions need.
@@ -31,4 +32,20 @@ type Rows struct{ Config }
 func New(cfg Config) *Rows {
 	rows.OrDefault(&cfg.SessionTTLMin, 10*time.Second)
 	return &Rows{cfg}
+}
+
+// Routes are the rows of this part of the contract.
+func (kr *Rows) Routes() []rows.Row {
+	return []rows.Row{
+		rows.Read("GET", rows.KVPattern, acl.Key, kr.kvGet),
+		rows.Write("PUT", rows.KVPattern, acl.Key, kvPut),
+		rows.Write("DELETE", rows.KVPattern, acl.Key, kvDelete),
+		rows.Write("PUT", "/v1/txn", acl.Key, kr.txn),
+		rows.Write("PUT", "/v1/session/create", acl.Session, kr.sessionCreate),
+		rows.Write("PUT", "/v1/session/destroy/", acl.Session, kr.sessionDestroy),
+		rows.Write("PUT", "/v1/session/renew/", acl.Session, kr.sessionRenew),
+		rows.Read("GET", "/v1/session/info/", acl.Session, sessionInfo),
+		rows.Read("GET", "/v1/session/node/", acl.Session, sessionNode),
+		rows.Read("GET", "/v1/session/list", acl.Session, sessionList),
+	}
 }

@@ -167,14 +167,10 @@ func (kr *Rows) txn(q *rows.Request) error {
 	if cmd.ReadOnly() {
 		res, err = txnRead(q, cmd)
 	} else {
-		q.Requests.Add(1)
-		res, err = q.Registry.Apply(q.R.Context(), cmd)
+		res, err = q.Apply(cmd)
 	}
 	if err != nil {
 		return err
-	}
-	if res.Err != nil {
-		return answer.Refused(res.Err)
 	}
 	return replyTxn(q, &res)
 }

@@ -94,7 +94,7 @@ func (q *Request) Authenticate() error {
 	if q.Open || q.Row.anyone {
 		return nil
 	}
-	g, err := q.resolve()
+	g, err := resolve(q)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (q *Request) Authenticate() error {
 }
 
 // resolve is what the request's token allows now.
-func (q *Request) resolve() (*acl.Grant, error) {
+func resolve(q *Request) (*acl.Grant, error) {
 	t := q.Token()
 	if t == "" && IsJudged(q.R.Context()) {
 		return acl.Unlimited, nil
@@ -158,7 +158,7 @@ func (q *Request) AuthorizeAgain() error {
 	if q.Open {
 		return nil
 	}
-	g, err := q.resolve()
+	g, err := resolve(q)
 	if err != nil {
 		return err
 	}

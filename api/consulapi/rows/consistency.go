@@ -125,7 +125,8 @@ func (q *Request) Contact() (registry.Contact, error) {
 
 // Contact reads in a mode; a stale read that is further behind than bound becomes a
 // default one. No bound is -1. It returns the mode that was given in the end.
-func (a *Core) Contact(ctx context.Context, mode registry.Mode, bound time.Duration) (registry.Contact, registry.Mode, error) {
+func (a *Core) Contact(ctx context.Context, mode registry.Mode, bound time.Duration) (registry.Contact, registry.Mode,
+	error) {
 	c, err := a.Registry.Read(ctx, mode)
 	if err == nil && bound >= 0 && mode == registry.Stale && c.LastContact > bound {
 		mode = registry.Default
@@ -173,7 +174,8 @@ func (q *Request) Read(s registry.Subject, index func(*catalog.State) uint64) (*
 
 // park holds the request until the subject's index passes what the client has
 // seen. Nothing pooled is held meanwhile.
-func (q *Request) park(s registry.Subject, index func(*catalog.State) uint64) (*catalog.State, registry.Contact, error) {
+func (q *Request) park(s registry.Subject, index func(*catalog.State) uint64) (*catalog.State, registry.Contact,
+	error) {
 	q.ReleaseBuffer()
 	until := q.Clock.Now().Add(httpx.Jitter(q.Block.Wait))
 	for {

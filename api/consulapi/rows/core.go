@@ -14,6 +14,8 @@
 package rows
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -21,7 +23,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/telemetry"
 )
@@ -139,3 +144,103 @@ func New(cfg Config) (*Core, error) {
 
 // Blocking returns how many blocking queries are parked.
 func (c *Core) Blocking() int { return int(c.Parked.Load()) }
+
+// Identity says what this agent is; it never changes while the process runs.
+type Identity struct {
+	Datacenter, PrimaryDatacenter string
+	NodeName, NodeID              string
+	NodeMeta                      map[string]string
+	Version                       string // semver that peers' clients understand
+	Revision, BuildDate           string
+	Server                        bool
+	GRPCPort, GRPCTLSPort         int
+}
+
+// Limits bound request sizes in bytes. Zero fields mean the contract's defaults.
+type Limits struct {
+	KVValueBytes int64 // [512 KiB]
+	TxnBytes     int64 // [512 KiB, at least KVValueBytes]
+	BodyBytes    int64 // all other bodies [1 MiB]
+	ListBytes    int64 // lists of registrations [8 MiB]
+	// Streams, Watches and StreamWatches bound /v1/watch: streams, watches of all, and of one [4,096, 65,536, 4,096].
+	Streams, Watches, StreamWatches int
+	PathBytes                       int // [8 KiB]
+	QueryBytes                      int // [64 KiB]
+	CacheBytes                      int // encoded answers [64 MiB]
+}
+
+// OrDefault sets a value that is zero.
+func OrDefault[T int | int64 | time.Duration](v *T, d T) {
+	if *v == 0 {
+		*v = d
+	}
+}
+
+// AskServers asks with a token: this process where it is a server, else one of them.
+func (c *Core) AskServers(ctx context.Context, method, path string, body []byte, token string) ([]byte, error) {
+	r, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.RequestURI, r.RemoteAddr = path, "127.0.0.1:0"
+	if token != "" {
+		r.Header.Set("X-Consul-Token", token)
+	}
+	told := &Recorder{}
+	if c.Registry != nil {
+		c.Self(told, r)
+	} else if c.Forward == nil {
+		return nil, answer.ErrNoServers
+	} else if err := c.Forward.Forward(told, r, false); err != nil {
+		return nil, err
+	}
+	if told.Status != http.StatusOK {
+		return nil, answer.FailAs(told.Status, told.Header(), told.Body)
+	}
+	return bytes.TrimSpace(told.Body), nil
+}
+
+// Apply proposes a command; what the catalog refuses is an error.
+func (q *Request) Apply(cmd catalog.Command) (catalog.Result, error) {
+	q.Requests.Add(1)
+	return q.Propose(q.R.Context(), cmd)
+}
+
+// Propose is Apply for what is not a Request: it is not counted.
+func (c *Core) Propose(ctx context.Context, cmd catalog.Command) (catalog.Result, error) {
+	res, err := c.Registry.Apply(ctx, cmd)
+	if err == nil && res.Err != nil {
+		err = answer.Refused(res.Err)
+	}
+	return res, err
+}
+
+// SetRecords proposes the operations, all or none. It is false when an index did not compare.
+func (q *Request) SetRecords(ops ...catalog.RecordOp) (bool, error) {
+	res, err := q.Registry.Apply(q.R.Context(), &catalog.Records{Ops: ops})
+	if err == nil {
+		err = res.Err
+	}
+	if err != nil {
+		return false, answer.Refused(err)
+	}
+	return res.OK, nil
+}
+
+// ReadRecords is Read for an answer that depends on all records of a kind.
+func (q *Request) ReadRecords(kind catalog.RecordKind) (*catalog.State, error) {
+	return q.Read(registry.RecordsSubject(kind), func(s *catalog.State) uint64 { return s.RecordsIndex(kind) })
+}
+
+// ReadRecord is Read for an answer that depends on one record.
+func (q *Request) ReadRecord(kind catalog.RecordKind, key string) (*catalog.State, error) {
+	return q.Read(registry.RecordSubject(kind, key), func(s *catalog.State) uint64 { return s.RecordIndex(kind, key) })
+}
+
+// Done answers a change that gives nothing back.
+func (q *Request) Done(err error) error {
+	if err != nil {
+		return err
+	}
+	return q.ReplyBool(true)
+}

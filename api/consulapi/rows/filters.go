@@ -37,7 +37,8 @@ func (c *filterCache) get(s *filter.Schema, text string) (*filter.Filter, error)
 	}
 	f, err := filter.Compile(s, text)
 	if err != nil {
-		return nil, errkind.New(errkind.Invalid, "Failed to create filter: Failed to create boolean expression evaluator: "+err.Error())
+		return nil,
+			errkind.New(errkind.Invalid, "Failed to create filter: Failed to create boolean expression evaluator: "+err.Error())
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,6 +1,7 @@
 package rows
 
 import (
+	"net/http"
 	"strings"
 	"time"
 
@@ -70,4 +71,35 @@ func (q *Request) Told(now time.Time) {
 	default:
 		q.notify.Written.Observe(now.Sub(q.committed))
 	}
+}
+
+// Recorder is an http.ResponseWriter that keeps an answer. Its zero value is ready.
+type Recorder struct {
+	header http.Header
+	Status int
+	Body   []byte
+	// committed is when the change was committed that the answer of a blocking query tells; zero without one.
+	Committed time.Time
+}
+
+// Header implements http.ResponseWriter.
+func (w *Recorder) Header() http.Header {
+	if w.header == nil {
+		w.header = http.Header{}
+	}
+	return w.header
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *Recorder) WriteHeader(status int) {
+	if w.Status == 0 {
+		w.Status = status
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (w *Recorder) Write(p []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	w.Body = append(w.Body, p...)
+	return len(p), nil
 }

@@ -103,7 +103,8 @@ func (a *Core) exceeded(l *limiter, c Class, name, remote string) error {
 	}
 	a.Metrics.Counter("rpc.rate_limit.exceeded", "limit_type", kind, "op", name, "mode", mode).Add(1)
 	if a.admission.lines.Take(a.Clock.Since(a.admission.started)) {
-		a.Logger.Warn("a request exceeds the rate limit", "op", name, "source_addr", remote, "limit_type", kind, "limit_enforced", l.enforcing)
+		a.Logger.Warn("a request exceeds the rate limit", "op", name, "source_addr", remote, "limit_type", kind,
+			"limit_enforced", l.enforcing)
 	} else {
 		a.admission.dropped.Add(1)
 	}
@@ -133,3 +134,41 @@ const textOverLimit = "rate limit exceeded, try again later or against a differe
 func overLimit(status int) error {
 	return &answer.Error{Status: status, Text: textOverLimit, Retry: true}
 }
+
+// outgoing bounds and counts what a client agent sends to the servers.
+type outgoing struct {
+	rate                   atomic.Pointer[limit.Rate] // nil: no limit
+	sent, failed, exceeded *telemetry.Counter
+}
+
+func (o *outgoing) meter(m *telemetry.Registry) {
+	o.sent, o.failed, o.exceeded = m.Counter("client.rpc"), m.Counter("client.rpc.failed"),
+		m.Counter("client.rpc.exceeded")
+}
+
+var errForwardRate = answer.Fail(http.StatusTooManyRequests, "RPC rate limit exceeded")
+
+// take counts a request that goes out, and refuses it past the rate.
+func (o *outgoing) take() error {
+	o.sent.Add(1)
+	if r := o.rate.Load(); r != nil {
+		if ok, _ := r.Allow(""); !ok {
+			o.exceeded.Add(1)
+			return errForwardRate
+		}
+	}
+	return nil
+}
+
+// SetForwardRate bounds how many requests a client agent sends to the servers: limits.rpc_rate
+// and rpc_max_burst. A rate that is not positive is no limit.
+func (a *Core) SetForwardRate(perSecond float64, burst int) {
+	if perSecond <= 0 || a.Registry != nil {
+		a.outgoing.rate.Store(nil)
+		return
+	}
+	a.outgoing.rate.Store(limit.NewRate(limit.RateConfig{PerSecond: perSecond, Burst: burst, MaxKeys: 64, Clock: a.Clock}))
+}
+
+// SetDiscoveryMaxStale changes discovery_max_stale; 0 is none.
+func (a *Core) SetDiscoveryMaxStale(d time.Duration) { a.discoveryStale.Store(int64(d)) }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -140,7 +141,8 @@ func mayBeLarge(q *Request) error {
 }
 
 // writable are the resources that somebody must be able to write some of to send a large body.
-var writable = [...]acl.Resource{acl.Key, acl.Service, acl.Node, acl.Session, acl.Query, acl.Event, acl.Agent, acl.Intention, acl.Mesh, acl.Operator, acl.ACL, acl.Keyring, acl.Peering}
+var writable = [...]acl.Resource{acl.Key, acl.Service, acl.Node, acl.Session, acl.Query, acl.Event, acl.Agent,
+	acl.Intention, acl.Mesh, acl.Operator, acl.ACL, acl.Keyring, acl.Peering}
 
 // Decode reads a JSON body into v, whose field names match in any case.
 func (q *Request) Decode(v any) error {
@@ -214,3 +216,48 @@ func (q *Request) ReplyEmpty() error {
 func IndexHeader(index uint64) []string {
 	return []string{strconv.FormatUint(max(index, 1), 10)}
 }
+
+// MaxRegistrations bounds one list of registrations: more would hold up the log.
+const MaxRegistrations = 4096
+
+// WireList decodes a JSON array whose elements are decoded one by one.
+func (q *Request) WireList() ([]json.RawMessage, error) {
+	b, err := q.Body(q.Limits.ListBytes)
+	if err != nil {
+		return nil, err
+	}
+	var list []json.RawMessage
+	if err := bodies.Decode(b, &list); err != nil {
+		return nil, err
+	}
+	if len(list) > MaxRegistrations {
+		return nil,
+			errkind.Errorf(errkind.TooLarge, "the list has %d registrations, at most %d are taken at once: send several lists",
+				len(list), MaxRegistrations)
+	}
+	return list, nil
+}
+
+// At says which element of a list an error is about.
+func At(i int, err error) error {
+	var e *answer.Error
+	if errors.As(err, &e) { // the contract's 500 for a single one that is incomplete
+		return answer.Invalidf("%s (registration %d)", e.Text, i)
+	}
+	return errkind.New(errkind.Of(err), fmt.Sprintf("%s (registration %d)", errkind.Text(err), i))
+}
+
+// ErrAnswered ends a handler whose answer has been written (by a forward or a stream).
+var ErrAnswered = errors.New("answered")
+
+// Shared header values.
+var (
+	ValueTrue  = []string{"true"}
+	valueFalse = []string{"false"}
+	ValueZero  = []string{"0"}
+	BodyTrue   = []byte("true")
+	BodyFalse  = []byte("false")
+)
+
+// RawType is the type of answers that are plain text.
+var RawType = []string{"text/plain"}

@@ -18,7 +18,8 @@ type Registry interface {
 	Apply(ctx context.Context, c catalog.Command) (catalog.Result, error)
 	// Await returns the newest State as soon as indexOf passes min, or when the
 	// wait, the context or the store's generation ends.
-	Await(ctx context.Context, s registry.Subject, min uint64, wait time.Duration, indexOf func(*catalog.State) uint64) *catalog.State
+	Await(ctx context.Context, s registry.Subject, min uint64, wait time.Duration,
+		indexOf func(*catalog.State) uint64) *catalog.State
 	// Generation counts how often a restore replaced the State. It grows right after the new State
 	// is there and before Await returns for it: a State read after Generation is never of an older
 	// history, so that what was encoded from one history never answers for another.

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"corbel.dev/corbel/api/consulapi/answer"
+	"corbel.dev/corbel/api/consulapi/bodies"
+	"corbel.dev/corbel/api/consulapi/catalogrows"
 	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/api/hothttp"
 	"corbel.dev/corbel/api/httpx"
@@ -283,19 +285,20 @@ func (h *Path) servePut(c *hothttp.Call, r *hothttp.Request, key string) hothttp
 	if _, err := h.allow(h.secret(r), acl.Key, key, acl.Write); err != nil {
 		return h.fail(c, err, rows.ClassWrite, h.kvPut, begun)
 	}
-	res, err := a.Registry.Apply(h.base, &catalog.KV{Verb: catalog.KVSet, Pair: catalog.KVPair{Key: key, Value: r.Body}})
-	if err == nil && res.Err != nil {
-		err = answer.Refused(res.Err)
-	}
+	res, err := h.propose(&catalog.KV{Verb: catalog.KVSet, Pair: catalog.KVPair{Key: key, Value: r.Body}})
 	if errkind.Is(err, errkind.NotLeader) {
 		return hothttp.Decline // nothing was done; net/http passes the request on to the leader
 	}
-	a.Requests.Add(1)
 	if err != nil {
 		return h.fail(c, err, rows.ClassWrite, h.kvPut, begun)
 	}
+	return h.done(c, res.OK, h.kvPut, begun)
+}
+
+// done answers a write.
+func (h *Path) done(c *hothttp.Call, ok bool, t *telemetry.Timing, begun time.Time) hothttp.Outcome {
 	body := rows.BodyFalse
-	if res.OK {
+	if ok {
 		body = rows.BodyTrue
 	}
 	hp := httpx.GetBuffer()
@@ -303,7 +306,7 @@ func (h *Path) servePut(c *hothttp.Call, r *hothttp.Request, key string) hothttp
 	_ = c.Reply(head, body) // a client that left is noticed by hothttp
 	*hp = head
 	httpx.PutBuffer(hp)
-	h.kvPut.Observe(a.Clock.Since(begun))
+	t.Observe(h.api.Clock.Since(begun))
 	return hothttp.Done
 }
 
@@ -362,4 +365,59 @@ func appendReadHead(b []byte, c registry.Contact, index uint64) []byte {
 	b = append(b, "\r\nX-Consul-Lastcontact: "...)
 	b = strconv.AppendInt(b, rows.ContactMillis(c), 10)
 	return append(b, "\r\n"...)
+}
+
+const registerPattern = "/v1/catalog/register"
+
+// serveRegister is catalogRegister for the hot path.
+func (h *Path) serveRegister(c *hothttp.Call, r *hothttp.Request) hothttp.Outcome {
+	a := h.api
+	if len(r.Query) > 0 || int64(len(r.Body)) > a.Limits.BodyBytes {
+		return hothttp.Decline
+	}
+	begun := a.Clock.Now()
+	err := h.register(r)
+	if errkind.Is(err, errkind.NotLeader) || err == errElsewhere {
+		return hothttp.Decline // nothing was done; net/http passes the request on to the leader
+	}
+	if err != nil {
+		return h.fail(c, err, rows.ClassWrite, h.registerTiming, begun)
+	}
+	return h.done(c, true, h.registerTiming, begun)
+}
+
+// errElsewhere is a registration for another datacenter: net/http passes it on.
+var errElsewhere = errkind.New(errkind.Unavailable, "another datacenter's")
+
+func (h *Path) register(r *hothttp.Request) error {
+	a := h.api
+	g, err := h.grant(h.secret(r))
+	if err != nil {
+		return err
+	}
+	in := &bodies.Register{}
+	if !bodies.ParseRegister(string(r.Body), in) {
+		*in = bodies.Register{}
+		if err := bodies.Decode(r.Body, in); err != nil {
+			return err
+		}
+	}
+	if in.Datacenter != "" && in.Datacenter != a.Identity.Datacenter {
+		return errElsewhere
+	}
+	cmd, err := catalogrows.Registration(a, g, "", in)
+	if err != nil {
+		return err
+	}
+	_, err = h.propose(cmd)
+	return err
+}
+
+// propose counts a command unless net/http will.
+func (h *Path) propose(cmd catalog.Command) (catalog.Result, error) {
+	res, err := h.api.Propose(h.base, cmd)
+	if !errkind.Is(err, errkind.NotLeader) {
+		h.api.Requests.Add(1)
+	}
+	return res, err
 }

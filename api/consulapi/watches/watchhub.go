@@ -17,6 +17,7 @@ import (
 
 	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/api/consulapi/rows"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/telemetry"
 )
@@ -305,4 +306,12 @@ func (h *Hub) watchTarget(path string, index uint64) (base string, follow bool, 
 		base += "?" + strings.Join(kept, "&")
 	}
 	return base, follow, from, nil
+}
+
+// Routes are the rows of this part of the contract.
+func (h *Hub) Routes() []rows.Row {
+	return []rows.Row{
+		rows.Own("POST", "/v1/watch", acl.NoResource, h.watchOpen),
+		rows.Own("POST", "/v1/watch/", acl.NoResource, h.watchChange),
+	}
 }
