@@ -25,17 +25,17 @@ import (
 	"corbel.dev/corbel/monitor/fleet"
 	"corbel.dev/corbel/monitor/hub"
 	"corbel.dev/corbel/monitor/ingest"
+	"corbel.dev/corbel/monitor/janitor"
 	"corbel.dev/corbel/monitor/logins"
 	"corbel.dev/corbel/monitor/mirror"
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/pipeline"
 	"corbel.dev/corbel/monitor/resources"
-	"corbel.dev/corbel/monitor/reveal"
 	"corbel.dev/corbel/monitor/roster"
 	"corbel.dev/corbel/monitor/rounds"
+	"corbel.dev/corbel/monitor/secretresolver"
 	"corbel.dev/corbel/monitor/spread"
-	"corbel.dev/corbel/monitor/tail"
-	"corbel.dev/corbel/monitor/upkeep"
+	"corbel.dev/corbel/monitor/subscribers"
 	"corbel.dev/corbel/monitor/users"
 	"corbel.dev/corbel/telemetry"
 )
@@ -56,15 +56,15 @@ type monitorPlane struct {
 	ingest         *ingest.Ingest  // of the shards that this server has
 	spread         *spread.Spread  // of all, wherever they are
 	postgres       *pgevents.Store // nil with the embedded store; the ingest closes it
-	upkeep         *upkeep.Upkeep
+	janitor        *janitor.Janitor
 	rounds         *rounds.Rounds
 	roster         *roster.Roster
 	pipes          *monitorPipes
 	fleet          *fleet.Fleet // nil where it is off
 	agents         *sensuapi.Agents
 	logins         *logins.Logins
-	tail           *tail.Tail
-	secrets        *reveal.Revealer
+	tail           *subscribers.Subscribers
+	secrets        *secretresolver.Resolver
 	mirror         *mirror.Mirror
 	api            *httpx.Server // of the API's port; nil where it is off
 	sessions       *agentsPort   // of the agents' port; nil where it is off
@@ -102,8 +102,8 @@ func (p *Process) buildMonitor() error {
 		return fmt.Errorf("monitor: %w", err)
 	}
 	m.buildMirror()
-	m.tail = tail.New(tail.Config{}, m.ingest.Follow)
-	p.rpcSrv.HandleStream(wire.Servers, tail.MethodFollow, m.tail.Serve)
+	m.tail = subscribers.New(subscribers.Config{}, m.ingest.Follow)
+	p.rpcSrv.HandleStream(wire.Servers, subscribers.MethodFollow, m.tail.Serve)
 	var err error
 	if m.agents, err = sensuapi.NewAgents(sensuapi.AgentsConfig{Resources: m.resources, Users: m.users, Hub: m.hub, Events: m.spread, Backend: p.cfg.Node.Name,
 		Limits: ws.Limits{MessageBytes: int64(p.cfg.Monitor.MessageMax), Write: p.cfg.Monitor.AgentWrite, Bytes: p.ports.Bytes}, Ready: m.takesAgents, Log: p.log}); err != nil {
@@ -144,9 +144,9 @@ func (m *monitorPlane) openEvents() (err error) {
 		HistoryRuns: m.p.cfg.Monitor.HistoryRuns, HistoryAge: m.p.cfg.Monitor.HistoryAge,
 		Silences: func(namespace string) *monitor.Silences { return m.resources.View().Silences(namespace) },
 		Wants:    m.wants, Publish: m.publish, Spread: true, Replicate: m.spread.Replicate,
-		Lift:        func(namespace string, names []string) { m.upkeep.Lift(namespace, names) },
-		Deregisters: func(namespace, entity string) bool { return m.upkeep.Deregisters(namespace, entity) },
-		Deregister:  func(namespace, entity string) { m.upkeep.Deregister(namespace, entity) },
+		Lift:        func(namespace string, names []string) { m.janitor.Lift(namespace, names) },
+		Deregisters: func(namespace, entity string) bool { return m.janitor.Deregisters(namespace, entity) },
+		Deregister:  func(namespace, entity string) { m.janitor.Deregister(namespace, entity) },
 		Proxy:       m.resources.Proxy,
 		Turned:      m.turned,
 		Hears:       func() bool { return len(m.lacks()) == 0 },
@@ -156,7 +156,7 @@ func (m *monitorPlane) openEvents() (err error) {
 	}
 	m.spread.Use(m.ingest)
 	m.buildFleet()
-	m.upkeep = upkeep.New(upkeep.Config{Resources: m.resources, Events: m.ingest, DeregistrationHandler: m.p.cfg.Monitor.DeregistrationHandler, Log: m.log, Now: m.p.clock.Now})
+	m.janitor = janitor.New(janitor.Config{Resources: m.resources, Events: m.ingest, DeregistrationHandler: m.p.cfg.Monitor.DeregistrationHandler, Log: m.log, Now: m.p.clock.Now})
 	return nil
 }
 
@@ -181,7 +181,7 @@ func (m *monitorPlane) parts() []life.Part {
 		{Name: "events", Run: m.ingest.Run},
 		{Name: "overdue results", Run: func(ctx context.Context) error { m.ingest.Watch(ctx); return nil }},
 		{Name: "shards", Run: m.spread.Run},
-		{Name: "upkeep", Run: m.upkeep.Run},
+		{Name: "janitor", Run: m.janitor.Run},
 		{Name: "rounds", Run: m.rounds.Run},
 		{Name: "roster", Run: m.roster.Run},
 		{Name: "seed", Run: m.seed},

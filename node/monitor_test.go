@@ -17,7 +17,7 @@ import (
 	"corbel.dev/corbel/kit/ws"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/objects"
-	"corbel.dev/corbel/monitor/tail"
+	"corbel.dev/corbel/monitor/subscribers"
 )
 
 const monitorOn = aclOff + `
@@ -142,7 +142,7 @@ func TestMonitorCluster(t *testing.T) {
 // followsAll checks that a follower at one server sees what all store, with metrics.
 func followsAll(t *testing.T, servers []*testMember) {
 	t.Helper()
-	f, err := servers[0].monitor.follow(tail.Filter{Check: "http"})
+	f, err := servers[0].monitor.follow(subscribers.Filter{Check: "http"})
 	if err != nil {
 		t.Fatal(err)
 	}

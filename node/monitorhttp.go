@@ -212,7 +212,7 @@ func (m *monitorPlane) meter() {
 	m.meterShards(stat)
 	m.meterPostgres(stat)
 	m.meterMirror(stat)
-	stat("upkeep_dropped", "Silences and entities that were to go, and were not since too many were.", func() float64 { return float64(m.upkeep.Dropped()) })
+	stat("upkeep_dropped", "Silences and entities that were to go, and were not since too many were.", func() float64 { return float64(m.janitor.Dropped()) })
 	m.meterFleet(stat)
 	stat("checks_scheduled", "Checks that are published.", func() float64 { return float64(m.roster.Stats().Planned) })
 	stat("check_ticks", "Times at which a check was due.", func() float64 { return float64(m.roster.Stats().Ticks) })

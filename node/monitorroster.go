@@ -7,7 +7,7 @@ import (
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/monitor/roster"
 	"corbel.dev/corbel/monitor/rounds"
-	"corbel.dev/corbel/monitor/tail"
+	"corbel.dev/corbel/monitor/subscribers"
 )
 
 // buildRoster makes what has agents run checks. It is for before the first session.
@@ -54,8 +54,8 @@ func (m *monitorPlane) otherBackends() (out []string) {
 }
 
 // follow shows what all servers store.
-func (m *monitorPlane) follow(filter tail.Filter) (*tail.Follower, error) {
-	return m.tail.Over(filter, tail.Servers{List: m.otherBackends, Open: func(ctx context.Context, addr, method string, req []byte) (func() ([]byte, error), func() error, error) {
+func (m *monitorPlane) follow(filter subscribers.Filter) (*subscribers.Follower, error) {
+	return m.tail.Over(filter, subscribers.Servers{List: m.otherBackends, Open: func(ctx context.Context, addr, method string, req []byte) (func() ([]byte, error), func() error, error) {
 		stream, err := m.p.rpc.Stream(ctx, addr, method, req)
 		if err != nil {
 			return nil, nil, err

@@ -4,12 +4,12 @@ import (
 	"net"
 	"os"
 
-	"corbel.dev/corbel/monitor/reveal"
+	"corbel.dev/corbel/monitor/secretresolver"
 )
 
 // buildSecrets makes what finds the values of secrets that checks, handlers and mutators name.
 func (m *monitorPlane) buildSecrets() {
-	m.secrets = reveal.New(reveal.Config{View: m.resources.View, Getenv: os.LookupEnv, Own: m.p.secrets.APIAddr, Now: m.p.clock.Now})
+	m.secrets = secretresolver.New(secretresolver.Config{View: m.resources.View, Getenv: os.LookupEnv, Own: m.p.secrets.APIAddr, Now: m.p.clock.Now})
 }
 
 // SecretsAddr is where dev's secrets plane answers, or nil.

@@ -13,8 +13,8 @@ import (
 	"corbel.dev/corbel/kit/shell"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/objects"
-	"corbel.dev/corbel/monitor/reveal"
 	"corbel.dev/corbel/monitor/script"
+	"corbel.dev/corbel/monitor/secretresolver"
 )
 
 // mutator makes what a handler gets of an event. It never changes.
@@ -160,7 +160,7 @@ const (
 
 // excerpt is the beginning of what a command wrote, without the values of its secrets.
 func excerpt(out []byte, secrets []string) string {
-	text := strings.TrimSpace(reveal.Hide(string(out[:min(len(out), hideIn)]), secrets))
+	text := strings.TrimSpace(secretresolver.Hide(string(out[:min(len(out), hideIn)]), secrets))
 	if len(text) > said {
 		text = text[:said] + "..."
 	}

@@ -17,7 +17,7 @@ import (
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/monitor"
-	"corbel.dev/corbel/monitor/tail"
+	"corbel.dev/corbel/monitor/subscribers"
 )
 
 func TestEvents(t *testing.T) {
@@ -275,8 +275,8 @@ func TestWatch(t *testing.T) {
 
 // Who reads too slowly is told, and cut off; nobody waits for it.
 func TestSlowWatch(t *testing.T) {
-	g := newRigOf(t, tail.Config{QueueEvents: 4, MaxFollowers: 1})
-	f, err := g.tail.Follow(tail.Filter{})
+	g := newRigOf(t, subscribers.Config{QueueEvents: 4, MaxFollowers: 1})
+	f, err := g.tail.Follow(subscribers.Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}

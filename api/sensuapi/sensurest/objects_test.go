@@ -11,7 +11,7 @@ import (
 	sensu "github.com/sensu/sensu-go/api/core/v2"
 
 	"corbel.dev/corbel/monitor"
-	"corbel.dev/corbel/monitor/tail"
+	"corbel.dev/corbel/monitor/subscribers"
 )
 
 const ns = "/api/core/v2/namespaces/default"
@@ -347,7 +347,7 @@ func TestSilences(t *testing.T) {
 
 // Where the operator says so, a silence has an end, and not a late one.
 func TestSilencesHaveAnEnd(t *testing.T) {
-	g := newRigOf(t, tail.Config{}, func(c *Config) { c.SilenceTime, c.SilenceMost = time.Hour, 2*time.Hour })
+	g := newRigOf(t, subscribers.Config{}, func(c *Config) { c.SilenceTime, c.SilenceMost = time.Hour, 2*time.Hour })
 	all := ns + "/silenced"
 	g.want(201, "POST", all, `{"check":"cpu"}`)
 	g.want(201, "POST", all, `{"check":"mem","expire":7200}`)

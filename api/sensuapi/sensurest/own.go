@@ -13,7 +13,7 @@ import (
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/standing"
-	"corbel.dev/corbel/monitor/tail"
+	"corbel.dev/corbel/monitor/subscribers"
 )
 
 // routeOwn finds who answers below /api/corbel/v1.
@@ -122,7 +122,7 @@ func (q *request) watch() error {
 		return err
 	}
 	query := httpx.Query(q.r.URL.RawQuery)
-	filter := tail.Filter{Namespace: q.namespace, Entity: query.Value("entity"), Check: query.Value("check")}
+	filter := subscribers.Filter{Namespace: q.namespace, Entity: query.Value("entity"), Check: query.Value("check")}
 	if text := query.Value("changes"); text != "" {
 		if filter.Changes, err = strconv.ParseBool(text); err != nil {
 			return invalid(errors.New("changes must be true or false"))

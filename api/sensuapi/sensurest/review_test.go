@@ -8,13 +8,13 @@ import (
 
 	"corbel.dev/corbel/client/sensu"
 	"corbel.dev/corbel/monitor/script"
-	"corbel.dev/corbel/monitor/tail"
+	"corbel.dev/corbel/monitor/subscribers"
 )
 
 // reviewed is a rig whose programs are read.
 func reviewed(t *testing.T) *rig {
 	engine := script.New(script.Config{})
-	return newRigOf(t, tail.Config{}, func(c *Config) {
+	return newRigOf(t, subscribers.Config{}, func(c *Config) {
 		c.Compiles = func(ctx context.Context, source string, body bool) error {
 			read := script.NewProgram
 			if body {

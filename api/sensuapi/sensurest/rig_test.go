@@ -28,7 +28,7 @@ import (
 	"corbel.dev/corbel/monitor/logins"
 	"corbel.dev/corbel/monitor/resources"
 	"corbel.dev/corbel/monitor/resources/resourcestest"
-	"corbel.dev/corbel/monitor/tail"
+	"corbel.dev/corbel/monitor/subscribers"
 	"corbel.dev/corbel/monitor/users"
 )
 
@@ -46,7 +46,7 @@ type rig struct {
 	resources *resources.Resources
 	ingest    *ingest.Ingest
 	logins    *logins.Logins
-	tail      *tail.Tail
+	tail      *subscribers.Subscribers
 	now       atomic.Int64 // seconds to add to the clock
 	writes    *atomic.Int64
 	asked     chan string            // checks to run now
@@ -95,9 +95,9 @@ func (s servers) EntityState(ctx context.Context, namespace, entity string) (*mo
 	return s.Local.EntityState(ctx, namespace, entity)
 }
 
-func newRig(t *testing.T) *rig { return newRigOf(t, tail.Config{}) }
+func newRig(t *testing.T) *rig { return newRigOf(t, subscribers.Config{}) }
 
-func newRigOf(t *testing.T, followers tail.Config, change ...func(*Config)) *rig {
+func newRigOf(t *testing.T, followers subscribers.Config, change ...func(*Config)) *rig {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	config, direct := resourcestest.New()
@@ -121,7 +121,7 @@ func newRigOf(t *testing.T, followers tail.Config, change ...func(*Config)) *rig
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.tail = tail.New(followers, g.ingest.Follow)
+	g.tail = subscribers.New(followers, g.ingest.Follow)
 	if g.logins, err = logins.New(logins.Config{Resources: g.resources, Now: clock}); err != nil {
 		t.Fatal(err)
 	}

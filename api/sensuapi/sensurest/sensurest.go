@@ -25,7 +25,7 @@ import (
 	"corbel.dev/corbel/monitor/logins"
 	"corbel.dev/corbel/monitor/mirror"
 	"corbel.dev/corbel/monitor/resources"
-	"corbel.dev/corbel/monitor/tail"
+	"corbel.dev/corbel/monitor/subscribers"
 	"corbel.dev/corbel/monitor/users"
 )
 
@@ -54,7 +54,7 @@ type Config struct {
 	Logins    *logins.Logins
 	Events    Events
 	// Follow begins to follow what is stored, on whichever server.
-	Follow func(tail.Filter) (*tail.Follower, error)
+	Follow func(subscribers.Filter) (*subscribers.Follower, error)
 	// Execute asks agents to run a check now, whether or not it is published: those of subscriptions, or of the check's
 	// own where there are none. It returns the Unix second that the requests bear.
 	Execute func(ctx context.Context, namespace, check string, subscriptions []string, creator, reason string) (issued int64, err error)

@@ -1,4 +1,4 @@
-package reveal
+package secretresolver
 
 import (
 	"context"
@@ -35,7 +35,7 @@ type client struct {
 }
 
 // client returns a provider's client, made anew when the provider was changed.
-func (r *Revealer) client(item *objects.Item) (client, error) {
+func (r *Resolver) client(item *objects.Item) (client, error) {
 	r.mu.Lock()
 	c, known := r.clients[item.Name]
 	r.mu.Unlock()
@@ -66,7 +66,7 @@ func (r *Revealer) client(item *objects.Item) (client, error) {
 }
 
 // Close closes the connections that are kept.
-func (r *Revealer) Close() {
+func (r *Resolver) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range r.clients {

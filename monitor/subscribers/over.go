@@ -1,4 +1,4 @@
-package tail
+package subscribers
 
 import (
 	"context"
@@ -29,7 +29,7 @@ const (
 // Over is Follow over all servers: what each of them stores comes to one queue, in order for each check. While a
 // server does not answer what it stores is not shown; it is asked again as long as it is one of the plane's. Errors:
 // Overloaded.
-func (t *Tail) Over(filter Filter, servers Servers) (*Follower, error) {
+func (t *Subscribers) Over(filter Filter, servers Servers) (*Follower, error) {
 	f, err := t.Follow(filter)
 	if err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func (f *Follower) follow(ctx context.Context, servers Servers, addr string) {
 }
 
 // Serve answers MethodFollow with what this server stores.
-func (t *Tail) Serve(ctx context.Context, req []byte, send func([]byte) error) error {
+func (t *Subscribers) Serve(ctx context.Context, req []byte, send func([]byte) error) error {
 	r := pack.Read(req)
 	filter := Filter{Namespace: r.String(), Entity: r.String(), Check: r.String(), Changes: r.Bool()}
 	if r.Err() != nil {

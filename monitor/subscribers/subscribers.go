@@ -1,9 +1,9 @@
-// Package tail shows events to those who follow them, as they are stored.
+// Package subscribers shows events to those who follow them, as they are stored.
 //
 // While nobody follows, ingest asks nothing. Each follower has a bounded queue: whoever takes its events more slowly
 // than they come is cut off and told so, and neither ingest nor another follower waits for it. Events are shared, and
 // put together by whoever reads them.
-package tail
+package subscribers
 
 import (
 	"context"
@@ -24,7 +24,7 @@ const (
 // ErrSlow ends a follower that took its events too slowly.
 var ErrSlow = errkind.New(errkind.Overloaded, "events came faster than they were read: this follower missed some")
 
-// Config of a Tail. Zero fields mean the defaults.
+// Config of a Subscribers. Zero fields mean the defaults.
 type Config struct {
 	QueueEvents, MaxFollowers int
 }
@@ -40,8 +40,8 @@ func (f *Filter) wants(namespace, entity, check string, out monitor.Outcome) boo
 		(!f.Changes || out.Incident || out.Resolution)
 }
 
-// Tail is all followers. All methods may be called from any goroutine.
-type Tail struct {
+// Subscribers is all followers. All methods may be called from any goroutine.
+type Subscribers struct {
 	cfg    Config
 	attach func(ingest.Tail)
 
@@ -50,22 +50,22 @@ type Tail struct {
 	cut       atomic.Uint64
 }
 
-// New returns a Tail without followers; attach is ingest.Ingest.Follow.
-func New(cfg Config, attach func(ingest.Tail)) *Tail {
+// New returns a Subscribers without followers; attach is ingest.Ingest.Follow.
+func New(cfg Config, attach func(ingest.Tail)) *Subscribers {
 	if cfg.QueueEvents == 0 {
 		cfg.QueueEvents = QueueEvents
 	}
 	if cfg.MaxFollowers == 0 {
 		cfg.MaxFollowers = MaxFollowers
 	}
-	t := &Tail{cfg: cfg, attach: attach}
+	t := &Subscribers{cfg: cfg, attach: attach}
 	t.followers.Store(new([]*Follower))
 	return t
 }
 
 // Follower is somebody who follows. Close must be called. Next belongs to one goroutine.
 type Follower struct {
-	tail   *Tail
+	tail   *Subscribers
 	filter Filter
 	queue  chan *ingest.Published
 	slow   chan struct{} // closed when the queue was full
@@ -75,7 +75,7 @@ type Follower struct {
 }
 
 // Follow begins. Errors: Overloaded, there are too many followers.
-func (t *Tail) Follow(filter Filter) (*Follower, error) {
+func (t *Subscribers) Follow(filter Filter) (*Follower, error) {
 	f := &Follower{tail: t, filter: filter, queue: make(chan *ingest.Published, t.cfg.QueueEvents), slow: make(chan struct{})}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -136,7 +136,7 @@ func (f *Follower) Next(ctx context.Context) (*ingest.Published, error) {
 }
 
 // Wants implements ingest.Tail.
-func (t *Tail) Wants(namespace, entity, check string, out monitor.Outcome) bool {
+func (t *Subscribers) Wants(namespace, entity, check string, out monitor.Outcome) bool {
 	for _, f := range *t.followers.Load() {
 		if f.filter.wants(namespace, entity, check, out) {
 			return true
@@ -146,7 +146,7 @@ func (t *Tail) Wants(namespace, entity, check string, out monitor.Outcome) bool 
 }
 
 // Publish implements ingest.Tail.
-func (t *Tail) Publish(p *ingest.Published) {
+func (t *Subscribers) Publish(p *ingest.Published) {
 	for _, f := range *t.followers.Load() {
 		if f.filter.wants(p.Namespace, p.Entity, p.Check, p.Outcome) {
 			f.put(p)
@@ -172,7 +172,9 @@ func (f *Follower) put(p *ingest.Published) {
 func (f *Follower) cutOff() { f.once.Do(func() { close(f.slow); f.tail.cut.Add(1) }) }
 
 // Stats returns how many follow, and how many were cut off since the start.
-func (t *Tail) Stats() (followers int, cut uint64) { return len(*t.followers.Load()), t.cut.Load() }
+func (t *Subscribers) Stats() (followers int, cut uint64) {
+	return len(*t.followers.Load()), t.cut.Load()
+}
 
 // Waiting returns how many events a follower has not read.
 func (f *Follower) Waiting() int { return len(f.queue) }

@@ -1,4 +1,4 @@
-package reveal
+package secretresolver
 
 import (
 	"context"
@@ -23,9 +23,9 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// rig is a Revealer over a configuration, with a clock of its own.
+// rig is a Resolver over a configuration, with a clock of its own.
 type rig struct {
-	*Revealer
+	*Resolver
 	t   *testing.T
 	r   *resources.Resources
 	own atomic.Pointer[string]
@@ -37,7 +37,7 @@ func newRig(t *testing.T) *rig {
 	g := &rig{t: t, r: config}
 	g.put("namespaces", "", "default", &monitor.Namespace{Name: "default"})
 	env := map[string]string{"TOKEN": "s3cret", "EMPTY": "", "CORBEL_TOKEN": "own"}
-	g.Revealer = New(Config{View: g.r.View, Now: func() time.Time { return time.Unix(g.now.Load(), 0) },
+	g.Resolver = New(Config{View: g.r.View, Now: func() time.Time { return time.Unix(g.now.Load(), 0) },
 		Getenv: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
 		Own: func() string {
 			if own := g.own.Load(); own != nil {

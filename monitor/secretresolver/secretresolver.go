@@ -1,4 +1,4 @@
-// Package reveal finds the values of secrets that checks, handlers and mutators name (secrets/v1).
+// Package secretresolver finds the values of secrets that checks, handlers and mutators name (secrets/v1).
 //
 // A name leads to a Secret of the namespace, that to a provider and to what the provider knows it by. Providers are
 // the environment of this server (Env) and servers that speak Vault's API (VaultProvider), this cluster's own secrets
@@ -9,7 +9,7 @@
 // each has a deadline.
 //
 // All methods may be called from any goroutine; nothing runs after the last call returned.
-package reveal
+package secretresolver
 
 import (
 	"context"
@@ -36,7 +36,7 @@ const (
 // EnvProvider is the provider that is there without being configured.
 const EnvProvider = "env"
 
-// Config of a Revealer.
+// Config of a Resolver.
 type Config struct {
 	View func() *resources.View
 	// Getenv reads this server's environment.
@@ -46,8 +46,8 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Revealer finds values. Make it with New.
-type Revealer struct {
+// Resolver finds values. Make it with New.
+type Resolver struct {
 	cfg   Config
 	calls chan struct{}
 
@@ -69,14 +69,14 @@ type value struct {
 	until time.Time
 }
 
-// New returns a Revealer that knows nothing yet.
-func New(cfg Config) *Revealer {
-	return &Revealer{cfg: cfg, calls: make(chan struct{}, callsAtMax), values: map[key]*value{}, clients: map[string]client{}}
+// New returns a Resolver that knows nothing yet.
+func New(cfg Config) *Resolver {
+	return &Resolver{cfg: cfg, calls: make(chan struct{}, callsAtMax), values: map[key]*value{}, clients: map[string]client{}}
 }
 
 // Env returns the variables of a list of secrets, as NAME=value, in its order. Errors name the secret: NotFound (it,
 // or its provider), Unavailable.
-func (r *Revealer) Env(ctx context.Context, namespace string, list []*monitor.Secret) ([]string, error) {
+func (r *Resolver) Env(ctx context.Context, namespace string, list []*monitor.Secret) ([]string, error) {
 	out := make([]string, 0, len(list))
 	for _, s := range list {
 		text, err := r.value(ctx, namespace, s.Secret)
@@ -102,7 +102,7 @@ func Hide(text string, env []string) string {
 const hideFrom = 4
 
 // value finds one value, in memory or by its provider.
-func (r *Revealer) value(ctx context.Context, namespace, name string) (string, error) {
+func (r *Resolver) value(ctx context.Context, namespace, name string) (string, error) {
 	view := r.cfg.View()
 	item := view.Get("secrets", namespace, name)
 	if item == nil {
@@ -153,7 +153,7 @@ func isReady(v *value) bool {
 	}
 }
 
-func (r *Revealer) drop(k key, v *value) {
+func (r *Resolver) drop(k key, v *value) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.values[k] == v {
@@ -162,7 +162,7 @@ func (r *Revealer) drop(k key, v *value) {
 }
 
 // find asks the provider and sets v.
-func (r *Revealer) find(ctx context.Context, v *value, k key, source *monitor.SecretSource, provider *objects.Item) {
+func (r *Resolver) find(ctx context.Context, v *value, k key, source *monitor.SecretSource, provider *objects.Item) {
 	defer close(v.ready)
 	select {
 	case r.calls <- struct{}{}:
@@ -187,7 +187,7 @@ func (r *Revealer) find(ctx context.Context, v *value, k key, source *monitor.Se
 // nobody's secrets.
 var ownVariables = []string{"CORBEL_", "SENSU_BACKEND_"}
 
-func (r *Revealer) ask(ctx context.Context, source *monitor.SecretSource, provider *objects.Item) (string, error) {
+func (r *Resolver) ask(ctx context.Context, source *monitor.SecretSource, provider *objects.Item) (string, error) {
 	kind := "Env"
 	if provider != nil {
 		kind = provider.Object().(*monitor.Provider).Kind

@@ -1,4 +1,4 @@
-package upkeep
+package janitor
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// world is an intake with its upkeep, and what they told pipelines.
+// world is an intake with its janitor, and what they told pipelines.
 type world struct {
 	t         *testing.T
 	resources *resources.Resources
@@ -37,7 +37,7 @@ func start(t *testing.T, handler string) *world {
 	config, _ := resourcestest.New()
 	w := &world{t: t, resources: config}
 	w.put("namespaces", &monitor.Namespace{Name: "default"})
-	var u *Upkeep
+	var u *Janitor
 	var err error
 	w.ingest, err = ingest.New(ingest.Config{
 		Open: func(l eventstore.Loaded) (eventstore.Store, error) {

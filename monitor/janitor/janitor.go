@@ -1,10 +1,10 @@
-// Package upkeep does what follows from stored events and changes the configuration: it removes silences that ended
+// Package janitor does what follows from stored events and changes the configuration: it removes silences that ended
 // with their incident, and entities that are to go with their agent.
 //
 // Orders never wait: they are queued, bounded, and done one after the other, each with a deadline and tried again
 // while no leader is known. When the queue is full an order is dropped and counted; a silence then holds on until
 // somebody removes it, and an entity is removed at its next alarm.
-package upkeep
+package janitor
 
 import (
 	"context"
@@ -33,7 +33,7 @@ type Events interface {
 	Announce(*monitor.Event) error
 }
 
-// Config of an Upkeep.
+// Config of an Janitor.
 type Config struct {
 	Resources *resources.Resources
 	Events    Events
@@ -50,27 +50,27 @@ type order struct {
 	entity    string
 }
 
-// Upkeep does orders. Lift and Deregister may be called from any goroutine; Run does them.
-type Upkeep struct {
+// Janitor does orders. Lift and Deregister may be called from any goroutine; Run does them.
+type Janitor struct {
 	cfg     Config
 	orders  chan order
 	dropped atomic.Uint64
 }
 
-// New returns an Upkeep.
-func New(cfg Config) *Upkeep { return &Upkeep{cfg: cfg, orders: make(chan order, queued)} }
+// New returns an Janitor.
+func New(cfg Config) *Janitor { return &Janitor{cfg: cfg, orders: make(chan order, queued)} }
 
 // Lift asks for silences to be removed.
-func (u *Upkeep) Lift(namespace string, names []string) {
+func (u *Janitor) Lift(namespace string, names []string) {
 	u.put(order{namespace: namespace, silences: names})
 }
 
 // Deregister asks for an entity to be removed, with its events.
-func (u *Upkeep) Deregister(namespace, entity string) {
+func (u *Janitor) Deregister(namespace, entity string) {
 	u.put(order{namespace: namespace, entity: entity})
 }
 
-func (u *Upkeep) put(o order) {
+func (u *Janitor) put(o order) {
 	select {
 	case u.orders <- o:
 	default:
@@ -79,15 +79,15 @@ func (u *Upkeep) put(o order) {
 }
 
 // Dropped counts the orders that found the queue full.
-func (u *Upkeep) Dropped() uint64 { return u.dropped.Load() }
+func (u *Janitor) Dropped() uint64 { return u.dropped.Load() }
 
 // Deregisters says whether an entity is to go with its agent.
-func (u *Upkeep) Deregisters(namespace, entity string) bool {
+func (u *Janitor) Deregisters(namespace, entity string) bool {
 	c := u.entity(namespace, entity)
 	return c != nil && c.Deregister
 }
 
-func (u *Upkeep) entity(namespace, entity string) *monitor.EntityConfig {
+func (u *Janitor) entity(namespace, entity string) *monitor.EntityConfig {
 	item := u.cfg.Resources.View().Get("entities", namespace, entity)
 	if item == nil {
 		return nil
@@ -96,7 +96,7 @@ func (u *Upkeep) entity(namespace, entity string) *monitor.EntityConfig {
 }
 
 // Run does orders until ctx ends.
-func (u *Upkeep) Run(ctx context.Context) error {
+func (u *Janitor) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -107,7 +107,7 @@ func (u *Upkeep) Run(ctx context.Context) error {
 	}
 }
 
-func (u *Upkeep) do(ctx context.Context, o order) {
+func (u *Janitor) do(ctx context.Context, o order) {
 	if o.entity != "" {
 		u.deregister(ctx, o)
 		return
@@ -118,7 +118,7 @@ func (u *Upkeep) do(ctx context.Context, o order) {
 }
 
 // remove does one delete; what is gone is as well.
-func (u *Upkeep) remove(ctx context.Context, op objects.Op) {
+func (u *Janitor) remove(ctx context.Context, op objects.Op) {
 	pause := backoff.Backoff{Min: 50 * time.Millisecond, Max: 2 * time.Second}
 	for range tries {
 		attempt, cancel := context.WithTimeout(ctx, within)
@@ -140,7 +140,7 @@ func (u *Upkeep) remove(ctx context.Context, op objects.Op) {
 
 // deregister removes an entity and its events. Each event is told as passing, so that whoever was alerted learns of
 // the end, and the handler for it gets an event of its own.
-func (u *Upkeep) deregister(ctx context.Context, o order) {
+func (u *Janitor) deregister(ctx context.Context, o order) {
 	c := u.entity(o.namespace, o.entity)
 	if c == nil || !c.Deregister { // it came back, or changed its mind
 		return
@@ -169,7 +169,7 @@ func (u *Upkeep) deregister(ctx context.Context, o order) {
 		Meta: monitor.Meta{Name: "deregistration", Namespace: o.namespace}, Interval: 1, Status: 1, Issued: now, Executed: now, Handlers: []string{handler}}})
 }
 
-func (u *Upkeep) announce(e *monitor.Event) {
+func (u *Janitor) announce(e *monitor.Event) {
 	if err := u.cfg.Events.Announce(e); err != nil {
 		u.cfg.Log.Warn("cannot report an event of a removed entity", "entity", e.Entity.Name, "error", err)
 	}
