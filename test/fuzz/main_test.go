@@ -10,7 +10,7 @@ func TestTargetsAreFound(t *testing.T) {
 	if err != nil || len(all) < 30 {
 		t.Fatalf("%d targets, %v", len(all), err)
 	}
-	if !slices.ContainsFunc(all, func(t target) bool { return t.name == "FuzzQueryAndWatchBodies" }) {
+	if !slices.ContainsFunc(all, func(t target) bool { return t.name == "FuzzQueryBodies" }) {
 		t.Errorf("api/consulapi's is missing among %v", all)
 	}
 }
