@@ -58,7 +58,7 @@ func (l *Lab) RunDoctor(ctx context.Context) (answers []DoctorAnswer, err error)
 		if ill.also {
 			args = []string{"doctor", "--json", "--token", doctorToken, "--http-addr", leader.HTTP, "--also", asked.HTTP}
 		}
-		if err := ill.make(leader, asked); err != nil {
+		if err := errors.Join(c.believed(ctx, asked), ill.make(leader, asked)); err != nil {
 			return answers, err
 		}
 		a, err := l.doctor(ctx, ill.spin, args)

@@ -88,6 +88,18 @@ func (c *Cluster) givenUp(ctx context.Context, at, frozen *Server) error {
 	return fmt.Errorf("%s is not given up by %s", frozen.Name, at.Name)
 }
 
+// believed waits until a process gives up nobody any more: who was frozen is alive for it again.
+func (c *Cluster) believed(ctx context.Context, at *Server) error {
+	return until(ctx, startLimit, "all to be alive", func() (err error) {
+		for _, s := range c.Servers {
+			if c.givenUp(ctx, at, s) == nil {
+				err = errors.Join(err, errors.New(s.Name+" is given up"))
+			}
+		}
+		return err
+	})
+}
+
 // doctor asks a process for its report.
 func (c *Cluster) doctor(ctx context.Context, s *Server) (report doctor.Report, err error) {
 	got := c.admin.At(s.HTTP).Do(ctx, "GET", "/v1/doctor", nil)

@@ -31,10 +31,8 @@ type Hostile struct {
 
 // HostileReport is what became of it.
 type HostileReport struct {
-	Schedules, Liars, Looks, Acked int
-	// Calls and Refused are those of intruders by RPC and Raft.
-	Calls, Refused int
-	Kinds          map[string]int
+	Schedules, Liars, Looks, Acked, Calls, Refused int
+	Kinds                                          map[string]int
 }
 
 // hostileRun is a cluster with liars in its pool.
@@ -103,14 +101,7 @@ func (l *Lab) RunHostile(ctx context.Context, cfg Hostile, seed uint64) (report 
 	for _, s := range c.Servers {
 		r.wg.Go(func() { r.watch(watching, s, stop) })
 	}
-	callers := a.Callers([]string{c.Servers[0].RPC, c.Servers[1].RPC, c.Servers[2].RPC})
-	for _, i := range callers {
-		r.wg.Go(func() {
-			if err := i.Run(watching); err != nil {
-				stop(err)
-			}
-		})
-	}
+	ended := a.Start(watching, stop, c.Servers[0].RPC, c.Servers[1].RPC, c.Servers[2].RPC)
 	for n := 0; n < cfg.Schedules && watching.Err() == nil; n++ {
 		if err := r.schedule(watching, n, cfg.Each); err != nil && watching.Err() == nil {
 			stop(err)
@@ -122,10 +113,7 @@ func (l *Lab) RunHostile(ctx context.Context, cfg Hostile, seed uint64) (report 
 	r.wg.Wait()
 	load.stop()
 	report.Looks, report.Acked = int(r.looks.Load()), int(acked.Load())
-	for _, i := range callers {
-		calls, refused := i.Calls()
-		report.Calls, report.Refused = report.Calls+calls, report.Refused+refused
-	}
+	report.Calls, report.Refused = ended()
 	err = errors.Join(wrong, c.Converged(ctx, startLimit), c.audit(ctx, book), c.voters(ctx, 3), c.Damage())
 	if err != nil {
 		err = fmt.Errorf("%w\n%s", err, c.logs())

@@ -86,9 +86,6 @@ type Caller struct {
 	calls, refused atomic.Int64
 }
 
-// Calls counts what it tried, and what was refused.
-func (i *Caller) Calls() (calls, refused int) { return int(i.calls.Load()), int(i.refused.Load()) }
-
 // pause keeps the servers' processor for the load.
 func pause(ctx context.Context) {
 	select {
@@ -107,6 +104,27 @@ func (a *Authority) Callers(servers []string) []*Caller {
 	return []*Caller{
 		{servers: servers, dial: with(a.agent), who: "an agent's certificate"},
 		{servers: servers, dial: with(), who: "a stranger"},
+	}
+}
+
+// Start lets the callers try the servers until ctx ends; stop is told of a door that opened. What it returns waits for
+// them, and counts what they tried and what was refused.
+func (a *Authority) Start(ctx context.Context, stop func(error), servers ...string) (ended func() (int, int)) {
+	var wg sync.WaitGroup
+	all := a.Callers(servers)
+	for _, i := range all {
+		wg.Go(func() {
+			if err := i.Run(ctx); err != nil {
+				stop(err)
+			}
+		})
+	}
+	return func() (calls, refused int) {
+		wg.Wait()
+		for _, i := range all {
+			calls, refused = calls+int(i.calls.Load()), refused+int(i.refused.Load())
+		}
+		return calls, refused
 	}
 }
 
