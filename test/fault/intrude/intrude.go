@@ -76,8 +76,8 @@ func (a *Authority) HCL() string {
 var serversOnly = []string{"monitor.propose", "monitor.results", "monitor.replicate", "monitor.release", "monitor.ask",
 	"monitor.execute", "catalog.monitored", "ask"}
 
-// Caller is somebody who calls the servers' port without the right to.
-type Caller struct {
+// caller is somebody who calls the servers' port without the right to.
+type caller struct {
 	servers []string
 	// dial opens a connection before its header, as somebody who has no server's certificate.
 	dial func(ctx context.Context, addr string) (net.Conn, error)
@@ -94,14 +94,14 @@ func pause(ctx context.Context) {
 	}
 }
 
-// Callers are an agent and a stranger, who know where the servers are.
-func (a *Authority) Callers(servers []string) []*Caller {
+// callers are an agent and a stranger, who know where the servers are.
+func (a *Authority) callers(servers []string) []*caller {
 	with := func(certs ...tls.Certificate) func(context.Context, string) (net.Conn, error) {
 		d := tls.Dialer{NetDialer: &net.Dialer{Timeout: 2 * time.Second},
 			Config: &tls.Config{RootCAs: a.roots, ServerName: "server.dc1.consul", Certificates: certs}}
 		return func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) }
 	}
-	return []*Caller{
+	return []*caller{
 		{servers: servers, dial: with(a.agent), who: "an agent's certificate"},
 		{servers: servers, dial: with(), who: "a stranger"},
 	}
@@ -111,10 +111,10 @@ func (a *Authority) Callers(servers []string) []*Caller {
 // them, and counts what they tried and what was refused.
 func (a *Authority) Start(ctx context.Context, stop func(error), servers ...string) (ended func() (int, int)) {
 	var wg sync.WaitGroup
-	all := a.Callers(servers)
+	all := a.callers(servers)
 	for _, i := range all {
 		wg.Go(func() {
-			if err := i.Run(ctx); err != nil {
+			if err := i.run(ctx); err != nil {
 				stop(err)
 			}
 		})
@@ -128,8 +128,8 @@ func (a *Authority) Start(ctx context.Context, stop func(error), servers ...stri
 	}
 }
 
-// Run tries every door of every server until ctx ends. An error is a door that opened.
-func (i *Caller) Run(ctx context.Context) error {
+// run tries every door of every server until ctx ends. An error is a door that opened.
+func (i *caller) run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var wg sync.WaitGroup
@@ -159,7 +159,7 @@ func (i *Caller) Run(ctx context.Context) error {
 }
 
 // opened is a connection with its header sent.
-func (i *Caller) opened(ctx context.Context, addr string, proto wire.Protocol, group uint8) (net.Conn, error) {
+func (i *caller) opened(ctx context.Context, addr string, proto wire.Protocol, group uint8) (net.Conn, error) {
 	conn, err := i.dial(ctx, addr)
 	if err != nil {
 		return nil, errkind.E(errkind.Unavailable, "dial", err)
@@ -169,7 +169,7 @@ func (i *Caller) opened(ctx context.Context, addr string, proto wire.Protocol, g
 }
 
 // call asks for what servers alone may ask for.
-func (i *Caller) call(ctx context.Context, addr string) error {
+func (i *caller) call(ctx context.Context, addr string) error {
 	dial := func(ctx context.Context, addr string) (net.Conn, error) { return i.opened(ctx, addr, wire.ProtoRPC, 0) }
 	c := rpc.NewClient(rpc.ClientConfig{Timeout: 5 * time.Second, Dial: dial})
 	defer func() { _ = c.Close() }()
@@ -191,7 +191,7 @@ func (i *Caller) call(ctx context.Context, addr string) error {
 
 // dialled are an intruder's connections to a Raft group; nobody comes back by them.
 type dialled struct {
-	i     *Caller
+	i     *caller
 	group uint8
 	shut  chan struct{}
 }
@@ -208,7 +208,7 @@ func (d dialled) Addr() net.Addr            { return &net.TCPAddr{IP: net.IPv4(1
 
 // vote asks for a vote of a far term, as a leader hands its reign over, and appends as the leader of it. An answer
 // would end the reign of the one who leads.
-func (i *Caller) vote(_ context.Context, addr string) error {
+func (i *caller) vote(_ context.Context, addr string) error {
 	const far = 1 << 40
 	for _, group := range []uint8{1, 3} {
 		t := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
@@ -231,7 +231,7 @@ func (i *Caller) vote(_ context.Context, addr string) error {
 }
 
 // noise sends what means nothing, to each protocol, and hangs up in the middle.
-func (i *Caller) noise(ctx context.Context, addr string) error {
+func (i *caller) noise(ctx context.Context, addr string) error {
 	body := make([]byte, 4096)
 	_, _ = rand.Read(body) // it never fails
 	for proto := wire.Protocol(0); proto < 8; proto++ {
